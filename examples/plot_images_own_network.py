@@ -42,7 +42,7 @@ def encoder(d, k):
 
 # Two folds and 20 epochs keep this page quick. The default is five folds, and epochs until nothing more is learned.
 quick = {"cv": 2, "limit": False, "random_state": 0}
-clf = cs.CollisionClassifier(model=encoder, training={"max_epochs": 20}, **quick).fit(X, y)
+clf = cs.CollisionClassifier(members=[encoder], training={"max_epochs": 20}, **quick).fit(X, y)
 cm = clf.collision_matrix_
 print(cm)
 
@@ -103,6 +103,6 @@ print(
 )
 
 # %%
-# The paper's own model compares two images at once. ``model=("pairwise", body)`` trains it, with ``body(2d, 1)`` giving
-# one logit for two images stacked as channels. It costs more and was never ahead in our benchmarks: see
+# The paper's own model compares two images at once. ``members=[cs.Pairwise(network=body)]`` trains it, with
+# ``body(2d, 1)`` giving one logit for two images stacked as channels. It costs more and was never ahead in our benchmarks: see
 # :doc:`/choosing`.

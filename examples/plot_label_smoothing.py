@@ -24,7 +24,7 @@ mixed_up = np.array([0, 7, 2, 8, 9, 5, 6, 1, 3, 4])
 y = np.where(np.random.default_rng(0).random(len(y)) < 0.25, mixed_up[y], y)
 X, X_test, y, y_test = train_test_split(X, y, train_size=400, stratify=y, random_state=0)
 classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
-cm = cs.estimate_collisions(classifier, X, y)
+cm = cs.estimate_collisions(classifier, X, y, limit=False, random_state=0)
 cm.top_collisions(5).round(3)
 
 # %%

@@ -106,7 +106,7 @@ def on_top_of(trained):
 # Two folds keep this page quick: the default is five.
 quick = {"cv": 2, "limit": False, "random_state": 0}
 settings = {"training": {"max_epochs": 40, "learning_rate": 0.01}, **quick}
-clf = cs.CollisionClassifier(model=on_top_of(encoder), **settings).fit(X, y)
+clf = cs.CollisionClassifier(members=[on_top_of(encoder)], **settings).fit(X, y)
 print(clf.collision_matrix_)
 
 cs.CollisionMatrixDisplay.from_matrix(clf.collision_matrix_, order="cluster").plot()
@@ -119,7 +119,7 @@ plt.show()
 # knows the rows of S alone:
 
 scratch = cs.CollisionClassifier(
-    model=lambda d, k: nn.Sequential(new_encoder(), nn.Linear(32, k)),
+    members=[lambda d, k: nn.Sequential(new_encoder(), nn.Linear(32, k))],
     training={"max_epochs": 40},
     **quick,
 ).fit(X, y)
@@ -134,7 +134,7 @@ print(
 # good to be true, and a look at new rows would show it.
 
 seen, _ = train(X, y)
-wrong = cs.CollisionClassifier(model=on_top_of(seen), **settings).fit(X, y)
+wrong = cs.CollisionClassifier(members=[on_top_of(seen)], **settings).fit(X, y)
 print(f"PBER of an encoder that has seen these very rows: {wrong.one_step_.pber:.2%}")
 
 # %%

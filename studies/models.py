@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from collidescope import CollisionClassifier
+from collidescope import CollisionClassifier, Pairwise
 from collidescope.training.config import TrainingConfig
 
 
@@ -15,8 +15,11 @@ def pairwise(network: Any = None, **settings: Any) -> CollisionClassifier:
 
     ``network`` makes a network of your own: ``network(channels of both inputs, 1)``.
     """
-    model = "pairwise" if network is None else ("pairwise", network)
-    return CollisionClassifier(model=model, **gathered(settings))
+    own = {field.name for field in fields(Pairwise)}
+    of_pairs = {name: value for name, value in settings.items() if name in own}
+    others = {name: value for name, value in settings.items() if name not in own}
+    model = Pairwise(network=network, **of_pairs)
+    return CollisionClassifier(members=[model], **gathered(others))
 
 
 def from_paper(**settings: Any) -> CollisionClassifier:
@@ -52,6 +55,6 @@ def estimator_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     {'cv': 2, 'training': {'hidden_layer_sizes': (16,)}, 'members': ['network']}
     """
     found = gathered(settings)
-    if "training" in found and "model" not in found and "members" not in found:
+    if "training" in found and "members" not in found:
         found["members"] = ["network"]
     return found

@@ -34,7 +34,6 @@ from collidescope.cli._inputs import clean_labels
 from collidescope.counting import input_groups, votes_needed
 from collidescope.equations.bounds import pac_bound
 from collidescope.equations.densities import divergences_from_posteriors, posteriors_from_densities
-from collidescope.learners import recipes_for
 from collidescope.learners.base import Foreign, Task
 from collidescope.matrix import Diagnostics
 
@@ -294,16 +293,16 @@ def read(text):
     cs.estimate_collisions(RidgeClassifier(), X, Y10) => classifier must have predict_proba, RidgeClassifier has not
     cs.estimate_collisions(LogisticRegression(), np.where(X == 3, NAN, X), Y10) => X.*NaN
     cs.estimate_collisions(LogisticRegression(), X, Y10, cv="prefit") => classifier.*not fitted
-    cs.estimate_collisions(FITTED, P, Y, cv="prefit", limit=True) => limit=True trains on parts
     cs.estimate_collisions(Fixed(P10, ("a", "c")), X, Y10, cv="prefit") => y .*'b'.*classifier.*'c'
     cs.estimate_collisions(Fixed(np.tile([2.5, -1.5], (10, 1))), X, Y10, cv="prefit") => predict_proba.*-1.5
 
     # models, applications and known problems
     fit(y=Y[:3]) => samples.*4, 3
     fit(y=np.array([[1, 0]] * 4)) => no vote for
-    fit(model="nonsense") => model must be
+    fit(budget=0) => budget must be
+    fit(random_state="seed") => random_state must be .* got 'seed'
     fit(members="nonsense") => members must be .*or a list of models, got 'nonsense': for one model alone
-    fit(estimate="nonsense") => estimate must be
+    cs.Pairwise(estimate="nonsense") => estimate must be
     fit(rare="nonsense") => rare must be one of
     fit(limit="yes") => limit must be True or False, got 'yes'
     fit(cv=1) => cv must be a whole number of at least 2, got 1
@@ -318,18 +317,18 @@ def read(text):
     fit(random_state=-1) => random_state must be None, a whole number .*got -1
     fit(members=None) => members must be 'auto', 'quick' or a list of models, got None
     fit(cv=[([0, 2], [1, 3]), ([1, 3], [0, 2])]) => cv leaves class 'b' out of .* fold 0
-    fit(n_references=1) => n_references must be a whole number of at least 2, got 1
+    cs.Pairwise(n_references=1) => n_references must be a whole number of at least 2, got 1
     fit(training=5) => training must be a mapping
     fit(training={"epochs": 3}) => training has no setting 'epochs': it knows hidden_layer_sizes
     fit(device="nonsense", members=["network"], cv=2) => device 'nonsense' cannot be used here
     fit(priors=[0.5, 0.3, 0.2]) => priors must have one entry per class \\(2\\), got 3
     cs.CollisionClassifier().fit(P, Y, groups=[1, 2]) => groups must have one entry per row
     Foreign("knn", KNeighborsClassifier()).fit(Task(X, Y10 == "b", 2, sample_weight=np.ones(10))) => sample_weight
-    recipes_for(["linear", "linear"], None, 100, (4,), 3) => none twice
-    recipes_for([], None, 100, (4,), 3) => at least one
-    recipes_for(["nonsense"], None, 100, (4,), 3) => members must be names
-    recipes_for([("mine", RidgeClassifier())], None, 100, (4,), 3) => fit and predict_proba
-    recipes_for(["convolution"], None, 100, (4,), 3) => needs images
+    fit(cv=2, members=["linear", "linear"]) => none twice
+    fit(cv=2, members=[]) => at least one
+    fit(cv=2, members=["nonsense"]) => members must be names
+    fit(cv=2, members=[("mine", RidgeClassifier())]) => fit and predict_proba
+    fit(cv=2, members=["convolution"]) => needs images
     clean_labels(pd.Series([f"name {i}" for i in range(100)])) => 100 different values in 100 rows.*right column
     clean_labels(pd.Series(["a"] * 5)) => single value
     clean_labels(pd.Series([None] * 5)) => no values

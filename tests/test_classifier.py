@@ -12,6 +12,7 @@ from sklearn.model_selection import StratifiedKFold
 from collidescope import (
     CollisionClassifier,
     CollisionWarning,
+    Pairwise,
     collision_matrix_from_posteriors,
     load,
     recover,
@@ -25,7 +26,13 @@ from helpers import mean_tvd
 #: Two members that are fitted in milliseconds.
 QUICK = {"members": ["linear", "quadratic"], "limit": False, "cv": 2, "random_state": 0}
 TRAINING = {"hidden_layer_sizes": (16,), "max_epochs": 20, "batch_size": 16, "learning_rate": 0.01}
-PAIRWISE = {"model": "pairwise", "training": TRAINING, "limit": False, "cv": 2, "random_state": 0}
+PAIRWISE = {
+    "members": [Pairwise()],
+    "training": TRAINING,
+    "limit": False,
+    "cv": 2,
+    "random_state": 0,
+}
 #: A network for three epochs.
 BRIEF = {"hidden_layer_sizes": (), "max_epochs": 3, "patience": 0, "batch_size": 16}
 SHORT = {"members": ["network"], "training": BRIEF, "limit": False, "cv": 2, "random_state": 0}
@@ -78,7 +85,8 @@ def test_the_pairwise_model_finds_the_truth_too_and_without_the_shift_has_no_gra
     assert pairwise.similarity(X[40:100], X[:40]) == pytest.approx(sim.T, abs=1e-6)
     assert ((sim >= 0) & (sim <= 1)).all()
     assert np.abs(sim - problem.posteriors(X[:40]) @ problem.posteriors(X[40:100]).T).mean() < 0.1
-    literal = CollisionClassifier(**PAIRWISE, correction="none", solver="inverse").fit(*data)
+    printed = Pairwise(correction="none", solver="inverse")
+    literal = CollisionClassifier(**(PAIRWISE | {"members": [printed]})).fit(*data)
     assert pairwise.gramian_.sum(axis=1) == pytest.approx(np.ones(3), abs=0.12)
     assert literal.gramian_.sum(axis=1).min() > 1.2
     P = literal.predict_proba(X)
@@ -182,31 +190,41 @@ def test_other_priors_are_those_of_the_same_model_shifted(data, priors):
     assert other.limit_.curve["pber"].iloc[-1] == pytest.approx(other.one_step_.pber, abs=0.01)
 
 
-def test_each_estimate_comes_from_where_it_says(data, fitted):
-    X, y = data
+def test_one_step_estimate_and_gramian_come_from_the_held_out_posteriors(data, fitted):
+    _, y = data
     P = fitted.posteriors_
     one_step = collision_matrix_from_posteriors(P, y)
-    other = CollisionClassifier(**QUICK, estimate="gramian").fit(X, y)
-    descent = CollisionClassifier(**QUICK, estimate="gramian", recovery="gradient").fit(X, y)
-    assert fitted.collision_matrix_.matrix == pytest.approx(
-        one_step.matrix
-    )  # too few classes to shrink
-    for clf in (fitted, other):
-        assert clf.one_step_.matrix == pytest.approx(one_step.matrix)
-        assert clf.one_step_.stderr == pytest.approx(one_step.stderr)
+    # Too few classes to shrink.
+    assert fitted.collision_matrix_.matrix == pytest.approx(one_step.matrix)
+    assert fitted.one_step_.matrix == pytest.approx(one_step.matrix)
+    assert fitted.one_step_.stderr == pytest.approx(one_step.stderr)
     G = gramian_from_posteriors(P, y)
-    assert other.gramian_ == pytest.approx(G)
-    assert other.collision_matrix_.matrix == pytest.approx(recover(G, fitted.priors_).matrix)
-    assert other.collision_matrix_.stderr is None
+    assert fitted.gramian_ == pytest.approx(G)
+    assert fitted.recovery_.matrix == pytest.approx(recover(G, fitted.priors_).matrix)
+
+
+@ignore_warnings
+def test_s_of_the_pairs_is_recovered_from_their_gramian_where_asked(small):
+    changes = {"training": BRIEF, "priors": "uniform"}
+    settings = [Pairwise(estimate="gramian", recovery=how) for how in ("root", "gradient")]
+    root, descent = (
+        CollisionClassifier(**(PAIRWISE | changes | {"members": [own]})).fit(*small)
+        for own in settings
+    )
+    assert root.collision_matrix_.matrix == pytest.approx(recover(root.gramian_).matrix)
+    assert root.collision_matrix_.stderr is None
     assert descent.recovery_.iterations > 0
-    assert descent.collision_matrix_.matrix == pytest.approx(fitted.recovery_.matrix, abs=0.03)
+    expected = recover(descent.gramian_, method="gradient").matrix
+    assert descent.collision_matrix_.matrix == pytest.approx(expected)
 
 
 @ignore_warnings
 def test_fewer_references_cost_precision_and_the_standard_error_says_how_much(small):
     settings = PAIRWISE | {"training": TRAINING | {"max_epochs": 5}}
     errors = [
-        CollisionClassifier(**settings, n_references=m).fit(*small).reference_stderr_
+        CollisionClassifier(**(settings | {"members": [Pairwise(n_references=m)]}))
+        .fit(*small)
+        .reference_stderr_
         for m in (2, 4, 12, "all")
     ]
     assert errors == sorted(errors, reverse=True)
@@ -328,17 +346,18 @@ def test_from_paper_makes_every_literal_choice_and_runs_the_functions_that_the_m
             return original(*given, **options)
 
         monkeypatch.setattr(importlib.import_module(module), name, spy)
-    choices = {
-        "model": "pairwise",
-        "estimate": "gramian",
-        "recovery": "gradient",
-        "correction": "none",
-    }
-    choices |= {"solver": "inverse", "priors": "uniform", "limit": False}
     clf = CollisionClassifier.from_paper(
         training={"max_epochs": 2, "hidden_layer_sizes": (8,)}, n_references=5, cv=2
     )
-    assert {name: clf.get_params()[name] for name in choices} == choices
+    literal = Pairwise(
+        recovery="gradient",
+        correction="none",
+        solver="inverse",
+        n_references=5,
+        estimate="gramian",
+    )
+    assert clf.members == [literal]
+    assert (clf.priors, clf.limit) == ("uniform", False)
     assert CollisionClassifier.from_paper().training["hidden_layer_sizes"] == (128,) * 6
     assert clf.training["patience"] == 0
     assert [len(history["pairwise-8"]) for history in clf.fit(*small).history_] == [2, 2]

@@ -1,5 +1,7 @@
 """Cross-fitting: held-out scores and weights, nested subsets, pair-wise posteriors, Ctrl-C, files."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -7,26 +9,19 @@ from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
-from collidescope import CollisionClassifier, crossfit
-from collidescope.crossfit import PoolFit, fit_pool
-from collidescope.folds import (
-    Labels,
-    Plan,
-    Standardised,
-    handle_rare,
-    nested_splits,
-    resolve_splits,
-)
-from collidescope.learners import recipes_for
-from collidescope.learners.base import Foreign
+from collidescope import CollisionClassifier, CollisionWarning, Pairwise, crossfit
+from collidescope.crossfit import Engine, cross_fit, make_task, train_fold, train_unit
+from collidescope.folds import Folds, make_folds, nested_splits, resolve_splits
+from collidescope.models import as_model
 from collidescope.pairwise.algorithms import (
     RIDGES,
-    PairFit,
     PairModel,
+    best_ridge,
     check_pair_members,
-    fit_pairs,
 )
 from collidescope.pairwise.pairs import PairObjective
+from collidescope.sample import handle_rare, make_sample
+from collidescope.saving import export_ensemble, restore_ensemble
 from helpers import random_posteriors
 
 
@@ -57,13 +52,12 @@ class Spy(LogisticRegression):
         return super().predict_proba(X)
 
 
-def plan_of(X, codes, votes=None, cv=3, **training):
-    labels = Labels(codes, int(codes.max()) + 1, None, votes)
-    return Plan(Standardised.of(X), labels, splits_of(codes, cv), [1, 2, 3][:cv], training=training)
-
-
-def pooled(X, codes, recipes, votes=None):
-    return fit_pool(plan_of(X, codes, votes), recipes)
+def fitted_to(X, codes, members, votes=None, cv=3, **training):
+    """The cross-fit of all rows in folds whose seeds are known."""
+    sample = make_sample(X, codes if votes is None else votes)
+    folds = Folds(splits_of(codes, cv), [1, 2, 3][:cv])
+    models = [as_model(entry) for entry in members]
+    return cross_fit(sample, models, folds, limit=False, engine=Engine(training=training))
 
 
 def test_no_label_takes_part_in_scoring_its_own_row(monkeypatch):
@@ -73,17 +67,17 @@ def test_no_label_takes_part_in_scoring_its_own_row(monkeypatch):
     monkeypatch.setattr(
         crossfit, "pool_weights", lambda logs, *rest: met.append(logs) or original(logs, *rest)
     )
-    fitted, held_out = pooled(X, codes, recipes_for([("spy", Spy()), "linear"], None, 120, (2,), 3))
+    fit = fitted_to(X, codes, [("spy", Spy()), "linear"])
     assert Spy.met == 0
     assert len(Spy.scored) == len(set(Spy.scored)) == 180
-    assert np.array_equal(held_out.rows, np.arange(180))
+    assert np.array_equal(fit.held_out.rows, np.arange(180))
     tests = [test for _, test in splits_of(codes)]
     assert [logs.shape[1] for logs in met] == [180 - len(test) for test in tests] + [180]
     everything, *used = (
         {row.tobytes() for row in logs.transpose(1, 0, 2)} for logs in (met[-1], *met[:-1])
     )
     assert [len(everything - rows) for rows in used] == [len(test) for test in tests]
-    fitted.posteriors(X)  # the spy does see: these rows are not new to all folds
+    fit.ensemble.posteriors(X)  # the spy does see: these rows are not new to all folds
     assert Spy.met > 0
 
 
@@ -92,10 +86,9 @@ def test_votes_teach_as_rows_of_their_weight_would():
     votes = np.zeros((90, 3))
     votes[np.arange(90), codes] = 3
     votes[np.arange(90), (codes + 1) % 3] = 1
-    _, soft = pooled(
-        X, codes, recipes_for([("mine", LogisticRegression())], None, 60, (2,), 3), votes
-    )
-    Z, P = Standardised.of(X).X, np.empty((90, 3))
+    soft = fitted_to(X, codes, [LogisticRegression()], votes).held_out
+    Z = make_sample(X, codes).X
+    P = np.empty((90, 3))
     for train, test in splits_of(codes):
         both = np.concatenate([train, train])
         y = np.concatenate([codes[train], (codes[train] + 1) % 3])
@@ -104,25 +97,116 @@ def test_votes_teach_as_rows_of_their_weight_would():
     assert soft.posteriors == pytest.approx(P, abs=2e-3)
 
 
-def test_new_rows_get_the_mean_of_the_folds_of_members_with_skill_also_from_an_export():
+@pytest.fixture(scope="module")
+def neighbours():
+    """Rows, and an ensemble of a member with skill and one without."""
     X, codes = problem(n=600)
     dull = DummyClassifier(strategy="stratified", random_state=0)
-    fitted, _ = pooled(X, codes, recipes_for(["neighbours", ("dull", dull)], None, 400, (2,), 3))
+    return X, fitted_to(X, codes, ["neighbours", ("dull", dull)]).ensemble
+
+
+def test_members_without_skill_have_no_part_in_the_ensemble(neighbours):
+    _, fitted = neighbours
     assert all(list(kept) == ["neighbours"] for kept in (fitted.weights, *fitted.folds))
-    fitted.weights["neighbours"] = 1.0
-    Z = Standardised.of(X, fitted.centre, fitted.scale).X
+
+
+def test_new_rows_get_the_mean_of_the_folds(neighbours):
+    X, fitted = neighbours
+    alone = replace(fitted, weights={"neighbours": 1.0})
+    Z = fitted.scaling.standardised(X)
     each = [np.exp(fold["neighbours"].log_posteriors(Z)) for fold in fitted.folds]
-    assert fitted.posteriors(X) == pytest.approx(np.mean(each, axis=0), abs=1e-9)
-    tree = fitted.export()
-    assert np.array_equal(PoolFit.restore(tree).posteriors(X), fitted.posteriors(X))
+    assert alone.posteriors(X) == pytest.approx(np.mean(each, axis=0), abs=1e-9)
+
+
+def test_an_exported_ensemble_scores_as_before(neighbours):
+    X, fitted = neighbours
+    tree = export_ensemble(fitted)
+    assert np.array_equal(restore_ensemble(tree).posteriors(X), fitted.posteriors(X))
     tree["folds"][0].clear()
     with pytest.raises(ValueError, match="every fold must hold the members"):
-        PoolFit.restore(tree)
-    wrong = recipes_for([("a", Contrary()), ("b", Contrary(C=0.1))], None, 400, (2,), 3)
-    fitted, _ = pooled(X, codes, wrong)  # nobody has skill: all count the same
-    assert all(
-        weights == {"a": 0.5, "b": 0.5} for weights in (fitted.weights, *fitted.fold_weights)
+        restore_ensemble(tree)
+
+
+def test_members_count_the_same_where_none_has_skill():
+    X, codes = problem(n=600)
+    fit = fitted_to(X, codes, [("a", Contrary()), ("b", Contrary(C=0.1))])
+    equal = {"a": 0.5, "b": 0.5}
+    assert all(weights == equal for weights in (fit.ensemble.weights, *fit.fold_weights))
+
+
+def test_a_pool_of_one_is_that_model_also_where_a_posterior_is_zero():
+    logs = np.log(np.array([[[0.25, 0.75], [0.5, 0.5]]]))
+    logs[0, 1] = [-np.inf, 0.0]
+    np.testing.assert_allclose(crossfit.pool(logs, [1.0]), [[0.25, 0.75], [0.0, 1.0]], rtol=1e-15)
+
+
+def test_a_unit_gives_the_same_scores_alone_as_among_others():
+    X, codes = problem()
+    sample = make_sample(X, codes)
+    folds = make_folds(sample, 3, random_state=0)
+    models = [as_model(name) for name in ("forest", "linear", "kernel")]
+    task = make_task(sample, folds, Engine(), 1)
+    test = sample.take(folds.splits[1][1])
+    together = train_fold(models, task, test)
+    for model in reversed(models):
+        alone = train_unit(model, task, test)
+        np.testing.assert_array_equal(alone.scores, together.units[model.name].scores)
+
+
+def test_members_may_be_plain_classifiers():
+    X, codes = problem()
+    fit = fitted_to(X, codes, [LogisticRegression(), "linear"])
+    assert list(fit.fold_weights[0]) == ["logisticregression", "linear"]
+
+
+def test_pairs_can_be_pooled_with_other_members():
+    X, codes = problem(n=180)
+    settings = {"hidden_layer_sizes": (8,), "max_epochs": 10, "learning_rate": 0.01}
+    both = fitted_to(X, codes, [Pairwise(), "linear"], **settings)
+    assert set(both.fold_weights[0]) == {"pairwise", "linear"}
+    assert both.ensemble.comparison is None  # S is that of the pool
+    P = both.ensemble.posteriors(X)
+    assert P.sum(axis=1) == pytest.approx(np.ones(180))
+    assert (P.argmax(axis=1) == codes).mean() > 0.6
+
+
+def test_a_policy_decides_which_members_smaller_sizes_train():
+    X, codes = problem()
+    sample = make_sample(X, codes)
+    folds = make_folds(sample, 2, random_state=0)
+    seen = []
+
+    def keep(done):
+        seen.append([list(fit.fold_weights[0]) for fit in done])
+        return ["linear"]
+
+    models = [as_model("linear"), as_model("forest")]
+    fit = cross_fit(sample, models, folds, keep=keep)
+    assert (
+        seen == [[["linear", "forest"]], [["linear", "forest"], ["linear"]]][: len(fit.curve) - 1]
     )
+
+
+def test_a_spent_budget_leaves_the_smaller_sizes_out_and_says_so():
+    X, codes = problem(n=300)
+    clf = CollisionClassifier(members=["linear"], cv=2, budget=1e-9, random_state=0)
+    with pytest.warns(
+        CollisionWarning, match=r"the budget of 1e-09 s was spent .* 75, 38, 19 rows"
+    ):
+        clf.fit(X, codes)
+    assert clf.limit_ is None
+
+
+def test_a_generator_is_as_good_a_seed_as_a_number():
+    X, codes = problem()
+    first, again, other = (
+        CollisionClassifier(members=["forest"], cv=2, limit=False, random_state=own)
+        .fit(X, codes)
+        .posteriors_
+        for own in map(np.random.default_rng, (0, 0, 1))
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
 
 
 class Contrary(LogisticRegression):
@@ -146,16 +230,16 @@ class Interrupted(LogisticRegression):
 def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds, members):
     X, codes = problem()
     Interrupted.left = at
-    recipes = [Foreign(name, Interrupted()) for name in ("a", "b")]
-    fitted, held_out = pooled(X, codes, recipes)
-    assert fitted.interrupted
-    assert (len(fitted.folds), len(fitted.fold_weights[0])) == (folds, members)
+    entries = [(name, Interrupted()) for name in ("a", "b")]
+    fit = fitted_to(X, codes, entries)
+    assert fit.interrupted
+    assert (len(fit.ensemble.folds), len(fit.fold_weights[0])) == (folds, members)
     assert np.array_equal(
-        held_out.rows, np.sort(np.concatenate([test for _, test in splits_of(codes)[:folds]]))
+        fit.held_out.rows, np.sort(np.concatenate([test for _, test in splits_of(codes)[:folds]]))
     )
     Interrupted.left = 1  # before anything was trained it is passed on
     with pytest.raises(KeyboardInterrupt):
-        pooled(X, codes, recipes)
+        fitted_to(X, codes, entries)
 
 
 def test_given_folds_keep_groups_apart_joined_classes_have_a_name_of_their_own_and_equal_weights_are_none():
@@ -201,12 +285,12 @@ def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():
         ).sum() <= 3  # one is cut at the end, two gave the first row of a class
 
 
-def paired(X, codes, n_references=None, **changes):
+def paired(X, codes, n_references="all", **changes):
     settings = {"hidden_layer_sizes": (8,), "max_epochs": 3} | changes
-    return fit_pairs(plan_of(X, codes, **settings), n_references=n_references)
+    return fitted_to(X, codes, [Pairwise(n_references=n_references)], **settings)
 
 
-@pytest.mark.parametrize("n_references", [None, 4])
+@pytest.mark.parametrize("n_references", ["all", 4])
 def test_references_are_held_out_rows_and_never_the_row_itself(monkeypatch, n_references):
     X, codes = problem(n=180)
     seen = []
@@ -217,37 +301,38 @@ def test_references_are_held_out_rows_and_never_the_row_itself(monkeypatch, n_re
         return original(self, rows, references, own, correction)
 
     monkeypatch.setattr(PairModel, "class_similarity", spy)
-    fitted, held_out = paired(X, codes, n_references)
-    Z = Standardised.of(X).X
+    fit = paired(X, codes, n_references)
+    Z = make_sample(X, codes).X
     for (rows, references, exclude), (_, test), kept in zip(
-        seen, splits_of(codes), fitted.references, strict=True
+        seen, splits_of(codes), fit.ensemble.comparison.references, strict=True
     ):
         assert np.array_equal(rows, Z[test])
         held = {row.tobytes() for row in Z[test]}
         assert all(row.tobytes() in held for row in references)
         assert np.array_equal(rows[exclude >= 0], references[exclude[exclude >= 0]])
-        assert np.bincount(kept.codes).tolist() == [n_references or 20] * 3
-    assert held_out.posteriors.sum(axis=1) == pytest.approx(np.ones(180))
+        assert np.bincount(kept.codes).tolist() == [20 if n_references == "all" else 4] * 3
+    assert fit.held_out.posteriors.sum(axis=1) == pytest.approx(np.ones(180))
 
 
 def test_noisy_similarities_get_a_ridge_and_exact_ones_none():
     S = np.array([[0.55, 0.45], [0.45, 0.55]])
     rng = np.random.default_rng(0)
     Y, codes = random_posteriors(rng, 2000, 2)
-    fit = PairFit([], np.zeros(1), np.ones(1), np.full(2, 0.5), matrix=S)
-    fit.choose_ridge(Y @ S.T, codes)
-    assert fit.ridge == RIDGES[0]
-    fit.choose_ridge(Y @ S.T + 0.05 * rng.standard_normal((2000, 2)), codes)
-    assert fit.ridge > 0
+    even = np.full(2, 0.5)
+    assert best_ridge(Y @ S.T, S, even, codes) == RIDGES[0]
+    noisy = Y @ S.T + 0.05 * rng.standard_normal((2000, 2))
+    assert best_ridge(noisy, S, even, codes) > 0
 
 
 def test_classes_too_small_for_pairs_are_named_before_anything_is_trained():
-    codes, names = np.repeat([0, 1, 2], [60, 60, 12]), np.array(["a", "b", "c"])
+    names = np.repeat(["a", "b", "c"], [60, 60, 12])
+    sample = make_sample(np.zeros((132, 1)), names)
+    folds = Folds(splits_of(sample.codes, 2), [1, 2])
     with pytest.raises(
         ValueError, match=r"cv=2 needs about 40 members of every class, class 'c' has 12"
     ):
-        check_pair_members(plan_of(codes[:, None], codes, cv=2), names)
-    check_pair_members(plan_of(codes[:, None], codes, cv=2, patience=0), names)
+        check_pair_members(sample, folds, None)
+    check_pair_members(sample, folds, {"patience": 0})
 
 
 def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatch):
@@ -261,22 +346,23 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
 
     monkeypatch.setattr(PairObjective, "__init__", spy)
     fits = [
-        paired(X, codes, patience=patience, hidden_layer_sizes="auto")[0] for patience in (0, 2)
+        paired(X, codes, patience=patience, hidden_layer_sizes="auto").ensemble.comparison
+        for patience in (0, 2)
     ]
-    assert [each.weight for each in fits[0].folds[0].networks] == [
-        0.5,
-        0.5,
-    ]  # no held-out loss tells them apart
+    # No held-out loss tells them apart.
+    assert [each.weight for each in fits[0].folds[0].networks] == [0.5, 0.5]
     assert sizes == [[80, 0]] * 3 + [[72, 8]] * 3
 
 
 def test_an_export_of_pairs_is_restored_as_it_was_and_refused_where_its_parts_do_not_fit():
     X, codes = problem()
-    fitted = paired(X, codes, n_references=6, dropout=0.2)[0]
-    tree = fitted.export()
-    assert np.array_equal(PairFit.restore(tree).posteriors(X), fitted.posteriors(X))
+    fitted = paired(X, codes, n_references=6, dropout=0.2).ensemble
+    tree = export_ensemble(fitted)
+    assert np.array_equal(restore_ensemble(tree).posteriors(X), fitted.posteriors(X))
+    pairs = tree["comparison"]
+    fewer = pairs | {"references": pairs["references"][1:]}
     with pytest.raises(ValueError, match="every fold must have its references"):
-        PairFit.restore(tree | {"references": tree["references"][1:]})
-    tree["folds"][0]["networks"][0]["sizes"] = [4096]
+        restore_ensemble(tree | {"comparison": fewer})
+    pairs["folds"][0]["networks"][0]["sizes"] = [4096]
     with pytest.raises(ValueError, match="does not fit the weights"):
-        PairFit.restore(tree)
+        restore_ensemble(tree)

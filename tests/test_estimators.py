@@ -22,7 +22,7 @@ from helpers import Memoriser, mean_tvd
 
 def test_no_row_is_scored_by_a_model_that_trained_on_it():
     X, y = scenario_a(3).sample(300, 0)
-    assert np.allclose(crossfit_posteriors(Memoriser(), X, y), 1 / 3)
+    assert np.allclose(crossfit_posteriors(Memoriser(), X, y, random_state=0), 1 / 3)
 
 
 def test_a_good_model_recovers_the_truth_within_its_interval_from_tables_weights_and_splitters():
@@ -66,13 +66,17 @@ def test_priors_and_weights_are_checked_before_anything_is_fitted(bad):
 
 def test_estimated_and_counted_collisions_agree_where_inputs_repeat():
     X, y = led(0.1).sample(20_000, 0)
-    estimated = estimate_collisions(LogisticRegression(), X, y)  # noisy segments are log-linear
+    options = {"limit": False, "random_state": 0}
+    estimated = estimate_collisions(
+        LogisticRegression(), X, y, **options
+    )  # noisy segments are log-linear
     assert mean_tvd(estimated.matrix, count_collisions(X, y).matrix) < 0.01
 
 
 def test_any_classifier_can_have_its_range():
     data = scenario_a(3).sample(750, 0)
-    cm, limit = estimate_collisions(LogisticRegression(), *data, limit=True)
+    cm = estimate_collisions(LogisticRegression(), *data, random_state=0)
+    limit = cm.limit
     assert limit.curve["rows"].tolist() == [75, 150, 300, 600]
     assert (
         limit.pber_interval()[0]

@@ -111,8 +111,8 @@ REFITS = {
         "learning_rate",
     ),
     "another function for an activation": (
-        {"model": WithTanh},
-        {"model": WithRelu},
+        {"members": [WithTanh]},
+        {"members": [WithRelu]},
         None,
         "module",
     ),
@@ -160,7 +160,7 @@ def test_weights_that_layers_share_and_half_precision_can_be_checkpointed(tmp_pa
         layers.register_buffer("noise", torch.ones(3, dtype=torch.bfloat16))
         return layers
 
-    clf = cs.CollisionClassifier(**SHORT, model=factory, checkpoint=tmp_path)
+    clf = cs.CollisionClassifier(**(SHORT | {"members": [factory]}), checkpoint=tmp_path)
     assert clf.fit(*data).collision_matrix_ == clf.fit(*data).collision_matrix_
 
 
@@ -215,7 +215,7 @@ def test_blocks_of_rows_shrink_until_they_fit_or_the_error_says_what_to_try(data
         made.append(Small(nn.Linear(d, k), 10**9, ERRORS[2]))
         return made[-1]
 
-    clf = cs.CollisionClassifier(**SHORT, model=factory).fit(*data)
+    clf = cs.CollisionClassifier(**(SHORT | {"members": [factory]})).fit(*data)
     expected = clf.predict_proba(data[0])
     for small in made:
         small.most = 10
@@ -228,7 +228,7 @@ def test_blocks_of_rows_shrink_until_they_fit_or_the_error_says_what_to_try(data
         clf.predict_proba(data[0])
     with pytest.raises(MemoryError, match="while training: lower batch_size"):
         cs.CollisionClassifier(
-            **SHORT, model=lambda d, k: Small(nn.Linear(d, k), 0, ERRORS[1])
+            **(SHORT | {"members": [lambda d, k: Small(nn.Linear(d, k), 0, ERRORS[1])]})
         ).fit(*data)
 
 
@@ -267,9 +267,9 @@ def dying(d, k):
 
 X, y = np.random.default_rng(0).normal(size=(60_000, 10)), np.arange(60_000) % 2  # joblib shares such arrays
 if len(sys.argv) > 1:
-    cs.CollisionClassifier(model=waiting, cv=2, n_jobs=2).fit(X, y)
+    cs.CollisionClassifier(members=[waiting], cv=2, n_jobs=2).fit(X, y)
 try:
-    cs.CollisionClassifier(model=dying, cv=2, n_jobs=2).fit(X[:60], y[:60])
+    cs.CollisionClassifier(members=[dying], cv=2, n_jobs=2).fit(X[:60], y[:60])
 except RuntimeError as error:
     print(type(error).__name__, error)
     print(cs.CollisionClassifier(members=["linear"], limit=False, cv=2).fit(X[:60], y[:60]).n_features_in_)

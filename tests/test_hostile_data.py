@@ -38,7 +38,8 @@ def fit(features=X, labels=y, weight=None, **changes):
 
 
 def estimate(features=X, labels=y, **changes):
-    return cs.estimate_collisions(LogisticRegression(max_iter=500), features, labels, **changes)
+    options = {"limit": False, "random_state": 0} | changes
+    return cs.estimate_collisions(LogisticRegression(max_iter=500), features, labels, **options)
 
 
 def table(**columns):

@@ -282,7 +282,7 @@ def test_a_custom_module_is_not_built_for_more_features_than_the_file_can_have(p
         asked.append(max(d, k))
         return nn.Linear(d, k)
 
-    cs.CollisionClassifier(**SHORT, model=factory).fit(*data).save(path)
+    cs.CollisionClassifier(**(SHORT | {"members": [factory]})).fit(*data).save(path)
     skeleton, arrays = taken_apart(path, "model")
     for where in leaves(skeleton):
         for value in (10**9, [10**9]):

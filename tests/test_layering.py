@@ -1,36 +1,35 @@
-"""Data flows one way: a module imports only rooms of its own floor or above; torch is imported where it is used."""
+"""Data flow one way: a module imports nothing from below it in the drawing; torch is imported where it is used."""
 
 import ast
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 
-PACKAGE = Path(__file__).parents[1] / "src" / "collidescope"
+from sklearn.datasets import load_iris
 
-#: From the top down; rooms of one floor may use each other.
-FLOORS = [
-    [
-        "_checks",
-        "_environment",
-        "_progress",
-        "_rows",
-        "_saving",
-        "_scaling",
-        "_store",
-        "_text",
-        "_threads",
-    ],
-    ["intervals", "matrix", "equations", "limit", "scale"],
-    ["onestep", "counting", "training"],
-    ["folds", "learners", "pairwise", "crossfit", "estimators"],
-    ["trust", "classifier", "tables"],
-    ["applications", "show", "mlflow", "datasets"],
-    ["cli", "__main__"],
-]
-FLOOR = {room: depth for depth, rooms in enumerate(FLOORS) for room in rooms}
+import collidescope as cs
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "collidescope"
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def drawing() -> dict[str, int]:
+    """The floor of every module and folder, as the drawing in CONTRIBUTING.md numbers them."""
+    lines = re.findall(r"^ *(\d+)  (\S.*?)(?:   .*)?$", PAGE, re.MULTILINE)
+    return {
+        room.removesuffix("/"): int(number) for number, rooms in lines for room in rooms.split()
+    }
+
+
+def test_every_module_is_in_the_drawing():
+    rooms = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in FILES}
+    assert set(drawing()) == rooms
 
 
 def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
@@ -41,7 +40,8 @@ def imports(nodes: Iterable[ast.AST]) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def test_a_module_imports_nothing_from_the_floors_below():
+def test_a_module_imports_nothing_from_below_it_in_the_drawing():
+    floor = drawing()
     for path in FILES:
         room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         tree = ast.parse(path.read_text())
@@ -53,7 +53,7 @@ def test_a_module_imports_nothing_from_the_floors_below():
         typing_only = {inner for guard in guards for inner in ast.walk(guard)}
         found = imports(node for node in ast.walk(tree) if node not in typing_only)
         rooms = {name.split(".")[1] for name in found if name.startswith("collidescope.")}
-        assert not {other for other in rooms if FLOOR[other] > FLOOR[room]}, path
+        assert not {other for other in rooms if floor[other] > floor[room]}, path
 
 
 def test_importing_the_package_brings_no_heavy_library_with_it_and_no_name_that_is_not_public():
@@ -90,7 +90,7 @@ table = cs.TableClassifier(members="quick", cv=2, limit=False, random_state=0)
 table.fit(pd.DataFrame({"x": X[:, 0], "z": np.where(X[:, 1] > 0, "a", "b")}), y)
 cs.summarise(clf, X, y), cs.audit(clf.posteriors_, y_true=y, y_pred=clf.predict(X)), cs.consolidate(cm)
 try:
-    cs.CollisionClassifier(model="pairwise").fit(X, y)
+    cs.CollisionClassifier(members=[cs.Pairwise()]).fit(X, y)
 except ImportError as error:
     print(error)
 """
@@ -127,3 +127,45 @@ def test_a_setting_that_an_error_or_warning_names_exists():
     named = {name for text in texts for name in re.findall(r"\b([a-z_]{3,})=", text)}
     assert len(named) > 10
     assert named <= known
+
+
+def trace() -> str:
+    """Which modules a fit goes through, by the first call into each from ``fit`` and from the steps it calls."""
+    X, y = load_iris(return_X_y=True)
+    clf = cs.CollisionClassifier(members=["linear"], cv=2, random_state=0)
+    entered = {"classifier": "classifier.fit"}
+
+    def module(frame: FrameType | None) -> str:
+        path = Path(frame.f_code.co_filename) if frame else Path()
+        if not path.is_relative_to(PACKAGE):
+            return ""
+        return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+    def enter(frame: FrameType, event: str, _: object) -> None:
+        callee = module(frame)
+        caller = module(frame.f_back)
+        name = frame.f_code.co_name
+        hidden = not callee or callee.startswith("_") or name.startswith(("_", "<"))
+        if event != "call" or hidden or callee in entered:
+            return
+        if caller == "classifier" and frame.f_back.f_code.co_name == "fit":
+            entered[callee] = f"  {callee}.{name}"
+        elif caller in ("models", "crossfit", "estimate") and caller in entered:
+            entered[callee] = f"    {callee}.{name}"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sys.setprofile(enter)
+        try:
+            clf.fit(X, y)
+        finally:
+            sys.setprofile(None)
+    return "\n".join(entered.values())
+
+
+def test_the_page_shows_the_trace_of_a_fit():
+    assert trace() in PAGE, f"run {Path(__file__).name} and put what it prints into CONTRIBUTING.md"
+
+
+if __name__ == "__main__":
+    print(trace())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from collidescope import CollisionClassifier
+from collidescope import CollisionClassifier, Pairwise
 from collidescope.equations.bounds import pac_bound
 from collidescope.pairwise import scoring
 from collidescope.pairwise.pairs import (
@@ -337,7 +337,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    return CollisionClassifier(model=("pairwise", body), n_references=20, **LONG).fit(*data)
+    return CollisionClassifier(members=[Pairwise(network=body, n_references=20)], **LONG).fit(*data)
 
 
 def test_the_planted_collision_is_found_by_both_roads_and_in_posteriors_and_similarities(fitted):
@@ -345,7 +345,8 @@ def test_the_planted_collision_is_found_by_both_roads_and_in_posteriors_and_simi
     assert fitted.recovery_.matrix == pytest.approx(PLANTED, abs=0.1)
     assert 0 < fitted.reference_stderr_ < 0.1
     assert [
-        np.bincount(references.codes).tolist() for references in fitted._crossfit.references
+        np.bincount(references.codes).tolist()
+        for references in fitted._ensemble.comparison.references
     ] == [[20] * 3] * 2
     X, y = drawings(120, 1)
     shared = (y < 2) & (np.arange(120) // 3 % 2 == 0)
@@ -358,7 +359,7 @@ def test_the_planted_collision_is_found_by_both_roads_and_in_posteriors_and_simi
 
 def test_a_single_image_scores_like_one_of_many(data, fitted):
     """A batch of one image was once taken for a stack of one batch."""
-    for clf in (fitted, CollisionClassifier(model=body, **SHORT).fit(*data)):
+    for clf in (fitted, CollisionClassifier(members=[body], **SHORT).fit(*data)):
         assert clf.predict_proba(data[0][:1]) == pytest.approx(
             clf.predict_proba(data[0][:5])[:1], abs=1e-5
         )
@@ -373,13 +374,15 @@ def test_the_body_is_built_for_both_inputs_together(shape):
         return nn.Sequential(nn.Flatten(), nn.Linear(2 * int(np.prod(shape)), k))
 
     X = np.random.default_rng(0).normal(size=(150, *shape))
-    CollisionClassifier(model=("pairwise", factory), **SHORT).fit(X, np.arange(150) % 3)
+    CollisionClassifier(members=[Pairwise(network=factory)], **SHORT).fit(X, np.arange(150) % 3)
     assert set(built) == {(2 * shape[0], 1)}
 
 
-def test_a_tuple_of_another_form_and_images_without_a_body_are_refused(data):
-    for model in (("network", body), ("pairwise", body, body), ("pairwise", "body")):
-        with pytest.raises(ValueError, match=r"model as a tuple must be \('pairwise', factory\)"):
-            CollisionClassifier(model=model, **SHORT).fit(*data)
-    with pytest.raises(ValueError, match="dim 4"):
-        CollisionClassifier(model="pairwise", **SHORT).fit(*data)
+def test_images_need_a_body_of_their_own(data):
+    with pytest.raises(ValueError, match=r"Pairwise\(\) takes rows of features, got shape"):
+        CollisionClassifier(members=[Pairwise()], **SHORT).fit(*data)
+
+
+def test_what_builds_no_module_is_refused_as_a_body():
+    with pytest.raises(ValueError, match="network must be a function"):
+        Pairwise(network="body")

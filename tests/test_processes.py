@@ -19,7 +19,7 @@ from collidescope.datasets import scenario_a
 PATIENCE = 120
 SHORT = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 5}}
 MODELS = {"pool": {"members": ["linear", "network", "trees", "forest"]}}
-MODELS["pair-wise"] = {"model": "pairwise", "n_references": 20}
+MODELS["pair-wise"] = {"members": [cs.Pairwise(n_references=20)]}
 X, y = scenario_a(3).sample(150, 0)
 NEW, _ = scenario_a(3).sample(1000, 1)
 

@@ -469,7 +469,10 @@ def test_folds_and_replicates_on_a_cluster_are_those_of_one_process(cluster):
     spread = joblib.Parallel()(joblib.delayed(replicate)(seed) for seed in range(2))
     assert np.allclose(spread, alone, rtol=0, atol=1e-6)
     spread, expected = (
-        cs.estimate_collisions(LogisticRegression(), X, y, cv=2, n_jobs=n) for n in (-1, None)
+        cs.estimate_collisions(
+            LogisticRegression(), X, y, cv=2, limit=False, n_jobs=n, random_state=0
+        )
+        for n in (-1, None)
     )
     assert_same(spread, expected)
 
@@ -508,12 +511,13 @@ def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_
     )
     assert_same(found, cs.collision_matrix_from_posteriors(P, labels))
     X, y = scenario_a(3).sample(300, 0)
-    expected = cs.estimate_collisions(LogisticRegression(), X, y, cv=2)
-    assert_same(cs.estimate_collisions(Dying(), X, y, cv=2, n_jobs=-1), expected)
+    options = {"limit": False, "n_jobs": -1, "random_state": 0}
+    expected = cs.estimate_collisions(LogisticRegression(), X, y, cv=2, **options | {"n_jobs": 1})
+    assert_same(cs.estimate_collisions(Dying(), X, y, cv=2, **options), expected)
     assert {path.name for path in tmp_path.iterdir()} == {"fold", "block"}
     halves = [(np.arange(160), np.arange(160, 300)), (np.arange(160, 300), np.arange(160))]
     with pytest.raises(WorkerError, match=r"a worker process died with . of 2 folds trained"):
-        cs.estimate_collisions(Dying(C=2), X, y, cv=halves, n_jobs=-1)
+        cs.estimate_collisions(Dying(C=2), X, y, cv=halves, **options)
 
 
 class ForgetfulClient:
@@ -558,7 +562,7 @@ def test_rows_are_sent_again_when_a_worker_died_meanwhile(monkeypatch):
 
 SETTINGS = {"limit": False, "cv": 2, "random_state": 0, "device": "cpu"}
 SETTINGS |= {"training": {"hidden_layer_sizes": (8,), "max_epochs": 4, "patience": 0}}
-MODELS = [SETTINGS | {"members": ["network"]}, SETTINGS | {"model": "pairwise"}]
+MODELS = [SETTINGS | {"members": ["network"]}, SETTINGS | {"members": [cs.Pairwise()]}]
 
 FIT = """
 import sys

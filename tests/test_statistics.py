@@ -97,8 +97,8 @@ def test_what_should_not_matter_changes_a_fit_no_more_than_another_seed(data):
 
 def test_rows_scored_in_chunks_are_scored_alike_and_parallel_folds_change_no_bit(data):
     X, y = data
-    together = cs.estimate_collisions(LogisticRegression(), X, y, n_jobs=2)
-    assert together == cs.estimate_collisions(LogisticRegression(), X, y)
+    together = cs.estimate_collisions(LogisticRegression(), X, y, random_state=0, n_jobs=2)
+    assert together == cs.estimate_collisions(LogisticRegression(), X, y, random_state=0)
     one, two = (cs.CollisionClassifier(**TINY, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
     assert np.array_equal(one.posteriors_, two.posteriors_)
     assert one.collision_matrix_ == two.collision_matrix_

@@ -11,7 +11,7 @@ from scipy import sparse
 from torch import nn
 
 import collidescope as cs
-from collidescope import _scaling, folds
+from collidescope import _scaling, sample
 from collidescope._scaling import LARGEST, apply_scaling, fit_scaling, is_memory_map
 from collidescope.datasets import scenario_a
 from collidescope.pairwise.pairs import PairObjective
@@ -142,10 +142,10 @@ def test_rows_too_many_to_hold_are_read_batch_by_batch_to_the_same_fit(
     settings |= {"cv": 2, "limit": False, "random_state": 0}
     clf = cs.CollisionClassifier(members=["network"], **settings)
     whole = clf.fit(X, y).posteriors_
-    pairs = cs.CollisionClassifier(model="pairwise", **settings)
+    pairs = cs.CollisionClassifier(**(settings | {"members": [cs.Pairwise()]}))
     compared = pairs.fit(X, y).posteriors_
-    monkeypatch.setattr(folds, "MAPPED_NUMBERS", 10)
-    monkeypatch.setattr(folds, "SPARSE_NUMBERS", 10)
+    monkeypatch.setattr(sample, "MAPPED_NUMBERS", 10)
+    monkeypatch.setattr(sample, "SPARSE_NUMBERS", 10)
     for lazy in (in_a_file, sparse.csr_matrix(X)):
         assert np.allclose(clf.fit(lazy, y).posteriors_, whole, atol=1e-5)
         assert np.allclose(clf.predict_proba(X), clf.predict_proba(lazy), atol=1e-5)
@@ -157,9 +157,9 @@ import sys, threading, time, warnings
 import numpy as np, torch
 warnings.simplefilter("ignore")
 import collidescope as cs
-from collidescope import _scaling, folds
+from collidescope import _scaling, sample
 torch.set_num_threads(1)
-folds.MAPPED_NUMBERS, _scaling.QUANTILE_ROWS, _scaling.FEWEST_ROWS = 10**6, 10_000, 1_000
+sample.MAPPED_NUMBERS, _scaling.QUANTILE_ROWS, _scaling.FEWEST_ROWS = 10**6, 10_000, 1_000
 
 def anonymous():
     with open("/proc/self/status") as file:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collidescope.onestep import (
         collision_matrix_from_posteriors as collision_matrix_from_posteriors,
     )
+    from collidescope.pairwise.model import Pairwise as Pairwise
     from collidescope.scale.sources import spool as spool
     from collidescope.show import CollisionMatrixDisplay as CollisionMatrixDisplay
     from collidescope.show import DendrogramDisplay as DendrogramDisplay
@@ -87,6 +88,7 @@ _MODULES = {
     "estimators": ("crossfit_posteriors", "estimate_collisions"),
     "limit": ("Limit", "limit_from_scores"),
     "matrix": ("CollisionMatrix",),
+    "pairwise.model": ("Pairwise",),
     "scale.sources": ("spool",),
     "show": (
         "CollisionMatrixDisplay",

@@ -1,4 +1,4 @@
-"""Progress with an ETA: a bar on a terminal, one line per step elsewhere, the logger "collidescope" when not asked."""
+"""Progress with an ETA: a bar on a terminal, one line per step elsewhere, always a log entry."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 logger = logging.getLogger("collidescope")
 logger.addHandler(logging.NullHandler())
 
-ALMOST = 0.9  #: a step in work counts at most this share of it: it is done only when it says so
+#: Told of every epoch's {"name", "epoch", "max_epochs", "val_loss"}.
+Report = Callable[[dict[str, Any]], None]
 
 
 class Progress:
-    """Counts ``total`` steps (``verbose`` 0: without printing); each is logged (INFO) by the logger "collidescope"."""
+    """Counts ``total`` steps (``verbose`` 0: silently); the logger "collidescope" logs each."""
 
     def __init__(self, what: str, total: int, verbose: int) -> None:
         self.what, self.total, self.verbose = what, total, verbose
@@ -31,7 +32,8 @@ class Progress:
             from rich.progress import Progress as Bar
             from rich.table import Column
 
-            # Two parts text and one part bar share what share and ETA, which are never cut, leave of the line.
+            # Two parts text and one part bar share what share and ETA, which are never cut, leave
+            # of the line.
             text = TextColumn(
                 "{task.description}",
                 table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis"),
@@ -55,7 +57,8 @@ class Progress:
         if self.total:
             left = elapsed / self.done * (self.total - self.done)
             # A share: steps are of any size, and of a fit eight to a fold.
-            text = f"{self.what}: {self.done / self.total:.0%}, {elapsed:.0f} s, about {left:.0f} s left"
+            share = f"{self.done / self.total:.0%}"
+            text = f"{self.what}: {share}, {elapsed:.0f} s, about {left:.0f} s left"
         logger.info(text)
         if self._bar is not None:
             self._move(self.done, elapsed, self.what)
@@ -63,12 +66,13 @@ class Progress:
             print(text, file=sys.stderr)
 
     @property
-    def report(self) -> Callable[[dict[str, Any]], None] | None:
+    def report(self) -> Report | None:
         """A callback for the training loop, or None when nobody looks."""
         return None if self._bar is None else self._show
 
-    def _show(self, entry: dict[str, Any]) -> None:
-        share = min(1.0, entry["epoch"] / max(entry["max_epochs"], 1)) * ALMOST
+    def _show(self, entry: dict[str, Any], most: float = 0.9) -> None:
+        # A step at work counts at most this share of it: it is done only when it says so.
+        share = min(1.0, entry["epoch"] / max(entry["max_epochs"], 1)) * most
         text = (
             f"{self.what} · {entry['name']}, epoch {entry['epoch']}, loss {entry['val_loss']:.4f}"
         )

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from collidescope._checks import FloatArray
 
 NORMAL_IQR = 1.349  #: the interquartile range of a standard normal
-LARGEST = 20.0  #: values further out (in scales) are brought back to it: a single 1e30 must not own the network
-#: Rows that decide the quantiles: more would not change them. Of wide tables fewer, down to the second, so that they
-#: stay below this many numbers.
+#: values further out (in scales) are brought back to it: a single 1e30 must not own the network
+LARGEST = 20.0
+#: Rows that decide the quantiles: more would not change them. Of wide tables fewer, down to the
+#: second, so that they stay below this many numbers.
 QUANTILE_ROWS, FEWEST_ROWS, QUANTILE_NUMBERS = 100_000, 10_000, 64_000_000
 BLOCK_NUMBERS = 4_000_000  #: numbers that are worked on at once (32 MB in double precision)
 ROUNDING = 1e-12  #: an interquartile range below this share of the median is rounding
@@ -25,8 +26,9 @@ SMALLEST, LARGEST_FLOAT = 5e-324, float(np.finfo(np.float64).max)
 def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     """(centre, scale) of every feature; of all values at once for images (more than 2 dimensions).
 
-    Median and interquartile range; mean and standard deviation where more than half of the values are equal; scale 0
-    takes out a constant feature. Any finite values will do, up to the largest and down to the smallest.
+    Median and interquartile range; mean and standard deviation where more than half of the values
+    are equal; scale 0 takes out a constant feature. Any finite values will do, up to the largest
+    and down to the smallest.
     """
     n = X.shape[0]
     wide = QUANTILE_NUMBERS // max(1, int(np.prod(X.shape[1:])))
@@ -75,7 +77,7 @@ def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[
 
 
 def blocks(n: int, width: float, numbers: int) -> Iterator[slice]:
-    """Slices of n rows, each ``width`` numbers: as many rows at once as ``numbers`` allows, but at least one."""
+    """Slices of n rows of ``width`` numbers: as many rows as ``numbers`` allows, at least one."""
     size = max(1, int(numbers // max(1, width)))
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 

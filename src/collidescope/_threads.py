@@ -1,4 +1,4 @@
-"""One thread for small work, in the libraries of numpy and scikit-learn (BLAS, OpenMP) and in torch alike."""
+"""One thread for small work, in the libraries of numpy and scikit-learn and in torch alike."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE_THREAD_NUMBERS = (
 
 
 class _Blocks:
-    """Blocks that run with one thread now, in any Python thread, and the way back to the earlier numbers of threads."""
+    """Blocks that run with one thread now, in any Python thread, and the threads before them."""
 
     def __init__(self, forked: bool) -> None:
         self.lock, self.running, self.forked, self.limit, self.of_torch = (
@@ -33,17 +33,18 @@ _known: dict[str, Any] = {"blocks": _Blocks(forked=False), "modules": 0}
 _own = (
     threading.local()
 )  #: the blocks of this Python thread, as the torch that each of them has seen (None: none yet)
-# Of OpenMP's threads a forked child has none, yet the library believes in them and would wait for ever.
+# Of OpenMP's threads a forked child has none, yet the library believes in them and would wait for
+# ever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: _known.update(blocks=_Blocks(forked=True)))
 
 
 @contextmanager
 def one_thread(wanted: bool = True) -> Iterator[None]:
-    """Let every library have one thread within the block, when ``wanted`` or after a fork; blocks may overlap in time.
+    """One thread for every library within the block, when ``wanted`` or after a fork.
 
-    Most matrices are small, threads that wait for work take the cores from those that have some, and sums that are
-    split over threads round differently.
+    Most matrices are small, threads that wait for work take the cores from those that have some,
+    and sums that are split over threads round differently.
     """
     blocks, torch, around = _known["blocks"], sys.modules.get("torch"), getattr(_own, "blocks", ())
     if torch in around or not (wanted or blocks.forked):
@@ -53,7 +54,8 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
         if torch is not None and not blocks.of_torch:  # it counts its threads itself
             blocks.of_torch = torch.get_num_threads()
         if blocks.running == 0:
-            # Looking for the libraries takes milliseconds: done anew only when a module, which may bring one, came in.
+            # Looking for the libraries takes milliseconds: done anew only when a module, which may
+            # bring one, came in.
             if _known["modules"] != len(sys.modules):
                 _known.update(controller=ThreadpoolController(), modules=len(sys.modules))
             blocks.limit = _known["controller"].limit(limits=1)

@@ -1,222 +1,534 @@
-"""Cross-fitting the pool: every row is scored by models that did not train on it, new rows by the models of all folds.
+"""Cross-fitting: every row is scored by models that did not train on it, new rows by all folds.
 
-Symbols: n rows, K classes, F folds, M members of the pool, P (n, K) held-out posteriors at the priors of the training
-rows. Members (:mod:`collidescope.learners`) are trained once per fold, and their log posteriors pooled. The weights
-with which a row is pooled were fitted on rows of the other folds, so no label takes part in scoring its own row.
+Symbols: n rows, K classes, F folds, M models, P (n, K) held-out posteriors at the priors of the
+training rows. The unit of work is (size, fold, model): :func:`train_unit` fits one model to the
+training rows of one fold and scores the rows that the fold holds out. Models are then pooled. The
+weights with which a row is pooled were fitted on rows of the other folds, so no label takes part in
+scoring its own row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collidescope import _checks as check
-from collidescope._checks import FloatArray
-from collidescope._progress import Progress
+from collidescope._checks import FloatArray, IntArray
+from collidescope._progress import Progress, Report
 from collidescope._scaling import blocks
 from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
-from collidescope.folds import HeldOut, Plan, Standardised, restored_scaling, run_folds
-from collidescope.learners import recipe
-from collidescope.learners.base import Member, Task, Tree
+from collidescope.folds import FRACTIONS, Folds, run_folds
+from collidescope.learners.base import Task
 from collidescope.learners.pool import pool, pool_weights
+from collidescope.models import Comparing, Comparison, Fitted, Model, Settings
+from collidescope.sample import Sample, Scaling, Table
 
-DOUBLE_NUMBERS = (
-    2**26
-)  #: held-out posteriors of more numbers are float32: half of the memory, models know no more
-SCORED_NUMBERS = (
-    2**24
-)  #: posteriors that are computed at once, in numbers (float64, and a few copies on the way)
-READ_NUMBERS = (
-    2**22
-)  #: numbers of rows that are scored at once: those of a file are read for it (16 MB)
+#: Posteriors that are computed at once, in numbers (float64, and a few copies on the way).
+SCORED_NUMBERS = 2**24
+#: Epoch by epoch losses of networks, by their name.
+History = dict[str, list[dict[str, Any]]]
+STEPS = 8  #: of the progress bar for a fold of all rows; one of a share counts that share of it
 
 
-class _PoolFold(NamedTuple):
-    """One fold: fitted members, and their log posteriors of its held-out rows."""
+@dataclass(frozen=True)
+class Engine:
+    """How the work is done: only ``training`` and ``budget`` change what is estimated."""
 
-    members: dict[str, Member]
-    scores: dict[str, npt.NDArray[np.floating[Any]]]
+    device: str = "cpu"
+    training: Settings | None = None
+    checkpoint: Path | None = None
+    n_jobs: int | None = None
+    verbose: int = 0
+    budget: float | None = None  #: seconds after which no further training size is started
+
+
+def resolve_device(device: str) -> str:
+    """The device that ``"auto"`` means here: an accelerator where there is one, else the CPU."""
+    if device == "cpu" or (device == "auto" and find_spec("torch") is None):
+        return "cpu"
+    import torch
+
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        said = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} cannot be used here: {said}") from None
+    return device
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one model learned from one fold at one size."""
+
+    fitted: Fitted
+    scores: (
+        npt.NDArray[np.floating] | None
+    )  #: log posteriors of held-out rows; None before a comparison
+    seconds: float
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class FoldUnits:
+    """The units of one fold at one size, by the name of the model."""
+
+    units: dict[str, Unit]
     interrupted: bool
 
 
-@dataclass
-class PoolFit:
-    """Members of all folds, and what is needed to score new rows with them."""
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out posteriors of the rows of trained folds: all, unless Ctrl-C ended the fit."""
 
-    folds: list[dict[str, Member]]
+    size: float  #: training rows of a fold, on average
+    rows: IntArray
+    posteriors: npt.NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Models of all folds, and what is needed to score new rows with them."""
+
+    folds: list[dict[str, Fitted]]
+    models: dict[str, Model]
     weights: dict[
         str, float
-    ]  #: how much each member counts for new rows, fitted on all held-out rows
-    centre: FloatArray
-    scale: FloatArray
+    ]  #: how much each model counts for new rows, fitted on all held-out rows
+    scaling: Scaling | None
     train_priors: FloatArray
     row_shape: tuple[int, ...]
+    comparison: Comparison | None = None  #: of the only model, where that is one that compares rows
+
+    def posteriors(self, X: Table) -> FloatArray:
+        """Posteriors of new rows at ``train_priors``, averaged over the folds."""
+        rows = self._scaled(X)
+        out = np.zeros((rows.shape[0], len(self.train_priors)))
+        for block in row_blocks(rows, out.shape[1]):
+            out[block] = self._score(rows[block])
+        return out
+
+    def similarity(self, A: Table, B: Table) -> FloatArray | None:
+        """Sim of every pair of new rows by a model that compares them; None where none does."""
+        if self.comparison is None:
+            return None
+        return self.comparison.similarity(self._scaled(A), self._scaled(B))
+
+    def _scaled(self, X: Table) -> Table:
+        shape = tuple(X.shape[1:])
+        if shape != self.row_shape:
+            wanted = f"rows of shape {self.row_shape} as in training"
+            raise ValueError(f"X must have {wanted}, got {shape}")
+        return X if self.scaling is None else self.scaling.standardised(X)
+
+    def _score(self, block: Table) -> FloatArray:
+        weights = list(self.weights.values())
+        total = np.zeros((block.shape[0], len(self.train_priors)))
+        known: dict[int, FloatArray] = {}  # a comparison is one for all folds
+        for fold in self.folds:
+            logs = []
+            for name in self.weights:
+                fitted = fold[name]
+                if id(fitted) not in known:
+                    known[id(fitted)] = log_posteriors(self.models[name], fitted, block)
+                logs.append(known[id(fitted)])
+            total += pool(np.stack(logs), weights)
+        return np.asarray(total / len(self.folds))
+
+
+@dataclass(frozen=True)
+class SizeFit:
+    """Everything that was trained at one size."""
+
+    models: list[Model]
+    folds: list[dict[str, Fitted]]
+    held_out: HeldOut
+    weights: dict[str, float]  #: of models that have one, for new rows
+    fold_weights: list[dict[str, float]]  #: with which the held-out rows of each fold were pooled
+    comparison: Comparison | None
+    history: list[History]  #: of every fold
+    seconds: dict[str, float]  #: by the name of the model, all folds together
+    interrupted: bool
+
+
+#: Which models are trained at the next size, by name, given what was trained so far.
+Keep = Callable[[Sequence[SizeFit]], Sequence[str]]
+
+
+def with_weight(done: Sequence[SizeFit]) -> list[str]:
+    """What has no weight with all rows has none with a share of them, unless it is simple."""
+    first = done[0]
+    return [model.name for model in first.models if model.simple or model.name in first.weights]
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """Held-out posteriors of every row at every size, and the models: see :func:`cross_fit`."""
+
+    ensemble: Ensemble
+    curve: list[HeldOut]  #: the smallest size first, all rows last
+    folds: Folds
+    fold_weights: list[dict[str, float]]
+    history: list[History]
     interrupted: bool = False
-    #: The weights with which the held-out rows of each fold were pooled.
-    fold_weights: list[dict[str, float]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)  #: of every model, all sizes together
+    notes: tuple[str, ...] = ()
 
     @property
-    def history(self) -> list[dict[str, Any]]:
-        """Epoch by epoch losses of every member that was trained in epochs, fold by fold."""
-        kept = [
-            {name: getattr(m, "history", None) for name, m in fold.items()} for fold in self.folds
-        ]
-        return [{name: epochs for name, epochs in fold.items() if epochs} for fold in kept]
-
-    def posteriors(self, X: Any) -> FloatArray:
-        """Posteriors of new rows at ``train_priors``, averaged over the folds."""
-        if tuple(X.shape[1:]) != self.row_shape:
-            raise ValueError(
-                f"X must have rows of shape {self.row_shape} as in training, got {tuple(X.shape[1:])}"
-            )
-        held = Standardised.of(X, self.centre, self.scale)
-        out = np.zeros((X.shape[0], len(self.train_priors)))
-        for rows in _blocks(X, out.shape[1]):
-            block = held.X[rows]
-            for fold in self.folds:
-                logs = np.stack([_log_posteriors(fold[name], block) for name in self.weights])
-                out[rows] += pool(logs, list(self.weights.values()))
-        return out / len(self.folds)
-
-    def export(self) -> Tree:
-        names = ("centre", "scale", "train_priors", "weights", "fold_weights")
-        tree = {
-            "engine": "pool",
-            **{name: getattr(self, name) for name in names},
-            "row_shape": list(self.row_shape),
-        }
-        folds = [
-            {name: {"type": m.name} | m.export() for name, m in fold.items()} for fold in self.folds
-        ]
-        return tree | {"folds": folds}
-
-    @classmethod
-    def restore(cls, tree: Mapping[str, Any], factory: Any = None) -> PoolFit:
-        """The inverse of :meth:`export`; raises KeyError, TypeError or ValueError on what does not fit."""
-        priors, centre, scale = restored_scaling(tree)
-        shape = tuple(check.check_count(size, "row_shape") for size in tree["row_shape"])
-        if len(scale) != (shape[0] if len(shape) == 1 else 1):
-            raise ValueError(
-                f"scale must have one number for each of {shape[0]} features, got {len(scale)}"
-            )
-        weights, *kept = (
-            {
-                str(name): check.check_at_least(weight, 0.0, "weights")
-                for name, weight in each.items()
-            }
-            for each in (tree["weights"], *tree["fold_weights"])
-        )
-        if (
-            not tree["folds"]
-            or not weights
-            or any(set(fold) != set(weights) for fold in tree["folds"])
-        ):
-            raise ValueError(
-                "every fold must hold the members that have a weight, and there must be some"
-            )
-
-        def member(own: Tree) -> Member:
-            return recipe(own["type"], factory).restore(own, shape, len(priors))
-
-        folds = [{name: member(fold[name]) for name in weights} for fold in tree["folds"]]
-        return cls(folds, weights, centre, scale, priors, shape, fold_weights=kept)
+    def held_out(self) -> HeldOut:
+        """With all training rows."""
+        return self.curve[-1]
 
 
-def fit_pool(
-    plan: Plan, recipes: Sequence[Member], progress: Progress | None = None
-) -> tuple[PoolFit, HeldOut]:
-    """Train every member of ``recipes`` on every fold, and pool the log posteriors of the held-out rows."""
-    held, labels, k = plan.held, plan.labels, plan.labels.n_classes
+def cross_fit(
+    sample: Sample,
+    models: Sequence[Model],
+    folds: Folds,
+    *,
+    limit: bool = True,
+    engine: Engine | None = None,
+    keep: Keep = with_weight,
+) -> CrossFit:
+    """Train every model on every fold, and score the rows that the fold holds out.
 
-    def train(number: int, report: Any = None) -> _PoolFold:
-        task = plan.task(number, report)
-        if (weights := task.sample_weight) is not None:
-            task = replace(task, sample_weight=weights / weights.mean())
-        return _train_members(task, held.take(plan.splits[number][1]), recipes)
+    Parameters
+    ----------
+    sample, models, folds : of :func:`make_sample`, :func:`models_for` and :func:`make_folds`
+    limit : whether to train on 1/8, 1/4 and 1/2 of the rows too
+    engine : device, settings of networks, processes, progress, budget
+    keep : which models are trained at the next size
 
-    folds, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.share)
-    # After Ctrl-C the last fold may lack members: it is dropped unless it is the only one. Folds come in order, so
-    # the first splits belong to the folds that are kept.
-    folds = [fold for fold in folds if len(fold.members) == len(recipes)] or folds[:1]
-    names = list(folds[0].members)
-    tests = [test for _, test in plan.splits[: len(folds)]]
+    A model with the methods of :class:`~collidescope.models.Comparing` gives no posteriors by
+    itself: once all folds of a size are trained it is handed the sample and the folds, compares
+    their held-out rows, and gives posteriors then.
+
+    Examples
+    --------
+    >>> from collidescope.folds import make_folds
+    >>> from collidescope.models import models_for
+    >>> from collidescope.sample import make_sample
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(80) % 2
+    >>> sample = make_sample(rng.normal(size=(80, 2)) + y[:, None], y)
+    >>> folds = make_folds(sample, cv=2, random_state=0)
+    >>> fit = cross_fit(sample, models_for(["linear"], sample, folds), folds)
+    >>> [held_out.size for held_out in fit.curve]
+    [20.0, 40.0]
+    """
+    engine = engine or Engine()
+    started = time.monotonic()
+    smaller = _smaller(sample, folds) if limit else []
+    steps = int(STEPS * len(folds.splits) * (1 + sum(part.share for part in smaller)))
+    _check(models, sample, folds, engine)
+    notes = list[str]()
+    with Progress("training folds", steps, engine.verbose) as progress:
+        whole = fit_size(sample, models, folds, engine, progress)
+        done = [whole]
+        try:
+            for number, part in enumerate(smaller):
+                if whole.interrupted:
+                    break
+                if engine.budget is not None and time.monotonic() - started > engine.budget:
+                    notes.append(_left_out(smaller[number:], engine.budget))
+                    break
+                names = keep(done)
+                kept = [model for model in models if model.name in names]
+                try:
+                    _check(kept, sample, part, engine)
+                except ValueError:  # too few rows for a model; smaller sizes have fewer still
+                    break
+                fit = fit_size(sample, kept, part, engine, progress)
+                if fit.interrupted:
+                    raise KeyboardInterrupt
+                done.append(fit)
+        except KeyboardInterrupt:
+            notes.append("the fit was interrupted before the range was known: limit_ is None")
+            done = [whole]
+    if limit and len(done) == 1 and not whole.interrupted and not notes:
+        notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
+    return CrossFit(
+        ensemble=_ensemble(sample, whole),
+        curve=[fit.held_out for fit in reversed(done)],
+        folds=folds,
+        fold_weights=whole.fold_weights,
+        history=whole.history,
+        interrupted=whole.interrupted,
+        seconds=_total_seconds(done),
+        notes=tuple(notes),
+    )
+
+
+def _smaller(sample: Sample, folds: Folds) -> list[Folds]:
+    parts = [folds.smaller(sample, share) for share in FRACTIONS]
+    return [part for part in parts if part is not None]
+
+
+def _check(models: Sequence[Model], sample: Sample, folds: Folds, engine: Engine) -> None:
+    for model in models:
+        if isinstance(model, Comparing):
+            model.check(sample, folds, engine.training)
+
+
+def _left_out(parts: Sequence[Folds], budget: float) -> str:
+    sizes = ", ".join(f"{part.size:,.0f}" for part in parts)
+    said = f"the budget of {budget:g} s was spent before models were trained on {sizes} rows"
+    return f"{said}: the range stands on fewer sizes, or is not known"
+
+
+def _total_seconds(fits: Sequence[SizeFit]) -> dict[str, float]:
+    names = fits[0].seconds
+    return {name: sum(fit.seconds.get(name, 0.0) for fit in fits) for name in names}
+
+
+def _ensemble(sample: Sample, fit: SizeFit) -> Ensemble:
+    return Ensemble(
+        folds=[{name: fold[name] for name in fit.weights} for fold in fit.folds],
+        models={model.name: model for model in fit.models if model.name in fit.weights},
+        weights=fit.weights,
+        scaling=sample.scaling,
+        train_priors=sample.shares,
+        row_shape=tuple(sample.X.shape[1:]),
+        comparison=fit.comparison,
+    )
+
+
+def fit_size(
+    sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine, progress: Progress
+) -> SizeFit:
+    """Train every model on every fold at one size, and pool the log posteriors of held-out rows."""
+
+    def train(number: int, report: Report | None) -> FoldUnits:
+        task = make_task(sample, folds, engine, number, report)
+        return train_fold(models, task, sample.take(folds.splits[number][1]))
+
+    steps = int(STEPS * folds.share)
+    trained, interrupted = run_folds(train, len(folds.splits), engine.n_jobs, progress, steps)
+    # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds
+    # come in order, so the first splits belong to the folds that are kept.
+    complete = [fold for fold in trained if len(fold.units) == len(models)]
+    whole = complete or trained[:1]
+    known = [model for model in models if model.name in whole[0].units]
+    names = [model.name for model in known]
+    scores, comparisons = _scores(known, whole, sample, folds)
+    tests = [test for _, test in folds.splits[: len(whole)]]
+    pooled = pool_folds(sample, tests, scores, names)
+    alone = names[0] if len(names) == 1 else ""
+    return SizeFit(
+        models=known,
+        folds=[_fitted(fold) | comparisons for fold in whole],
+        held_out=HeldOut(folds.size, pooled.rows, pooled.posteriors),
+        weights=pooled.weights,
+        fold_weights=pooled.fold_weights,
+        comparison=comparisons.get(alone),
+        history=[_histories(fold, pooled.weights) for fold in whole],
+        seconds=_seconds(whole),
+        interrupted=interrupted,
+    )
+
+
+def make_task(
+    sample: Sample, folds: Folds, engine: Engine, number: int, report: Report | None = None
+) -> Task:
+    """What is learned from the training rows of a fold."""
+    rows = folds.splits[number][0]
+    entries = sample.entries(rows)
+    own = rows[entries.place]
+    weights = entries.weights
+    # What must stay together: the rows of a group, else the votes on one row.
+    groups = None
+    if sample.groups is not None:
+        groups = sample.groups[own]
+    elif sample.votes is not None:
+        groups = own
+    folder = engine.checkpoint
+    if folder is not None and folds.share < 1:
+        folder = folder / f"share-{folds.share:g}"
+    if folder is not None:
+        folder = folder / f"fold-{number}"
+    return Task(
+        X=sample.take(own),
+        codes=entries.codes,
+        n_classes=sample.n_classes,
+        sample_weight=None if weights is None else weights / weights.mean(),
+        groups=groups,
+        spread=None if sample.scaling is None else sample.scaling.spread,
+        seed=folds.seeds[number],
+        device=engine.device,
+        training=engine.training,
+        report=report,
+        checkpoint=folder,
+    )
+
+
+def train_fold(models: Sequence[Model], task: Task, test: Table) -> FoldUnits:
+    """The units of a fold one after the other; Ctrl-C keeps those that are done."""
+    units: dict[str, Unit] = {}
+    numbers = test.shape[0] * task.n_classes * len(models)
+    dtype = np.float32 if numbers > SCORED_NUMBERS else np.float64
+    for model in models:
+        try:
+            unit = train_unit(model, task, test, dtype)
+        except KeyboardInterrupt:
+            if not units:
+                raise
+            return FoldUnits(units, interrupted=True)
+        units[model.name] = unit
+        if unit.interrupted:  # a network keeps its best weights and says so
+            return FoldUnits(units, interrupted=True)
+    return FoldUnits(units, interrupted=False)
+
+
+def train_unit(model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.float64) -> Unit:
+    """Fit one model to the training rows of a fold, and score the rows that it holds out."""
+    started = time.perf_counter()
+    k = task.n_classes
+    scores = None
+    small = math.prod(task.X.shape) <= ONE_THREAD_NUMBERS
+    with one_thread(small and not getattr(model, "own_threads", False)):
+        fitted = copy(model).fit(task if model.images else flat_task(task))
+        if not isinstance(model, Comparing):
+            scores = np.empty((test.shape[0], k), dtype)
+            for block in row_blocks(test, k):
+                scores[block] = log_posteriors(model, fitted, test[block])
+    seconds = time.perf_counter() - started
+    return Unit(fitted, scores, seconds, getattr(fitted, "interrupted", False))
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Held-out posteriors of all models together."""
+
+    rows: IntArray
+    posteriors: npt.NDArray[np.floating]
+    weights: dict[str, float]
+    fold_weights: list[dict[str, float]]
+
+
+def pool_folds(
+    sample: Sample,
+    tests: Sequence[IntArray],
+    scores: Sequence[npt.NDArray[np.floating]],
+    names: Sequence[str],
+    double_numbers: int = 2**26,
+) -> Pooled:
+    """Pool the models of every fold by weights from the held-out rows of the other folds.
+
+    ``scores`` are (M, rows, K) log posteriors of the held-out rows ``tests`` of each fold.
+    Posteriors of more than so many numbers are float32: half of the memory, and models know no
+    more.
+    """
+    k = sample.n_classes
     rows = np.sort(np.concatenate(tests))
-    P = np.empty((len(rows), k), np.float32 if len(rows) * k > DOUBLE_NUMBERS else np.float64)
-    scores = [np.stack([fold.scores[name] for name in names]) for fold in folds]
-
-    def weights_without(number: int | None) -> FloatArray:
-        """Weights of the members from the held-out rows of other folds; equal where there are none."""
-        others = [f for f in range(len(folds)) if f != number]
-        if not others or len(names) == 1:
-            return np.full(len(names), 1 / len(names))
-        place, codes, w = labels.take(np.concatenate([tests[f] for f in others]))
-        logs = np.concatenate([scores[f] for f in others], axis=1)
-        # With votes a row stands here once for each class that was voted for.
-        found = pool_weights(logs if labels.votes is None else logs[:, place], codes, w)
-        # Nothing learned anything: with weights of zero the pool would say that all classes are as likely.
-        return found if found.any() else np.full(len(names), 1 / len(names))
-
+    dtype = np.float32 if len(rows) * k > double_numbers else np.float64
+    P = np.empty((len(rows), k), dtype)
+    numbers = range(len(tests))
     fold_weights = []
-    for number, test in enumerate(tests):
-        weights = weights_without(number)
-        fold_weights.append(dict(zip(names, weights.tolist(), strict=True)))
-        P[np.searchsorted(rows, test)] = pool(scores[number], weights)
-    final = weights_without(None)
-    kept = {name: weight for name, weight in zip(names, final.tolist(), strict=True) if weight > 0}
-    members = [{name: fold.members[name] for name in kept} for fold in folds]
-    known = (
-        held.centre,
-        held.scale,
-        labels.priors,
-        tuple(held.X.shape[1:]),
-        interrupted,
-        fold_weights,
-    )
-    return PoolFit(members, kept, *known), HeldOut(rows, P)
+    for number in numbers:
+        others = [other for other in numbers if other != number]
+        weights = _weights(sample, tests, scores, others)
+        place = np.searchsorted(rows, tests[number])
+        P[place] = pool(scores[number], weights)
+        named = zip(names, weights.tolist(), strict=True)
+        fold_weights.append(dict(named))
+    final = _weights(sample, tests, scores, numbers)
+    named = zip(names, final.tolist(), strict=True)
+    kept = {name: weight for name, weight in named if weight > 0}
+    return Pooled(rows, P, kept, fold_weights)
 
 
-def _train_members(task: Task, test: Any, recipes: Sequence[Member]) -> _PoolFold:
-    """Fit the members one after the other and score the held-out rows; Ctrl-C keeps those that are done."""
-    fold = _PoolFold({}, {}, False)
-    n, k = test.shape[0], task.n_classes
-    dtype = np.float32 if n * k * len(recipes) > SCORED_NUMBERS else np.float64
-    flat = replace(task, X=_as_table(task.X))
-    if flat.X is not task.X:  # pixels share one scale
-        flat = replace(flat, spread=np.ones(flat.X.shape[1]))
-    with one_thread(math.prod(task.X.shape) <= ONE_THREAD_NUMBERS):
-        for recipe in recipes:
-            try:
-                member = copy(recipe).fit(task if recipe.images else flat)
-                own = np.empty((n, k), dtype)
-                for rows in _blocks(test, k):
-                    own[rows] = _log_posteriors(member, test[rows])
-            except KeyboardInterrupt:
-                if not fold.members:
-                    raise
-                return fold._replace(interrupted=True)
-            fold.members[member.name], fold.scores[member.name] = member, own
-            if getattr(
-                member, "interrupted", False
-            ):  # a network keeps its best weights and says so
-                return fold._replace(interrupted=True)
-    return fold
+def _weights(
+    sample: Sample,
+    tests: Sequence[IntArray],
+    scores: Sequence[npt.NDArray[np.floating]],
+    numbers: Sequence[int],
+) -> FloatArray:
+    """Weights of the models from the held-out rows of some folds; equal where there are none."""
+    n_models = len(scores[0])
+    equal = np.full(n_models, 1 / n_models)
+    if not numbers or n_models == 1:
+        return equal
+    entries = sample.entries(np.concatenate([tests[number] for number in numbers]))
+    logs = np.concatenate([scores[number] for number in numbers], axis=1)
+    if sample.votes is not None:  # a row stands here once for each class that was voted for
+        logs = logs[:, entries.place]
+    found = pool_weights(logs, entries.codes, entries.weights)
+    # Nothing learned anything: with weights of zero the pool would say that all classes are as
+    # likely.
+    return found if found.any() else equal
 
 
-def _as_table(X: Any) -> Any:
-    return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 else X
+def _scores(
+    models: Sequence[Model], trained: Sequence[FoldUnits], sample: Sample, folds: Folds
+) -> tuple[list[npt.NDArray[np.floating]], dict[str, Comparison]]:
+    """(M, rows, K) log posteriors of the held-out rows of every fold, and the comparisons."""
+    comparisons: dict[str, Comparison] = {}
+    for model in models:
+        if isinstance(model, Comparing):
+            fitted = [fold.units[model.name].fitted for fold in trained]
+            comparisons[model.name] = model.compare(fitted, sample, folds)
+    stacked = []
+    for number, fold in enumerate(trained):
+        each = []
+        for model in models:
+            comparison = comparisons.get(model.name)
+            own = fold.units[model.name].scores
+            each.append(own if comparison is None else comparison.held_out[number])
+        stacked.append(np.stack(each))  # type: ignore[arg-type]
+    return stacked, comparisons
 
 
-def _log_posteriors(member: Member, X: Any) -> FloatArray:
-    return member.log_posteriors(X if member.images else _as_table(X))
+def _fitted(fold: FoldUnits) -> dict[str, Fitted]:
+    return {name: unit.fitted for name, unit in fold.units.items()}
 
 
-def _blocks(X: Any, k: int) -> Iterator[slice]:
-    return blocks(
-        X.shape[0], 1, min(SCORED_NUMBERS // k, READ_NUMBERS // max(1, math.prod(X.shape[1:])))
-    )
+def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:
+    names = trained[0].units
+    return {name: sum(fold.units[name].seconds for fold in trained) for name in names}
+
+
+def _histories(fold: FoldUnits, weights: dict[str, float]) -> History:
+    """Of the models that have a weight; one that is several networks has a history for each."""
+    found: History = {}
+    for name in weights:
+        history = getattr(fold.units[name].fitted, "history", None)
+        if isinstance(history, dict):
+            found.update(history)
+        elif history:
+            found[name] = history
+    return found
+
+
+def as_table(X: Any) -> Any:
+    """Images as flat rows; all else as it is."""
+    if isinstance(X, np.ndarray) and X.ndim > 2:
+        return X.reshape(len(X), -1)
+    return X
+
+
+def flat_task(task: Task) -> Task:
+    """The task with flat rows; pixels share one scale."""
+    X = as_table(task.X)
+    if X is task.X:
+        return task
+    return replace(task, X=X, spread=np.ones(X.shape[1]))
+
+
+def log_posteriors(model: Model, fitted: Fitted, X: Table) -> FloatArray:
+    """Log posteriors of rows, flat unless the model takes images."""
+    return fitted.log_posteriors(X if model.images else as_table(X))
+
+
+def row_blocks(X: Table, n_classes: int, read_numbers: int = 2**22) -> Iterator[slice]:
+    """Slices of rows that are scored at once: those of a file are read for it (16 MB)."""
+    width = max(1, math.prod(X.shape[1:]))
+    most = min(SCORED_NUMBERS // n_classes, read_numbers // width)
+    return blocks(X.shape[0], 1, most)

@@ -1,9 +1,11 @@
-"""May the number be trusted? What can be asked of an estimate, and what each answer can and cannot see.
+"""May the number be trusted? What can be asked of an estimate, and what each answer can see.
 
-- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors, or the method shows structure in
-  noise. It cannot see a leak (a column that gives the label away, related rows in two folds): that is shuffled too.
-- :func:`learning_curve`: whatever the model could not learn is counted as collision, so PBER falls with more rows until
-  only the ambiguity is left. It cannot see a leak either, which makes the curve fall faster.
+- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors, or the method
+  shows structure in noise. It cannot see a leak (a column that gives the label away, related rows
+  in two folds): that is shuffled too.
+- :func:`learning_curve`: whatever the model could not learn is counted as collision, so PBER falls
+  with more rows until only the ambiguity is left. It cannot see a leak either, which makes the
+  curve fall faster.
 - :func:`cautions`: what the estimate says about itself, in words.
 """
 
@@ -16,22 +18,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 from sklearn.base import clone
-from sklearn.utils import check_random_state
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, CollisionWarning
 from collidescope._text import LEVEL, READABLE, UNKNOWN, between, percent, span, words_html
-from collidescope.equations.bounds import condition_number
+from collidescope.estimate import cautions as cautions
 from collidescope.estimators import estimate_collisions
-from collidescope.matrix import CollisionMatrix, Method
+from collidescope.folds import RandomState, as_random_state
+from collidescope.matrix import CollisionMatrix
+from collidescope.sample import Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NEAR_SINGULAR = 1e3  #: above this κ∞(S) classes are practically indistinguishable, and S⁻¹ multiplies errors by as much
-MOVED_FAR = (
-    0.1  #: a Gramian whose root had to move by more than this was no Gramian of a collision matrix
-)
 #: What a state of ``limit_`` means for someone who can gather rows; any other state cannot be told.
 VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
 
@@ -40,8 +39,9 @@ VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
 class ShuffledControl:
     """S on shuffled labels: made by :func:`shuffled_control`.
 
-    ``largest_deviation`` is that of an entry of S from the prior it should fall to, ``z`` the same in standard errors,
-    ``limit`` what z stays below with probability 95% over all entries when nothing is wrong (Bonferroni).
+    ``largest_deviation`` is that of an entry of S from the prior it should fall to, ``z`` the same
+    in standard errors, ``limit`` what z stays below with probability 95% over all entries when
+    nothing is wrong (Bonferroni).
     """
 
     matrix: CollisionMatrix
@@ -56,9 +56,11 @@ class ShuffledControl:
             if self.passed
             else "which chance does not explain: do not trust this fit"
         )
-        seen = f"{self.largest_deviation:.3f} ({self.z:.1f} standard errors, limit {self.limit:.1f}), {verdict}"
-        unseen = "This does not test for columns that give the label away, nor for related rows in different folds."
-        return f"With shuffled labels every row of S should be the priors: the largest deviation is {seen}. {unseen}"
+        errors = f"{self.z:.1f} standard errors, limit {self.limit:.1f}"
+        expected = "With shuffled labels every row of S should be the priors"
+        seen = f"the largest deviation is {self.largest_deviation:.3f} ({errors}), {verdict}"
+        unseen = "target leakage, nor for related rows in different folds"
+        return f"{expected}: {seen}. This does not test for {unseen}."
 
     def _repr_html_(self) -> str:
         return words_html(str(self))
@@ -68,9 +70,10 @@ class ShuffledControl:
 class LearningCurve:
     """PBER against the number of rows that models were trained on: made by :func:`learning_curve`.
 
-    ``frame`` has one row per training size, ``pber_limit`` and ``interval`` (95%) are what unlimited rows would leave,
-    ``doubled`` what twice the rows would: (low, middle, high), or None where nobody can tell. ``verdict`` is "settled",
-    "more rows would lower it", or "too few rows to say", and ``reason`` says why.
+    ``frame`` has one row per training size, ``pber_limit`` and ``interval`` (95%) are what
+    unlimited rows would leave, ``doubled`` what twice the rows would: (low, middle, high), or None
+    where nobody can tell. ``verdict`` is "settled", "more rows would lower it", or "too few rows to
+    say", and ``reason`` says why.
     """
 
     frame: pd.DataFrame
@@ -87,7 +90,7 @@ class LearningCurve:
 
     @property
     def words(self) -> str:
-        """The verdict, why it cannot be told where that is so, and what twice the rows would leave."""
+        """The verdict, why it cannot be told where so, and what twice the rows would leave."""
         why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
         said = f"{self.verdict} ({why})" if self.verdict == UNKNOWN else self.verdict
         if self.doubled is None:
@@ -110,9 +113,9 @@ class LearningCurve:
 
 
 def shuffled_control(
-    estimator: Any, X: Any, y: ArrayLike, random_state: int | np.random.RandomState | None = 0
+    estimator: Any, X: Table | ArrayLike, y: ArrayLike, random_state: RandomState = 0
 ) -> ShuffledControl:
-    """Refit a ``CollisionClassifier``, or any classifier, on shuffled labels: does every row of S fall to the priors?
+    """Refit any classifier on shuffled labels: does every row of S fall to the priors?
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
@@ -120,12 +123,10 @@ def shuffled_control(
     >>> shuffled_control(LogisticRegression(max_iter=1000), X, y).passed
     True
     """
-    shuffled, fresh = (
-        check_random_state(random_state).permutation(check.check_labels(y)),
-        clone(estimator),
-    )
-    if "estimate" not in fresh.get_params():
-        cm = estimate_collisions(fresh, X, shuffled)
+    shuffled = as_random_state(random_state).permutation(check.check_labels(y))
+    fresh = clone(estimator)
+    if not hasattr(fresh, "shuffled_control"):
+        cm = estimate_collisions(fresh, X, shuffled, limit=False, random_state=0)
     else:
         fresh.set_params(limit=False)  # the control needs the full size only
         with warnings.catch_warnings():
@@ -136,17 +137,18 @@ def shuffled_control(
         if fresh.interrupted_:  # half a fit is no control
             raise KeyboardInterrupt
         cm = fresh.one_step_
-    deviation, ends = np.abs(cm.matrix - cm.priors), cm.interval(0.95)
+    deviation = np.abs(cm.matrix - cm.priors)
+    ends = cm.interval(0.95)
     assert ends is not None  # labels give intervals
-    # one standard error as the interval sees it: with the allowance for collisions that were not seen
+    # One standard error as the interval sees it: with the allowance for unseen collisions.
     scale = np.maximum(ends[1] - cm.matrix, cm.matrix - ends[0]) / -ndtri(0.025)
     z = float((deviation / scale).max())
     limit = float(-ndtri(0.025 / (cm.n_classes * (cm.n_classes + 1) / 2)))
     return ShuffledControl(cm, float(deviation.max()), z, limit, z <= limit)
 
 
-def learning_curve(source: Any) -> LearningCurve:
-    """Would more rows lower PBER? Read from a Limit, or that of a fitted classifier; nothing is fitted again.
+def learning_curve(source: object) -> LearningCurve:
+    """Would more rows lower PBER? Read from a Limit, or that of a fitted classifier.
 
     >>> from collidescope.limit import Limit
     >>> curve = learning_curve(
@@ -159,7 +161,7 @@ def learning_curve(source: Any) -> LearningCurve:
     if limit is None:
         given = f"{type(source).__name__} without one"
         raise ValueError(
-            f"source must be a fitted classifier with a limit, got {given}: fit again with limit=True"
+            f"source must be a classifier with a limit, got {given}: fit again with limit=True"
         )
     # A last drop within luck, with room below: neither settled nor seen to fall.
     verdict = UNKNOWN if limit.reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
@@ -174,34 +176,8 @@ def learning_curve(source: Any) -> LearningCurve:
     )
 
 
-def limit_of(source: Any) -> Any:
+def limit_of(source: object) -> Any:
     """The ``Limit`` of a fitted classifier, or the Limit itself."""
-    return (
-        source
-        if hasattr(source, "pber_interval") and hasattr(source, "state")
-        else getattr(source, "limit_", None)
-    )
-
-
-def cautions(collisions: CollisionMatrix, one_step: CollisionMatrix, moved: float) -> list[str]:
-    """What to know about the reported S, in words; ``moved`` is that of the recovery of S from its Gramian."""
-    from_gramian = collisions.method == Method.GRAMIAN
-    # Shrinking lifts eigenvalues that are zero for want of information: the one-step estimate shows them.
-    condition = condition_number(collisions.matrix if from_gramian else one_step.matrix)
-    singular, by_chance = condition > NEAR_SINGULAR, 1 - float((one_step.priors**2).sum())
-    most = (one_step.pber_interval() or (0.0, 0.0))[1]
-    no_better = (
-        f"does no better than the priors (PBER {one_step.pber:.3f}, {by_chance:.3f} by chance)"
-    )
-    if one_step.pber < 0.99 * by_chance:
-        now = f"PBER {one_step.pber:.3f}, up to {most:.3f}"
-        no_better = f"may do no better than the priors ({now}; {by_chance:.3f} by chance)"
-    found = {
-        f"S is nearly singular (condition number {condition:.1e}): from these rows this model cannot tell some "
-        f"classes, or mixtures of them, apart (merge what top_collisions shows, or gather more)": singular,
-        f"the model {no_better}: the inputs say nothing about the classes, or the model cannot see "
-        "it": most >= by_chance,
-        f"the Gramian is far from that of any collision matrix (entries of S moved by {moved:.2f}): train "
-        f"longer, or use correction='prior'": from_gramian and moved > MOVED_FAR,
-    }
-    return [message for message, applies in found.items() if applies]
+    if hasattr(source, "pber_interval") and hasattr(source, "state"):
+        return source
+    return getattr(source, "limit_", None)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from collidescope.crossfit import _train_members
-from collidescope.folds import Standardised
-from collidescope.learners import recipes_for
-from collidescope.learners.base import Task
+from collidescope.crossfit import Engine, make_task, train_fold
+from collidescope.folds import Folds
 from collidescope.learners.pool import pool, pool_weights
+from collidescope.models import models_for
+from collidescope.sample import make_sample
 from studies.accuracy.real import SEED, load
 from studies.markdown import table
 from studies.measures import mean_error
@@ -33,15 +33,15 @@ def folds_of(X: np.ndarray, y: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]
 
 def scores(X: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
     """Held-out log posteriors (members, rows, classes) of every member in five folds."""
-    K = int(y.max()) + 1
-    held = Standardised.of(X)
-    folds = folds_of(X, y)
-    recipes = recipes_for("auto", None, len(folds[0][0]), X.shape[1:], K)
-    logs = np.empty((len(recipes), len(y), K))
-    for number, (train, test) in enumerate(folds):
-        task = Task(held.take(train), y[train], K, spread=held.spread, seed=seed + number)
-        members = _train_members(task, held.take(test), recipes)
-        logs[:, test] = np.stack(list(members.scores.values()))
+    sample = make_sample(X, y)
+    splits = folds_of(X, y)
+    folds = Folds(splits, seeds=[seed + number for number in range(len(splits))])
+    models = models_for("auto", sample, folds)
+    logs = np.empty((len(models), len(y), sample.n_classes))
+    for number, (_, test) in enumerate(splits):
+        task = make_task(sample, folds, Engine(), number)
+        units = train_fold(models, task, sample.take(test)).units
+        logs[:, test] = np.stack([unit.scores for unit in units.values()])
     return logs
 
 

@@ -27,7 +27,7 @@ from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope._threads import one_thread
-from collidescope.classifier import resolve_device
+from collidescope.crossfit import resolve_device
 from collidescope.learners.network import ONE_THREAD_ROWS
 from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import Run, epoch_generator, fit_loop

@@ -49,7 +49,7 @@ def fit(kind: str, checkpoint: Path | None = None) -> cs.CollisionClassifier:
     if kind == "network":
         clf = cs.CollisionClassifier(members=["network"], training=training, **shared)
     elif kind == "module":
-        clf = cs.CollisionClassifier(model=module, training=training, **shared)
+        clf = cs.CollisionClassifier(members=[module], training=training, **shared)
     else:
         training["hidden_layer_sizes"] = (8,)
         clf = pairwise(training=training, **shared)

@@ -289,7 +289,7 @@ class ForgedCheckpoints(Checkpoints):
             raise Finding("accepted, and predictions are no probabilities")
         use_matrix(clf.collision_matrix_)
         clf.save(self.folder / "model.collide")
-        cs.load(self.folder / "model.collide", model=self.settings.get("model"))
+        cs.load(self.folder / "model.collide", model=self.factory)
 
 
 def custom(d: int, k: int) -> Any:
@@ -302,7 +302,8 @@ def custom(d: int, k: int) -> Any:
 class CustomCheckpoints(ForgedCheckpoints):
     """The same with a custom module, whose buffers no optimiser knows."""
 
-    settings: dict[str, Any] = {**SHORT, "model": custom}  # noqa: RUF012
+    settings: dict[str, Any] = {**SHORT, "members": [custom]}  # noqa: RUF012
+    factory = staticmethod(custom)
 
 
 class CommandLine:

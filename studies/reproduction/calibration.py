@@ -53,7 +53,11 @@ def _estimate(method: str, problem: Problem, X: Any, y: Any, seed: int, members:
             .collision_matrix_
         )
     return estimate_collisions(
-        make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), X, y
+        make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        X,
+        y,
+        limit=False,
+        random_state=0,
     )
 
 

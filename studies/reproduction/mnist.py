@@ -107,7 +107,7 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
     encoder = partial(
         conv_encoder, width=cell["width"], dropout=cell["dropout"], jitter=cell["jitter"]
     )
-    settings = estimator_settings({"model": encoder} | training_of(cell))
+    settings = estimator_settings({"members": [encoder]} | training_of(cell))
     start = time.perf_counter()
     clf = CollisionClassifier(limit=False, random_state=cell["seed"], verbose=1, **settings)
     clf.fit(as_input(data.images), data.labels)

@@ -119,7 +119,7 @@ class ResNet18(nn.Module):
 
 
 def resnet18(channels: int, outputs: int, width: int = 64) -> ResNet18:
-    """:class:`ResNet18` as a factory: ``model=("pairwise", resnet18)`` calls it with (2C, 1).
+    """:class:`ResNet18` as a factory: ``Pairwise(network=resnet18)`` calls it with (2C, 1).
 
     >>> sum(p.numel() for p in resnet18(2, 1).parameters())
     11173889

@@ -41,11 +41,11 @@ from collidescope import (
     shift_priors,
 )
 from collidescope._scaling import apply_scaling, fit_scaling
-from collidescope.classifier import resolve_device
+from collidescope.crossfit import resolve_device
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
 from collidescope.learners.base import Task
-from collidescope.pairwise.algorithms import PairFit, PairModel, References, choose_references
+from collidescope.pairwise.algorithms import PairModel, References, choose_references, solve
 from collidescope.pairwise.pairs import sample_pairs
 from collidescope.training.rows import tensor
 from studies.models import estimator_settings, from_paper
@@ -225,8 +225,8 @@ def one_split(
     references = References(test[chosen].numpy(), codes_test[chosen], None)
     q, _ = best.class_similarity(test, references, own, correction=False)
     S = recover(gramian_from_similarities(q, codes_test), method="gradient")
-    shares, nothing = np.bincount(codes_test) / len(test), np.empty(0)
-    P = PairFit([], nothing, nothing, shares, solver="inverse", matrix=S.matrix).solve(q)
+    shares = np.bincount(codes_test) / len(test)
+    P = solve(q, S.matrix, shares, "inverse")
     labels = classes[codes_test]
     more = by_gramian(P, labels, S.to_collision_matrix(classes))
     return P, labels, more | {"epochs": [len(accuracies)], "watched_accuracy": max(accuracies)}

@@ -19,10 +19,10 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import StratifiedKFold
 
 from collidescope import CollisionClassifier, datasets
-from collidescope.crossfit import _train_members
-from collidescope.folds import Standardised
-from collidescope.learners import recipes_for
-from collidescope.learners.base import Task
+from collidescope.crossfit import Engine, make_task, train_fold
+from collidescope.folds import Folds
+from collidescope.models import models_for
+from collidescope.sample import make_sample
 from studies.markdown import again, table
 from studies.real_data import load_adult
 from studies.store import Cell, Record, Study, by_part
@@ -80,14 +80,13 @@ def run(cell: Cell) -> dict[str, Any]:
 
 def members_alone(X: np.ndarray, y: np.ndarray) -> float:
     """Processor seconds of the members alone, fold by fold."""
-    K = int(y.max()) + 1
-    folds = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y))
-    held = Standardised.of(X)
-    recipes = recipes_for("auto", None, len(folds[0][0]), X.shape[1:], K)
+    splits = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, y))
+    sample = make_sample(X, y)
+    folds = Folds(splits, seeds=list(range(len(splits))))
+    models = models_for("auto", sample, folds)
     start = time.process_time()
-    for number, (train, test) in enumerate(folds):
-        task = Task(held.take(train), y[train], K, spread=held.spread, seed=number)
-        _train_members(task, held.take(test), recipes)
+    for number, (_, test) in enumerate(splits):
+        train_fold(models, make_task(sample, folds, Engine(), number), sample.take(test))
     return time.process_time() - start
 
 

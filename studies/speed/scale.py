@@ -209,7 +209,7 @@ def gpu() -> dict[str, Any]:
     variants: dict[str, dict[str, Any]] = {
         "default": {},
         "default, five processes": {"n_jobs": 5},
-        "custom network": {"model": conv_encoder, "training": training},
+        "custom network": {"members": [conv_encoder], "training": training},
     }
     mnist = []
     for name, options in variants.items():

@@ -41,10 +41,11 @@ from collidescope.applications._inputs import (
     mean_and_error,
     residuals,
 )
-from collidescope.estimators import check_classifier, check_rows, check_targets, crossfit_posteriors
+from collidescope.estimators import check_classifier, crossfit_posteriors
 from collidescope.folds import resolve_splits
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
+from collidescope.sample import check_rows, check_targets
 
 Units = dict[Any, list[Any]]  #: name of a unit → its columns
 GivenUnits = Sequence[Any] | Mapping[str, Sequence[Any]] | None

@@ -29,9 +29,10 @@ from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.applications._inputs import Result, check_matrix, is_table, mean_and_error
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
-from collidescope.estimators import check_classifier, check_rows
+from collidescope.estimators import check_classifier
 from collidescope.folds import resolve_splits
 from collidescope.matrix import CollisionMatrix
+from collidescope.sample import check_rows
 
 
 def smoothing_matrix(cm: CollisionMatrix, strength: float = 0.1) -> FloatArray:

@@ -18,7 +18,7 @@ import collidescope as cs
 from collidescope._checks import check_choice
 from collidescope.cli._console import note, notes_as_they_come, say
 from collidescope.cli._run import Options, guard, load
-from collidescope.folds import handle_rare
+from collidescope.sample import handle_rare
 from collidescope.tables.encoding import (
     MISSING_WORDS,
     as_levels,

@@ -1,8 +1,8 @@
 """The pool: how much each member counts, from held-out predictions.
 
-Symbols: M members, n held-out rows, K classes; ``log_posteriors`` (M, n, K). Members are pooled geometrically,
-``p ∝ Π_m p_m^{w_m}``: a pool of log-linear models is log-linear, and weights whose sum is not 1 sharpen or flatten what
-overfitting or averaging did to the confidence.
+Symbols: M members, n held-out rows, K classes; ``log_posteriors`` (M, n, K). Members are pooled
+geometrically, ``p ∝ Π_m p_m^{w_m}``: a pool of log-linear models is log-linear, and weights whose
+sum is not 1 sharpen or flatten what overfitting or averaging did to the confidence.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._threads import one_thread
 from collidescope.learners.base import LOG_FLOOR, log_softmax
 
-WEIGHT_SPREAD = 0.4  #: deviation of the weights around their prior ones: a hundred rows move them, a handful do not
-#: Half of the prior weights are equal, half the members' chances to be the best over this many resamples of the rows:
-#: equal weights alone drown the one right model among many, chances alone miss what diversity gains.
+#: deviation of the weights around their prior ones: a hundred rows move them, a handful do not
+WEIGHT_SPREAD = 0.4
+#: Half of the prior weights are equal, half the members' chances to be the best over this many
+#: resamples of the rows: equal weights alone drown the one right model among many, chances alone
+#: miss what diversity gains.
 EQUAL_SHARE, N_RESAMPLES = 0.5, 100
 SMALLEST_WEIGHT = (
     0.05  #: weights below are zero: such a member is not worth its time and its place in a file
@@ -36,8 +38,9 @@ def pool_weights(
 ) -> FloatArray:
     """Weights of the members, non-negative, from held-out log posteriors.
 
-    They maximise the held-out likelihood of the pool under a Gaussian prior, see :data:`EQUAL_SHARE`. The shape of
-    ``log_posteriors`` is (M, n, K); ``codes`` are n class numbers.
+    They maximise the held-out likelihood of the pool under a Gaussian prior, see
+    :data:`EQUAL_SHARE`. The shape of ``log_posteriors`` is (M, n, K); ``codes`` are n class
+    numbers.
 
     >>> generator = np.random.default_rng(0)
     >>> truth = generator.uniform(0.05, 0.95, 2000)
@@ -56,7 +59,8 @@ def pool_weights(
     weights, active = np.zeros(M), np.ones(M, dtype=bool)
     with one_thread():
         prior = _prior_weights(logs[:, np.arange(len(rows)), codes[rows]], w)
-        # After dropping the small ones the others are fitted again: exponents set to 0 alone would flatten the pool.
+        # After dropping the small ones the others are fitted again: exponents set to 0 alone would
+        # flatten the pool.
         while True:
             start = prior[active] / prior[active].sum()
             found = likeliest(
@@ -71,9 +75,10 @@ def pool_weights(
 
 
 def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
-    """Equal weights, mixed with the chance of each member to have the highest likelihood (pseudo-BMA+).
+    """Equal weights, mixed with the chance of each member to be the likeliest (pseudo-BMA+).
 
-    ``scores`` (M, n) are the log posteriors of the labels, resampled as in Yao et al. (2018) with a fixed seed.
+    ``scores`` (M, n) are the log posteriors of the labels, resampled as in Yao et al. (2018) with a
+    fixed seed.
     """
     generator, M = np.random.default_rng(0), len(scores)
     chances = np.zeros(M)
@@ -89,12 +94,16 @@ def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
 def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> FloatArray:
     """Posteriors (n, K) of the pool, ``p ∝ Π_m p_m^{w_m}``.
 
-    ``log_posteriors`` are (M, n, K), or M arrays of shape (n, K); there are M ``weights``.
+    ``log_posteriors`` are (M, n, K), or M arrays of shape (n, K); there are M ``weights``. A pool
+    of one model of weight 1 is that model, also where a posterior is zero.
     """
+    exponents = np.asarray(weights)
+    if exponents.tolist() == [1.0]:
+        logs = np.asarray(log_posteriors[0], dtype=np.float64)
+        alone = np.exp(logs)
+        return np.asarray(alone / alone.sum(axis=1, keepdims=True))
     total = sum(
-        w * np.maximum(lp, LOG_FLOOR)
-        for w, lp in zip(np.asarray(weights), log_posteriors, strict=True)
-        if w
+        w * np.maximum(lp, LOG_FLOOR) for w, lp in zip(exponents, log_posteriors, strict=True) if w
     )
     # log_softmax cuts at LOG_FLOOR, which leaves sums a little above 1.
     p = np.exp(log_softmax(np.asarray(total)))
@@ -109,10 +118,10 @@ def likeliest(
     bounds: Sequence[tuple[float, float | None]],
     spread: float = np.inf,
 ) -> FloatArray:
-    """Exponents a under which the labels are likeliest, p ∝ exp(Σ_m a_m logs[m]); ``logs`` are (M, n, K).
+    """Exponents a under which the labels are likeliest, p ∝ exp(Σ_m a_m logs[m]).
 
-    The n weights ``w`` have mean 1. A priori a is normal around ``start``, where the search begins, with deviation
-    ``spread``.
+    The n weights ``w`` have mean 1. A priori a is normal around ``start``, where the search begins,
+    with deviation ``spread``.
     """
     found = minimize(
         _loss, start, (logs, codes, w, start, spread), jac=True, method="L-BFGS-B", bounds=bounds

@@ -1,16 +1,16 @@
 """The paper's Algorithms 1 and 2, cross-fitted: S and posteriors from the pair-wise model V.
 
-Symbols: n rows, K classes, G the Gramian, V(x, x') the probability of "same class" for pairs as sampled, Sim(x, x') =
-y(x)·y(x') that for two independent draws, q(x) = S y(x) the mean similarity of x to the references of each class. All
-of it holds at uniform priors, because pairs are sampled with classes in equal shares; posteriors are then brought to
-the priors of the training rows. Where the paper's equations run: (30) ``sample_pairs`` and (31, 32) ``balanced_risk``,
-called by every training step; (38) ``class_similarity``; (34) ``gramian_from_similarities``; (35, 36) ``recover``; (44)
-``solve_posteriors``.
+Symbols: n rows, K classes, G the Gramian, V(x, x') the probability of "same class" for pairs as
+sampled, Sim(x, x') = y(x)·y(x') that for two independent draws, q(x) = S y(x) the mean similarity
+of x to the references of each class. All of it holds at uniform priors, because pairs are sampled
+with classes in equal shares; posteriors are then brought to the priors of the training rows. Where
+the paper's equations run: (30) ``sample_pairs`` and (31, 32) ``balanced_risk``, called by every
+training step; (38) ``class_similarity``; (34) ``gramian_from_similarities``; (35, 36) ``recover``;
+(44) ``solve_posteriors``.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,17 +24,16 @@ from torch import Tensor
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from collidescope._progress import Progress
-from collidescope._scaling import apply_scaling
-from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
 from collidescope.equations.gramian import gramian_from_similarities
 from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.recovery import recover
-from collidescope.folds import HeldOut, Plan, restored_scaling, run_folds
+from collidescope.folds import Folds
 from collidescope.learners.base import LARGEST_NUMBER, Task, checked
 from collidescope.pairwise import scoring
+from collidescope.pairwise.model import Pairwise
 from collidescope.pairwise.pairs import PairObjective, same_log_odds_shift
 from collidescope.pairwise.scoring import PairwiseNetwork
+from collidescope.sample import Sample, Table
 from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import EncoderFactory, mlp
@@ -75,12 +74,12 @@ class PairModel:
 
     @property
     def shift(self) -> float:
-        """What balanced sampling added to the log odds of "same"; it is taken off unless ``correction=False``."""
+        """What balanced sampling added to the log odds of "same"; the correction takes it off."""
         return same_log_odds_shift(self.n_classes)
 
     @classmethod
     def train(cls, task: Task, factory: EncoderFactory | None = None) -> PairModel:
-        """Train V on pairs of the rows of ``task``: a network for each capacity, weighed by held-out loss."""
+        """Train V on pairs of rows: a network for each capacity, weighted by held-out loss."""
         config, seed = TrainingConfig.from_mapping(task.training, task.device), task.seed
         y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
         split = validation_split(y, config, seed)
@@ -112,13 +111,14 @@ class PairModel:
                 break
         if not trained:
             raise KeyboardInterrupt  # before the first epoch had ended: there is nothing to keep
-        # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from. Without it (nan)
-        # networks count the same.
+        # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from.
+        # Without it (nan) networks count the same.
         losses = torch.tensor([float(run.best.loss[0]) for _, run in trained], dtype=torch.float64)
         weights = torch.softmax(torch.nan_to_num(-0.5 * len(split[1]) * losses), 0).tolist()
         model.networks = [
-            Weighed(w, sizes, run.module) for w, (sizes, run) in zip(weights, trained, strict=True)
-        ]  # type: ignore[arg-type]
+            Weighed(weight, sizes, run.module)  # type: ignore[arg-type]
+            for weight, (sizes, run) in zip(weights, trained, strict=True)
+        ]
         return model
 
     def similarity(self, A: Tensor, B: Tensor, correction: bool = True) -> FloatArray:
@@ -134,9 +134,10 @@ class PairModel:
         own: IntArray | None = None,
         correction: bool = True,
     ) -> FloatArray:
-        """q(x) and its standard error, (2, n, K); ``own`` is each row's place among the references, or -1.
+        """q(x) and its standard error, (2, n, K); ``own``: places among the references, or -1.
 
-        Networks score the same references, so their errors go together: standard errors add up, not variances.
+        Networks score the same references, so their errors go together: standard errors add up, not
+        variances.
         """
         rows, labels, weights = (
             tensor(references.rows),
@@ -177,7 +178,7 @@ class PairModel:
     def restore(
         cls, tree: Mapping[str, Any], n_classes: int, factory: EncoderFactory | None
     ) -> PairModel:
-        """The inverse of :meth:`export`; what does not fit is refused. A custom body needs its ``factory`` again."""
+        """The inverse of :meth:`export`, checked. A custom body needs its ``factory`` again."""
         shape = tuple(check.check_count(size, "input_shape") for size in tree["input_shape"])
         if tree["n_classes"] != n_classes:
             raise ValueError(f"a fold must have {n_classes} classes, got {tree['n_classes']!r}")
@@ -193,7 +194,7 @@ def _network(
     factory: EncoderFactory | None,
     dropout: float = 0.0,
 ) -> PairwiseNetwork:
-    """A plain V with hidden layers ``sizes``, or with the custom body ``factory(2d, 1)`` where these are None."""
+    """A plain V with hidden layers ``sizes``, or where these are None ``factory(2d, 1)``."""
     if sizes is not None:
         return PairwiseNetwork(mlp(2 * shape[0], 1, sizes, dropout))
     if factory is None:
@@ -204,7 +205,7 @@ def _network(
 def _restored(
     tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFactory | None
 ) -> Weighed:
-    """The network that a file describes; sizes are compared with the arrays that came along before it is built."""
+    """The network that a file describes; its sizes are compared with its arrays first."""
     state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
     sizes = None if tree["sizes"] is None else check_sizes(tree["sizes"])
     if sizes is not None:
@@ -219,7 +220,8 @@ def _restored(
         ):  # nan is not
             raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
     module = _network(sizes, shape, factory)
-    # By their order: layers of dropout, which a restored network lacks, count in the names of plain layers.
+    # By their order: layers of dropout, which a restored network lacks, count in the names of plain
+    # layers.
     names = state if sizes is None else module.state_dict()
     try:
         given = zip(names, state.values(), strict=True)
@@ -239,169 +241,177 @@ class References(NamedTuple):
     weights: FloatArray | None  #: None when all weigh the same
 
 
-#: Fields of :class:`PairFit` that files hold as they are.
-FIELDS = ("centre", "scale", "train_priors", "recovery", "correction", "solver", "ridge", "matrix")
+@dataclass(frozen=True)
+class PairComparison:
+    """Models of all folds with their references: similarities become posteriors (Algorithm 2)."""
 
-
-@dataclass
-class PairFit:
-    """Pair-wise models of all folds, and how similarities to a fold's references become posteriors (Algorithm 2)."""
-
+    settings: Pairwise
     folds: list[PairModel]
-    centre: FloatArray
-    scale: FloatArray
+    references: list[References]
+    matrix: FloatArray  #: S at uniform priors
+    ridge: float
     train_priors: FloatArray
-    recovery: str = "root"
-    correction: bool = True
-    solver: str = "simplex"
-    ridge: float = 0.0
-    matrix: FloatArray = field(default_factory=lambda: np.eye(2))
-    references: list[References] = field(default_factory=list)
-    interrupted: bool = False
+    gramian: FloatArray | None = None  #: at uniform priors
+    reference_stderr: float | None = None
+    held_out: list[FloatArray] = field(default_factory=list)  #: log posteriors, fold by fold
 
     @property
-    def history(self) -> list[dict[str, Any]]:
-        """Epoch by epoch losses of every network, fold by fold."""
-        return [fold.history for fold in self.folds]
+    def recovery(self) -> str:
+        return self.settings.recovery
 
     @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self.folds[0].input_shape
+    def from_gramian(self) -> bool:
+        return self.settings.estimate == "gramian"
 
-    def posteriors(self, X: Any) -> FloatArray:
-        """Posteriors of new rows at ``train_priors``: q is averaged over the folds, then solved for y."""
-        rows, parts = self._rows(X), zip(self.folds, self.references, strict=True)
+    @property
+    def correction(self) -> bool:
+        return self.settings.correction == "prior"
+
+    def log_posteriors(self, X: Table) -> FloatArray:
+        """Log posteriors of new standardised rows: q, a mean over the folds, solved for y."""
+        rows = tensor(np.asarray(X))
+        parts = zip(self.folds, self.references, strict=True)
         q = [
             fold.class_similarity(rows, references, correction=self.correction)[0]
             for fold, references in parts
         ]
-        return self.solve(np.mean(q, axis=0))
-
-    def similarity(self, A: Any, B: Any) -> FloatArray:
-        """Sim of every pair of new rows, at uniform priors."""
-        first, second = self._rows(A), self._rows(B)
-        return np.asarray(
-            np.mean(
-                [fold.similarity(first, second, self.correction) for fold in self.folds], axis=0
-            )
+        y = solve(
+            np.mean(q, axis=0), self.matrix, self.train_priors, self.settings.solver, self.ridge
         )
+        return logarithm(y)
 
-    def _rows(self, X: Any) -> Tensor:
-        return tensor(apply_scaling(X, self.centre, self.scale))
-
-    def solve(self, q: FloatArray) -> FloatArray:
-        """Posteriors at ``train_priors`` from q at uniform priors: y = S⁻¹ q, the paper's equation (44)."""
-        uniform = np.full(len(self.train_priors), 1 / len(self.train_priors))
-        y = solve_posteriors(q, self.matrix, self.solver, self.ridge, uniform)
-        if self.solver == "inverse":
-            y = np.maximum(y, 0.0)  # the paper's S⁻¹ q may leave the simplex; probabilities may not
-            total = y.sum(axis=1, keepdims=True)
-            y = np.divide(y, total, out=np.tile(uniform, (len(y), 1)), where=total > 0)
-        return shift_priors(y, uniform, self.train_priors)
-
-    def choose_ridge(
-        self, q: FloatArray, codes: IntArray, weights: FloatArray | None = None
-    ) -> None:
-        """Keep the ridge with the lowest held-out log loss (the inverse uses none)."""
-        if self.solver == "inverse":
-            return
-        losses = []
-        # solve takes the ridge from self.
-        for self.ridge in RIDGES:
-            own = self.solve(q)[np.arange(len(codes)), codes]
-            losses.append(
-                -np.average(np.log(np.maximum(own, SMALLEST_PROBABILITY)), weights=weights)
-            )
-        self.ridge = RIDGES[int(np.argmin(losses))]
+    def similarity(self, A: Table, B: Table) -> FloatArray:
+        """Sim of every pair of new standardised rows, at uniform priors."""
+        first = tensor(np.asarray(A))
+        second = tensor(np.asarray(B))
+        each = [fold.similarity(first, second, self.correction) for fold in self.folds]
+        return np.asarray(np.mean(each, axis=0))
 
     def export(self) -> dict[str, Any]:
-        parts = {
+        """What a file holds."""
+        return {
+            "settings": {name: getattr(self.settings, name) for name in SAVED},
             "folds": [fold.export() for fold in self.folds],
-            "references": [r._asdict() for r in self.references],
+            "references": [references._asdict() for references in self.references],
+            "matrix": self.matrix,
+            "ridge": self.ridge,
+            "train_priors": self.train_priors,
         }
-        return {"engine": "pairs", **{name: getattr(self, name) for name in FIELDS}, **parts}
 
     @classmethod
     def restore(
-        cls, tree: Mapping[str, Any], factory: Callable[[int, int], Any] | None = None
-    ) -> PairFit:
-        """The inverse of :meth:`export`; raises KeyError, TypeError or ValueError on what does not fit."""
-        priors, centre, scale = restored_scaling(tree)
-        folds = [PairModel.restore(each, len(priors), factory) for each in tree["folds"]]
+        cls, tree: Mapping[str, Any], network: EncoderFactory | None = None
+    ) -> PairComparison:
+        """The inverse of :meth:`export`; KeyError, TypeError or ValueError on what does not fit."""
+        settings = Pairwise(**dict(tree["settings"]), network=network)
+        priors = check.check_priors(tree["train_priors"], len(tree["train_priors"]), "train_priors")
+        k = len(priors)
+        folds = [PairModel.restore(each, k, network) for each in tree["folds"]]
         if not folds or len(tree["references"]) != len(folds):
             raise ValueError("every fold must have its references")
         shape = folds[0].input_shape
         matrix = check.check_square(tree["matrix"], "matrix")
-        if len(matrix) != len(priors) or len(scale) not in (1, *shape[:1]):
+        if len(matrix) != k:
             raise ValueError("its parts do not agree on the classes or features")
-        recovery = check.check_choice(tree["recovery"], ["root", "gradient"], "recovery")
-        solver = check.check_choice(tree["solver"], ["simplex", "inverse"], "solver")
+        references = [_restored_references(each, shape, k) for each in tree["references"]]
         ridge = check.check_at_least(tree["ridge"], 0.0, "ridge")
-        references = [_restored_references(each, shape, len(priors)) for each in tree["references"]]
-        correction = bool(tree["correction"])
-        return cls(
-            folds, centre, scale, priors, recovery, correction, solver, ridge, matrix, references
-        )
+        return cls(settings, folds, references, matrix, ridge, priors)
+
+
+#: Settings that a file holds; the network is code.
+SAVED = ("recovery", "correction", "solver", "n_references", "estimate")
+
+
+def logarithm(posteriors: FloatArray) -> FloatArray:
+    """Logarithms, of zeros minus infinity."""
+    with np.errstate(divide="ignore"):
+        return np.log(posteriors)
+
+
+def solve(
+    q: FloatArray, S: FloatArray, priors: FloatArray, solver: str = "simplex", ridge: float = 0.0
+) -> FloatArray:
+    """Posteriors at ``priors`` from q at uniform priors: y = S⁻¹ q, the paper's equation (44)."""
+    uniform = np.full(len(priors), 1 / len(priors))
+    y = solve_posteriors(q, S, solver, ridge, uniform)
+    if solver == "inverse":
+        y = np.maximum(y, 0.0)  # the paper's S⁻¹ q may leave the simplex; probabilities may not
+        total = y.sum(axis=1, keepdims=True)
+        y = np.divide(y, total, out=np.tile(uniform, (len(y), 1)), where=total > 0)
+    return shift_priors(y, uniform, priors)
+
+
+def best_ridge(
+    q: FloatArray,
+    S: FloatArray,
+    priors: FloatArray,
+    codes: IntArray,
+    weights: FloatArray | None = None,
+) -> float:
+    """The ridge with the lowest held-out log loss."""
+    losses = []
+    for ridge in RIDGES:
+        own = solve(q, S, priors, ridge=ridge)[np.arange(len(codes)), codes]
+        loss = -np.log(np.maximum(own, SMALLEST_PROBABILITY))
+        losses.append(np.average(loss, weights=weights))
+    return RIDGES[int(np.argmin(losses))]
 
 
 def _restored_references(tree: dict[str, Any], shape: tuple[int, ...], k: int) -> References:
     rows = checked(tree, "rows", (np.float32,), (None, *shape))
     codes = checked(tree, "codes", (np.intp,), (len(rows),))
-    weights = (
-        None if tree["weights"] is None else checked(tree, "weights", (np.float64,), (len(rows),))
-    )
+    weights = tree["weights"]
+    if weights is not None:
+        weights = checked(tree, "weights", (np.float64,), (len(rows),))
     if set(np.unique(codes)) != set(range(k)) or (weights is not None and weights.min() <= 0):
         raise ValueError("references must be rows of every class with positive weights")
     return References(rows, codes, weights)
 
 
-def fit_pairs(
-    plan: Plan,
-    progress: Progress | None = None,
-    *,
-    factory: Callable[[int, int], Any] | None = None,
-    n_references: int | None = None,
-    **choices: Any,
-) -> tuple[PairFit, HeldOut]:
-    """Algorithm 1: train the pair-wise model on every fold, estimate the Gramian and S, and solve for posteriors.
+def compare_pairs(
+    settings: Pairwise, models: list[PairModel], sample: Sample, folds: Folds
+) -> PairComparison:
+    """Algorithm 1 after the training: the Gramian, S and posteriors from held-out similarities.
 
-    ``n_references`` is the paper's m, comparison points per class and fold (all held-out rows by default);
-    ``choices`` are ``recovery``, ``correction`` and ``solver`` of :class:`PairFit`.
+    Folds after those of ``models`` were not trained (Ctrl-C), and their rows take no part.
     """
-    held, labels, k = plan.held, plan.labels, plan.labels.n_classes
-
-    def train(number: int, report: Any = None) -> PairModel:
-        with one_thread(factory is None and math.prod(held.X.shape) <= ONE_THREAD_NUMBERS):
-            return PairModel.train(plan.task(number, report), factory)
-
-    models, interrupted = run_folds(train, len(plan.splits), plan.n_jobs, progress, plan.share)
-    fitted = PairFit(
-        models, held.centre, held.scale, labels.priors, interrupted=interrupted, **choices
-    )
-    rng = np.random.default_rng(plan.seed)
-    tests = [test for _, test in plan.splits[: len(models)]]
+    tests = [test for _, test in folds.splits[: len(models)]]
     rows = np.sort(np.concatenate(tests))
-    q, noise = np.empty((len(rows), k)), []
-    for model, test in zip(models, tests, strict=True):
-        chosen = choose_references(labels.codes[test], n_references, rng)
-        # References are held-out rows too: each knows its own place among them, and is not compared with itself.
+    places = [np.searchsorted(rows, test) for test in tests]
+    rng = np.random.default_rng(folds.seed)
+    q = np.empty((len(rows), sample.n_classes))
+    references, noise = list[References](), list[FloatArray]()
+    for model, test, place in zip(models, tests, places, strict=True):
+        chosen = choose_references(sample.codes[test], settings.per_class, rng)
+        # References are held-out rows too: each knows its own place among them, and is not compared
+        # with itself.
         own = np.full(len(test), -1)
         own[chosen] = np.arange(len(chosen))
-        _, codes, weights = labels.take(test[chosen])
-        fitted.references.append(References(np.asarray(held.take(test[chosen])), codes, weights))
-        scores = model.class_similarity(
-            tensor(held.take(test)), fitted.references[-1], own, fitted.correction
-        )
-        q[np.searchsorted(rows, test)] = scores[0]
-        noise.append(scores[1])
+        known = sample.entries(test[chosen])
+        compared = References(np.asarray(sample.take(test[chosen])), known.codes, known.weights)
+        held_out = tensor(sample.take(test))
+        shifted = settings.correction == "prior"
+        q[place], errors = model.class_similarity(held_out, compared, own, shifted)
+        references.append(compared)
+        noise.append(errors)
     # Algorithm 1, second part: Ĝ from held-out similarities (equation 34), S from Ĝ (35, 36).
-    _, codes, weights = labels.take(rows)
-    G = gramian_from_similarities(q, codes, weights)
-    fitted.matrix = recover(G, method=fitted.recovery).matrix
-    fitted.choose_ridge(q, codes, weights)
-    # a reference has one fewer of its own class, and from a single one no standard error can be told
-    finite = np.concatenate(noise)[np.isfinite(np.concatenate(noise))]
-    return fitted, HeldOut(rows, fitted.solve(q), G, float(finite.mean()) if finite.size else None)
+    labels = sample.entries(rows)
+    G = gramian_from_similarities(q, labels.codes, labels.weights)
+    S = recover(G, method=settings.recovery).matrix
+    priors = sample.shares
+    ridge = 0.0
+    if settings.solver == "simplex":
+        ridge = best_ridge(q, S, priors, labels.codes, labels.weights)
+    logs = logarithm(solve(q, S, priors, settings.solver, ridge))
+    held_out_logs = [logs[place] for place in places]
+    stderr = _mean_finite(np.concatenate(noise))
+    return PairComparison(settings, models, references, S, ridge, priors, G, stderr, held_out_logs)
+
+
+def _mean_finite(errors: FloatArray) -> float | None:
+    """Without nan: from a single reference of a class no standard error can be told."""
+    finite = errors[np.isfinite(errors)]
+    return float(finite.mean()) if finite.size else None
 
 
 def choose_references(codes: IntArray, per_class: int | None, rng: np.random.Generator) -> IntArray:
@@ -412,23 +422,23 @@ def choose_references(codes: IntArray, per_class: int | None, rng: np.random.Gen
     return np.sort(np.concatenate(picked))
 
 
-def check_pair_members(plan: Plan, classes: npt.NDArray[Any]) -> None:
+def check_pair_members(sample: Sample, folds: Folds, training: Mapping[str, Any] | None) -> None:
     """Refuse classes too small for pairs before any fold is trained."""
-    codes, k, config = (
-        plan.labels.codes,
-        len(classes),
-        TrainingConfig.from_mapping(plan.training, "cpu"),
-    )
-    for (train, test), seed in zip(plan.splits, plan.seeds, strict=True):
-        parts = validation_split(labels_and_weights(codes[train], None, "cpu")[0], config, seed)
+    codes = sample.codes
+    k = sample.n_classes
+    config = TrainingConfig.from_mapping(training, "cpu")
+    for (train, test), seed in zip(folds.splits, folds.seeds, strict=True):
+        labels, _ = labels_and_weights(codes[train], None, "cpu")
+        parts = validation_split(labels, config, seed)
         trained, watched = (np.bincount(codes[train][part.numpy()], minlength=k) for part in parts)
-        few = (trained < 2) | (watched == 1) | (np.bincount(codes[test], minlength=k) < 2)
+        held_out = np.bincount(codes[test], minlength=k)
+        few = (trained < 2) | (watched == 1) | (held_out < 2)
         if few.any():
-            need = int(np.ceil(2 / VALIDATION_FRACTION / (1 - 1 / len(plan.splits))))
+            n_folds = len(folds.splits)
+            need = int(np.ceil(2 / VALIDATION_FRACTION / (1 - 1 / n_folds)))
             own = np.bincount(codes, minlength=k)
             small = int(np.where(few, own, own.max() + 1).argmin())
-            found = f"class {classes.tolist()[small]!r} has {own[small]}"
-            needs = f"model='pairwise' with cv={len(plan.splits)} needs about {need} members of every class"
-            raise ValueError(
-                f"{needs}, {found}: use the default model, gather more of it, or merge or drop it"
-            )
+            found = f"class {sample.classes.tolist()[small]!r} has {own[small]}"
+            needs = f"Pairwise() with cv={n_folds} needs about {need} members of every class"
+            hint = "use the default members, gather more of it, or merge or drop it"
+            raise ValueError(f"{needs}, {found}: {hint}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,8 @@ from collidescope import _checks as check
 from collidescope import _store
 from collidescope._checks import CollisionWarning
 from collidescope.classifier import CollisionClassifier
-from collidescope.estimators import as_votes
+from collidescope.sample import as_votes
+from collidescope.saving import restore
 from collidescope.tables.cells import as_frame, check_columns
 from collidescope.tables.encoding import Float32Array, TableEncoder
 from collidescope.tables.images import read_images
@@ -116,15 +117,14 @@ class TableClassifier(CollisionClassifier):
         table = as_frame(X)
         encoded = self._learn(table, y, getattr(groups, "name", None), screening)
         super().fit(encoded, y, sample_weight, groups)
+        self._note(list(self._copies), caution=True)  # of which the fit has warned
         self.feature_names_in_ = table.columns.to_numpy(dtype=object)
         self.n_features_in_ = table.shape[1]
         return self
 
-    def _validate(self, X: Any, *labels: Any) -> Any:
-        """Rows as an array: those of a fit are encoded already."""
-        if labels:
-            return super()._validate(X, *labels)
-        return self.encode(X)
+    def _validate(self, X: Any) -> Any:
+        """Raw rows as an array."""
+        return super()._validate(self.encode(X))
 
     def _learn(
         self, table: pd.DataFrame, y: Any, group_column: Any, screening: Screening | None
@@ -177,11 +177,6 @@ class TableClassifier(CollisionClassifier):
         for note in notes:
             logger.info("%s", note)
 
-    def _copy_notes(self, *parts: Any) -> list[str]:
-        notes = super()._copy_notes(*parts)  # of which the fit warns
-        self._note(notes, caution=True)
-        return notes
-
     def encode(self, X: Any) -> Float32Array:
         """Raw rows as numbers, rows × features; a :class:`CollisionWarning` says what is odd."""
         check_is_fitted(self, "encoder_")
@@ -206,8 +201,8 @@ class TableClassifier(CollisionClassifier):
         }
         return tree
 
-    def _restore_fit(self, tree: Mapping[str, Any]) -> None:
-        super()._restore_fit(tree)
+    def _restore_fit(self, tree: Any, model: Any = None) -> None:
+        super()._restore_fit(tree, model)
         own = tree["table"]
         self.encoder_ = TableEncoder.restore(own["encoder"])
         self.notes_ = list(map(check.check_text, own["notes"]))
@@ -265,4 +260,4 @@ def load(path: str | Path, model: Any = None) -> CollisionClassifier:
     kind: type[CollisionClassifier] = CollisionClassifier
     if "table" in tree:
         kind = TableClassifier
-    return kind.restore(tree, path, model)
+    return restore(kind, tree, path, model)

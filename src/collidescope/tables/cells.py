@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from collidescope._checks import FloatArray, IntArray
-from collidescope.estimators import check_table
+from collidescope.sample import check_table
 
 #: What stands for a missing cell: the words that skrub and pandas take for one.
 MISSING_WORDS = (

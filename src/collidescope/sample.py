@@ -1,0 +1,446 @@
+"""A sample: rows, labels or votes, weights, groups and wanted priors, validated once.
+
+Symbols: n rows that take part, d features, K classes. A :class:`Sample` is the first of the three
+values of a fit (:class:`~collidescope.crossfit.CrossFit` and
+:class:`~collidescope.estimate.Estimate` are the others); it is made by :func:`make_sample` and does
+not change afterwards.
+
+Rows reach the models of the pool standardised (:mod:`collidescope._scaling`), float32; a classifier
+that is passed to :func:`~collidescope.estimate_collisions` gets them as they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils import _safe_indexing
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from collidescope import _checks as check
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
+from collidescope._rows import row_hashes
+from collidescope._scaling import apply_scaling, fit_scaling, is_memory_map
+from collidescope.onestep import resolve_priors
+
+NumberArray = TypeVar("NumberArray", FloatArray, IntArray)
+#: Numbers beyond which memory maps and sparse matrices are standardised batch by batch.
+MAPPED_NUMBERS = 20_000_000
+SPARSE_NUMBERS = 500_000_000
+
+
+class Table(Protocol):
+    """Rows of any kind: an array, memory map, sparse matrix, DataFrame, images."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
+class Scaling(NamedTuple):
+    """Where the features lie, and how far they spread: see ``_scaling.fit_scaling``."""
+
+    centre: FloatArray
+    scale: FloatArray
+
+    @property
+    def spread(self) -> FloatArray:
+        """The scale of every feature in units of their median, at most far below an overflow."""
+        largest = 1e30
+        positive = self.scale[self.scale > 0]
+        if not len(positive):
+            return np.ones_like(self.scale)
+        # "lower": the mean of two of the largest numbers is infinite.
+        median = np.quantile(positive, 0.5, method="lower")
+        with np.errstate(over="ignore"):
+            return np.minimum(self.scale / median, largest)
+
+    def standardised(self, X: Table) -> Table:
+        """``X`` as float32; large memory maps and sparse matrices are standardised when read."""
+        most = np.inf
+        if hasattr(X, "toarray"):
+            most = SPARSE_NUMBERS
+        elif is_memory_map(X):
+            most = MAPPED_NUMBERS
+        if int(np.prod(X.shape)) <= most:
+            return apply_scaling(X, self.centre, self.scale)
+        from collidescope.training.rows import Rows
+
+        return Rows(X, "cpu", (self.centre, self.scale))
+
+
+class Entries(NamedTuple):
+    """Labels of some rows: place among these rows, class number, weight (None: all alike).
+
+    One entry per row; with votes one per row and class that somebody voted for, weighted by its
+    share of the votes.
+    """
+
+    place: IntArray
+    codes: IntArray
+    weights: FloatArray | None
+
+    @classmethod
+    def of(cls, codes: IntArray, weights: FloatArray | None, votes: FloatArray | None) -> Entries:
+        if votes is None:
+            return cls(np.arange(len(codes)), codes, weights)
+        place, voted = np.nonzero(votes)
+        totals = votes.sum(axis=1)
+        share = votes[place, voted] / totals[place]
+        if weights is not None:
+            share = share * weights[place]
+        return cls(place, voted, share)
+
+    def shares(self, n_classes: int) -> FloatArray:
+        """Shares of the classes."""
+        counts = np.bincount(self.codes, self.weights, n_classes)
+        return np.asarray(counts / counts.sum(), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a fit starts from: see :func:`make_sample`. Arrays are of the n rows that take part."""
+
+    X: Table  #: as models see them: standardised float32 unless ``scaling`` is None
+    scaling: Scaling | None
+    codes: IntArray  #: class numbers; with votes of the class that got most
+    classes: Array  #: K names, sorted
+    weights: FloatArray | None
+    votes: FloatArray | None  #: (n, K) counts
+    groups: IntArray | None  #: numbers of groups of rows that belong together
+    priors: FloatArray  #: of the population whose S is wanted
+    shifted: bool  #: whether these are given, not the class shares of the rows
+    used: IntArray  #: which rows of the call take part
+    hashes: npt.NDArray[np.uint64]  #: of every row of the call
+    labels: Array | None  #: of every row of the call; None with votes
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.codes)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether rows are an array, not read batch by batch."""
+        return isinstance(self.X, np.ndarray)
+
+    @property
+    def target(self) -> FloatArray | None:
+        """The priors that posteriors are to be shifted to; None for those of the rows."""
+        return self.priors if self.shifted else None
+
+    @property
+    def shares(self) -> FloatArray:
+        """Class shares of the rows, at which models are trained."""
+        return Entries.of(self.codes, self.weights, self.votes).shares(self.n_classes)
+
+    def take(self, rows: IntArray) -> Any:
+        """Some of the rows, as models see them."""
+        if self.in_memory:
+            return self.X[rows]
+        if self.scaling is None:
+            return _safe_indexing(self.X, rows)
+        return self.X.subset(rows)  # type: ignore[attr-defined]
+
+    def entries(self, rows: IntArray) -> Entries:
+        """The labels of some rows: see :class:`Entries`."""
+        return Entries.of(self.codes[rows], taken(self.weights, rows), taken(self.votes, rows))
+
+
+def taken(values: NumberArray | None, rows: IntArray) -> NumberArray | None:
+    """Those of some rows, where there are any."""
+    return None if values is None else values[rows]
+
+
+def make_sample(
+    X: Table | ArrayLike,
+    y: Any,
+    *,
+    sample_weight: Given = None,
+    groups: Given = None,
+    priors: ArrayLike | str = "empirical",
+    rare: str = "error",
+    estimator: BaseEstimator | None = None,
+    channels_first: bool = True,
+) -> Sample:
+    """Validate the arguments of a fit, and bring rows to a common scale.
+
+    Parameters
+    ----------
+    X : (n, d) or images
+    y : n labels, or n × K votes
+    sample_weight, groups : (n,), optional; rows of weight 0 take no part
+    priors : "empirical", "uniform" or (K,)
+    rare : "error", "drop" or "merge": what happens to classes with a single row
+    estimator : the estimator that learns the number and names of the features, optional
+    channels_first : whether images are brought to (n, channels, height, width)
+
+    Examples
+    --------
+    >>> sample = make_sample([[0.0], [1.0], [2.0], [3.0]], ["b", "a", "b", "a"])
+    >>> sample.codes.tolist(), sample.classes.tolist(), sample.priors.tolist()
+    ([1, 0, 1, 0], ['a', 'b'], [0.5, 0.5])
+    """
+    votes, classes = as_votes(y)
+    labels = y if votes is None else classes[votes.argmax(axis=1)]
+    owner = BaseEstimator() if estimator is None else estimator
+    rows, labels = validated(owner, X, labels, channels_first=channels_first)
+    n = len(labels)
+    weights = _checked_weights(sample_weight, n)
+    units = None if groups is None else check.group_numbers(groups, n)
+    used = np.arange(n) if weights is None else np.flatnonzero(weights)
+    notes = list[str]()
+    if votes is None:
+        present = check_targets(labels)
+        labels, used = handle_rare(labels, used, rare, notes)
+        classes = check.classes_of(labels[used])
+        lost = np.setdiff1d(present, classes).tolist()
+        if lost and rare == "error":
+            said = f"classes {lost} have weight 0 in every row"
+            notes.append(f"{said}: S is about the other classes only")
+    hashes = row_hashes(rows)
+    if len(used) < n:
+        rows = rows[used]
+    scaling = Scaling(*fit_scaling(rows))
+    codes = np.searchsorted(classes, labels[used])
+    kept_weights = taken(weights, used)
+    kept_votes = taken(votes, used)
+    shares = Entries.of(codes, kept_weights, kept_votes).shares(len(classes))
+    return Sample(
+        X=scaling.standardised(rows),
+        scaling=scaling,
+        codes=codes,
+        classes=classes,
+        weights=kept_weights,
+        votes=kept_votes,
+        groups=taken(units, used),
+        priors=resolve_priors(priors, shares * len(codes), classes),
+        shifted=not _is_empirical(priors),
+        used=used,
+        hashes=hashes,
+        labels=labels if votes is None else None,
+        notes=tuple(notes),
+    )
+
+
+def sample_as_given(
+    X: Table | ArrayLike,
+    y: ArrayLike,
+    *,
+    sample_weight: Given = None,
+    groups: Given = None,
+    priors: ArrayLike | str = "empirical",
+) -> Sample:
+    """The sample of a classifier that takes any rows as they are, unscaled and without weights.
+
+    Rows of weight 0 stay: they are trained on, and count for nothing in S.
+    """
+    labels = check.check_labels(y)
+    classes = check_targets(labels)
+    codes = check.encode_labels(labels, classes)
+    weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
+    wanted = resolve_priors(priors, np.bincount(codes, weights, len(classes)), classes)
+    units = None if groups is None else check.group_numbers(groups, len(labels))
+    check_rows(X, labels)
+    rows = np.arange(len(labels))
+    return Sample(
+        X=_indexable(X),
+        scaling=None,
+        codes=codes,
+        classes=classes,
+        weights=None if sample_weight is None else weights,
+        votes=None,
+        groups=units,
+        priors=wanted,
+        shifted=not _is_empirical(priors),
+        used=rows,
+        hashes=np.empty(0, np.uint64),
+        labels=labels,
+    )
+
+
+def _is_empirical(priors: ArrayLike | str) -> bool:
+    return isinstance(priors, str) and priors == "empirical"
+
+
+def _checked_weights(sample_weight: Given, n: int) -> FloatArray | None:
+    if sample_weight is None:
+        return None
+    weights = check.unit_weights(check.check_weights(sample_weight, n))
+    if np.ptp(weights[weights > 0]) == 0:  # equal weights are no weights, to the last bit
+        return (weights > 0).astype(np.float64)
+    return weights
+
+
+def _indexable(X: Any) -> Table:
+    """Rows that have a shape: a list of texts, say, becomes an array of objects."""
+    if hasattr(X, "shape"):
+        table: Table = X
+        return table
+    rows = list(X)
+    if all(np.ndim(row) == 1 for row in rows):
+        return np.asarray(rows)
+    array = np.empty(len(rows), dtype=object)
+    for number, row in enumerate(rows):
+        array[number] = row
+    return array
+
+
+def collected(X: Any) -> Any:
+    """Frames of polars as those of pandas, lazy ones collected; all else as it is."""
+    if hasattr(X, "collect") and hasattr(X, "collect_schema"):
+        X = X.collect()
+    if hasattr(X, "to_pandas") and hasattr(X, "columns"):
+        return X.to_pandas()
+    return X
+
+
+def validated(estimator: BaseEstimator, X: Any, *labels: Any, channels_first: bool = True) -> Any:
+    """X as an array of floats, and the labels where given: scikit-learn's checks in our words."""
+    check_table(X)
+    X = collected(X)
+    dimensions = np.ndim(X) if isinstance(X, list) else getattr(X, "ndim", 2)
+    if channels_first and dimensions > 2:
+        # Before scikit-learn counts features: channels, as in a saved model, in any order they
+        # came.
+        X = as_images(X if isinstance(X, np.ndarray) else np.asarray(X))
+    floats = [np.float64, np.float32]
+    try:
+        if not labels:
+            return validate_data(
+                estimator, X, reset=False, dtype=floats, accept_sparse="csr", allow_nd=True
+            )
+        return validate_data(
+            estimator,
+            X,
+            *map(plain_labels, labels),
+            ensure_min_samples=2,
+            dtype=floats,
+            accept_sparse="csr",
+            allow_nd=True,
+        )
+    except ValueError as error:
+        said = str(error)
+        if said.startswith("could not convert"):
+            hint = "a table with text? TableClassifier takes it"
+            raise ValueError(f"X must hold numbers: {error} ({hint})") from None
+        if said.startswith("Complex data"):
+            raise ValueError("X must hold real numbers: Complex data not supported") from None
+        if "X contains NaN" in said:
+            hint = "drop or fill such cells, or use TableClassifier, which takes tables with gaps"
+            raise ValueError(f"Input X contains NaN: {hint}") from None
+        if "y contains NaN" in said:
+            check.check_labels(labels[0])  # says how many, and where the first is
+        raise
+
+
+def as_images(X: Array, most_channels: int = 4) -> Array:
+    """Images as (n, channels, height, width), with channels first, last or missing before.
+
+    >>> as_images(np.zeros((5, 8, 8))).shape, as_images(np.zeros((5, 32, 32, 3))).shape
+    ((5, 1, 8, 8), (5, 3, 32, 32))
+    """
+    if X.ndim == 3:
+        return X[:, None]
+    if X.ndim == 4 and X.shape[1] > most_channels >= X.shape[3]:
+        return X.transpose(0, 3, 1, 2)
+    return X
+
+
+def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
+    """(votes of every row, class names) of a table with a column per class, else (None, None)."""
+    shape: tuple[int, ...] = getattr(y, "shape", ())
+    if len(shape) != 2 or shape[1] < 2:
+        return None, None
+    votes = check.check_votes(y, "y (votes; for labels pass one column)")
+    names = list(y.columns) if hasattr(y, "columns") else list(range(shape[1]))
+    voted = votes.any(axis=0)
+    if not voted.all():
+        missing = names[int(voted.argmin())]
+        raise ValueError(f"y (votes) has no vote for class {missing!r}: leave that column out")
+    classes = check.check_classes(names)
+    order = np.argsort(classes)
+    return votes[:, order], classes[order]
+
+
+def plain_labels(y: Any) -> Any:
+    """Labels before scikit-learn makes text or floats of them; numbers and columns pass."""
+    numbers = isinstance(y, np.ndarray) and y.dtype.kind in "biuf"
+    if y is None or numbers or getattr(y, "ndim", 1) != 1:
+        return y
+    return check.check_labels(y)
+
+
+def check_table(X: object) -> None:
+    """Refuse masked values, which scikit-learn would use, and two columns of one name."""
+    if np.ma.is_masked(X):
+        hint = "fill them, or drop those rows"
+        raise ValueError(
+            f"X has masked values, which would be used as if they were not masked: {hint}"
+        )
+    names = [str(name) for name in getattr(X, "columns", [])]
+    if len(set(names)) < len(names):
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
+
+
+def check_targets(y: Array) -> Array:
+    """The sorted distinct labels; those that scikit-learn does not take for classes are refused."""
+    classes = check.classes_of(check.check_labels(y))
+    try:
+        check_classification_targets(y)
+    except (TypeError, ValueError) as error:
+        kinds = ", ".join(sorted({type(label).__name__ for label in y[:1000].tolist()}))
+        wanted = "classes (text, whole numbers or booleans)"
+        raise ValueError(f"y must hold {wanted}, got {kinds}: {error}") from None
+    return classes
+
+
+def check_rows(X: object, y: Sized) -> None:
+    """Refuse an X that is no table, or has other rows than ``y``."""
+    shape: tuple[int, ...] = ()
+    if hasattr(X, "shape"):
+        shape = X.shape
+    elif hasattr(X, "__len__"):
+        shape = (len(X),)
+    if not shape:
+        raise ValueError(f"X must be a table of rows, got {type(X).__name__} of shape ()")
+    check_table(X)
+    if shape[0] != len(y):
+        raise ValueError(f"X and y must have the same number of rows, got {shape[0]} and {len(y)}")
+
+
+def handle_rare(
+    y: Array, used: IntArray, rare: str, notes: list[str], other: str = "other classes"
+) -> tuple[Array, IntArray]:
+    """Labels and rows in use, once ``rare`` was applied to classes with a single row."""
+    names, counts = np.unique(y[used], return_counts=True)
+    single = names[counts == 1]
+    if not len(single) or rare == "error":
+        return y, used
+    shown = ", ".join(repr(name) for name in single.tolist()[:5])
+    if len(single) > 5:
+        shown += ", …"
+    if rare == "drop":
+        notes.append(f"{len(single)} classes with a single row were left out: {shown}")
+        return y, used[~np.isin(y[used], single)]
+    if len(single) == 1:
+        said = f"needs two classes with a single row to join, y has one, {shown}"
+        raise ValueError(f"rare='merge' {said}: rare='drop'")
+    if other in [str(name) for name in names]:
+        said = f"makes a class {other!r}, and y has one of that name"
+        raise ValueError(f"rare='merge' {said}: rename it")
+    notes.append(f"{len(single)} classes with a single row were joined into {other!r}: {shown}")
+    merged = y.astype(object)
+    merged[np.isin(y, single)] = other
+    return np.array([str(value) for value in merged.tolist()]), used
