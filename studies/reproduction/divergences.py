@@ -1,12 +1,14 @@
-"""The collision divergence beside total variation, Hellinger distance and KL (the paper's case study of two classes).
+"""The collision divergence beside total variation, Hellinger distance and KL (the paper's case
+study of two classes).
 
-Two Gaussians N(-μ, 1) and N(μ, scale²) move apart. ``exact`` cells hold all four divergences on a grid of μ by
-quadrature, ``estimate`` cells those of samples, through a classifier that tells the two samples apart, with the
-interval of the collision divergence. The ``claims`` cell checks each statement of the paper, and the inequalities
-between the divergences that are known elsewhere, over both scales.
+Two Gaussians N(-μ, 1) and N(μ, scale²) move apart. ``exact`` cells hold all four divergences on a
+grid of μ by quadrature, ``estimate`` cells those of samples, through a classifier that tells the
+two samples apart, with the interval of the collision divergence. The ``claims`` cell checks each
+statement of the paper, and the inequalities between the divergences that are known elsewhere, over
+both scales.
 
-A linear model is right for equal scales only. For unequal ones the true log-odds are quadratic: what the linear model
-cannot see is taken for ambiguity, and its divergence stays too small.
+A linear model is right for equal scales only. For unequal ones the true log-odds are quadratic:
+what the linear model cannot see is taken for ambiguity, and its divergence stays too small.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def exact(scale: float, distances: list[float]) -> dict[str, Any]:
 def estimate(
     scale: float, model: str, rows: int, distances: list[float], seed: int
 ) -> dict[str, Any]:
-    """Divergences of samples of ``rows`` each, with the interval of the collision divergence, and the truth."""
+    """Divergences of samples of ``rows`` each, with the interval of the collision divergence,
+    and the truth."""
     points = []
     for number, mu in enumerate(distances):
         rng = np.random.default_rng([seed, number])
@@ -84,11 +87,12 @@ def estimate(
     return rounded({"points": points})
 
 
-# --------------------------------------------------------------------------------------------------------- the claims
+# ---------------------------------------------------------------- the claims
 
 
 def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
-    """Statements about the divergences, each with its source, a verdict and the number behind it."""
+    """Statements about the divergences, each with its source, a verdict and the number behind
+    it."""
     values = {(mu, scale): divergences(*pair(mu, scale)) for scale in SCALES for mu in distances}
     D = np.array([v.collision for v in values.values()])
     TV = np.array([v.total_variation for v in values.values()])
@@ -190,7 +194,8 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
 
 
 def _identities(distances: list[float]) -> tuple[float, float]:
-    """Largest errors of D = S₁₁ - S₁₂ and of S₁₂ = PBER, with S by the trapezoidal rule from its definition."""
+    """Largest errors of D = S₁₁ - S₁₂ and of S₁₂ = PBER, with S by the trapezoidal rule from its
+    definition."""
     x = np.linspace(-30.0, 30.0, 60_001)
     differences, errors = [], []
     for scale in SCALES:

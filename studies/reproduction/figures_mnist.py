@@ -1,4 +1,5 @@
-"""Figures of the MNIST experiment, drawn from its records alone: ``results("mnist")`` of :mod:`studies.store`."""
+"""Figures of the MNIST experiment, drawn from its records alone: ``results("mnist")`` of
+:mod:`studies.store`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from matplotlib.figure import Figure
 from studies.drawing import save
 
 INK, ACCENT, QUIET = "#1f2a44", "#c8442c", "#9aa5b8"
-#: Rates below this (in per cent) share the lightest colour and are written as 0 when they round to it.
+#: Rates below this (in per cent) share the lightest colour and are written as 0 when they round to
+#: it.
 LEAST = 0.01
 #: Columns and bands of the figure of images.
 COLUMNS, BANDS = 7, 2
@@ -77,7 +79,8 @@ def draw_matrix(record: dict[str, Any], path: str | Path, correction: str = "pri
 
 
 def draw_ambiguous(record: dict[str, Any], path: str | Path) -> None:
-    """Images with their held-out posteriors below: a clear one, the most even of each pair, the most uncertain."""
+    """Images with their held-out posteriors below: a clear one, the most even of each pair, the
+    most uncertain."""
     result = record["result"]
     images = _in_turn(result["images"])[: COLUMNS * BANDS]
     bands = -(-len(images) // COLUMNS)

@@ -54,7 +54,8 @@ def draw_training_cost(points: Curves, path: Path) -> None:
 def draw_variance(
     found: dict[str, dict[Any, np.ndarray]], bayes_error: dict[Any, float], path: Path
 ) -> None:
-    """Posterior error against the Bayes error, error bars of one standard deviation over samples."""
+    """Posterior error against the Bayes error, error bars of one standard deviation over
+    samples."""
     figure, axes = plt.subplots(figsize=(7, 4))
     keys = sorted(bayes_error, key=lambda key: bayes_error[key])
     for number, (name, columns) in enumerate(found.items()):

@@ -86,17 +86,19 @@ def mnist(figures: Path) -> Section:
     references = " and ".join(sorted({str(r["result"]["references"]) for r in pairs}))
     text = f"""## MNIST
 
-All 60,000 training images, five folds, every image scored by a network that did not train on it. Runs: encoder
-{len(encoders)}, pair-wise network {len(pairs)}; in brackets the ends over runs. "collidescope" is a small convolutional
-encoder ({first["weights"]:,} weights) with the one-step estimator; the pair-wise network is ResNet-18 with two input
-channels as in the paper, with {references} references a fold, read once as
-the paper does (descent on the Gramian, posteriors by S⁻¹q) and once with the logit shift (root, least squares over the
-simplex). A figure of the paper is reproduced if the mean over runs is within a tenth of it.
+All 60,000 training images, five folds, every image scored by a network that did not train on it.
+Runs: encoder {len(encoders)}, pair-wise network {len(pairs)}; in brackets the ends over runs.
+"collidescope" is a small convolutional encoder ({first["weights"]:,} weights) with the one-step
+estimator; the pair-wise network is ResNet-18 with two input channels as in the paper, with
+{references} references a fold, read once as the paper does (descent on the Gramian, posteriors by
+S⁻¹q) and once with the logit shift (root, least squares over the simplex). A figure of the paper is
+reproduced if the mean over runs is within a tenth of it.
 
 {claims(rows)}
 
-Rows of Ĝ sum to {_range([np.mean(r["row_sums"]) for r in readings["literal paper"]], 2)} without the shift and
-{_range([np.mean(r["row_sums"]) for r in readings["with the shift"]], 2)} with it. Held-out posteriors:
+Rows of Ĝ sum to {_range([np.mean(r["row_sums"]) for r in readings["literal paper"]], 2)} without
+the shift and {_range([np.mean(r["row_sums"]) for r in readings["with the shift"]], 2)} with it.
+Held-out posteriors:
 
 {_posterior_table(readings)}
 
@@ -109,18 +111,21 @@ The ten largest collisions by the encoder, 95% intervals (first run):
 ![The largest pairs](figures/mnist-pairs.svg)
 
 PBER {_range([r["result"]["pber"] for r in encoders])}, and for the first run, with a 95% interval,
-{first["pber"]:.4f} ({first["pber_interval"][0]:.4f} to {first["pber_interval"][1]:.4f}); on the 10,000 test images,
-with the five networks averaged, accuracy {_range([r["result"]["test"]["accuracy"] for r in encoders])} and Brier score
+{first["pber"]:.4f} ({first["pber_interval"][0]:.4f} to {first["pber_interval"][1]:.4f}); on the
+10,000 test images, with the five networks averaged, accuracy
+{_range([r["result"]["test"]["accuracy"] for r in encoders])} and Brier score
 {_range([r["result"]["test"]["brier"] for r in encoders])}.
 
-Ambiguous images with their held-out posteriors by the encoder (the paper's figures of images and posteriors):
+Ambiguous images with their held-out posteriors by the encoder (the paper's figures of images and
+posteriors):
 
 ![Ambiguous images](figures/mnist-ambiguous.png)
 
 {_by_algorithm_2(pairs[0], figures)}
 
-Time (first runs): encoder {first["seconds"]["training"]:.0f} s of training; ResNet-18 {spent["training"]:.0f} s of
-training and {spent["scoring"]:.0f} s for {pairs[0]["result"]["pairs_scored"]:,} pairs, beside other runs.
+Time (first runs): encoder {first["seconds"]["training"]:.0f} s of training; ResNet-18
+{spent["training"]:.0f} s of training and {spent["scoring"]:.0f} s for
+{pairs[0]["result"]["pairs_scored"]:,} pairs, beside other runs.
 
 {measured(records)}"""
     return Section(text, rows)
@@ -138,7 +143,8 @@ def _collision(pair: dict[str, Any]) -> list[str]:
 
 
 def _posterior_claims(name: str, found: list[dict[str, Any]]) -> list[Claim]:
-    """What the paper says of posteriors, tried on all images that are clear or split by the method itself."""
+    """What the paper says of posteriors, tried on all images that are clear or split by the
+    method itself."""
     mean = lambda group, what: float(np.mean([r[group][what] for r in found]))  # noqa: E731
     clear = f"{mean('one_hot', 'images'):,.0f} images above {mnist_cells.ONE_HOT:g}, of which "
     clear += f"{mean('one_hot', 'first_right'):.2%} are labelled so"
@@ -238,13 +244,14 @@ def tables(figures: Path) -> Section:
     ]
     text = f"""## Real tables
 
-The four tables of the paper, and its authors' own encodings where they are public. Recall and precision are those of
-the probabilistic Bayes classifier for the rarer class. Decided at the population's own priors they are equal
-([errata](errata.md), 6); decided at uniform priors, as in the paper, they differ. In brackets 95% intervals (of the
-first seed), in the list of claims the ends over seeds. "80-10-10" is the paper's own protocol: its network is trained
-on 80% of the rows until its accuracy on pairs of another 10% has not grown for {_patience()}
-epochs, and S comes from the last 10%, whose number is given; "the paper's network" alone is two folds with early
-stopping by loss.
+The four tables of the paper, and its authors' own encodings where they are public. Recall and
+precision are those of the probabilistic Bayes classifier for the rarer class. Decided at the
+population's own priors they are equal ([errata](errata.md), 6); decided at uniform priors, as in
+the paper, they differ. In brackets 95% intervals (of the first seed), in the list of claims the
+ends over seeds. "80-10-10" is the paper's own protocol: its network is trained on 80% of the rows
+until its accuracy on pairs of another 10% has not grown for {_patience()} epochs, and S comes from
+the last 10%, whose number is given; "the paper's network" alone is two folds with early stopping by
+loss.
 
 {claims(statements)}
 
@@ -321,8 +328,8 @@ def counted(figures: Path) -> Section:
     head += ["mean TVD", "largest TVD", "intervals that overlap"]
     text = f"""## Counted collisions (not in the paper)
 
-Where exactly the same input occurs more than once, collisions can be counted: ground truth without a model, for the
-rows that repeat. Estimates on the same rows beside it.
+Where exactly the same input occurs more than once, collisions can be counted: ground truth without
+a model, for the rows that repeat. Estimates on the same rows beside it.
 
 {table(head, rows)}
 
@@ -357,9 +364,9 @@ def divergences(figures: Path) -> Section:
     ]
     text = f"""## Divergences
 
-The collision divergence D = 1 - 2 S₁₂ beside total variation, Hellinger and Kullback–Leibler, for two Gaussians moving
-apart, with estimates from 2,000 samples of each (`estimate_divergences`, ten seeds; error bars: one standard
-deviation).
+The collision divergence D = 1 - 2 S₁₂ beside total variation, Hellinger and Kullback–Leibler, for
+two Gaussians moving apart, with estimates from 2,000 samples of each (`estimate_divergences`, ten
+seeds; error bars: one standard deviation).
 
 {claims(own)}
 
@@ -369,8 +376,9 @@ Known relations, checked on the same grid:
 
 ![Divergences](figures/divergences.svg)
 
-The 95% interval of D covered the truth in {np.mean(covered):.0%} of {len(covered)} estimates with a model that can
-represent it (S₁₂ cannot exceed ½, so at μ = 0 the estimate lies at the edge of what is possible).
+The 95% interval of D covered the truth in {np.mean(covered):.0%} of {len(covered)} estimates with a
+model that can represent it (S₁₂ cannot exceed ½, so at μ = 0 the estimate lies at the edge of what
+is possible).
 
 {measured(records)}"""
     return Section(text, own)

@@ -83,7 +83,8 @@ def _beats(
         own = found.get(method, {}).get(key)
         others = [found[rival][key] for rival in rivals if key in found.get(rival, {})]
         if own is not None and others:
-            # Values are in the order of seeds, which start at 0: the shorter list has the first samples of the longer.
+            # Values are in the order of seeds, which start at 0: the shorter list has the first
+            # samples of the longer.
             ahead = all(own[: len(other)].mean() < other[: len(own)].mean() for other in others)
             (won if ahead else lost).append(name)
     return won, lost
@@ -92,7 +93,8 @@ def _beats(
 def _verdicts(
     claim: str, found: Found, rivals: tuple[str, ...], columns: dict[Any, str]
 ) -> list[Claim]:
-    """Is the error below every rival's in all columns? By the paper's method, the corrected one and ours."""
+    """Is the error below every rival's in all columns? By the paper's method, the corrected one
+    and ours."""
     rows = []
     for method in (LITERAL, CORRECTED, OURS):
         won, lost = _beats(found, method, rivals, columns)
@@ -105,7 +107,8 @@ def _verdicts(
 
 
 def _leader(found: Found, columns: dict[Any, str]) -> str:
-    """Where the default is not the lowest: of the methods that do not know the truth, and of its own variants."""
+    """Where the default is not the lowest: of the methods that do not know the truth, and of its
+    own variants."""
     rivals = [m for m in found if m != ORACLE and not m.startswith(f"{OURS}:")]
     variants = [m for m in found if m.startswith(f"{OURS}:")]
     lost = _losses(found, columns, rivals)
@@ -215,8 +218,9 @@ Bayes error:
 
 {_bayes_table(records, columns)}
 
-Samples in which the most colliding pair of classes is named rightly (cleanlab: the first of its overlapping classes).
-At K = 4 and in Scenario B two pairs of neighbours are as far apart and nearly tie:
+Samples in which the most colliding pair of classes is named rightly (cleanlab: the first of its
+overlapping classes). At K = 4 and in Scenario B two pairs of neighbours are as far apart and nearly
+tie:
 
 {_pair_table(records, columns)}
 
@@ -235,8 +239,8 @@ def scenario_a() -> Section:
     rows = _verdicts(claim, worst, PAPERS, columns)
     text = f"""## Scenario A: more classes
 
-250 points a class, d = 4. The networks have 6 layers of 128 and 500 epochs, as in the paper (batches of 64 rows,
-dropout 0.2, 50 passes and draws: our choices).
+250 points a class, d = 4. The networks have 6 layers of 128 and 500 epochs, as in the paper
+(batches of 64 rows, dropout 0.2, 50 passes and draws: our choices).
 
 Samples for each K: {_samples(records)}.
 
@@ -276,8 +280,8 @@ def scenario_b() -> Section:
         rows.append(Claim(claim, method, got, bool(gaps[-1] > max(gaps[0], 1))))
     text = f"""## Scenario B: more overlap, 20 dimensions
 
-10,000 points a class, K = 5. The paper's networks have its 500 epochs, in batches of {LARGE_BATCH:,} rows (it names no
-size); the pair-wise models have 50 references a class.
+10,000 points a class, K = 5. The paper's networks have its 500 epochs, in batches of
+{LARGE_BATCH:,} rows (it names no size); the pair-wise models have 50 references a class.
 
 Samples for each overlap: {_samples(records)}.
 
@@ -325,14 +329,16 @@ def scenario_c(figures: Path) -> Section:
     ]
     text = f"""## Scenario C: accuracy against training cost
 
-The problem of Scenario B with the most overlap; S at checkpoints of one training, mean of {_samples(records)} samples.
-The pair-wise network is read by the paper's own descent ("literal"), with 50 references a class.
+The problem of Scenario B with the most overlap; S at checkpoints of one training, mean of
+{_samples(records)} samples. The pair-wise network is read by the paper's own descent ("literal"),
+with 50 references a class.
 
-The claim holds here if the method is ahead of the Bayesian network at the first two checkpoints (the default, which has
-no epochs of its own: if its error is below the network's lowest). Seconds count training alone, all folds together, on
-a GPU that other runs shared; those of the Bayesian network include some seconds of starting up, and its steps are
-launched one by one where those of the other two are replayed from CUDA graphs: compare errors, not seconds. The paper's
-Bayesian network is not described; ours has a cold posterior and a closed-form divergence.
+The claim holds here if the method is ahead of the Bayesian network at the first two checkpoints
+(the default, which has no epochs of its own: if its error is below the network's lowest). Seconds
+count training alone, all folds together, on a GPU that other runs shared; those of the Bayesian
+network include some seconds of starting up, and its steps are launched one by one where those of
+the other two are replayed from CUDA graphs: compare errors, not seconds. The paper's Bayesian
+network is not described; ours has a cold posterior and a closed-form divergence.
 
 {claims(rows)}
 
@@ -386,10 +392,11 @@ def posterior_tables() -> Section:
     statement = [Claim(claim, LITERAL, f"best of the paper's four: {total}", held)]
     text = f"""## Tables of posterior errors
 
-Means equally spaced on a line in a random direction (250 points a class, unit covariance); the paper's grid is in a
-picture, so this one is ours: classes K, dimensions d and the distance between neighbours. One sample each, mean TVD of
-the posteriors of new rows. The literal paper has its 500 epochs, five folds and 50 references a class, the baselines
-200 epochs on as many rows as a fold of the pair-wise network.
+Means equally spaced on a line in a random direction (250 points a class, unit covariance); the
+paper's grid is in a picture, so this one is ours: classes K, dimensions d and the distance between
+neighbours. One sample each, mean TVD of the posteriors of new rows. The literal paper has its 500
+epochs, five folds and 50 references a class, the baselines 200 epochs on as many rows as a fold of
+the pair-wise network.
 
 {claims(statement)}
 
@@ -552,8 +559,8 @@ def intervals(figures: Path) -> Section:
     ]
     text = f"""## Intervals (not in the paper)
 
-Share of true entries of S inside nominal intervals; labels drawn at random too. The last column is the 95% interval of
-PBER, which what a model has not learned yet moves off its place (Scenario D).
+Share of true entries of S inside nominal intervals; labels drawn at random too. The last column is
+the 95% interval of PBER, which what a model has not learned yet moves off its place (Scenario D).
 
 {table(["problem", "method", "samples", *(f"{float(level):.0%}" for level in levels), "PBER, 95%"], rows)}
 
