@@ -69,7 +69,7 @@ def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():
     assert calibration_error(P, y, 4) == pytest.approx(by_hand)
 
 
-def test_temperature_scaling_lowers_the_calibration_error_of_a_network_that_knows_its_rows_by_heart():
+def test_temperature_scaling_lowers_the_calibration_error_of_an_overfitted_network():
     X, y = NEW
     settings = {
         "hidden_layer_sizes": (64, 64),

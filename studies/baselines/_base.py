@@ -180,8 +180,8 @@ class NetworkBase(PosteriorClassifier):
         if before is not None and before.settings != settings:
             changed = [name for name, value in settings.items() if before.settings[name] != value]
             raise ValueError(
-                f"warm_start=True continues the last fit, but {' and '.join(changed)} changed since: "
-                f"fit on the same data with the same settings, or set warm_start=False"
+                f"warm_start=True continues the last fit, but {' and '.join(changed)} changed "
+                f"since: fit on the same data with the same settings, or set warm_start=False"
             )
         module = self._module(rows.shape[1], len(self.classes_), epoch_generator(seeds.training, 0))
         with one_thread(config.device == "cpu" and len(rows) <= ONE_THREAD_ROWS):

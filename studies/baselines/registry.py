@@ -55,7 +55,7 @@ def paper_rivals(**settings: Any) -> dict[str, Any]:
     if unknown:
         names = ", ".join(sorted(set.intersection(*known.values())))
         raise ValueError(
-            f"settings must be parameters of the rivals, got {unknown[0]!r}: all of them have {names}"
+            f"settings must be parameters of the rivals, got {unknown[0]!r}: they have {names}"
         )
 
     def made(kind: Any) -> Any:

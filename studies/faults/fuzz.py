@@ -119,9 +119,8 @@ def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
                     cause["count"] += 1
             begun = max((entry["begin"] for entry in entries if "begin" in entry), default=None)
             if begun is None:
-                raise RuntimeError(
-                    f"the child of {target} died before its first case:\n{(folder / 'err').read_text()}"
-                )
+                said = (folder / "err").read_text()
+                raise RuntimeError(f"the child of {target} died before its first case:\n{said}")
             first = begun + 1
             if len(done) < len([entry for entry in entries if "begin" in entry]):
                 ends["found"] += 1

@@ -281,9 +281,8 @@ def _campaign(
             finish(start(session, plugin, tree, None, right, 600), begun + 6000, block=True)
             != "survived"
         ):
-            print(
-                f"the tests of {module} fail without any mutant:\n{Path(f'{right}.log').read_text()[-3000:]}"
-            )
+            said = Path(f"{right}.log").read_text()[-3000:]
+            print(f"the tests of {module} fail without any mutant:\n{said}")
             return None
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         usual = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

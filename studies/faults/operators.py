@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 KINDS = {
-    "arithmetic": "+ and -, * and /, ** and *, @ and *, & and | change places; x += y becomes x = y",
+    "arithmetic": "+ and -, * and /, ** and *, @ and *, & and | change places; x += y gets x = y",
     "sign": "-x, ~x and not x become x",
-    "comparison": "< becomes <= and >=, and so on; == and !=, is and is not, in and not in change places",
+    "comparison": "< becomes <= and >=, and so on; ==, is and in get their opposites",
     "logic": "and and or change places; a condition that is no comparison is negated",
     "number": "n becomes n + 1; True and False change places",
     "return": "a value becomes None",
@@ -84,7 +84,8 @@ class Mutant:
     where: str
     line: int
     kind: str
-    what: str  # with the line that it stands in: names the mutant, also when lines above it come or go
+    #: With the line that it stands in: names the mutant, also when lines above it come or go.
+    what: str
     holder: ast.AST
     field: str
     index: int | None

@@ -412,7 +412,7 @@ class MatrixCommands(MatrixFiles):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.line = CommandLine(folder)
-        self.line.command = lambda path: ["merge", str(path), "--groups", "2"]  # type: ignore[method-assign]
+        self.line.command = lambda path: ["merge", str(path), "--groups", "2"]
         self.models = ModelFiles(folder)
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
@@ -427,7 +427,7 @@ class Summaries(MatrixCommands):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.line.command = lambda path: ["report", str(path), "-o", str(folder / "r.html")]  # type: ignore[method-assign]
+        self.line.command = lambda path: ["report", str(path), "-o", str(folder / "r.html")]
         from collidescope.show import summarise
 
         model = cs.load(self.line.model)

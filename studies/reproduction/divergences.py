@@ -119,7 +119,8 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
         "paper",
         "S₁₂ is 1/2 (D is 0) only for identical distributions",
         abs(D[same]).max(initial=0.0) < TOLERANCE < D[~same].min(),
-        f"D = {abs(D[same]).max(initial=0.0):.1g} for identical ones, at least {D[~same].min():.3g} for others",
+        f"D = {abs(D[same]).max(initial=0.0):.1g} for identical ones, at least "
+        f"{D[~same].min():.3g} for others",
     )
     claim(
         "paper",
@@ -166,7 +167,8 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
         "the shape is unique (for other divergences and scales as well)",
         not bends["Hellinger squared"]
         and not any(unequal[name] for name in unequal if name != "collision"),
-        f"the squared Hellinger distance bends twice too, at μ = ±{bends['Hellinger squared'][0]:.2f}; "
+        "the squared Hellinger distance bends twice too, at "
+        f"μ = ±{bends['Hellinger squared'][0]:.2f}; "
         f"with scales 1 and {SCALES[-1]:g} so do "
         + ", ".join(name for name in unequal if unequal[name] and name != "collision"),
     )
@@ -188,7 +190,8 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
         "known",
         "D is symmetric, KL is not",
         abs(forward.collision - backward.collision) < TOLERANCE < abs(forward.kl - backward.kl),
-        f"μ = 1, scales 1 and 2: D {forward.collision:.4f} both ways, KL {forward.kl:.3f} and {backward.kl:.3f}",
+        f"μ = 1, scales 1 and 2: D {forward.collision:.4f} both ways, KL {forward.kl:.3f} and "
+        f"{backward.kl:.3f}",
     )
     return found
 

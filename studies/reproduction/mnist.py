@@ -75,8 +75,6 @@ def cells(quick: bool) -> list[Cell]:
 
 def run(cell: Cell) -> dict[str, Any]:
     """Run a cell; a result that JSON can hold."""
-    import pandas  # noqa: F401 - the tables need it: better to miss it before the training than after
-
     data = load_data(cell["data"])
     result = {"factorised": run_factorised, "pairwise": run_pairwise}[cell["model"]](cell, data)
     rows, k = len(data.labels), len(np.unique(data.labels))

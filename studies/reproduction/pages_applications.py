@@ -37,7 +37,10 @@ def section() -> Section:
     known = [e for r in results("merging") for e in r["result"]["levels"] if "truth" in e]
     far = np.mean([abs(e["promise"]["pber"] / e["truth"]["pber"] - 1) for e in known])
     inside = sum(e["truth"]["inside"] for e in known)
-    got = f"the promised PBER is off by {far:.0%} on average; the truth is in {inside} of {len(known)} 95% intervals"
+    got = (
+        f"the promised PBER is off by {far:.0%} on average; the truth is in {inside} of "
+        f"{len(known)} 95% intervals"
+    )
     rows = [
         Claim(
             "merging: S tells the difficulty after classes are merged", OURS, got, bool(far < NEAR)
@@ -76,8 +79,10 @@ def section() -> Section:
         kind: sum(each["collision matrix"] < each[kind] for each in losses)
         for kind in ("none", "uniform")
     }
-    got = f"log loss below that without smoothing in {less['none']} and with uniform smoothing in {less['uniform']} of "
-    got += f"{len(losses)} settings"
+    got = (
+        f"log loss below that without smoothing in {less['none']} and with uniform smoothing in "
+        f"{less['uniform']} of {len(losses)} settings"
+    )
     rows.append(
         Claim(
             "smoothing: labels smoothed by S train better", OURS, got, less["none"] == len(losses)

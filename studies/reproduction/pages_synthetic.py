@@ -38,7 +38,10 @@ ORDER = [
     "Bayesian network",
     "deep ensemble",
 ]
-LOG_LINEAR = "(Scenarios A and B are log-linear: logistic regression is the true model there, and can tie. Scenario D is not.)"
+LOG_LINEAR = (
+    "(Scenarios A and B are log-linear: logistic regression is the true model there, and can tie. "
+    "Scenario D is not.)"
+)
 #: Samples below which no standard deviation is given.
 FEW = 5
 #: A mean TVD of S below this counts as none.
@@ -57,7 +60,7 @@ def sections(figures: Path) -> list[Section]:
         posterior_tables(),
         posterior_variance(figures),
     ]
-    return [section for section in [*made, untried(), intervals(figures)] if section.text]
+    return [section for section in [*made, untried(), intervals()] if section.text]
 
 
 def _column(cell: dict[str, Any]) -> Any:
@@ -119,7 +122,7 @@ def _leader(found: Found, columns: dict[Any, str]) -> str:
     )
     own = _losses(found, columns, [OURS, *variants])
     if own:
-        lines += ["Other roads from the same fit:", *own]
+        lines += ["Other estimates from the same fit:", *own]
     return " ".join(lines)
 
 
@@ -275,7 +278,8 @@ def scenario_b() -> Section:
         gaps = [
             mean["temperature (paper)"][key].mean() / mean[method][key].mean() for key in columns
         ]
-        got = f"error of the calibrated classifier over its own, β rising: {', '.join(f'{gap:.1f}' for gap in gaps)}"
+        ratios = ", ".join(f"{gap:.1f}" for gap in gaps)
+        got = f"error of the calibrated classifier over its own, β rising: {ratios}"
         claim = "Scenario B: the advantage is larger where classes overlap less"
         rows.append(Claim(claim, method, got, bool(gaps[-1] > max(gaps[0], 1))))
     text = f"""## Scenario B: more overlap, 20 dimensions
@@ -477,9 +481,9 @@ def untried() -> Section:
         ]
         head = ["m", *(f"{what}, K = {k}" for what in ("entry of Ĝ", "TVD of S") for k in counts)]
         parts.append(
-            "**m sampled points per class suffice.** Mean absolute error of an entry of Ĝ, and mean TVD of S by the "
-            "root, with the *true* similarity, so that the sampling alone errs (the paper names no m; ours are 30 "
-            f"samples each):\n\n{table(head, rows)}"
+            "**m sampled points per class suffice.** Mean absolute error of an entry of Ĝ, and mean "
+            "TVD of S by the root, with the *true* similarity, so that the sampling alone errs (the "
+            f"paper names no m; ours are 30 samples each):\n\n{table(head, rows)}"
         )
         few, many = (np.mean([value[k, m]["S"] for k in counts]) for m in (50, 500))
         got = f"mean TVD of S {few:.4f} with m = 50, {many:.4f} with m = 500"
@@ -497,8 +501,8 @@ def untried() -> Section:
         ]
         head = ["K", "priors", "descent, mean TVD", "descent, worst", "root"]
         parts.append(
-            "**Descent started at I.** Exact Gramians of random problems; with unequal priors S is not symmetric and "
-            f"descent ends at another root of G ([errata](errata.md), 15):\n\n{table(head, rows)}"
+            "**Descent started at I.** Exact Gramians of random problems; with unequal priors S is "
+            f"not symmetric and descent ends at another root of G ([errata](errata.md), 15):\n\n{table(head, rows)}"
         )
         for name, limit in (("equal", lambda r: r == 1), ("unequal", lambda r: r > 1)):
             part = [r["descent"] for r in own if limit(r["ratio"])]
@@ -522,8 +526,9 @@ def untried() -> Section:
             rows.append(row)
         head = ["where a pair is confused beyond S", "accuracy", "balanced accuracy", "worst class"]
         parts.append(
-            "**A larger loss instead of over-sampling** (four classes on a line, priors 10 : 1, a small network, "
-            f"{len(own)} samples; in brackets the standard error of the difference to uniform):\n\n{table(head, rows)}"
+            "**A larger loss instead of over-sampling** (four classes on a line, priors 10 : 1, a "
+            f"small network, {len(own)} samples; in brackets the standard error of the difference "
+            f"to uniform):\n\n{table(head, rows)}"
         )
         gain = np.array([r["larger loss"]["balanced"] - r["uniform"]["balanced"] for r in own])
         error = gain.std(ddof=1) / np.sqrt(len(gain))
@@ -536,7 +541,7 @@ def untried() -> Section:
     )
 
 
-def intervals(figures: Path) -> Section:
+def intervals() -> Section:
     records = results("calibration-of-intervals")
     if not records:
         return Section("")
@@ -546,7 +551,6 @@ def intervals(figures: Path) -> Section:
         for level, values in record["result"]["S"].items():
             own.setdefault(level, []).extend(values)
         own.setdefault("PBER", []).extend(record["result"]["PBER"]["0.95"])
-    figures_synthetic.draw_coverage(found, figures / "coverage.svg")
     levels = ["0.5", "0.8", "0.9", "0.95", "0.99"]
     rows = [
         [
@@ -557,14 +561,14 @@ def intervals(figures: Path) -> Section:
         ]
         for (problem, method), own in sorted(found.items())
     ]
+    shown = [f"{float(level):.0%}" for level in levels]
+    head = ["problem", "method", "samples", *shown, "PBER, 95%"]
     text = f"""## Intervals (not in the paper)
 
 Share of true entries of S inside nominal intervals; labels drawn at random too. The last column is
 the 95% interval of PBER, which what a model has not learned yet moves off its place (Scenario D).
 
-{table(["problem", "method", "samples", *(f"{float(level):.0%}" for level in levels), "PBER, 95%"], rows)}
-
-![Coverage against nominal level](figures/coverage.svg)
+{table(head, rows)}
 
 {not_again("calibration-of-intervals")}
 

@@ -17,7 +17,7 @@ from the last 10%. "authors' encoding" is the table as the paper's authors encod
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,18 +74,6 @@ BOOSTING_SETTINGS = {"l2_regularization": 1.0}
 WATCHED_PAIRS = 4
 #: Decimals kept in the results.
 DIGITS = 6
-#: At least this share found is called good, at least this share of the flagged right is called
-#: trustworthy.
-GOOD_RECALL, GOOD_PRECISION = 0.6, 0.5
-#: The rarer class in words.
-WHO = {
-    "diabetes": "people with diabetes",
-    ">50K": "people who earn more than 50,000 dollars",
-    "fail": "students who fail the bar examination at the first attempt",
-    "bad": "loans that turn out bad",
-    "malignant": "malignant tumours",
-}
-
 
 # ---------------------------------------------------------------- the tables
 
@@ -369,35 +357,6 @@ def _recall_and_precision(flagged: np.ndarray, weight: np.ndarray) -> Result:
     found = float(weight[flagged].sum())
     precision = found / int(flagged.sum()) if flagged.any() else None
     return {"recall": found / float(weight.sum()), "precision": precision}
-
-
-def insight(result: Result, others: Iterable[Result] = ()) -> str:
-    """What the figures at uniform decision priors mean, in words.
-
-    ``others`` are results of other methods on the same rows: what a model could not learn counts as
-    ambiguity, and one that learned more (lower Brier score, beyond the interval) is named.
-    """
-    recall, precision = (result["decided"]["uniform"][name] for name in ("recall", "precision"))
-    who = WHO.get(result["positive"], f"rows of class {result['positive']}")
-    found, trusted = recall >= GOOD_RECALL, precision >= GOOD_PRECISION
-    verdict = {
-        (True, True): "good for screening, and most flags hold",
-        (True, False): "good for screening, not for a verdict on one case",
-        (False, True): "most flags hold, but many are missed",
-        (False, False): "of little use for screening or for a verdict",
-    }[found, trusted]
-    join = "and" if trusted else "but only"
-    own, low = brier(result)
-    lowest = min((brier(other)[0] for other in others), default=np.inf)
-    remedy = (
-        f"; another model sees more (PBER {lowest:.3f} instead of {own:.3f})"
-        if lowest < low
-        else ""
-    )
-    return (
-        f"{recall:.0%} of {who} would be flagged, {join} {precision:.0%} of the flags would be right: "
-        f"{verdict}{remedy}."
-    )
 
 
 def brier(result: Result) -> tuple[float, float]:
