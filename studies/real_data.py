@@ -1,4 +1,5 @@
-"""Loaders for real tables, read from the folder that the environment variable ``COLLIDESCOPE_DATA`` names."""
+"""Loaders for real tables, read from the folder that the environment variable
+``COLLIDESCOPE_DATA`` names."""
 
 from __future__ import annotations
 
@@ -143,7 +144,8 @@ def load_adult() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
 
 
 def load_law_school() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
-    """LSAC law school study: 20,798 × 11 and the labels "fail", "pass" of the bar examination at the first attempt."""
+    """LSAC law school study: 20,798 × 11 and the labels "fail", "pass" of the bar examination at
+    the first attempt."""
     import pandas as pd
 
     table = pd.read_csv(
@@ -154,7 +156,8 @@ def load_law_school() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
 
 
 def load_german_credit() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
-    """UCI Statlog German Credit: 1,000 × 20 and the labels "good", "bad"; the codes A11 … A202 stay as categories."""
+    """UCI Statlog German Credit: 1,000 × 20 and the labels "good", "bad"; the codes A11 … A202
+    stay as categories."""
     import pandas as pd
 
     path = _existing("german/german.data", "20 columns and the label, separated by spaces")
@@ -198,7 +201,8 @@ def one_vote(votes: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDAr
 
 
 def load_mnist(part: str = "train") -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
-    """MNIST: images of shape (n, 28, 28) and digits; ``part`` is "train" (60,000) or "test" (10,000)."""
+    """MNIST: images of shape (n, 28, 28) and digits; ``part`` is "train" (60,000) or "test"
+    (10,000)."""
     name = {"train": "train", "test": "t10k"}.get(part)
     if name is None:
         raise ValueError(f"part must be 'train' or 'test', got {part!r}")

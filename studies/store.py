@@ -52,7 +52,8 @@ class Study:
 
 
 def key_of(cell: Cell) -> str:
-    """A name for the settings that stays the same between runs and changes when any of them does."""
+    """A name for the settings that stays the same between runs and changes when any of them
+    does."""
     return hashlib.sha256(json.dumps(cell, sort_keys=True).encode()).hexdigest()[:16]
 
 

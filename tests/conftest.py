@@ -1,7 +1,8 @@
 """Property tests draw the same examples in every run, so that a failure is a change.
 
-``HYPOTHESIS_PROFILE=explore`` draws new ones. Processes of pytest-xdist use one thread each, and so do their children:
-two that each start a thread for every core wait for one another more than they work.
+``HYPOTHESIS_PROFILE=explore`` draws new ones. Processes of pytest-xdist use one thread each, and so
+do their children: two that each start a thread for every core wait for one another more than they
+work.
 """
 
 import os
@@ -19,7 +20,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 @pytest.fixture(scope="session")
 def data():
-    """150 rows of three classes that overlap. A file that needs others has a fixture of this name itself."""
+    """150 rows of three classes that overlap. A file that needs others has a fixture of this
+    name itself."""
     from collidescope.datasets import scenario_a
 
     return scenario_a(3).sample(150, 0)

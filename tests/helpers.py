@@ -1,4 +1,5 @@
-"""A zoo of planted problems, whose collision matrices are true by construction, and what else tests share."""
+"""A zoo of planted problems, whose collision matrices are true by construction, and what else
+tests share."""
 
 from types import SimpleNamespace
 
@@ -13,8 +14,8 @@ def planted_population(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(P, weights) of a random finite population: posteriors at random inputs with random weights.
 
-    ``ratio``: prior of the most common class over the rarest, roughly. ``sharpness``: large is nearly separable
-    (S ≈ I), small is nearly indistinguishable (S nearly singular).
+    ``ratio``: prior of the most common class over the rarest, roughly. ``sharpness``: large is
+    nearly separable (S ≈ I), small is nearly indistinguishable (S nearly singular).
     """
     rng = np.random.default_rng(seed)
     weights = rng.dirichlet(np.ones(4 * n_classes + 50))
@@ -81,7 +82,8 @@ def assert_same(one, other, rtol: float = 1e-11, atol: float = 1e-12) -> None:
 
 
 def random_posteriors(rng, n: int, k: int, sharpness: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
-    """(P, codes): posteriors at n inputs, every class present, labels drawn from them where possible."""
+    """(P, codes): posteriors at n inputs, every class present, labels drawn from them where
+    possible."""
     logits = sharpness * rng.standard_normal((n, k))
     P = np.exp(logits - logits.max(axis=1, keepdims=True))
     P /= P.sum(axis=1, keepdims=True)
@@ -96,7 +98,8 @@ def tempered(P: np.ndarray, power: float) -> np.ndarray:
 
 
 class Memoriser(ClassifierMixin, BaseEstimator):
-    """Certain of what it saw, uniform elsewhere: betrays any row scored by a model trained on it."""
+    """Certain of what it saw, uniform elsewhere: betrays any row scored by a model trained on
+    it."""
 
     def fit(self, X, y):
         self.classes_ = np.unique(y)
@@ -117,7 +120,8 @@ class Memoriser(ClassifierMixin, BaseEstimator):
 def limit_like(
     cm, state: str = "still learning", *, share: float = 0.6, n: int = 1000, reason: str = ""
 ):
-    """What shows a ``Limit`` reads of one: a curve b + a/√m that ends in ``cm.pber``, with b = ``share`` of it."""
+    """What shows a ``Limit`` reads of one: a curve b + a/√m that ends in ``cm.pber``, with b =
+    ``share`` of it."""
     sizes = np.array([n / 8, n / 4, n / 2, n])
     b = share * cm.pber
     curve = pd.DataFrame(

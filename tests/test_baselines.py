@@ -69,7 +69,7 @@ def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():
     assert calibration_error(P, y, 4) == pytest.approx(by_hand)
 
 
-def test_temperature_scaling_lowers_the_calibration_error_of_a_network_that_knows_its_rows_by_heart():
+def test_temperature_scaling_lowers_the_calibration_error_of_an_overfitted_network():
     X, y = NEW
     settings = {
         "hidden_layer_sizes": (64, 64),
@@ -136,7 +136,8 @@ def test_class_averages_are_near_the_truth_at_the_true_posteriors():
 
 
 def test_the_confident_joint_says_what_the_given_labels_truly_are():
-    """Separable classes; of the rows that are truly "b", 30% are given the label "a", and none the other way."""
+    """Separable classes; of the rows that are truly "b", 30% are given the label "a", and none
+    the other way."""
     clean = GaussianProblem([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], classes=["a", "b", "c"])
     problem = with_label_noise(clean, [[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]])
     X, y = problem.sample(3000, 0)
@@ -145,7 +146,8 @@ def test_the_confident_joint_says_what_the_given_labels_truly_are():
     assert J[0, 1] == pytest.approx(0.3 / 1.3, abs=0.03)  # P(true b | given a)
     assert J[1, 0] < 0.01
     assert J[2] == pytest.approx([0, 0, 1], abs=0.01)
-    # S is about a second draw of the label, and is symmetric in B where the joint of given and true label is not
+    # S is about a second draw of the label, and is symmetric in B where the joint of given and true
+    # label is not
     assert problem.collision_matrix().matrix[1, 0] == pytest.approx(0.3, abs=0.01)
 
 

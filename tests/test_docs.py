@@ -1,4 +1,5 @@
-"""Every code block of the README and the documentation runs, every command exists, every link leads somewhere."""
+"""Every code block of the README and the documentation runs, every command exists, every link
+leads somewhere."""
 
 import contextlib
 import doctest
@@ -65,7 +66,8 @@ PYTHON = [block for block in BLOCKS if block.language in ("python", "pycon")]
 
 
 def agree(printed: str, shown: str) -> None:
-    """Words and layout must be the same, numbers about: other processors round differently in training."""
+    """Words and layout must be the same, numbers about: other processors round differently in
+    training."""
     number = r"\d+\.\d+"
     assert re.sub(number, "#", printed).split() == re.sub(number, "#", shown).split()
     for ours, theirs in zip(re.findall(number, printed), re.findall(number, shown), strict=True):

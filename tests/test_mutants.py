@@ -41,7 +41,8 @@ def test_each_kind_of_mistake_is_made(source, kind, expected):
 
 
 def test_a_mutant_reaches_functions_methods_and_constants_wherever_they_were_imported(monkeypatch):
-    source = "K = 1\ndef f(x, n=1):\n    return x + n * K\nclass A:\n    @property\n    def p(self): return f(K)\n"
+    source = "K = 1\ndef f(x, n=1):\n    return x + n * K\n"
+    source += "class A:\n    @property\n    def p(self): return f(K)\n"
     module, other = ModuleType("planted"), ModuleType("other")
     for each in (module, other):
         monkeypatch.setitem(sys.modules, each.__name__, each)

@@ -1,8 +1,8 @@
 """Do the decisions hold? Planted columns, subgroups, clusters, metrics and classes that are two.
 
-Then real tables: what columns are worth and what that costs, metrics that no stock classifier should
-exceed, letters in 13 groups. Real tables are read from the folder that ``COLLIDESCOPE_DATA`` names,
-those of KEEL as in :mod:`studies.accuracy.real`.
+Then real tables: what columns are worth and what that costs, metrics that no stock classifier
+should exceed, letters in 13 groups. Real tables are read from the folder that ``COLLIDESCOPE_DATA``
+names, those of KEEL as in :mod:`studies.accuracy.real`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """6,000 MNIST images of 1, 4 and 9: which error is said to be possible, and which is reached?
 
 DataEval's tutorial reads the best possible accuracy off ``ber_mst`` on such images. The same images
-here (2,000 of each digit, pixels between 0 and 1), the same formulas, our upper limit and range from
-the pool on pixels and from a small convolutional network, and the accuracy of that network on the
-test images of the three digits.
+here (2,000 of each digit, pixels between 0 and 1), the same formulas, our upper limit and range
+from the pool on pixels and from a small convolutional network, and the accuracy of that network on
+the test images of the three digits.
 """
 
 from __future__ import annotations

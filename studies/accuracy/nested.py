@@ -1,9 +1,9 @@
 """Do weights from the outer folds flatter the pool? Brier scores beside those with nested weights.
 
 A row's weights are fitted on held-out rows of the other outer folds. The models behind those
-predictions saw the row's label, which a handful of shrunk weights could in principle pass on. Nested
-weights cannot: they are fitted on inner folds of the rows that the row's own models were trained on.
-Same members, same outer predictions, paired difference.
+predictions saw the row's label, which a handful of shrunk weights could in principle pass on.
+Nested weights cannot: they are fitted on inner folds of the rows that the row's own models were
+trained on. Same members, same outer predictions, paired difference.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What the rivals share: validation, scaling, the call of the training loop, and the mean of a stack's posteriors.
+"""What the rivals share: validation, scaling, the call of the training loop, and the mean of a
+stack's posteriors.
 
-Symbols: n rows, d features, K classes, M networks whose posteriors are averaged. A rival says which module is trained
-(:meth:`NetworkBase._module`), on which objective, and which stack of networks predicts (:meth:`NetworkBase._networks`).
+Symbols: n rows, d features, K classes, M networks whose posteriors are averaged. A rival says which
+module is trained (:meth:`NetworkBase._module`), on which objective, and which stack of networks
+predicts (:meth:`NetworkBase._networks`).
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ TRAINING = (
 )
 #: The paper: every row is trained on, to the last epoch, without decay.
 PAPER = {"patience": 0, "weight_decay": 0.0}
-#: Parameters that may change between two fits of one warm start: they end the training or concern predictions alone.
+#: Parameters that may change between two fits of one warm start: they end the training or concern
+#: predictions alone.
 MAY_CHANGE = (
     "max_epochs",
     "patience",
@@ -82,7 +85,8 @@ class _WarmStart(NamedTuple):
 
 
 class AllRowsObjective(FactorisedObjective):
-    """Cross-entropy on all rows for every member; nothing is held out, so there is no held-out loss (nan)."""
+    """Cross-entropy on all rows for every member; nothing is held out, so there is no held-out
+    loss (nan)."""
 
     def __init__(
         self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, n_members: int = 1
@@ -115,10 +119,11 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[log_posteriors.argmax(axis=1)]
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Log-odds of the second of two classes, of shape (n,); with more classes their log-posteriors, (n, K).
+        """Log-odds of the second of two classes, of shape (n,); with more classes their
+        log-posteriors, (n, K).
 
-        Log-posteriors are logits without the shift that no softmax sees: one-vs-rest calibration can compare them
-        between rows, and temperature scaling of them is that of the logits.
+        Log-posteriors are logits without the shift that no softmax sees: one-vs-rest calibration
+        can compare them between rows, and temperature scaling of them is that of the logits.
         """
         log_posteriors = self._log_posteriors(X)
         return (
@@ -158,7 +163,8 @@ class NetworkBase(PosteriorClassifier):
     warm_start: bool
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Train on rows ``X`` with labels ``y``; with ``warm_start``, go on from the last fit up to ``max_epochs``."""
+        """Train on rows ``X`` with labels ``y``; with ``warm_start``, go on from the last fit up
+        to ``max_epochs``."""
         config = self._config()
         X, y = self._validate(X, y)
         codes = self._encode(y)
@@ -174,8 +180,8 @@ class NetworkBase(PosteriorClassifier):
         if before is not None and before.settings != settings:
             changed = [name for name, value in settings.items() if before.settings[name] != value]
             raise ValueError(
-                f"warm_start=True continues the last fit, but {' and '.join(changed)} changed since: "
-                f"fit on the same data with the same settings, or set warm_start=False"
+                f"warm_start=True continues the last fit, but {' and '.join(changed)} changed "
+                f"since: fit on the same data with the same settings, or set warm_start=False"
             )
         module = self._module(rows.shape[1], len(self.classes_), epoch_generator(seeds.training, 0))
         with one_thread(config.device == "cpu" and len(rows) <= ONE_THREAD_ROWS):
@@ -195,9 +201,11 @@ class NetworkBase(PosteriorClassifier):
         seed: int,
         before: bytes | None,
     ) -> tuple[Run, bytes | None]:
-        """Run the loop; a warm start goes through its checkpoint, which holds optimiser and weights of the last epoch.
+        """Run the loop; a warm start goes through its checkpoint, which holds optimiser and weights
+        of the last epoch.
 
-        The file lives in memory between fits, so that the estimator can be pickled and leaves nothing behind.
+        The file lives in memory between fits, so that the estimator can be pickled and leaves
+        nothing behind.
         """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{RUN}.safetensors"
@@ -238,7 +246,8 @@ class NetworkBase(PosteriorClassifier):
     def _logits(self, X: Any) -> Iterator[Tensor]:
         """Logits of all networks, (M, b, K) for some rows at a time.
 
-        In float64: float32 would round otherwise in other company, in digits that log-posteriors show.
+        In float64: float32 would round otherwise in other company, in digits that log-posteriors
+        show.
         """
         networks = copy.deepcopy(self._networks()).double().eval()
         device = networks.weight.device

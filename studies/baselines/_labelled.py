@@ -1,4 +1,5 @@
-"""Posteriors with the labels that belong to them: the check shared by the functions that score a rival."""
+"""Posteriors with the labels that belong to them: the check shared by the functions that score a
+rival."""
 
 from __future__ import annotations
 

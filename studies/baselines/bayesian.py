@@ -1,14 +1,16 @@
 """A Bayesian neural network: mean-field variational inference with Pyro (Jospin et al., 2022).
 
-Every weight w has a prior N(0, σ²) and an approximate posterior N(μ, s²); w = σ z, and z is what is learned, one vector
-of all N weights and biases. With c the weight of the KL divergence, a step on b of n rows lowers::
+Every weight w has a prior N(0, σ²) and an approximate posterior N(μ, s²); w = σ z, and z is what is
+learned, one vector of all N weights and biases. With c the weight of the KL divergence, a step on b
+of n rows lowers::
 
     - (n / b) Σ log softmax(f_w(x))_y + c KL(q ‖ prior),      w drawn from q once a step
 
-The paper names the method and no number. σ = prior_scale · sqrt(2 / fan-in) (biases: prior_scale) is the scale at which
-a ReLU layer passes signals on, and the one of the initial μ: from smaller ones a deep network shows no signal above its
-noise and never leaves the prior. At c = 1 mean-field posteriors of wide networks fall back to the prior and predict the
-class shares; c = 0.1 (a "cold" posterior, Wenzel et al., 2020) learns, on few rows and many.
+The paper names the method and no number. σ = prior_scale · sqrt(2 / fan-in) (biases: prior_scale)
+is the scale at which a ReLU layer passes signals on, and the one of the initial μ: from smaller
+ones a deep network shows no signal above its noise and never leaves the prior. At c = 1 mean-field
+posteriors of wide networks fall back to the prior and predict the class shares; c = 0.1 (a "cold"
+posterior, Wenzel et al., 2020) learns, on few rows and many.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from collidescope.training.networks import StackedMLP
 from studies.baselines._base import AllRowsObjective, NetworkBase, Seeds, stack_of
 from studies.baselines.networks import PAPER_LAYERS
 
-#: Scale of the posterior before training, in units of the prior's: at 1 the network would see noise alone.
+#: Scale of the posterior before training, in units of the prior's: at 1 the network would see noise
+#: alone.
 INITIAL_SCALE = 0.1
 
 
 class MeanField(nn.Module):
-    """q(z) = N(loc, exp(log_scale)²) over the weights of one network, in units of the prior's scale."""
+    """q(z) = N(loc, exp(log_scale)²) over the weights of one network, in units of the prior's
+    scale."""
 
     prior: Tensor
 
@@ -99,7 +103,8 @@ class ElboObjective(AllRowsObjective):
 
     def _model(self, module: MeanField, rows: Tensor) -> None:
         pyro, zero = self.pyro, module.prior.new_zeros(())
-        # The KL divergence in closed form: less noise than log-densities at the draw, which are masked, and faster.
+        # The KL divergence in closed form: less noise than log-densities at the draw, which are
+        # masked, and faster.
         prior = pyro.distributions.Normal(zero, zero + 1).expand(module.loc.shape)
         z = pyro.sample("z", prior.to_event(1).mask(False))
         pyro.factor("divergence", -self.kl_weight * module.divergence())
@@ -115,7 +120,8 @@ class ElboObjective(AllRowsObjective):
 
 
 class BayesianClassifier(NetworkBase):
-    """Mean posterior of ``n_draws`` networks drawn from a mean-field variational posterior over all weights.
+    """Mean posterior of ``n_draws`` networks drawn from a mean-field variational posterior over all
+    weights.
 
     Needs pyro-ppl: ``pip install collidescope[experiments]``.
 
@@ -126,9 +132,11 @@ class BayesianClassifier(NetworkBase):
     prior_scale : float
         Scale of the normal prior, times sqrt(2 / fan-in) for weights, as it is for biases.
     kl_weight : float
-        Weight of the KL divergence; 1 is Bayes' rule, less trusts the data more (see the module's notes).
+        Weight of the KL divergence; 1 is Bayes' rule, less trusts the data more (see the module's
+        notes).
     hidden_layer_sizes, max_epochs, batch_size, learning_rate, device, warm_start, random_state
-        See :class:`~studies.baselines.NetworkClassifier`. ``train_loss`` in the history is -ELBO / n.
+        See :class:`~studies.baselines.NetworkClassifier`. ``train_loss`` in the history is -ELBO /
+        n.
 
     Attributes
     ----------

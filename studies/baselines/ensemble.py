@@ -1,4 +1,5 @@
-"""Deep ensembles (Lakshminarayanan et al., 2017): networks from different initial weights, posteriors averaged."""
+"""Deep ensembles (Lakshminarayanan et al., 2017): networks from different initial weights,
+posteriors averaged."""
 
 from __future__ import annotations
 
@@ -20,10 +21,8 @@ class DeepEnsemble(NetworkBase):
 
     Every member has its own initial weights and sees the rows in its own order.
 
-    Parameters
-    ----------
-    n_members : int
-    hidden_layer_sizes, max_epochs, batch_size, learning_rate, weight_decay, dropout, device, warm_start, random_state
+    Parameters ---------- n_members : int hidden_layer_sizes, max_epochs, batch_size, learning_rate,
+    weight_decay, dropout, device, warm_start, random_state
         See :class:`~studies.baselines.NetworkClassifier`.
 
     Attributes

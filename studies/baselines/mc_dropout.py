@@ -1,4 +1,5 @@
-"""Monte-Carlo dropout (Gal and Ghahramani, 2016): dropout stays on at prediction, and h passes are averaged."""
+"""Monte-Carlo dropout (Gal and Ghahramani, 2016): dropout stays on at prediction, and h passes
+are averaged."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ from studies.baselines.networks import PAPER_LAYERS
 def thinned(
     network: StackedMLP, dropout: float, n_passes: int, generator: torch.Generator
 ) -> StackedMLP:
-    """``n_passes`` copies of a network, each without its own random share ``dropout`` of the hidden units.
+    """``n_passes`` copies of a network, each without its own random share ``dropout`` of the hidden
+    units.
 
-    Leaving out unit i of a layer and scaling the others by 1 / (1 - dropout) is a change of the weights that leave
-    it: all passes become one stack.
+    Leaving out unit i of a layer and scaling the others by 1 / (1 - dropout) is a change of the
+    weights that leave it: all passes become one stack.
     """
     weights, biases = [], []
     for layer, (weight, bias) in enumerate(network.layers):
@@ -41,17 +43,17 @@ class DropoutClassifier(NetworkBase):
         Share of the hidden units left out, in training and at prediction.
     n_passes : int
         The paper's h.
-    hidden_layer_sizes, max_epochs, batch_size, learning_rate, weight_decay, device, warm_start, random_state
+    hidden_layer_sizes, max_epochs, batch_size, learning_rate, weight_decay, device, warm_start,
+    random_state
         See :class:`~studies.baselines.NetworkClassifier`.
 
     Attributes
     ----------
     classes_, n_features_in_, history_, module_
 
-    Notes
-    -----
-    A pass leaves out the same units for all rows, so that the posterior of a row does not depend on its company and
-    is the same at every call. For each single row the mean over passes is distributed as with masks of its own.
+    Notes ----- A pass leaves out the same units for all rows, so that the posterior of a row does
+    not depend on its company and is the same at every call. For each single row the mean over
+    passes is distributed as with masks of its own.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """The plain network: a classifier trained on cross-entropy, its softmax taken for the posterior.
 
-By default the network of the paper's synthetic experiments: 6 hidden layers of 128 units, 500 epochs over all rows,
-no validation part. Such a network fits its labels nearly perfectly, and its posteriors are over-confident.
+By default the network of the paper's synthetic experiments: 6 hidden layers of 128 units, 500
+epochs over all rows, no validation part. Such a network fits its labels nearly perfectly, and its
+posteriors are over-confident.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ class NetworkClassifier(NetworkBase):
     max_epochs : int
         Passes over the rows, counted from the first fit of a warm start.
     patience : int
-        0 (the paper): all rows are trained on, to the last epoch. Otherwise ``validation_fraction`` of the rows are
-        held out, training stops when their log loss has not fallen for so many epochs, and the best weights are kept.
+        0 (the paper): all rows are trained on, to the last epoch. Otherwise ``validation_fraction``
+        of the rows are held out, training stops when their log loss has not fallen for so many
+        epochs, and the best weights are kept.
     validation_fraction : float
         Share held out when ``patience`` is not 0, stratified; about 1/m for a whole number m.
     batch_size : int or "auto"
@@ -43,8 +45,9 @@ class NetworkClassifier(NetworkBase):
     device : str
         "auto" is an accelerator where there is one.
     warm_start : bool
-        Another fit on the same data with a larger ``max_epochs`` continues where the last one ended, as one long fit
-        would have gone on. To be set before the first fit; every epoch then writes a small temporary file.
+        Another fit on the same data with a larger ``max_epochs`` continues where the last one
+        ended, as one long fit would have gone on. To be set before the first fit; every epoch then
+        writes a small temporary file.
     random_state : int, RandomState or None
 
     Attributes

@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 
 def confident_joint_matrix(P: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
-    """Row i: how the rows *given* the label i are shared out over *true* labels j, according to cleanlab.
+    """Row i: how the rows *given* the label i are shared out over *true* labels j, according to
+    cleanlab.
 
-    cleanlab's ``compute_confident_joint`` counts rows by their given label (rows of the matrix) and by the class that
-    the model is confident of, taken as the true label (columns), calibrated as it does by default: row i then sums
-    to the number of rows labelled i. Divided by it, row i estimates P(true label j | given label i).
+    cleanlab's ``compute_confident_joint`` counts rows by their given label (rows of the matrix) and
+    by the class that the model is confident of, taken as the true label (columns), calibrated as it
+    does by default: row i then sums to the number of rows labelled i. Divided by it, row i
+    estimates P(true label j | given label i).
 
-    It lies as S does, whose row i is also about the rows labelled i, but it is another quantity: S tells what a second
-    draw of the label would give, and knows no true label. In overlapping classes a confident model finds hardly any
-    label wrong; then this matrix is near the identity and S is not.
+    It lies as S does, whose row i is also about the rows labelled i, but it is another quantity: S
+    tells what a second draw of the label would give, and knows no true label. In overlapping
+    classes a confident model finds hardly any label wrong; then this matrix is near the identity
+    and S is not.
 
     Parameters
     ----------
@@ -54,7 +57,8 @@ def confident_joint_matrix(P: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
 
 
 def overlapping_classes(P: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
-    """Pairs of classes that are often mislabelled as one another according to cleanlab, the worst first.
+    """Pairs of classes that are often mislabelled as one another according to cleanlab, the worst
+    first.
 
     Columns "Class Name A", "Class Name B" (as they are in ``y``), "Class Index A", "Class Index B",
     "Num Overlapping Examples", "Joint Probability".

@@ -26,19 +26,19 @@ def paper_rivals(**settings: Any) -> dict[str, Any]:
     Parameters
     ----------
     **settings
-        Handed to every rival (or the network within it) that has such a parameter: ``max_epochs``, ``device``,
-        ``random_state``, ``hidden_layer_sizes`` and so on.
+        Handed to every rival (or the network within it) that has such a parameter: ``max_epochs``,
+        ``device``, ``random_state``, ``hidden_layer_sizes`` and so on.
 
-    Notes
-    -----
-    "temperature (paper)" chooses the temperature by the ECE on a validation part; "temperature (scikit-learn)" by the
-    log loss of cross-validation, and needs scikit-learn ≥ 1.8. "Platt" and "isotonic" calibrate one class at a time.
+    Notes ----- "temperature (paper)" chooses the temperature by the ECE on a validation part;
+    "temperature (scikit-learn)" by the log loss of cross-validation, and needs scikit-learn ≥ 1.8.
+    "Platt" and "isotonic" calibrate one class at a time.
 
     Examples
     --------
     >>> rivals = paper_rivals(max_epochs=100, random_state=0)
     >>> list(rivals)
-    ['plain network', 'temperature (paper)', 'temperature (scikit-learn)', 'Platt', 'isotonic', 'Monte-Carlo dropout',
+    ['plain network', 'temperature (paper)', 'temperature (scikit-learn)', 'Platt', 'isotonic',
+    'Monte-Carlo dropout',
      'Bayesian network', 'deep ensemble']
     >>> rivals["deep ensemble"].max_epochs
     100
@@ -55,7 +55,7 @@ def paper_rivals(**settings: Any) -> dict[str, Any]:
     if unknown:
         names = ", ".join(sorted(set.intersection(*known.values())))
         raise ValueError(
-            f"settings must be parameters of the rivals, got {unknown[0]!r}: all of them have {names}"
+            f"settings must be parameters of the rivals, got {unknown[0]!r}: they have {names}"
         )
 
     def made(kind: Any) -> Any:

@@ -1,7 +1,9 @@
-"""Temperature scaling (Guo et al., 2017) as the paper uses it: T is the one with the lowest ECE on a validation part.
+"""Temperature scaling (Guo et al., 2017) as the paper uses it: T is the one with the lowest ECE on
+a validation part.
 
-The posterior is softmax(logits / T). T > 1 takes back confidence; the order of the classes, and so every prediction,
-stays. scikit-learn's ``CalibratedClassifierCV(method="temperature")`` chooses T by the log loss instead.
+The posterior is softmax(logits / T). T > 1 takes back confidence; the order of the classes, and so
+every prediction, stays. scikit-learn's ``CalibratedClassifierCV(method="temperature")`` chooses T
+by the log loss instead.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from studies.baselines._base import PosteriorClassifier, Seeds, validation_split
 from studies.baselines.networks import PAPER_LAYERS, NetworkClassifier
 from studies.measures import calibration_error
 
-#: Temperatures that are tried: steps of 2 per cent. Networks that fit their labels perfectly need about 10.
+#: Temperatures that are tried: steps of 2 per cent. Networks that fit their labels perfectly need
+#: about 10.
 TEMPERATURES = np.geomspace(0.1, 100, 349)
 #: Parameters of the network within.
 NETWORK = (
@@ -35,12 +38,13 @@ NETWORK = (
 
 
 class TemperatureScaledClassifier(PosteriorClassifier):
-    """A plain network whose logits are divided by the temperature with the lowest ECE on a validation part.
+    """A plain network whose logits are divided by the temperature with the lowest ECE on a
+    validation part.
 
-    Parameters
-    ----------
-    hidden_layer_sizes, max_epochs, batch_size, learning_rate, weight_decay, dropout, device, warm_start, random_state
-        See :class:`~studies.baselines.NetworkClassifier`; the network never sees the validation part.
+    Parameters ---------- hidden_layer_sizes, max_epochs, batch_size, learning_rate, weight_decay,
+    dropout, device, warm_start, random_state
+        See :class:`~studies.baselines.NetworkClassifier`; the network never sees the validation
+        part.
     validation_fraction : float
         Share of the rows, stratified, on which the temperature is chosen.
     n_bins : int

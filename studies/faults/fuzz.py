@@ -1,8 +1,8 @@
 """Hostile files by the thousand.
 
 Cases run in a child process with a limit on its memory; when it dies, the case that killed it is a
-finding and the next child goes on behind it. Findings stay in ``studies/results/findings`` as files,
-to be replayed with ``python -m studies.faults.fuzz replay TARGET FILE``.
+finding and the next child goes on behind it. Findings stay in ``studies/results/findings`` as
+files, to be replayed with ``python -m studies.faults.fuzz replay TARGET FILE``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
                 str(seed),
                 name,
             ]
-            # Arrow's own pool reserves a GiB of addresses at a time, which the limit on memory would refuse.
+            # Arrow's own pool reserves a GiB of addresses at a time, which the limit on memory
+            # would refuse.
             env = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
             with open(folder / "err", "w") as err:
                 child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=err)
@@ -118,9 +119,8 @@ def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
                     cause["count"] += 1
             begun = max((entry["begin"] for entry in entries if "begin" in entry), default=None)
             if begun is None:
-                raise RuntimeError(
-                    f"the child of {target} died before its first case:\n{(folder / 'err').read_text()}"
-                )
+                said = (folder / "err").read_text()
+                raise RuntimeError(f"the child of {target} died before its first case:\n{said}")
             first = begun + 1
             if len(done) < len([entry for entry in entries if "begin" in entry]):
                 ends["found"] += 1

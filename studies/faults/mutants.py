@@ -1,14 +1,16 @@
-"""Would a test notice? The equations with one small mistake at a time, each against the tests that concern it.
+"""Would a test notice? The equations with one small mistake at a time, each against the tests that
+concern it.
 
 ``python -m studies run mutants --only module=equations.projection`` tries one module.
 
-The libraries and the tests are imported and collected once; every mutant gets a process forked from there, in which the
-functions of its module get the code with the mistake (no file is ever changed) and its tests run until the first one
-fails, those that killed others first. A mutant is *killed* when a test fails or the time is up, and *survives* when all
-pass. Survivors are argued in ``survivors.json``: those that are in truth no mistake, or that only the speed, the memory
-or the last digits would tell. Kinds of mistake: ``operators.py``. cosmic-ray starts an interpreter for every mutant
-(the imports of torch and scikit-learn alone would take hours), and mutmut changes texts of messages, which no test
-should notice.
+The libraries and the tests are imported and collected once; every mutant gets a process forked from
+there, in which the functions of its module get the code with the mistake (no file is ever changed)
+and its tests run until the first one fails, those that killed others first. A mutant is *killed*
+when a test fails or the time is up, and *survives* when all pass. Survivors are argued in
+``survivors.json``: those that are in truth no mistake, or that only the speed, the memory or the
+last digits would tell. Kinds of mistake: ``operators.py``. cosmic-ray starts an interpreter for
+every mutant (the imports of torch and scikit-learn alone would take hours), and mutmut changes
+texts of messages, which no test should notice.
 """
 
 from __future__ import annotations
@@ -103,14 +105,16 @@ TESTS: dict[str, tuple[str, ...]] = {
     "learners.independent": ("test_learners.py",),
     "applications.smoothing_loss": ("test_smoothing.py", REFUSALS),
 }
-#: A mutant may take this many times as long as the code that is right, and so many seconds more: of its own processor
-#: time, so that a busy machine kills none; and of the clock ten times that, for one that waits for ever.
+#: A mutant may take this many times as long as the code that is right, and so many seconds more: of
+#: its own processor time, so that a busy machine kills none; and of the clock ten times that, for
+#: one that waits for ever.
 PATIENCE, WAITING = (5, 15), 10
 MEMORY = 8 * 2**30
 
 
 class _Plugin:
-    """Does the campaign where pytest would run the tests that it has collected, and remembers what each one takes."""
+    """Does the campaign where pytest would run the tests that it has collected, and remembers
+    what each one takes."""
 
     def __init__(self, module: str, jobs: int, sample: int | None, seed: int) -> None:
         self.options = module, jobs, sample, seed
@@ -128,7 +132,8 @@ class _Plugin:
 
 
 def transplant(module: ModuleType, code: CodeType) -> None:
-    """Give the functions, methods and constants of a module the code of a mutant, also where they were imported."""
+    """Give the functions, methods and constants of a module the code of a mutant, also where
+    they were imported."""
     fresh = {name: value for name, value in vars(module).items() if name.startswith("__")}
     exec(code, fresh)
     for name, new in fresh.items():
@@ -276,9 +281,8 @@ def _campaign(
             finish(start(session, plugin, tree, None, right, 600), begun + 6000, block=True)
             != "survived"
         ):
-            print(
-                f"the tests of {module} fail without any mutant:\n{Path(f'{right}.log').read_text()[-3000:]}"
-            )
+            said = Path(f"{right}.log").read_text()[-3000:]
+            print(f"the tests of {module} fail without any mutant:\n{said}")
             return None
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         usual = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

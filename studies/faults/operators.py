@@ -1,9 +1,10 @@
 """Small wrong changes of a Python source, one at a time: what a good test must notice.
 
-The kinds are those of the usual tools (mutmut, cosmic-ray, PIT): see ``KINDS``. Left alone are text (messages,
-docstrings, names of options), annotations, decorators, imports, asserts (they are for the type checker), what stands
-inside a ``raise``, methods that only display (``DISPLAY``), calls that change the type and not the value
-(``CONVERSIONS``), and keywords that change nothing where all goes well (``IDLE``).
+The kinds are those of the usual tools (mutmut, cosmic-ray, PIT): see ``KINDS``. Left alone are text
+(messages, docstrings, names of options), annotations, decorators, imports, asserts (they are for
+the type checker), what stands inside a ``raise``, methods that only display (``DISPLAY``), calls
+that change the type and not the value (``CONVERSIONS``), and keywords that change nothing where all
+goes well (``IDLE``).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 KINDS = {
-    "arithmetic": "+ and -, * and /, ** and *, @ and *, & and | change places; x += y becomes x = y",
+    "arithmetic": "+ and -, * and /, ** and *, @ and *, & and | change places; x += y gets x = y",
     "sign": "-x, ~x and not x become x",
-    "comparison": "< becomes <= and >=, and so on; == and !=, is and is not, in and not in change places",
+    "comparison": "< becomes <= and >=, and so on; ==, is and in get their opposites",
     "logic": "and and or change places; a condition that is no comparison is negated",
     "number": "n becomes n + 1; True and False change places",
     "return": "a value becomes None",
@@ -83,14 +84,16 @@ class Mutant:
     where: str
     line: int
     kind: str
-    what: str  # with the line that it stands in: names the mutant, also when lines above it come or go
+    #: With the line that it stands in: names the mutant, also when lines above it come or go.
+    what: str
     holder: ast.AST
     field: str
     index: int | None
     new: ast.AST
 
     def apply(self) -> None:
-        """Change the tree that it was made from. It is spoiled then: work on a copy, or in a process of its own."""
+        """Change the tree that it was made from. It is spoiled then: work on a copy, or in a
+        process of its own."""
         if self.index is None:
             setattr(self.holder, self.field, self.new)
         else:
@@ -227,7 +230,8 @@ def _call_changes(node: ast.Call, modules: set[str]) -> Iterator[tuple[str, ast.
 
 
 def _is_type(node: ast.BinOp) -> bool:
-    """``A | B`` between names of types is a union, as in ``isinstance(x, Sequence | np.ndarray)``."""
+    """``A | B`` between names of types is a union, as in ``isinstance(x, Sequence |
+    np.ndarray)``."""
     return isinstance(node.op, ast.BitOr) and all(
         (isinstance(side, ast.Name) and side.id[0].isupper() and len(side.id) > 1)
         or (

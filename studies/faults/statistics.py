@@ -108,7 +108,8 @@ def variants(
 
 
 def invariance(model: str) -> dict[str, Any]:
-    """Mean and largest change of an entry of S: by the seed alone, and by writing the data differently."""
+    """Mean and largest change of an entry of S: by the seed alone, and by writing the data
+    differently."""
     X, y = scenario_a(3).sample(300, 0)
     base = [collisions(model, X, y, seed).matrix for seed in range(SEEDS)]
     seeds = np.array([np.abs(base[a] - base[b]) for a in range(SEEDS) for b in range(a)])

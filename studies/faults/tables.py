@@ -152,7 +152,7 @@ def coverage_table() -> str:
     config = record["config"]
     head = ["module", "lines", "reached", "branches", "reached", "together"]
     return (
-        f"Last run ({record['environment']['date']}, {config['tests']}): {found['percent']:.1f}% of "
+        f"Last run ({last_date([record])}, {config['tests']}): {found['percent']:.1f}% of "
         f"lines and branches together; `make coverage` fails below {config['fail_under']:g}%.\n\n"
         + table(head, rows)
     )

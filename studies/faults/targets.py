@@ -1,7 +1,8 @@
 """What is fuzzed: how a case is made from a seed, how it is read, and what counts as an honest end.
 
-A case ends well when the file is refused with the error that the documentation names, or when it is accepted and what
-came of it works. A target's ``read`` returns one of these two words and lets any other error through.
+A case ends well when the file is refused with the error that the documentation names, or when it is
+accepted and what came of it works. A target's ``read`` returns one of these two words and lets any
+other error through.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def small_table(n: int = 60, seed: int = 0) -> tuple[pd.DataFrame, list[str]]:
 
 
 class ModelFiles:
-    """``cs.load``: bits, containers, descriptions and arrays, the last two with a checksum that fits."""
+    """``cs.load``: bits, containers, descriptions and arrays, the last two with a checksum that
+    fits."""
 
     def __init__(self, folder: Path) -> None:
         X, y = scenario_a(3).sample(150, 0)
@@ -172,7 +174,8 @@ class MatrixFiles:
 
 
 class ArrayFiles(MatrixFiles):
-    """``CollisionMatrix.from_npz``: bytes, skeletons, arrays, entries that claim more than they hold or overlap."""
+    """``CollisionMatrix.from_npz``: bytes, skeletons, arrays, entries that claim more than they
+    hold or overlap."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -222,7 +225,8 @@ def use_matrix(cm: cs.CollisionMatrix) -> None:
 
 
 class Checkpoints:
-    """A fit that finds a spoiled checkpoint: it is refused, or the result is that of an undisturbed fit."""
+    """A fit that finds a spoiled checkpoint: it is refused, or the result is that of an
+    undisturbed fit."""
 
     settings: dict[str, Any] = {**SHORT, "members": ["network"]}  # noqa: RUF012
 
@@ -264,7 +268,8 @@ class Checkpoints:
 
 
 class ForgedCheckpoints(Checkpoints):
-    """Content changed and the checksum made to fit: refused, or a fit that works (other weights, no damage)."""
+    """Content changed and the checksum made to fit: refused, or a fit that works (other weights,
+    no damage)."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -307,7 +312,8 @@ class CustomCheckpoints(ForgedCheckpoints):
 
 
 class CommandLine:
-    """A command on a spoiled file: exit 0 or 2, never a traceback, no control character on the terminal."""
+    """A command on a spoiled file: exit 0 or 2, never a traceback, no control character on the
+    terminal."""
 
     def __init__(self, folder: Path) -> None:
         from collidescope.cli.app import app
@@ -407,7 +413,7 @@ class MatrixCommands(MatrixFiles):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.line = CommandLine(folder)
-        self.line.command = lambda path: ["merge", str(path), "--groups", "2"]  # type: ignore[method-assign]
+        self.line.command = lambda path: ["merge", str(path), "--groups", "2"]
         self.models = ModelFiles(folder)
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
@@ -422,7 +428,7 @@ class Summaries(MatrixCommands):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.line.command = lambda path: ["report", str(path), "-o", str(folder / "r.html")]  # type: ignore[method-assign]
+        self.line.command = lambda path: ["report", str(path), "-o", str(folder / "r.html")]
         from collidescope.show import summarise
 
         model = cs.load(self.line.model)

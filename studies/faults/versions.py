@@ -1,8 +1,8 @@
 """Keeps what a run of ``.ci/versions`` found, in the environment of that run.
 
-``python -m studies.faults.versions oldest`` prints what to install, and with ``junit.xml`` behind it
-keeps the outcome. Printing needs the standard library and ``packaging`` only: the environment holds
-nothing else yet.
+``python -m studies.faults.versions oldest`` prints what to install, and with ``junit.xml`` behind
+it keeps the outcome. Printing needs the standard library and ``packaging`` only: the environment
+holds nothing else yet.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from typing import Any
 
 #: Memory that a case may add to the process: so much, and so many times the size of its file.
 BASE_BYTES, PER_BYTE = 96 * 2**20, 60
-#: Address space above what the process has after warming up: an allocation beyond it fails, and is seen.
+#: Address space above what the process has after warming up: an allocation beyond it fails, and is
+#: seen.
 HEADROOM = 2**30
 SECONDS = 20
 #: Acts that reading a file never needs.

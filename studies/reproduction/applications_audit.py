@@ -1,11 +1,13 @@
 """Does the audit find what is planted and leave alone what is inherent?
 
-Six classes: a and b overlap (inherent), c and d differ mostly in a feature that the *blind* classifier does not see
-(planted), e and f are the same distribution (as inherent as it gets). Three classifiers are audited on the same rows:
+Six classes: a and b overlap (inherent), c and d differ mostly in a feature that the *blind*
+classifier does not see (planted), e and f are the same distribution (as inherent as it gets). Three
+classifiers are audited on the same rows:
 
 - ``blind``: the best rule without that feature; c ↔ d is fixable, nothing else.
 - ``best``: the best rule; nothing is fixable.
-- ``coin``: the best rule, but a coin decides between e and f; it makes other errors, and no more: nothing is fixable.
+- ``coin``: the best rule, but a coin decides between e and f; it makes other errors, and no more:
+  nothing is fixable.
 
 ``posteriors`` are the true ones, or those of a ``CollisionClassifier`` fitted on other rows.
 """
@@ -66,12 +68,14 @@ def true_fixable(weakness: str) -> dict[str, float]:
         name: float((said != y).mean())
         for name, said in classifiers(problem, X, TRUTH_SEED).items()
     }
-    # e and f are one distribution: the coin errs as the best rule does, but for the luck of this sample
+    # e and f are one distribution: the coin errs as the best rule does, but for the luck of this
+    # sample
     return {"blind": errors["blind"] - errors["best"], "best": 0.0, "coin": 0.0}
 
 
 def run(cell: Cell) -> dict[str, Any]:
-    """Per audited classifier and sample: planted pairs found, false flags, the split, and does its interval cover?"""
+    """Per audited classifier and sample: planted pairs found, false flags, the split, and does
+    its interval cover?"""
     problem = problem_of(cell["weakness"])
     truth = true_fixable(cell["weakness"])
     found: dict[str, dict[str, list[Any]]] = {}

@@ -1,10 +1,11 @@
 """Is the PBER that a merge promises the one that a model trained on the merged labels finds?
 
-Rows are split in halves. The first half gives S, the groups and the promise, ``B' = Aᵀ B A`` with no retraining. Then a
-new fit on merged labels is compared with it: on the same half (errors of both are correlated, so its interval is only
-looked at), and on the other half, where the two are independent and the difference has a standard error of
-``√(se₁² + se₂²)``. On that half the promise is also made again, from S of that half and the groups of the first: groups
-chosen by an estimate look a little better in it than they are, and this tells by how much.
+Rows are split in halves. The first half gives S, the groups and the promise, ``B' = Aᵀ B A`` with
+no retraining. Then a new fit on merged labels is compared with it: on the same half (errors of both
+are correlated, so its interval is only looked at), and on the other half, where the two are
+independent and the difference has a standard error of ``√(se₁² + se₂²)``. On that half the promise
+is also made again, from S of that half and the groups of the first: groups chosen by an estimate
+look a little better in it than they are, and this tells by how much.
 """
 
 from __future__ import annotations
@@ -93,9 +94,11 @@ def _data(cell: Cell) -> tuple[np.ndarray, np.ndarray, CollisionMatrix | None]:
 
 
 def cells(quick: bool) -> list[Cell]:
-    """A few sizes of merging on each data set; one network on the real ones, the default where it is quick.
+    """A few sizes of merging on each data set; one network on the real ones, the default where it
+    is quick.
 
-    Digits also with a linear model, which is too simple for groups of digits that have little in common.
+    Digits also with a linear model, which is too simple for groups of digits that have little in
+    common.
     """
     small: dict[str, Any] = {"hidden_layer_sizes": [16], "max_epochs": 10, "cv": 2}
     if quick:

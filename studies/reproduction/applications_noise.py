@@ -1,8 +1,10 @@
-"""Are wrong labels ranked above ambiguous rows? Average precision on planted label noise, on the same posteriors.
+"""Are wrong labels ranked above ambiguous rows? Average precision on planted label noise, on the
+same posteriors.
 
-Labels are replaced at random, by any other class (*symmetric*) or by the next one (*pair*). A ``CollisionClassifier``
-is fitted on the noisy labels; its held-out posteriors go to our score and to those of cleanlab. ``digits`` and
-``letter`` have hardly ambiguous classes, Scenario A (five Gaussians on a line) and D (a ring of them) have little else.
+Labels are replaced at random, by any other class (*symmetric*) or by the next one (*pair*). A
+``CollisionClassifier`` is fitted on the noisy labels; its held-out posteriors go to our score and
+to those of cleanlab. ``digits`` and ``letter`` have hardly ambiguous classes, Scenario A (five
+Gaussians on a line) and D (a ring of them) have little else.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ Rows = tuple[np.ndarray, np.ndarray]
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
 OURS = "collidescope"
 CLEANLAB = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
-#: The constants of the score were chosen on seeds 1,000 and 1,001: other samples and noise, but the same images of
-#: digits and the same table of letters.
+#: The constants of the score were chosen on seeds 1,000 and 1,001: other samples and noise, but the
+#: same images of digits and the same table of letters.
 SEEDS = range(10)
 FIT = {"hidden_layer_sizes": (64,), "max_epochs": 60, "patience": 8}
 #: Seeds of independent streams: rows, noise.
@@ -84,7 +86,8 @@ def plant(
 
 
 def run(cell: Cell) -> dict[str, Any]:
-    """Average precision, and the share of wrong labels among as many suspects as there are, of every score."""
+    """Average precision, and the share of wrong labels among as many suspects as there are, of
+    every score."""
     X, y = DATA[cell["data"]](np.random.default_rng([cell["seed"], ROWS]), cell["rows"])
     noisy, wrong = plant(
         y, cell["noise"], cell["rate"], np.random.default_rng([cell["seed"], NOISE_STREAM])
@@ -108,7 +111,8 @@ def run(cell: Cell) -> dict[str, Any]:
 def summary(
     records: list[dict[str, Any]], measure: str = "average_precision"
 ) -> list[dict[str, Any]]:
-    """One row a setting: mean of every score, and our lead over that of cleanlab's which is the best in hindsight."""
+    """One row a setting: mean of every score, and our lead over that of cleanlab's which is the
+    best in hindsight."""
     groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
     for record in records:
         cell = record["cell"]

@@ -1,17 +1,20 @@
-"""What does adaptive sampling earn? A small network on uneven classes, with the same rows and epochs for every sampler.
+"""What does adaptive sampling earn? A small network on uneven classes, with the same rows and
+epochs for every sampler.
 
 - ``uniform``: every row once an epoch.
 - ``class-balanced``: every class as often as every other.
 - ``loss``: rows in proportion to their loss after the last epoch, plus its mean.
-- ``adaptive``: the sampler of the package; predicted labels held against the Bayes-optimal confusion.
+- ``adaptive``: the sampler of the package; predicted labels held against the Bayes-optimal
+  confusion.
 - ``adaptive, S``: averaged posteriors held against S.
-- ``adaptive, balanced reference``: as the first, with the Bayes-optimal confusion at equal priors, for those who want
-  every class to count alike.
+- ``adaptive, balanced reference``: as the first, with the Bayes-optimal confusion at equal priors,
+  for those who want every class to count alike.
 
-What is inherent is estimated by a ``CollisionClassifier`` fitted on the training rows; the samplers are updated on
-held-out rows, and all is scored on rows that nothing has seen. Two things to bear in mind: the other samplers make no
-use of the held-out rows, on which they could have trained; and the sampler was designed while looking at other splits
-of covertype and letter, which may flatter it there (brfss was seen with an earlier design only).
+What is inherent is estimated by a ``CollisionClassifier`` fitted on the training rows; the samplers
+are updated on held-out rows, and all is scored on rows that nothing has seen. Two things to bear in
+mind: the other samplers make no use of the held-out rows, on which they could have trained; and the
+sampler was designed while looking at other splits of covertype and letter, which may flatter it
+there (brfss was seen with an earlier design only).
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ SIZES = {
     "brfss": (12_000, 4_000, 20_000),
     "line": (600, 300, 1_000),
 }
-#: Of the letters, made uneven: the most common has 730 rows and the rarest 36; shares of the three parts.
+#: Of the letters, made uneven: the most common has 730 rows and the rarest 36; shares of the three
+#: parts.
 LETTER_ROWS, LETTER_SHARES = (730, 36), (0.5, 0.2, 0.3)
 HIDDEN, BATCH, LEARNING_RATE = 64, 256, 2e-3
 FIT = {"hidden_layer_sizes": (128, 128), "cv": 3, "max_epochs": 60, "patience": 6}

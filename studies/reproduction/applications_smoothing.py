@@ -1,9 +1,10 @@
 """Does smoothing labels by S make a network's posteriors better than uniform smoothing, or none?
 
-One network per strength and kind of smoothing, all with the same initial weights and batches. Each kind takes the
-strength (0 among them) with the lowest log loss of validation rows against their labels as they are; test rows tell the
-rest. S is estimated on the training rows alone. Networks are looked at where early stopping leaves them, and at the end
-of training, where they are overconfident: smoothing has more to do there.
+One network per strength and kind of smoothing, all with the same initial weights and batches. Each
+kind takes the strength (0 among them) with the lowest log loss of validation rows against their
+labels as they are; test rows tell the rest. S is estimated on the training rows alone. Networks are
+looked at where early stopping leaves them, and at the end of training, where they are
+overconfident: smoothing has more to do there.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def _scores(
 
 
 def _train(cell: Cell, data: dict[str, Any], targets: np.ndarray) -> dict[str, dict[str, Tensor]]:
-    """Logits of validation and test rows of every network, where early stopping leaves it and at the last epoch."""
+    """Logits of validation and test rows of every network, where early stopping leaves it and at
+    the last epoch."""
     (X, y), (X_val, y_val) = (
         (torch.tensor(rows, dtype=torch.float32), torch.tensor(labels))
         for rows, labels in (data["train"], data["validation"])
@@ -123,7 +125,8 @@ def _log_loss(logits: Tensor, codes: np.ndarray) -> float:
 
 
 def _data(cell: Cell) -> dict[str, Any]:
-    """Training, validation and test rows (scaled by the training rows), labels as numbers, true posteriors of tests."""
+    """Training, validation and test rows (scaled by the training rows), labels as numbers, true
+    posteriors of tests."""
     posteriors = None
     if cell["data"] in PROBLEMS:
         problem: Problem = PROBLEMS[cell["data"]]()

@@ -1,4 +1,5 @@
-"""Do the intervals cover? Share of true entries of S inside nominal intervals, over many samples."""
+"""Do the intervals cover? Share of true entries of S inside nominal intervals, over many
+samples."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ OURS = "collidescope"
 
 
 class Claim(NamedTuple):
-    """What the paper says, by which method it was tried ("" for mathematics), what came out and whether it holds."""
+    """What the paper says, by which method it was tried ("" for mathematics), what came out and
+    whether it holds."""
 
     claim: str
     method: str
@@ -93,7 +94,8 @@ def measured(records: list[Record]) -> str:
 
 
 def by_method(records: list[Record], column: Any, measure: Any) -> dict[str, dict[Any, np.ndarray]]:
-    """{method: {column: values over seeds}}; ``column(cell)`` and ``measure(scores)`` say what to take."""
+    """{method: {column: values over seeds}}; ``column(cell)`` and ``measure(scores)`` say what
+    to take."""
     found: dict[str, dict[Any, list[float]]] = {}
     for record in sorted(records, key=lambda r: r["cell"]["seed"]):
         for method, scores in record["result"].items():
@@ -119,7 +121,8 @@ def method_table(
     columns: dict[Any, str],
     reference: tuple[str, ...] = (),
 ) -> str:
-    """Methods by columns, the lowest of each column in bold (``reference`` rows know the truth and do not compete)."""
+    """Methods by columns, the lowest of each column in bold (``reference`` rows know the truth
+    and do not compete)."""
     present = [m for m in order if m in found] + [m for m in found if m not in order]
     rows = []
     lowest = {

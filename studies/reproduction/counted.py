@@ -1,13 +1,14 @@
 """Collisions counted over repeated inputs, with no model, beside estimates for exactly those rows.
 
-A cell is one table (a documented choice of its columns, no value altered), method and seed. Counting speaks for the
-rows whose input occurs again (``coverage``); models are trained and scored, held-out, on the same rows, or a random
-part of them (``rows``). With ``train`` "all" they learn from the other rows as well, and S is still that of the
-repeated ones.
+A cell is one table (a documented choice of its columns, no value altered), method and seed.
+Counting speaks for the rows whose input occurs again (``coverage``); models are trained and scored,
+held-out, on the same rows, or a random part of them (``rows``). With ``train`` "all" they learn
+from the other rows as well, and S is still that of the repeated ones.
 
-Whatever a model has not learned counts as collision, so estimates may show more of it than was counted; counting has
-no such error, but much noise where inputs repeat only a few times. Rows of the forest table are neighbouring squares of
-land, not independent draws: there counting and estimating share the dependence.
+Whatever a model has not learned counts as collision, so estimates may show more of it than was
+counted; counting has no such error, but much noise where inputs repeat only a few times. Rows of
+the forest table are neighbouring squares of land, not independent draws: there counting and
+estimating share the dependence.
 """
 
 from __future__ import annotations
@@ -130,8 +131,8 @@ def run(cell: Cell) -> Result:
 def compare(counted: CollisionMatrix, estimated: CollisionMatrix) -> Result:
     """Distances between the two, and differences in standard errors.
 
-    The standard errors are added as if the two were independent. They come from the same labels, so that differences
-    are smaller than this allows for, and a large z tells all the more.
+    The standard errors are added as if the two were independent. They come from the same labels, so
+    that differences are smaller than this allows for, and a large z tells all the more.
     """
     mean, largest = tvd(estimated.matrix, counted.matrix)
     low, high = estimated.interval() or (estimated.matrix, estimated.matrix)
@@ -157,7 +158,8 @@ def compare(counted: CollisionMatrix, estimated: CollisionMatrix) -> Result:
 
 
 def _stderr(cm: CollisionMatrix) -> np.ndarray:
-    """Standard errors of S with the allowance for collisions that were not seen, as its intervals have it."""
+    """Standard errors of S with the allowance for collisions that were not seen, as its
+    intervals have it."""
     assert cm.stderr is not None
     assert cm.counts is not None
     return np.hypot(cm.stderr, UNSEEN / cm.counts[:, None])

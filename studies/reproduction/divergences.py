@@ -1,12 +1,14 @@
-"""The collision divergence beside total variation, Hellinger distance and KL (the paper's case study of two classes).
+"""The collision divergence beside total variation, Hellinger distance and KL (the paper's case
+study of two classes).
 
-Two Gaussians N(-μ, 1) and N(μ, scale²) move apart. ``exact`` cells hold all four divergences on a grid of μ by
-quadrature, ``estimate`` cells those of samples, through a classifier that tells the two samples apart, with the
-interval of the collision divergence. The ``claims`` cell checks each statement of the paper, and the inequalities
-between the divergences that are known elsewhere, over both scales.
+Two Gaussians N(-μ, 1) and N(μ, scale²) move apart. ``exact`` cells hold all four divergences on a
+grid of μ by quadrature, ``estimate`` cells those of samples, through a classifier that tells the
+two samples apart, with the interval of the collision divergence. The ``claims`` cell checks each
+statement of the paper, and the inequalities between the divergences that are known elsewhere, over
+both scales.
 
-A linear model is right for equal scales only. For unequal ones the true log-odds are quadratic: what the linear model
-cannot see is taken for ambiguity, and its divergence stays too small.
+A linear model is right for equal scales only. For unequal ones the true log-odds are quadratic:
+what the linear model cannot see is taken for ambiguity, and its divergence stays too small.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ def exact(scale: float, distances: list[float]) -> dict[str, Any]:
 def estimate(
     scale: float, model: str, rows: int, distances: list[float], seed: int
 ) -> dict[str, Any]:
-    """Divergences of samples of ``rows`` each, with the interval of the collision divergence, and the truth."""
+    """Divergences of samples of ``rows`` each, with the interval of the collision divergence,
+    and the truth."""
     points = []
     for number, mu in enumerate(distances):
         rng = np.random.default_rng([seed, number])
@@ -84,11 +87,12 @@ def estimate(
     return rounded({"points": points})
 
 
-# --------------------------------------------------------------------------------------------------------- the claims
+# ---------------------------------------------------------------- the claims
 
 
 def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
-    """Statements about the divergences, each with its source, a verdict and the number behind it."""
+    """Statements about the divergences, each with its source, a verdict and the number behind
+    it."""
     values = {(mu, scale): divergences(*pair(mu, scale)) for scale in SCALES for mu in distances}
     D = np.array([v.collision for v in values.values()])
     TV = np.array([v.total_variation for v in values.values()])
@@ -115,7 +119,8 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
         "paper",
         "S₁₂ is 1/2 (D is 0) only for identical distributions",
         abs(D[same]).max(initial=0.0) < TOLERANCE < D[~same].min(),
-        f"D = {abs(D[same]).max(initial=0.0):.1g} for identical ones, at least {D[~same].min():.3g} for others",
+        f"D = {abs(D[same]).max(initial=0.0):.1g} for identical ones, at least "
+        f"{D[~same].min():.3g} for others",
     )
     claim(
         "paper",
@@ -162,7 +167,8 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
         "the shape is unique (for other divergences and scales as well)",
         not bends["Hellinger squared"]
         and not any(unequal[name] for name in unequal if name != "collision"),
-        f"the squared Hellinger distance bends twice too, at μ = ±{bends['Hellinger squared'][0]:.2f}; "
+        "the squared Hellinger distance bends twice too, at "
+        f"μ = ±{bends['Hellinger squared'][0]:.2f}; "
         f"with scales 1 and {SCALES[-1]:g} so do "
         + ", ".join(name for name in unequal if unequal[name] and name != "collision"),
     )
@@ -184,13 +190,15 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
         "known",
         "D is symmetric, KL is not",
         abs(forward.collision - backward.collision) < TOLERANCE < abs(forward.kl - backward.kl),
-        f"μ = 1, scales 1 and 2: D {forward.collision:.4f} both ways, KL {forward.kl:.3f} and {backward.kl:.3f}",
+        f"μ = 1, scales 1 and 2: D {forward.collision:.4f} both ways, KL {forward.kl:.3f} and "
+        f"{backward.kl:.3f}",
     )
     return found
 
 
 def _identities(distances: list[float]) -> tuple[float, float]:
-    """Largest errors of D = S₁₁ - S₁₂ and of S₁₂ = PBER, with S by the trapezoidal rule from its definition."""
+    """Largest errors of D = S₁₁ - S₁₂ and of S₁₂ = PBER, with S by the trapezoidal rule from its
+    definition."""
     x = np.linspace(-30.0, 30.0, 60_001)
     differences, errors = [], []
     for scale in SCALES:

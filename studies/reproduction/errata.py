@@ -31,7 +31,8 @@ def _problem(K: int) -> Problem:
 
 
 def shift(K: int, rows: int) -> dict[str, Any]:
-    """The best possible V for half same, half different pairs, taken for Sim as the paper does, and corrected."""
+    """The best possible V for half same, half different pairs, taken for Sim as the paper does,
+    and corrected."""
     problem = _problem(K)
     X, y = problem.sample(rows * K, 0)
     P = problem.posteriors(X)
@@ -51,7 +52,8 @@ def shift(K: int, rows: int) -> dict[str, Any]:
 
 
 def dominance(K: int, count: int) -> dict[str, Any]:
-    """Collision matrices that are not diagonally dominant, at unequal priors: is S still recovered from G?"""
+    """Collision matrices that are not diagonally dominant, at unequal priors: is S still
+    recovered from G?"""
     rng = np.random.default_rng(0)
     errors, factors = [], []
     while len(errors) < count:
@@ -94,7 +96,8 @@ def lemma() -> dict[str, Any]:
 
 
 def solver(K: int, references: int, rows: int) -> dict[str, Any]:
-    """Posteriors from similarities to few references: the inverse, least squares on the simplex, with a ridge."""
+    """Posteriors from similarities to few references: the inverse, least squares on the simplex,
+    with a ridge."""
     problem = _problem(K)
     X, y = problem.sample(references * K, 1)
     X_new, _ = problem.sample(rows, 2)
@@ -109,7 +112,8 @@ def solver(K: int, references: int, rows: int) -> dict[str, Any]:
 
 
 def balance(K: int) -> dict[str, Any]:
-    """Precision and recall of the probabilistic Bayes classifier: at the population's priors, and decided at others."""
+    """Precision and recall of the probabilistic Bayes classifier: at the population's priors,
+    and decided at others."""
     truth = _problem(K).collision_matrix()
     rng = np.random.default_rng(0)
     P = rng.dirichlet(np.ones(K) * 0.5, 2000) @ truth.matrix

@@ -54,7 +54,8 @@ def draw_training_cost(points: Curves, path: Path) -> None:
 def draw_variance(
     found: dict[str, dict[Any, np.ndarray]], bayes_error: dict[Any, float], path: Path
 ) -> None:
-    """Posterior error against the Bayes error, error bars of one standard deviation over samples."""
+    """Posterior error against the Bayes error, error bars of one standard deviation over
+    samples."""
     figure, axes = plt.subplots(figsize=(7, 4))
     keys = sorted(bayes_error, key=lambda key: bayes_error[key])
     for number, (name, columns) in enumerate(found.items()):
@@ -68,26 +69,4 @@ def draw_variance(
     axes.set(xlabel="Bayes error of the problem", ylabel="TVD of the posteriors", ylim=(0, None))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
-    save(figure, path)
-
-
-def draw_coverage(found: dict[tuple[str, str], dict[str, list[float]]], path: Path) -> None:
-    """Share of true entries inside against the nominal level."""
-    figure, axes = plt.subplots(figsize=(5, 4.5))
-    axes.plot([0.5, 1], [0.5, 1], color="0.6", linewidth=1, label="as promised")
-    markers = dict(zip(sorted({p for p, _ in found}), "os^Dv", strict=False))
-    methods = sorted({method for _, method in found})
-    for (problem, method), own in sorted(found.items()):
-        levels = [float(level) for level in own if level != "PBER"]
-        shares = [np.mean(own[str(level)]) for level in levels]
-        style = {
-            "marker": markers[problem],
-            "color": f"C{methods.index(method)}",
-            "markersize": 4,
-            "linewidth": 1,
-        }
-        axes.plot(levels, shares, label=f"{method}, {problem}", **style)
-    axes.set(xlabel="nominal level", ylabel="share of true entries inside")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=7)
     save(figure, path)

@@ -1,4 +1,5 @@
-"""Figures of the real tables, of counted collisions and of the divergences, drawn from records alone."""
+"""Figures of the real tables, of counted collisions and of the divergences, drawn from records
+alone."""
 
 from __future__ import annotations
 
@@ -19,18 +20,20 @@ CURVES = {
     "kl": ("KL", "C3", 1.2),
 }
 MODELS = {"quadratic": ("o", "C0"), "linear": ("^", "0.35")}
-#: Entries of S that are smaller than this both ways are left out of the scatter: hundreds of them lie on the origin.
+#: Entries of S that are smaller than this both ways are left out of the scatter: hundreds of them
+#: lie on the origin.
 SMALLEST_ENTRY = 0.02
 #: Much text: a coarser picture stays below 150 kB.
 TABLES_DPI = 85
 SHORT = {"<=50K": "≤50K", ">50K": ">50K"}
 
 
-# ---------------------------------------------------------------------------------------------------- divergences
+# ---------------------------------------------------------------- divergences
 
 
 def draw_divergences(records: Records, path: Path) -> None:
-    """Exact curves of the four divergences, and estimates of the collision divergence from samples."""
+    """Exact curves of the four divergences, and estimates of the collision divergence from
+    samples."""
     exact = {r["cell"]["scale"]: r["result"] for r in records if r["cell"]["part"] == "exact"}
     figure, panels = plt.subplots(
         1, len(exact), figsize=(4.6 * len(exact), 3.9), sharey=True, squeeze=False
@@ -79,11 +82,12 @@ def _over_seeds(records: Records) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return distances, values.mean(axis=0), values.std(axis=0)
 
 
-# --------------------------------------------------------------------------------------------------------- tables
+# ---------------------------------------------------------------- tables
 
 
 def draw_tabular(records: Records, path: Path) -> None:
-    """S at uniform priors, a heat map for each table and method, with what it means for the rarer class."""
+    """S at uniform priors, a heat map for each table and method, with what it means for the
+    rarer class."""
     names = list(dict.fromkeys(r["cell"]["dataset"] for r in records))
     tables = [name for name in names if not name.endswith(AUTHORS)]
     rows = [(method, "") for method in (OURS, BOOSTING, NETWORK)]
@@ -152,7 +156,7 @@ def _stderr(results: list[dict[str, Any]]) -> np.ndarray | None:
     return None if own[0] is None else np.mean(own, axis=0)
 
 
-# -------------------------------------------------------------------------------------------------------- counted
+# ---------------------------------------------------------------- counted
 
 
 def draw_counted(records: Records, path: Path) -> None:

@@ -1,10 +1,13 @@
-"""Claims of the paper that its own figures do not test: so many sampled pairs, descent from I, a cost for sampling.
+"""Claims of the paper that its own figures do not test: so many sampled pairs, descent from I, a
+cost for sampling.
 
-- ``pairs``: error of Ĝ and of S against m, the comparison points per class, with the true similarity y(x)·y(x'), so
-  that only the sampling counts ("m sampled pairs per class suffice").
-- ``descent``: the paper's gradient descent, started at I, for non-uniform priors, beside the closed-form root.
-- ``cost``: the other half of the paper's adaptive sampling: where a network confuses a pair more often than S says, its
-  loss for that error grows, beside over-sampling the two classes, and neither.
+- ``pairs``: error of Ĝ and of S against m, the comparison points per class, with the true
+  similarity y(x)·y(x'), so that only the sampling counts ("m sampled pairs per class suffice").
+- ``descent``: the paper's gradient descent, started at I, for non-uniform priors, beside the
+  closed-form root.
+- ``cost``: the other half of the paper's adaptive sampling: where a network confuses a pair more
+  often than S says, its loss for that error grows, beside over-sampling the two classes, and
+  neither.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ def run(cell: Cell) -> dict[str, Any]:
 
 
 def pairs(K: int, m: int, samples: int) -> dict[str, Any]:
-    """Mean and largest error of Ĝ and TVD of S, with m rows per class each compared with m others."""
+    """Mean and largest error of Ĝ and TVD of S, with m rows per class each compared with m
+    others."""
     problem: Problem = scenario_a(K) if K <= 5 else equidistant(K, 4, 12.0, random_state=0)
     truth = problem.collision_matrix().matrix
     errors = []
@@ -53,7 +57,8 @@ def pairs(K: int, m: int, samples: int) -> dict[str, Any]:
 
 
 def descent(K: int, ratio: float, count: int, steps: int) -> dict[str, Any]:
-    """Exact Gramians at priors from ``ratio`` to 1: how far S by descent and by the root is from the truth."""
+    """Exact Gramians at priors from ``ratio`` to 1: how far S by descent and by the root is from
+    the truth."""
     rng = np.random.default_rng(0)
     errors: dict[str, list[float]] = {"descent": [], "root": []}
     for _ in range(count):
@@ -72,7 +77,8 @@ def descent(K: int, ratio: float, count: int, steps: int) -> dict[str, Any]:
 
 
 def cost(seed: int, rows: int) -> dict[str, Any]:
-    """Accuracies on new rows: uniform, classes of a pair in excess over-sampled, or a larger loss for that error."""
+    """Accuracies on new rows: uniform, classes of a pair in excess over-sampled, or a larger
+    loss for that error."""
     import torch
     from torch.nn.functional import cross_entropy
 

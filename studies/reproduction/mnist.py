@@ -1,9 +1,9 @@
 """MNIST: which digits does handwriting not tell apart? The paper's figures, and its ResNet-18.
 
-Two cells a seed. The factorised one is :class:`~collidescope.CollisionClassifier` with a convolutional
-encoder on all 60,000 training images. The pair-wise one trains the paper's network once and reads it
-both as the paper does (Algorithm 2: descent, then S⁻¹q) and with the logit shift (root, then least
-squares). The quick size takes scikit-learn's digits.
+Two cells a seed. The factorised one is :class:`~collidescope.CollisionClassifier` with a
+convolutional encoder on all 60,000 training images. The pair-wise one trains the paper's network
+once and reads it both as the paper does (Algorithm 2: descent, then S⁻¹q) and with the logit shift
+(root, then least squares). The quick size takes scikit-learn's digits.
 """
 
 from __future__ import annotations
@@ -75,8 +75,6 @@ def cells(quick: bool) -> list[Cell]:
 
 def run(cell: Cell) -> dict[str, Any]:
     """Run a cell; a result that JSON can hold."""
-    import pandas  # noqa: F401 - the tables need it: better to miss it before the training than after
-
     data = load_data(cell["data"])
     result = {"factorised": run_factorised, "pairwise": run_pairwise}[cell["model"]](cell, data)
     rows, k = len(data.labels), len(np.unique(data.labels))
@@ -234,7 +232,8 @@ def read_gramian(clf: CollisionClassifier, y: npt.NDArray[np.intp], steps: int) 
 
 
 def quality(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
-    """Accuracy, log loss and Brier score (the sum over classes, whose least possible value is PBER)."""
+    """Accuracy, log loss and Brier score (the sum over classes, whose least possible value is
+    PBER)."""
     own = P[np.arange(len(y)), y]
     return {
         "accuracy": float((P.argmax(axis=1) == y).mean()),
@@ -244,7 +243,8 @@ def quality(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
 
 
 def doubt(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, dict[str, float]]:
-    """Images that are nearly one-hot and images split between two digits: how many, and how often labels agree."""
+    """Images that are nearly one-hot and images split between two digits: how many, and how
+    often labels agree."""
     order = np.argsort(-P, axis=1)
     rows = np.arange(len(y))
     first, second = P[rows, order[:, 0]], P[rows, order[:, 1]]
@@ -262,7 +262,8 @@ def doubt(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, dict[str, float]]
 
 
 def calibration(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
-    """Expected calibration error of the likelier class, and the temperature that would suit the labels best."""
+    """Expected calibration error of the likelier class, and the temperature that would suit the
+    labels best."""
     logits = np.log(np.maximum(P, SMALLEST))
 
     def loss(log_temperature: float) -> float:
@@ -282,7 +283,8 @@ def top_pairs(cm: CollisionMatrix) -> list[dict[str, Any]]:
 def ambiguous_images(
     P: FloatArray, data: Data, pairs: Iterable[tuple[int, int]], other: FloatArray | None = None
 ) -> list[dict[str, Any]]:
-    """Images with their held-out posteriors: the most uncertain, the most even of each pair, and a clear 0.
+    """Images with their held-out posteriors: the most uncertain, the most even of each pair, and a
+    clear 0.
 
     ``other`` posteriors of the same images are noted beside.
     """

@@ -1,7 +1,8 @@
-"""Networks for images of digits: a small convolutional encoder, and the paper's ResNet-18 for pairs.
+"""Networks for images of digits: a small convolutional encoder, and the paper's ResNet-18 for
+pairs.
 
-Shapes: B images of C channels; the encoder gives (B, K) logits. The pair-wise body takes the 2C channels of two images
-and gives (B, 1).
+Shapes: B images of C channels; the encoder gives (B, K) logits. The pair-wise body takes the 2C
+channels of two images and gives (B, 1).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-#: Limits of the random change of each training image: turn (radians), relative size, shift (share of half the side).
+#: Limits of the random change of each training image: turn (radians), relative size, shift (share
+#: of half the side).
 TURN, SIZE, SHIFT = math.radians(10), 0.1, 2 / 14
 
 
@@ -36,7 +38,8 @@ class Jitter(nn.Module):
 def conv_encoder(
     channels: int, k: int, width: int = 32, dropout: float = 0.3, jitter: bool = True
 ) -> nn.Sequential:
-    """Three pairs of 3×3 convolutions with batch norm, the side halved between them, mean over places, k logits.
+    """Three pairs of 3×3 convolutions with batch norm, the side halved between them, mean over
+    places, k logits.
 
     About 290,000 weights at the width of 32; for images of 8×8 pixels and more.
 
@@ -80,13 +83,15 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """ResNet-18: a 7×7 stem with stride 2, max pooling, two blocks of each width, mean over places, one layer.
+    """ResNet-18: a 7×7 stem with stride 2, max pooling, two blocks of each width, mean over places,
+    one layer.
 
     Parameters
     ----------
     channels, outputs : int
     width : int
-        Of the first blocks, doubled three times: 64 is the ResNet-18 of He et al. (11 million weights).
+        Of the first blocks, doubled three times: 64 is the ResNet-18 of He et al. (11 million
+        weights).
     """
 
     def __init__(self, channels: int, outputs: int, width: int = 64) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 from studies.markdown import table
 from studies.reproduction import figures_mnist, figures_tables, tabular
 from studies.reproduction import mnist as mnist_cells
-from studies.reproduction.claims import Claim, Record, Section, claims, measured, not_again
-from studies.store import results
+from studies.reproduction.claims import Claim, Section, claims, measured, not_again
+from studies.store import Record, results
+
+Result = dict[str, Any]
 
 
 def sections(figures: Path) -> list[Section]:
@@ -86,17 +88,19 @@ def mnist(figures: Path) -> Section:
     references = " and ".join(sorted({str(r["result"]["references"]) for r in pairs}))
     text = f"""## MNIST
 
-All 60,000 training images, five folds, every image scored by a network that did not train on it. Runs: encoder
-{len(encoders)}, pair-wise network {len(pairs)}; in brackets the ends over runs. "collidescope" is a small convolutional
-encoder ({first["weights"]:,} weights) with the one-step estimator; the pair-wise network is ResNet-18 with two input
-channels as in the paper, with {references} references a fold, read once as
-the paper does (descent on the Gramian, posteriors by S⁻¹q) and once with the logit shift (root, least squares over the
-simplex). A figure of the paper is reproduced if the mean over runs is within a tenth of it.
+All 60,000 training images, five folds, every image scored by a network that did not train on it.
+Runs: encoder {len(encoders)}, pair-wise network {len(pairs)}; in brackets the ends over runs.
+"collidescope" is a small convolutional encoder ({first["weights"]:,} weights) with the one-step
+estimator; the pair-wise network is ResNet-18 with two input channels as in the paper, with
+{references} references a fold, read once as the paper does (descent on the Gramian, posteriors by
+S⁻¹q) and once with the logit shift (root, least squares over the simplex). A figure of the paper is
+reproduced if the mean over runs is within a tenth of it.
 
 {claims(rows)}
 
-Rows of Ĝ sum to {_range([np.mean(r["row_sums"]) for r in readings["literal paper"]], 2)} without the shift and
-{_range([np.mean(r["row_sums"]) for r in readings["with the shift"]], 2)} with it. Held-out posteriors:
+Rows of Ĝ sum to {_range([np.mean(r["row_sums"]) for r in readings["literal paper"]], 2)} without
+the shift and {_range([np.mean(r["row_sums"]) for r in readings["with the shift"]], 2)} with it.
+Held-out posteriors:
 
 {_posterior_table(readings)}
 
@@ -109,18 +113,21 @@ The ten largest collisions by the encoder, 95% intervals (first run):
 ![The largest pairs](figures/mnist-pairs.svg)
 
 PBER {_range([r["result"]["pber"] for r in encoders])}, and for the first run, with a 95% interval,
-{first["pber"]:.4f} ({first["pber_interval"][0]:.4f} to {first["pber_interval"][1]:.4f}); on the 10,000 test images,
-with the five networks averaged, accuracy {_range([r["result"]["test"]["accuracy"] for r in encoders])} and Brier score
+{first["pber"]:.4f} ({first["pber_interval"][0]:.4f} to {first["pber_interval"][1]:.4f}); on the
+10,000 test images, with the five networks averaged, accuracy
+{_range([r["result"]["test"]["accuracy"] for r in encoders])} and Brier score
 {_range([r["result"]["test"]["brier"] for r in encoders])}.
 
-Ambiguous images with their held-out posteriors by the encoder (the paper's figures of images and posteriors):
+Ambiguous images with their held-out posteriors by the encoder (the paper's figures of images and
+posteriors):
 
 ![Ambiguous images](figures/mnist-ambiguous.png)
 
 {_by_algorithm_2(pairs[0], figures)}
 
-Time (first runs): encoder {first["seconds"]["training"]:.0f} s of training; ResNet-18 {spent["training"]:.0f} s of
-training and {spent["scoring"]:.0f} s for {pairs[0]["result"]["pairs_scored"]:,} pairs, beside other runs.
+Time (first runs): encoder {first["seconds"]["training"]:.0f} s of training; ResNet-18
+{spent["training"]:.0f} s of training and {spent["scoring"]:.0f} s for
+{pairs[0]["result"]["pairs_scored"]:,} pairs, beside other runs.
 
 {measured(records)}"""
     return Section(text, rows)
@@ -137,25 +144,27 @@ def _collision(pair: dict[str, Any]) -> list[str]:
     return [words, f"{pair['rate']:.4f}", f"{pair['low']:.4f} to {pair['high']:.4f}"]
 
 
-def _posterior_claims(name: str, found: list[dict[str, Any]]) -> list[Claim]:
-    """What the paper says of posteriors, tried on all images that are clear or split by the method itself."""
-    mean = lambda group, what: float(np.mean([r[group][what] for r in found]))  # noqa: E731
-    clear = f"{mean('one_hot', 'images'):,.0f} images above {mnist_cells.ONE_HOT:g}, of which "
-    clear += f"{mean('one_hot', 'first_right'):.2%} are labelled so"
-    split = f"{mean('split', 'images'):,.0f} images with two posteriors above {mnist_cells.SPLIT:g}; the label is one of "
-    split += f"the two in {mean('split', 'either_right'):.0%}, the larger in {mean('split', 'first_right'):.0%} "
-    split += f"(posterior {mean('split', 'first'):.2f})"
-    sure = mean("one_hot", "first_right") >= mnist_cells.ONE_HOT and mean("one_hot", "images") > 0
-    plausible = mean("split", "either_right") >= 0.9
-    return [
-        Claim("MNIST: unambiguous images have nearly one-hot posteriors", name, clear, sure),
-        Claim(
-            "MNIST: ambiguous images split nearly evenly over the two plausible digits",
-            name,
-            split,
-            plausible,
-        ),
-    ]
+def _posterior_claims(name: str, found: list[Result]) -> list[Claim]:
+    """What the paper says of posteriors, on all images that a method finds clear or split."""
+
+    def mean(group: str, what: str) -> float:
+        return float(np.mean([r[group][what] for r in found]))
+
+    right = mean("one_hot", "first_right")
+    either = mean("split", "either_right")
+    clear = (
+        f"{mean('one_hot', 'images'):,.0f} images above {mnist_cells.ONE_HOT:g}, of which "
+        f"{right:.2%} are labelled so"
+    )
+    split = (
+        f"{mean('split', 'images'):,.0f} images with two posteriors above {mnist_cells.SPLIT:g}; "
+        f"the label is one of the two in {either:.0%}, the larger in "
+        f"{mean('split', 'first_right'):.0%} (posterior {mean('split', 'first'):.2f})"
+    )
+    certain = right >= mnist_cells.ONE_HOT and mean("one_hot", "images") > 0
+    one_hot = "MNIST: unambiguous images have nearly one-hot posteriors"
+    evenly = "MNIST: ambiguous images split nearly evenly over the two plausible digits"
+    return [Claim(one_hot, name, clear, certain), Claim(evenly, name, split, either >= 0.9)]
 
 
 def _posterior_table(readings: dict[str, list[dict[str, Any]]]) -> str:
@@ -171,8 +180,8 @@ def _by_algorithm_2(record: Record, figures: Path) -> str:
     if "images" not in record["result"]:
         return ""
     figures_mnist.draw_ambiguous(record, figures / "mnist-algorithm-2.png")
-    return """The same by the paper's Algorithm 2, its own choice of images: the clearest 0, the most even of each pair,
-the most uncertain.
+    return """The same by the paper's Algorithm 2, its own choice of images: the clearest 0, the most
+even of each pair, the most uncertain.
 
 ![Ambiguous images by Algorithm 2](figures/mnist-algorithm-2.png)"""
 
@@ -186,75 +195,38 @@ def tables(figures: Path) -> Section:
     if not records:
         return Section("")
     figures_tables.draw_tabular(records, figures / "tabular.svg")
-    groups: dict[tuple[str, str], list[Record]] = {}
+    groups: dict[tuple[str, str], list[Result]] = {}
     for record in records:
-        groups.setdefault((record["cell"]["dataset"], record["cell"]["method"]), []).append(record)
-    rows, words = [], []
-    for (dataset, method), own in groups.items():
-        first = own[0]["result"]
-        mean = lambda pick, own=own: float(np.mean([pick(r["result"]) for r in own]))  # noqa: E731
-        decided = first["decided"]["uniform"]
-        rows.append(
-            [
-                dataset,
-                method,
-                f"{first['rows']:,}",
-                str(len(own)),
-                f"{mean(lambda r: tabular.brier(r)[0]):.4f}",
-                ", ".join(
-                    f"{mean(lambda r, i=i: r['uniform']['matrix'][i][i]):.3f}" for i in (0, 1)
-                ),
-                f"{mean(lambda r: r['decided']['empirical']['recall']):.2f}",
-                f"{mean(lambda r: r['decided']['uniform']['recall']):.2f}{_interval(decided['recall_interval'])}",
-                f"{mean(lambda r: r['decided']['uniform']['precision']):.2f}{_interval(decided['precision_interval'])}",
-                f"{mean(lambda r: r['accuracy']):.3f}",
-            ]
-        )
-        if method == tabular.OURS:
-            others = [
-                g[0]["result"]
-                for (name, other), g in groups.items()
-                if name == dataset and other != method
-            ]
-            words.append(f"- **{dataset}**: {tabular.insight(first, others)}")
+        cell = record["cell"]
+        groups.setdefault((cell["dataset"], cell["method"]), []).append(record["result"])
+    rows = [[dataset, method, *_table_row(own)] for (dataset, method), own in groups.items()]
     statements: list[Claim] = []
-    for method in (tabular.NETWORK, tabular.SPLIT, tabular.OURS):
-        if own := groups.get(("diabetes", method)):
-            statements += _diabetes_claims(method, [record["result"] for record in own])
+    compared = (tabular.NETWORK, tabular.SPLIT, tabular.OURS)
+    for method in compared:
+        if ("diabetes", method) in groups:
+            statements += _diabetes_claims(method, groups["diabetes", method])
     for (dataset, method), own in groups.items():
-        if dataset.startswith("adult") and method in (tabular.NETWORK, tabular.SPLIT, tabular.OURS):
-            decided = [r["result"]["decided"]["uniform"] for r in own]
-            values = [d["precision"] for d in decided]
-            ends = [*values, *(decided[0]["precision_interval"] or [])]
-            held = True if max(ends) < 0.5 else False if min(ends) > 0.5 else None
-            got = f"{dataset}: precision {_range(values, 3)}, decided at uniform priors"
-            claim = "adult: most of those predicted to have a high income do not"
-            statements.append(Claim(claim, method, got, held))
+        if dataset.startswith("adult") and method in compared:
+            statements.append(_income_claim(dataset, method, own))
     head = ["data", "method", "rows", "seeds", "PBER", "S diagonal, uniform priors"]
-    head += [
-        "recall = precision, natural priors",
-        "recall, decided at uniform priors",
-        "precision there",
-    ]
+    head += ["recall = precision, natural priors", "recall, decided at uniform priors"]
+    head += ["precision there", "held-out accuracy"]
     text = f"""## Real tables
 
-The four tables of the paper, and its authors' own encodings where they are public. Recall and precision are those of
-the probabilistic Bayes classifier for the rarer class. Decided at the population's own priors they are equal
-([errata](errata.md), 6); decided at uniform priors, as in the paper, they differ. In brackets 95% intervals (of the
-first seed), in the list of claims the ends over seeds. "80-10-10" is the paper's own protocol: its network is trained
-on 80% of the rows until its accuracy on pairs of another 10% has not grown for {_patience()}
-epochs, and S comes from the last 10%, whose number is given; "the paper's network" alone is two folds with early
-stopping by loss.
+The four tables of the paper, and its authors' own encodings where they are public. Recall and
+precision are those of the probabilistic Bayes classifier for the rarer class. Decided at the
+population's own priors they are equal ([errata](errata.md), 6); decided at uniform priors, as in
+the paper, they differ. In brackets 95% intervals (of the first seed), in the list of claims the
+ends over seeds. "80-10-10" is the paper's own protocol: its network is trained on 80% of the rows
+until its accuracy on pairs of another 10% has not grown for {_patience()} epochs, and S comes from
+the last 10%, whose number is given; "the paper's network" alone is two folds with early stopping by
+loss.
 
 {claims(statements)}
 
-{table([*head, "held-out accuracy"], rows)}
+{table(head, rows)}
 
 ![S of the tables](figures/tabular.svg)
-
-What this says, in words made from the numbers:
-
-{chr(10).join(words)}
 
 {not_again("tabular")}
 
@@ -262,28 +234,69 @@ What this says, in words made from the numbers:
     return Section(text, statements)
 
 
+def _table_row(own: list[Result]) -> list[str]:
+    """Means over seeds; intervals are those of the first."""
+    decided = [r["decided"]["uniform"] for r in own]
+    natural = np.mean([r["decided"]["empirical"]["recall"] for r in own])
+    brier = np.mean([tabular.brier(r)[0] for r in own])
+    diagonal = np.mean([np.diag(r["uniform"]["matrix"]) for r in own], axis=0)
+    accuracy = np.mean([r["accuracy"] for r in own])
+    row = [f"{own[0]['rows']:,}", str(len(own)), f"{brier:.4f}"]
+    row += [", ".join(f"{entry:.3f}" for entry in diagonal), f"{natural:.2f}"]
+    for what in ("recall", "precision"):
+        mean = np.mean([r[what] for r in decided])
+        row.append(f"{mean:.2f}{_interval(decided[0][f'{what}_interval'])}")
+    return [*row, f"{accuracy:.3f}"]
+
+
+def _income_claim(dataset: str, method: str, own: list[Result]) -> Claim:
+    decided = [r["decided"]["uniform"] for r in own]
+    values = [d["precision"] for d in decided]
+    ends = [*values, *(decided[0]["precision_interval"] or [])]
+    held = None
+    if max(ends) < 0.5:
+        held = True
+    elif min(ends) > 0.5:
+        held = False
+    got = f"{dataset}: precision {_range(values, 3)}, decided at uniform priors"
+    claim = "adult: most of those predicted to have a high income do not"
+    return Claim(claim, method, got, held)
+
+
 def _patience() -> str:
     """Epochs without a gain before the training of the 80-10-10 split ends."""
-    return f"{tabular._network('adult')['patience']} (German credit: {tabular._network('German credit')['patience']})"
+    usual = tabular._network("adult")["patience"]
+    longer = tabular._network("German credit")["patience"]
+    return f"{usual} (German credit: {longer})"
 
 
-def _diabetes_claims(method: str, found: list[dict[str, Any]]) -> list[Claim]:
-    drawn, best, natural = (
-        {what: [r[kind][priors][what] if kind == "decided" else r[kind][priors]["by_labels"][what] for r in found]
-         for what in ("recall", "precision")}
-        for kind, priors in (("decided", "uniform"), ("optimal", "uniform"), ("optimal", "empirical"))
-    )  # fmt: skip
-    recall, precision = (float(np.mean(drawn[what])) for what in ("recall", "precision"))
-    got = f"the best guess has recall {_range(best['recall'], 2)} and precision {_range(best['precision'], 2)}, the draw "
-    got += f"from the posterior, of which S speaks, {recall:.2f} and {precision:.2f}; the best guess at the priors of "
-    got += f"the data has precision {_range(natural['precision'], 2)} (recall {_range(natural['recall'], 2)})"
-    dominated = np.mean(best["recall"]) >= recall and np.mean(best["precision"]) > precision
+def _diabetes_claims(method: str, own: list[Result]) -> list[Claim]:
+    drawn = [r["decided"]["uniform"] for r in own]
+    best = [r["optimal"]["uniform"]["by_labels"] for r in own]
+    natural = [r["optimal"]["empirical"]["by_labels"] for r in own]
+    recall = float(np.mean([d["recall"] for d in drawn]))
+    precision = float(np.mean([d["precision"] for d in drawn]))
+
+    def ends(found: list[Result], what: str) -> str:
+        return _range([each[what] for each in found], 2)
+
+    got = (
+        f"the best guess has recall {ends(best, 'recall')} and precision "
+        f"{ends(best, 'precision')}, the draw from the posterior, of which S speaks, "
+        f"{recall:.2f} and {precision:.2f}; the best guess at the priors of the data has precision "
+        f"{ends(natural, 'precision')} (recall {ends(natural, 'recall')})"
+    )
+    more_recall = np.mean([b["recall"] for b in best]) >= recall
+    more_precision = np.mean([b["precision"] for b in best]) > precision
+    wrong = _range([1 - d["precision"] for d in drawn], 2)
+    recalls = _range([d["recall"] for d in drawn], 3)
+    flagged = "diabetes: three quarters of those flagged do not have it"
+    models = "diabetes: more sophisticated models can not lead to high precision"
     return [
-        Claim("diabetes: recall 67%", method, _range(drawn["recall"], 3), abs(recall - 0.67) < 0.01),
-        Claim("diabetes: three quarters of those flagged do not have it", method,
-              _range([1 - p for p in drawn["precision"]], 2), abs(precision - 0.25) < 0.03),
-        Claim("diabetes: more sophisticated models can not lead to high precision", method, got, not dominated),
-    ]  # fmt: skip
+        Claim("diabetes: recall 67%", method, recalls, abs(recall - 0.67) < 0.01),
+        Claim(flagged, method, wrong, abs(precision - 0.25) < 0.03),
+        Claim(models, method, got, not (more_recall and more_precision)),
+    ]
 
 
 def counted(figures: Path) -> Section:
@@ -321,8 +334,8 @@ def counted(figures: Path) -> Section:
     head += ["mean TVD", "largest TVD", "intervals that overlap"]
     text = f"""## Counted collisions (not in the paper)
 
-Where exactly the same input occurs more than once, collisions can be counted: ground truth without a model, for the
-rows that repeat. Estimates on the same rows beside it.
+Where exactly the same input occurs more than once, collisions can be counted: ground truth without
+a model, for the rows that repeat. Estimates on the same rows beside it.
 
 {table(head, rows)}
 
@@ -357,9 +370,9 @@ def divergences(figures: Path) -> Section:
     ]
     text = f"""## Divergences
 
-The collision divergence D = 1 - 2 S₁₂ beside total variation, Hellinger and Kullback–Leibler, for two Gaussians moving
-apart, with estimates from 2,000 samples of each (`estimate_divergences`, ten seeds; error bars: one standard
-deviation).
+The collision divergence D = 1 - 2 S₁₂ beside total variation, Hellinger and Kullback–Leibler, for
+two Gaussians moving apart, with estimates from 2,000 samples of each (`estimate_divergences`, ten
+seeds; error bars: one standard deviation).
 
 {claims(own)}
 
@@ -369,8 +382,9 @@ Known relations, checked on the same grid:
 
 ![Divergences](figures/divergences.svg)
 
-The 95% interval of D covered the truth in {np.mean(covered):.0%} of {len(covered)} estimates with a model that can
-represent it (S₁₂ cannot exceed ½, so at μ = 0 the estimate lies at the edge of what is possible).
+The 95% interval of D covered the truth in {np.mean(covered):.0%} of {len(covered)} estimates with a
+model that can represent it (S₁₂ cannot exceed ½, so at μ = 0 the estimate lies at the edge of what
+is possible).
 
 {measured(records)}"""
     return Section(text, own)

@@ -38,7 +38,10 @@ ORDER = [
     "Bayesian network",
     "deep ensemble",
 ]
-LOG_LINEAR = "(Scenarios A and B are log-linear: logistic regression is the true model there, and can tie. Scenario D is not.)"
+LOG_LINEAR = (
+    "(Scenarios A and B are log-linear: logistic regression is the true model there, and can tie. "
+    "Scenario D is not.)"
+)
 #: Samples below which no standard deviation is given.
 FEW = 5
 #: A mean TVD of S below this counts as none.
@@ -57,7 +60,7 @@ def sections(figures: Path) -> list[Section]:
         posterior_tables(),
         posterior_variance(figures),
     ]
-    return [section for section in [*made, untried(), intervals(figures)] if section.text]
+    return [section for section in [*made, untried(), intervals()] if section.text]
 
 
 def _column(cell: dict[str, Any]) -> Any:
@@ -83,7 +86,8 @@ def _beats(
         own = found.get(method, {}).get(key)
         others = [found[rival][key] for rival in rivals if key in found.get(rival, {})]
         if own is not None and others:
-            # Values are in the order of seeds, which start at 0: the shorter list has the first samples of the longer.
+            # Values are in the order of seeds, which start at 0: the shorter list has the first
+            # samples of the longer.
             ahead = all(own[: len(other)].mean() < other[: len(own)].mean() for other in others)
             (won if ahead else lost).append(name)
     return won, lost
@@ -92,7 +96,8 @@ def _beats(
 def _verdicts(
     claim: str, found: Found, rivals: tuple[str, ...], columns: dict[Any, str]
 ) -> list[Claim]:
-    """Is the error below every rival's in all columns? By the paper's method, the corrected one and ours."""
+    """Is the error below every rival's in all columns? By the paper's method, the corrected one
+    and ours."""
     rows = []
     for method in (LITERAL, CORRECTED, OURS):
         won, lost = _beats(found, method, rivals, columns)
@@ -105,7 +110,8 @@ def _verdicts(
 
 
 def _leader(found: Found, columns: dict[Any, str]) -> str:
-    """Where the default is not the lowest: of the methods that do not know the truth, and of its own variants."""
+    """Where the default is not the lowest: of the methods that do not know the truth, and of its
+    own variants."""
     rivals = [m for m in found if m != ORACLE and not m.startswith(f"{OURS}:")]
     variants = [m for m in found if m.startswith(f"{OURS}:")]
     lost = _losses(found, columns, rivals)
@@ -116,7 +122,7 @@ def _leader(found: Found, columns: dict[Any, str]) -> str:
     )
     own = _losses(found, columns, [OURS, *variants])
     if own:
-        lines += ["Other roads from the same fit:", *own]
+        lines += ["Other estimates from the same fit:", *own]
     return " ".join(lines)
 
 
@@ -215,8 +221,9 @@ Bayes error:
 
 {_bayes_table(records, columns)}
 
-Samples in which the most colliding pair of classes is named rightly (cleanlab: the first of its overlapping classes).
-At K = 4 and in Scenario B two pairs of neighbours are as far apart and nearly tie:
+Samples in which the most colliding pair of classes is named rightly (cleanlab: the first of its
+overlapping classes). At K = 4 and in Scenario B two pairs of neighbours are as far apart and nearly
+tie:
 
 {_pair_table(records, columns)}
 
@@ -235,8 +242,8 @@ def scenario_a() -> Section:
     rows = _verdicts(claim, worst, PAPERS, columns)
     text = f"""## Scenario A: more classes
 
-250 points a class, d = 4. The networks have 6 layers of 128 and 500 epochs, as in the paper (batches of 64 rows,
-dropout 0.2, 50 passes and draws: our choices).
+250 points a class, d = 4. The networks have 6 layers of 128 and 500 epochs, as in the paper
+(batches of 64 rows, dropout 0.2, 50 passes and draws: our choices).
 
 Samples for each K: {_samples(records)}.
 
@@ -271,13 +278,14 @@ def scenario_b() -> Section:
         gaps = [
             mean["temperature (paper)"][key].mean() / mean[method][key].mean() for key in columns
         ]
-        got = f"error of the calibrated classifier over its own, β rising: {', '.join(f'{gap:.1f}' for gap in gaps)}"
+        ratios = ", ".join(f"{gap:.1f}" for gap in gaps)
+        got = f"error of the calibrated classifier over its own, β rising: {ratios}"
         claim = "Scenario B: the advantage is larger where classes overlap less"
         rows.append(Claim(claim, method, got, bool(gaps[-1] > max(gaps[0], 1))))
     text = f"""## Scenario B: more overlap, 20 dimensions
 
-10,000 points a class, K = 5. The paper's networks have its 500 epochs, in batches of {LARGE_BATCH:,} rows (it names no
-size); the pair-wise models have 50 references a class.
+10,000 points a class, K = 5. The paper's networks have its 500 epochs, in batches of
+{LARGE_BATCH:,} rows (it names no size); the pair-wise models have 50 references a class.
 
 Samples for each overlap: {_samples(records)}.
 
@@ -325,14 +333,16 @@ def scenario_c(figures: Path) -> Section:
     ]
     text = f"""## Scenario C: accuracy against training cost
 
-The problem of Scenario B with the most overlap; S at checkpoints of one training, mean of {_samples(records)} samples.
-The pair-wise network is read by the paper's own descent ("literal"), with 50 references a class.
+The problem of Scenario B with the most overlap; S at checkpoints of one training, mean of
+{_samples(records)} samples. The pair-wise network is read by the paper's own descent ("literal"),
+with 50 references a class.
 
-The claim holds here if the method is ahead of the Bayesian network at the first two checkpoints (the default, which has
-no epochs of its own: if its error is below the network's lowest). Seconds count training alone, all folds together, on
-a GPU that other runs shared; those of the Bayesian network include some seconds of starting up, and its steps are
-launched one by one where those of the other two are replayed from CUDA graphs: compare errors, not seconds. The paper's
-Bayesian network is not described; ours has a cold posterior and a closed-form divergence.
+The claim holds here if the method is ahead of the Bayesian network at the first two checkpoints
+(the default, which has no epochs of its own: if its error is below the network's lowest). Seconds
+count training alone, all folds together, on a GPU that other runs shared; those of the Bayesian
+network include some seconds of starting up, and its steps are launched one by one where those of
+the other two are replayed from CUDA graphs: compare errors, not seconds. The paper's Bayesian
+network is not described; ours has a cold posterior and a closed-form divergence.
 
 {claims(rows)}
 
@@ -386,10 +396,11 @@ def posterior_tables() -> Section:
     statement = [Claim(claim, LITERAL, f"best of the paper's four: {total}", held)]
     text = f"""## Tables of posterior errors
 
-Means equally spaced on a line in a random direction (250 points a class, unit covariance); the paper's grid is in a
-picture, so this one is ours: classes K, dimensions d and the distance between neighbours. One sample each, mean TVD of
-the posteriors of new rows. The literal paper has its 500 epochs, five folds and 50 references a class, the baselines
-200 epochs on as many rows as a fold of the pair-wise network.
+Means equally spaced on a line in a random direction (250 points a class, unit covariance); the
+paper's grid is in a picture, so this one is ours: classes K, dimensions d and the distance between
+neighbours. One sample each, mean TVD of the posteriors of new rows. The literal paper has its 500
+epochs, five folds and 50 references a class, the baselines 200 epochs on as many rows as a fold of
+the pair-wise network.
 
 {claims(statement)}
 
@@ -470,9 +481,9 @@ def untried() -> Section:
         ]
         head = ["m", *(f"{what}, K = {k}" for what in ("entry of Ĝ", "TVD of S") for k in counts)]
         parts.append(
-            "**m sampled points per class suffice.** Mean absolute error of an entry of Ĝ, and mean TVD of S by the "
-            "root, with the *true* similarity, so that the sampling alone errs (the paper names no m; ours are 30 "
-            f"samples each):\n\n{table(head, rows)}"
+            "**m sampled points per class suffice.** Mean absolute error of an entry of Ĝ, and mean "
+            "TVD of S by the root, with the *true* similarity, so that the sampling alone errs (the "
+            f"paper names no m; ours are 30 samples each):\n\n{table(head, rows)}"
         )
         few, many = (np.mean([value[k, m]["S"] for k in counts]) for m in (50, 500))
         got = f"mean TVD of S {few:.4f} with m = 50, {many:.4f} with m = 500"
@@ -490,8 +501,8 @@ def untried() -> Section:
         ]
         head = ["K", "priors", "descent, mean TVD", "descent, worst", "root"]
         parts.append(
-            "**Descent started at I.** Exact Gramians of random problems; with unequal priors S is not symmetric and "
-            f"descent ends at another root of G ([errata](errata.md), 15):\n\n{table(head, rows)}"
+            "**Descent started at I.** Exact Gramians of random problems; with unequal priors S is "
+            f"not symmetric and descent ends at another root of G ([errata](errata.md), 15):\n\n{table(head, rows)}"
         )
         for name, limit in (("equal", lambda r: r == 1), ("unequal", lambda r: r > 1)):
             part = [r["descent"] for r in own if limit(r["ratio"])]
@@ -515,8 +526,9 @@ def untried() -> Section:
             rows.append(row)
         head = ["where a pair is confused beyond S", "accuracy", "balanced accuracy", "worst class"]
         parts.append(
-            "**A larger loss instead of over-sampling** (four classes on a line, priors 10 : 1, a small network, "
-            f"{len(own)} samples; in brackets the standard error of the difference to uniform):\n\n{table(head, rows)}"
+            "**A larger loss instead of over-sampling** (four classes on a line, priors 10 : 1, a "
+            f"small network, {len(own)} samples; in brackets the standard error of the difference "
+            f"to uniform):\n\n{table(head, rows)}"
         )
         gain = np.array([r["larger loss"]["balanced"] - r["uniform"]["balanced"] for r in own])
         error = gain.std(ddof=1) / np.sqrt(len(gain))
@@ -529,7 +541,7 @@ def untried() -> Section:
     )
 
 
-def intervals(figures: Path) -> Section:
+def intervals() -> Section:
     records = results("calibration-of-intervals")
     if not records:
         return Section("")
@@ -539,7 +551,6 @@ def intervals(figures: Path) -> Section:
         for level, values in record["result"]["S"].items():
             own.setdefault(level, []).extend(values)
         own.setdefault("PBER", []).extend(record["result"]["PBER"]["0.95"])
-    figures_synthetic.draw_coverage(found, figures / "coverage.svg")
     levels = ["0.5", "0.8", "0.9", "0.95", "0.99"]
     rows = [
         [
@@ -550,14 +561,14 @@ def intervals(figures: Path) -> Section:
         ]
         for (problem, method), own in sorted(found.items())
     ]
+    shown = [f"{float(level):.0%}" for level in levels]
+    head = ["problem", "method", "samples", *shown, "PBER, 95%"]
     text = f"""## Intervals (not in the paper)
 
-Share of true entries of S inside nominal intervals; labels drawn at random too. The last column is the 95% interval of
-PBER, which what a model has not learned yet moves off its place (Scenario D).
+Share of true entries of S inside nominal intervals; labels drawn at random too. The last column is
+the 95% interval of PBER, which what a model has not learned yet moves off its place (Scenario D).
 
-{table(["problem", "method", "samples", *(f"{float(level):.0%}" for level in levels), "PBER, 95%"], rows)}
-
-![Coverage against nominal level](figures/coverage.svg)
+{table(head, rows)}
 
 {not_again("calibration-of-intervals")}
 

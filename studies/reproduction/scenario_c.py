@@ -1,7 +1,9 @@
-"""Scenario C: accuracy of S against the cost of training, at checkpoints of one and the same training.
+"""Scenario C: accuracy of S against the cost of training, at checkpoints of one and the same
+training.
 
-The problem with the most overlap of Scenario B. The Bayesian network goes through the paper's Algorithm 3, the
-pair-wise network through Algorithm 1 (with and without the logit shift), our encoder through the one-step estimator.
+The problem with the most overlap of Scenario B. The Bayesian network goes through the paper's
+Algorithm 3, the pair-wise network through Algorithm 1 (with and without the logit shift), our
+encoder through the one-step estimator.
 """
 
 from __future__ import annotations
@@ -61,14 +63,16 @@ def bayesian(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], se
 def pairwise(
     X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int, references: int = 50
 ) -> Curve:
-    """The paper's network, recovery and number of references; a second fit finds all epochs done and adds the shift."""
+    """The paper's network, recovery and number of references; a second fit finds all epochs done
+    and adds the shift."""
     with TemporaryDirectory() as folder:
         for epochs in checkpoints:
             settings: dict[str, Any] = {
                 "training": network | {"max_epochs": epochs},
                 "checkpoint": folder,
             }
-            # S alone is wanted: the posteriors' solver must only not mind a network that has learned little yet.
+            # S alone is wanted: the posteriors' solver must only not mind a network that has
+            # learned little yet.
             settings |= {"n_references": references, "solver": "simplex", "random_state": seed}
             literal = from_paper(**settings).fit(X, y)
             shifted = from_paper(correction="prior", recovery="root", **settings).fit(X, y)
@@ -128,7 +132,8 @@ def cells(quick: bool) -> list[Cell]:
         plan = {PAIRWISE: every, BAYESIAN: every, ENCODER: every[:5], DEFAULT: [0]}
         rows, sizes, batch, seeds = 50_000, [128] * 6, LARGE_BATCH, range(5)
     network = {"hidden_layer_sizes": sizes, "batch_size": batch}
-    # What a record must say: the literal network trains on all rows of its folds, the default is the pool.
+    # What a record must say: the literal network trains on all rows of its folds, the default is
+    # the pool.
     more: dict[str, Cell] = {
         PAIRWISE: {"held_out": 0},
         DEFAULT: {"members": "auto"},

@@ -1,7 +1,9 @@
-"""Methods on problems with a known answer: error of S and of the posteriors, every method on the same samples.
+"""Methods on problems with a known answer: error of S and of the posteriors, every method on the
+same samples.
 
-A cell is one problem, sample and group of methods. ``S`` is the mean and the largest total variation distance (TVD)
-between the rows of the estimate and of the truth, ``posterior`` the mean TVD of the posteriors of new rows.
+A cell is one problem, sample and group of methods. ``S`` is the mean and the largest total
+variation distance (TVD) between the rows of the estimate and of the truth, ``posterior`` the mean
+TVD of the posteriors of new rows.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ TEST_ROWS = 1_000
 TEST_SEED = 1_000_000
 #: Rows of a step in Scenarios B and C (the paper names none): 25 steps an epoch keep a GPU busy.
 LARGE_BATCH = 2048
-#: Share of the rows that calibrates a network (the paper splits in training and validation and names no share).
+#: Share of the rows that calibrates a network (the paper splits in training and validation and
+#: names no share).
 CALIBRATION_SHARE = 0.2
 #: Share of the rows that baselines are trained on: that of the pair-wise network in five folds.
 SHARE = 0.8
@@ -100,7 +103,8 @@ def top_pair(cm: CollisionMatrix) -> list[int]:
 
 
 def oracle(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
-    """The one-step estimator with the true posteriors (mean(y yᵀ) with them has less than half its error)."""
+    """The one-step estimator with the true posteriors (mean(y yᵀ) with them has less than half
+    its error)."""
     P = data["problem"].posteriors(data["X"])
     truth = data["truth"]
     cm = collision_matrix_from_posteriors(P, data["y"])
@@ -138,7 +142,8 @@ def literal(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores
 
 
 def corrected(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
-    """The paper's pair-wise network with the logit shift, early stopping, the closed-form root, simplex posteriors."""
+    """The paper's pair-wise network with the logit shift, early stopping, the closed-form root,
+    simplex posteriors."""
     given = {"hidden_layer_sizes": (128,) * 6} | settings
     clf = pairwise(limit=False, estimate="gramian", priors="uniform", random_state=seed, **given)
     return {CORRECTED: _pairwise(clf, data)}
@@ -153,7 +158,8 @@ def _pairwise(clf: CollisionClassifier, data: Data) -> Scores:
 
 
 def _rival(name: str, data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
-    """A classifier through the paper's Algorithm 3: trained on rows and averaged over the same rows.
+    """A classifier through the paper's Algorithm 3: trained on rows and averaged over the same
+    rows.
 
     ``share`` of the rows are taken: as many as a fold of the pair-wise network is trained on.
     """
@@ -178,7 +184,8 @@ def _network(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def calibrated(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
-    """One network on most rows, calibrated on the rest in each of scikit-learn's ways; Algorithm 3 for S."""
+    """One network on most rows, calibrated on the rest in each of scikit-learn's ways; Algorithm
+    3 for S."""
     start = time.perf_counter()
     parts = train_test_split(
         data["X"], data["y"], test_size=CALIBRATION_SHARE, stratify=data["y"], random_state=seed
@@ -197,7 +204,8 @@ def calibrated(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Sco
 
 
 def careful(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
-    """Cross-fitted classifiers with class averages, the one-step estimator and cleanlab's confident joint."""
+    """Cross-fitted classifiers with class averages, the one-step estimator and cleanlab's
+    confident joint."""
     found: dict[str, Scores] = {}
     X, y = data["X"], data["y"]
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
@@ -244,7 +252,8 @@ def _cells(
     seeds: range,
     methods: dict[str, dict[str, Any]],
 ) -> list[Cell]:
-    """Every method on every sample; methods with long fits first, so that no long one is left for the end."""
+    """Every method on every sample; methods with long fits first, so that no long one is left
+    for the end."""
     return [
         {
             "problem": kind,
@@ -267,7 +276,8 @@ def _methods(
     batch: int | None = None,
     share: float | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """All methods; ``epochs`` for those that the paper trains without early stopping, ``share`` of the rows for them.
+    """All methods; ``epochs`` for those that the paper trains without early stopping, ``share`` of
+    the rows for them.
 
     The literal paper trains on all rows of four folds in five, and is scored on the fifth.
     """
@@ -302,7 +312,8 @@ def scenario_a_cells(quick: bool) -> list[Cell]:
 
 
 def scenario_b_cells(quick: bool) -> list[Cell]:
-    """Five classes in 20 dimensions, three overlaps, 10,000 rows a class; the paper's 500 epochs, in large batches."""
+    """Five classes in 20 dimensions, three overlaps, 10,000 rows a class; the paper's 500
+    epochs, in large batches."""
     if quick:
         return _cells([("B", [0.15], 400)], range(1), _methods(3, 20, [32, 32]))
     problems: list[Case] = [("B", [beta], 50_000) for beta in (0.15, 0.25, 0.35)]
@@ -310,7 +321,8 @@ def scenario_b_cells(quick: bool) -> list[Cell]:
 
 
 def posterior_methods(epochs: int, hidden: list[int] | None = None) -> dict[str, dict[str, Any]]:
-    """What the paper compares on posteriors, and ours; ``epochs`` of the rivals, the literal paper has its 500."""
+    """What the paper compares on posteriors, and ours; ``epochs`` of the rivals, the literal
+    paper has its 500."""
     every = _methods(epochs, 50, hidden, share=SHARE)
     every[LITERAL] = _methods(500 if hidden is None else epochs, 50, hidden)[LITERAL]
     wanted = (

@@ -1,23 +1,23 @@
 """The paper's four tables: S, and the precision and recall of the probabilistic Bayes classifier.
 
-A cell is one data set, method and seed. Every method gives held-out posteriors of the same rows, and S is reported at
-the priors of the data and at uniform ones. Decisions may be made at either:
+A cell is one data set, method and seed. Every method gives held-out posteriors of the same rows,
+and S is reported at the priors of the data and at uniform ones. Decisions may be made at either:
 
 - at the priors of the data, precision equals recall for each class (detailed balance): S_kk;
-- at uniform priors, on the population as it is: recall S_kk at uniform priors, and the precision that the rarer class
-  has in the population. These are the figures of the paper.
+- at uniform priors, on the population as it is: recall S_kk at uniform priors, and the precision
+  that the rarer class has in the population. These are the figures of the paper.
 
-"the paper's network" is Algorithm 1 with the paper's sizes (``CollisionClassifier.from_paper``) and early stopping, in
-two folds and with a limited number of comparison points. Its logit is not shifted: for two classes the shift is
-log(K - 1) = 0. With "80-10-10" in its name it follows the paper to the letter: trained on 80% of the rows until its
-accuracy on 10% has ceased to grow, and S from the last 10%. "authors' encoding" is the table as the paper's authors
-encoded it.
+"the paper's network" is Algorithm 1 with the paper's sizes (``CollisionClassifier.from_paper``) and
+early stopping, in two folds and with a limited number of comparison points. Its logit is not
+shifted: for two classes the shift is log(K - 1) = 0. With "80-10-10" in its name it follows the
+paper to the letter: trained on 80% of the rows until its accuracy on 10% has ceased to grow, and S
+from the last 10%. "authors' encoding" is the table as the paper's authors encoded it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -67,25 +67,15 @@ BOOSTING = "gradient boosting, one-step"
 NETWORK = "the paper's network"
 SPLIT = "the paper's network, 80-10-10"
 AUTHORS = " (authors' encoding)"
-#: Without it the leaves of a rare class diverge (willows of covertype: S_kk 0.04, where 0.44 was counted).
+#: Without it the leaves of a rare class diverge (willows of covertype: S_kk 0.04, where 0.44 was
+#: counted).
 BOOSTING_SETTINGS = {"l2_regularization": 1.0}
 #: Validation pairs per validation row, on which accuracy is watched.
 WATCHED_PAIRS = 4
 #: Decimals kept in the results.
 DIGITS = 6
-#: At least this share found is called good, at least this share of the flagged right is called trustworthy.
-GOOD_RECALL, GOOD_PRECISION = 0.6, 0.5
-#: The rarer class in words.
-WHO = {
-    "diabetes": "people with diabetes",
-    ">50K": "people who earn more than 50,000 dollars",
-    "fail": "students who fail the bar examination at the first attempt",
-    "bad": "loans that turn out bad",
-    "malignant": "malignant tumours",
-}
 
-
-# --------------------------------------------------------------------------------------------------------- the tables
+# ---------------------------------------------------------------- the tables
 
 
 def _diabetes() -> Table:
@@ -145,13 +135,14 @@ def boosting(seed: int, **settings: Any) -> HistGradientBoostingClassifier:
     )
 
 
-# -------------------------------------------------------------------------------------------------------- the methods
+# ---------------------------------------------------------------- the methods
 
 
 def posteriors(
     method: str, X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]
 ) -> tuple[np.ndarray, Result]:
-    """Held-out posteriors of every row at the priors of the data, and what a method says beyond them."""
+    """Held-out posteriors of every row at the priors of the data, and what a method says beyond
+    them."""
     if method == BOOSTING:
         return crossfit_posteriors(boosting(seed, **settings), X, y, random_state=seed), {}
     if method == OURS:
@@ -178,7 +169,8 @@ def by_gramian(P: np.ndarray, y: np.ndarray, uniform: CollisionMatrix) -> Result
 def one_split(
     X: Any, y: np.ndarray, seed: int, settings: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, Result]:
-    """The paper's own protocol: posteriors and labels of the last 10% of the rows, and what is told beyond them."""
+    """The paper's own protocol: posteriors and labels of the last 10% of the rows, and what is
+    told beyond them."""
     classes, codes = np.unique(y, return_inverse=True)
     encoded = encode(X)
     parts = train_test_split(encoded, codes, test_size=0.2, stratify=codes, random_state=seed)
@@ -258,15 +250,17 @@ def rounded(value: Any) -> Any:
     return round(value, DIGITS) if isinstance(value, float) else value
 
 
-# -------------------------------------------------------------------------------------------------------- the figures
+# ---------------------------------------------------------------- the figures
 
 
 def summarise(
     P: np.ndarray, y: np.ndarray, gramian: dict[str, CollisionMatrix] | None = None
 ) -> Result:
-    """Everything that follows from held-out posteriors ``P`` (at the priors of the rows) and labels of two classes.
+    """Everything that follows from held-out posteriors ``P`` (at the priors of the rows) and labels
+    of two classes.
 
-    ``gramian`` holds S by the paper's own road where a method has one; what is decided then follows from it.
+    ``gramian`` holds S by the paper's own road where a method has one; what is decided then follows
+    from it.
     """
     classes, codes = np.unique(y, return_inverse=True)
     counts = np.bincount(codes)
@@ -306,7 +300,8 @@ def summarise(
 
 
 def describe(cm: CollisionMatrix) -> Result:
-    """S with its intervals (None where the method gives none), PBER and what it says about the Bayes error."""
+    """S with its intervals (None where the method gives none), PBER and what it says about the
+    Bayes error."""
     interval, pber = cm.interval(), cm.pber_interval()
     return {
         "matrix": cm.matrix.tolist(),
@@ -321,7 +316,8 @@ def describe(cm: CollisionMatrix) -> Result:
 
 
 def _decision(cm: CollisionMatrix, k: int, population: np.ndarray) -> Result:
-    """Recall and precision of class k when the probabilistic Bayes classifier decides at the priors of ``cm``."""
+    """Recall and precision of class k when the probabilistic Bayes classifier decides at the
+    priors of ``cm``."""
     interval = cm.interval()
     ends = None
     if interval is not None:
@@ -337,7 +333,8 @@ def _decision(cm: CollisionMatrix, k: int, population: np.ndarray) -> Result:
 
 
 def _precision(recall: float, decision: np.ndarray, population: np.ndarray, k: int) -> float:
-    """Precision of class k of two as a function of its recall: by detailed balance the other row of S follows."""
+    """Precision of class k of two as a function of its recall: by detailed balance the other row
+    of S follows."""
     other = 1 - k
     wrongly = decision[k] * (1 - recall) / decision[other]
     right = population[k] * recall
@@ -346,7 +343,8 @@ def _precision(recall: float, decision: np.ndarray, population: np.ndarray, k: i
 
 
 def _optimal(decide: np.ndarray, P: np.ndarray, codes: np.ndarray, k: int) -> Result:
-    """Recall and precision of class k when the likelier class is chosen: by the labels, and by the posteriors alone."""
+    """Recall and precision of class k when the likelier class is chosen: by the labels, and by
+    the posteriors alone."""
     flagged = decide[:, k] > 0.5
     own = (codes == k).astype(np.float64)
     return {
@@ -361,42 +359,14 @@ def _recall_and_precision(flagged: np.ndarray, weight: np.ndarray) -> Result:
     return {"recall": found / float(weight.sum()), "precision": precision}
 
 
-def insight(result: Result, others: Iterable[Result] = ()) -> str:
-    """What the figures at uniform decision priors mean, in words.
-
-    ``others`` are results of other methods on the same rows: what a model could not learn counts as ambiguity, and one
-    that learned more (lower Brier score, beyond the interval) is named.
-    """
-    recall, precision = (result["decided"]["uniform"][name] for name in ("recall", "precision"))
-    who = WHO.get(result["positive"], f"rows of class {result['positive']}")
-    found, trusted = recall >= GOOD_RECALL, precision >= GOOD_PRECISION
-    verdict = {
-        (True, True): "good for screening, and most flags hold",
-        (True, False): "good for screening, not for a verdict on one case",
-        (False, True): "most flags hold, but many are missed",
-        (False, False): "of little use for screening or for a verdict",
-    }[found, trusted]
-    join = "and" if trusted else "but only"
-    own, low = brier(result)
-    lowest = min((brier(other)[0] for other in others), default=np.inf)
-    remedy = (
-        f"; another model sees more (PBER {lowest:.3f} instead of {own:.3f})"
-        if lowest < low
-        else ""
-    )
-    return (
-        f"{recall:.0%} of {who} would be flagged, {join} {precision:.0%} of the flags would be right: "
-        f"{verdict}{remedy}."
-    )
-
-
 def brier(result: Result) -> tuple[float, float]:
-    """PBER of the one-step estimate, which is the held-out Brier score, and the lower end of its interval."""
+    """PBER of the one-step estimate, which is the held-out Brier score, and the lower end of its
+    interval."""
     found = result.get("one_step", result)["empirical"]
     return found["pber"], found["pber_interval"][0]
 
 
-# ---------------------------------------------------------------------------------------------------------- the cells
+# ---------------------------------------------------------------- the cells
 
 
 def _network(dataset: str) -> dict[str, Any]:

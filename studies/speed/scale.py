@@ -1,9 +1,8 @@
-"""Time and memory: files larger than memory, a cluster with a lost worker, pairs, a GPU.
+"""Time and memory: files larger than memory, a cluster with a lost worker, a GPU.
 
 - ``parquet``: S of Parquet files in one pass, seconds and peak memory, in a process of its own
 - ``cluster``: the same S from two processes, one of them killed
-- ``scoring``: pair-wise scoring beside the matrix product
-- ``gpu``: MNIST cross-fitted, and pair-wise scoring beside the matrix product
+- ``gpu``: MNIST cross-fitted
 
 Memory is anonymous memory: pages of a memory map are the system's to take back.
 """
@@ -18,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ import numpy as np
 from collidescope import CollisionClassifier, collision_matrix_from_posteriors
 from collidescope.onestep import accumulate
 from studies.markdown import table, where
-from studies.speed.clock import best_of
 from studies.store import Cell, Record, Study, by_part
 
 CLASSES = [f"class {k}" for k in range(10)]
@@ -109,15 +107,15 @@ def apart(path: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def parquet() -> dict[str, Any]:
+def parquet(rows: Sequence[int] = STREAM_ROWS) -> dict[str, Any]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        for rows in STREAM_ROWS:
-            path = Path(folder) / f"{rows}.parquet"
-            write(path, rows)
+        for count in rows:
+            path = Path(folder) / f"{count}.parquet"
+            write(path, count)
             found.append(apart(str(path)))
     ratio = found[-1]["seconds"] / found[-2]["seconds"]
-    exponent = float(np.log(ratio) / np.log(STREAM_ROWS[-1] / STREAM_ROWS[-2]))
+    exponent = float(np.log(ratio) / np.log(rows[-1] / rows[-2]))
     return {"rows": [*found, {"exponent": exponent}]}
 
 
@@ -152,49 +150,8 @@ def cluster(rows: int = STREAM_ROWS[-1]) -> dict[str, Any]:
     return found
 
 
-def pair_rates(sizes: tuple[int, ...], n: int, K: int, side: int, device: str) -> dict[str, float]:
-    """Operations a second of pair-wise scoring and of a matrix product, and pairs a second."""
-    import torch
-
-    from collidescope.pairwise.scoring import PairwiseNetwork, class_similarity
-    from collidescope.training.networks import mlp
-
-    def rate(call: Callable[[], object], operations: float) -> float:
-        def waited() -> None:
-            call()
-            if device == "cuda":
-                torch.cuda.synchronize()
-
-        waited()
-        return operations / best_of(waited, 5)
-
-    torch.manual_seed(0)
-    module = PairwiseNetwork(mlp(40, 1, sizes)).eval().to(device)
-    X = torch.randn(n, 20, device=device)
-    y = torch.arange(n) % K
-    square = torch.randn(side, side, device=device)
-    products = sum(a * b for a, b in zip(sizes, [*sizes[1:], 1], strict=True))
-    scoring = rate(
-        lambda: class_similarity(module, X, X, y, K, torch.arange(n)), 2 * products * 2 * n * n
-    )
-    large = rate(lambda: square @ square, 2 * side**3)
-    pairs = scoring / (2 * products * 2)
-    return {"scoring": scoring, "large": large, "share": scoring / large, "pairs": pairs}
-
-
-def scoring() -> dict[str, Any]:
-    """Pair-wise scoring as a share of the matrix-multiply rate measured beside it."""
-    rows = []
-    for sizes in ((128,) * 6, (128, 128), (256, 256)):
-        found = pair_rates(sizes, 800, 5, 1536, "cpu")
-        row = {"hidden_layer_sizes": list(sizes), "share": found["share"]}
-        row |= {name: found[name] / 1e9 for name in ("large", "scoring")}
-        rows.append(row)
-    return {"rows": rows}
-
-
 def gpu() -> dict[str, Any]:
-    """MNIST from end to end, and pairs a second as a share of the matrix product's rate."""
+    """MNIST from end to end."""
     import torch
 
     from studies.real_data import load_mnist
@@ -218,40 +175,34 @@ def gpu() -> dict[str, Any]:
         cm = clf.fit(X, labels).collision_matrix_
         entry = {"name": name, "seconds": time.perf_counter() - start, "rows": len(labels)}
         mnist.append(entry | {"pber": cm.pber, "error": cm.held_out_error})
-    pairs = []
-    for sizes in ((128,) * 6, (512,) * 3):
-        found = pair_rates(sizes, 6000, 10, 8192, "cuda")
-        row = {"hidden_layer_sizes": list(sizes), "pairs_per_second": found["pairs"]}
-        pairs.append(row | {"share": found["share"]})
     device = torch.cuda.get_device_name()
-    return {"device": device, "training": training, "mnist": mnist, "pairs": pairs}
+    return {"device": device, "training": training, "mnist": mnist}
 
 
-PARTS = {"parquet": parquet, "cluster": cluster, "scoring": scoring, "gpu": gpu}
+PARTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "parquet": parquet,
+    "cluster": cluster,
+    "gpu": gpu,
+}
 
 
 def cells(quick: bool) -> list[Cell]:
-    names = ["scoring"] if quick else list(PARTS)
-    return [{"part": name} for name in names]
+    if quick:
+        return [{"part": "parquet", "rows": [10_000, 20_000]}]
+    return [{"part": name} for name in PARTS]
 
 
 def run(cell: Cell) -> dict[str, Any]:
-    return PARTS[cell["part"]]()
+    settings = {name: value for name, value in cell.items() if name != "part"}
+    return PARTS[cell["part"]](**settings)
 
 
 # ---------------------------------------------------------------- tables
 
 
-def _layers(r: dict[str, Any]) -> str:
-    return "×".join(map(str, r["hidden_layer_sizes"]))
-
-
 def text(records: list[Record]) -> str:
     made = {record["cell"]["part"]: record for record in records}
     found = by_part(records)
-    shares = []
-    for r in found["scoring"]["rows"]:
-        shares.append([_layers(r), f"{r['scoring']:.0f}", f"{r['large']:.0f}", f"{r['share']:.0%}"])
     *sizes, last = found["parquet"]["rows"]
     files = []
     for r in sizes:
@@ -267,20 +218,8 @@ def text(records: list[Record]) -> str:
         [r["name"], f"{r['seconds']:.0f} s", f"{r['pber']:.4f}", f"{r['error']:.2%}"]
         for r in card["mnist"]
     ]
-    pairs = "; ".join(
-        f"{_layers(r)}: {r['pairs_per_second'] / 1e6:,.0f} million pairs a second, "
-        f"{r['share']:.0%} of the matrix product's rate"
-        for r in card["pairs"]
-    )
-    network = ["network", "scoring, GFLOP/s", "matrix product, GFLOP/s", "share"]
-    difference = "largest difference of an entry of S"
-    return f"""## Speed and memory
-
-Pair-wise scoring against the float32 matrix product of the same run:
-
-{table(network, shares)}
-
-## More rows than memory
+    workers_head = ["workers", "time", "largest difference of an entry of S"]
+    return f"""## More rows than memory
 
 S of ten classes from Parquet files in one pass (`accumulate(posterior_batches(path, label),
 classes)`), each in a process of its own:
@@ -291,7 +230,7 @@ From the second to the third the time grows with the rows to the power of {last[
 
 The same {both["rows"]:,} rows through a Dask cluster of two processes, beside the S of one process:
 
-{table(["workers", "time", difference], workers)}
+{table(workers_head, workers)}
 
 ## A GPU
 
@@ -301,8 +240,7 @@ them again; the custom network is a small convolutional encoder of 12 epochs):
 
 {table(["model", "seconds", "PBER", "held-out error"], models)}
 
-Pair-wise scoring: {pairs}. `python -m studies run scale` repeats it
-({where(made["gpu"]["environment"])})."""
+`python -m studies run scale` repeats it ({where(made["gpu"]["environment"])})."""
 
 
-STUDY = Study("scale", "Large files, a lost worker, pairs, a GPU", cells, run, text, alone=True)
+STUDY = Study("scale", "Large files, a lost worker, a GPU", cells, run, text, alone=True)
