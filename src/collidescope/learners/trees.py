@@ -478,7 +478,15 @@ class Boosting(ArrayMember):
     all_bins: int = 19_000
     bins: tuple[int, int] = (63, 255)  #: of each feature
 
+    #: features × trees of a round beyond which it does not take part by itself: on embeddings with
+    #: many classes it costs most and counts for nothing
+    most_work: int = 6_000
+
     learned: ClassVar[type[Fitted]] = FittedBoosting
+
+    def takes_part(self, n: int, d: int, k: int) -> bool:
+        work = min(d, self.wide) * _trees_per_round(k)
+        return work <= self.most_work and super().takes_part(n, d, k)
 
     def cost(self, n: int, d: int, k: int) -> float:
         trees = self._most_rounds(k) * len(self.kinds) * _trees_per_round(k)
