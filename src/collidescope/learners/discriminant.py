@@ -78,8 +78,8 @@ class Discriminant(ArrayMember):
     def cost(self, n: int, d: int, k: int) -> float:
         rows = min(n, self.most_rows)
         few = min(n // self.parts, self.choosing_rows)
-        covariance = 6e-11 * rows * d * d + 1e-9 * d**3
-        chosen = 2 * len(self.shrinkages) * few * (1e-10 * d * k + 3e-8 * d + 6e-7 * k)
+        covariance = 6e-11 * rows * d * d + 5e-10 * d**3
+        chosen = 2 * len(self.shrinkages) * few * (1e-10 * d * k + 3e-8 * d + 1.5e-7 * k)
         return covariance + chosen + 0.01
 
     def learn(self, task: Task) -> FittedDiscriminant:

@@ -97,8 +97,10 @@ class Gaussian(ArrayMember):
         rows = min(n, self.most_rows)
         tried = len(self.degrees) * len(self.strengths)
         if self.independent:
-            return 3e-8 * rows * d + 3e-7 * tried * k * d
-        return 1e-9 * rows * d * d + 4e-10 * tried * k * d**3 + 1e-5 * tried * k
+            return 1e-8 * rows * d + 1e-7 * tried * k * d
+        moments = 3e-10 * rows * d * d
+        determinants = tried * k * (1.3e-10 * d**3 + 1e-5)
+        return moments + determinants
 
     def learn(self, task: Task) -> FittedGaussian:
         """Normal-inverse-Wishart posterior of every class; a new row then has a t density."""

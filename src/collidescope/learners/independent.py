@@ -72,7 +72,7 @@ class Histograms(ArrayMember):
         return d * self.bins * k <= self.most_logarithms
 
     def cost(self, n: int, d: int, k: int) -> float:
-        return 1.5e-7 * min(n, self.most_rows) * d + 2e-6 * d * self.bins * k
+        return 4e-8 * min(n, self.most_rows) * d + 5e-7 * d * self.bins * k
 
     def learn(self, task: Task) -> FittedHistograms:
         X, codes, w = task.sample(self.most_rows, self.most_numbers)

@@ -104,7 +104,8 @@ class Neighbours(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         references = min(n, MOST_ROWS)
-        return 3e-9 * min(n, self.choosing_rows) * references * (d + 10) + 1e-7 * n * k
+        distances = min(n, self.choosing_rows) * references
+        return 1.2e-10 * distances * (d + 30) + 1e-8 * n * k + 0.02
 
     def learn(self, task: Task) -> FittedNeighbours:
         generator = np.random.default_rng(task.seed)

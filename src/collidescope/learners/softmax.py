@@ -240,14 +240,15 @@ class Softmax(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         D = self.n_regression_features(d)
-        passes = 60.0
+        row = D * k * 1e-10 + k * 1.5e-8 + D * 1e-9  # seconds of a row in a pass
+        passes = 35
         if self.rank is not None:
-            passes = 120.0
-        seconds = passes * n * (D * k * 1e-10 + k * 1.5e-8 + D * 1e-9)
+            passes += 35
+        seconds = passes * n * row
         if self.sparse:
             rows = min(n, self.sparse_work // max(D * k, 1))
-            rounds = self.rounds * self.round_iterations
-            seconds += rounds * rows * (D * k * 1e-10 + k * 1.5e-8 + D * 1e-9)
+            passes = self.rounds * self.round_iterations // 2
+            seconds += passes * rows * row
         return seconds
 
     def feature_map(self, task: Task) -> Inputs | Products | Scores:
@@ -357,6 +358,10 @@ class Additive(Softmax):
         if self.steps:
             return d * (1 + len(STEPS))
         return d
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        of_scores = 2e-7 * n * d
+        return of_scores + 1.7 * super().cost(n, d, k)
 
     def feature_map(self, task: Task) -> Scores:
         X, _, _ = task.sample(self.rank_rows)

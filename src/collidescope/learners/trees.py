@@ -293,7 +293,7 @@ class Forest(ArrayMember):
     def cost(self, n: int, d: int, k: int) -> float:
         chosen = len(self.leaf_sizes) * self.choosing_trees * min(n, self.choosing_rows)
         grown = self.n_trees * min(n, self.most_rows)
-        return 2e-7 * (chosen + grown) * (math.sqrt(d) + 0.1 * k)
+        return 0.15 + 5e-8 * (chosen + grown) * (math.sqrt(d) + 0.1 * k)
 
     def learn(self, task: Task) -> FittedForest:
         generator = np.random.default_rng(task.seed)
@@ -490,8 +490,8 @@ class Boosting(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         trees = self._most_rounds(k) * len(self.kinds) * _trees_per_round(k)
-        per_tree = 3e-8 * n * min(d, self.wide) + 1e-6 * min(d, self.wide) * 30
-        return 0.4 * trees * per_tree
+        per_tree = min(d, self.wide) * (2e-9 * n + 2e-6)
+        return trees * per_tree
 
     def _most_rounds(self, n_classes: int) -> int:
         trees = len(self.kinds) * _trees_per_round(n_classes)
