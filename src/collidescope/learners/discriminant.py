@@ -51,7 +51,7 @@ class FittedDiscriminant(FittedArrays):
         return 2 * len(self.centre) + 3 * len(self.log_priors)
 
     def score(self, x: Float32) -> FloatArray:
-        z = (x - self.centre) @ self.whitening
+        z = np.asarray((x - self.centre) @ self.whitening, dtype=np.float32)
         squares = squared_distances(z, self.means)
         logs = log_density(squares, self.degrees, z.shape[1])
         return log_softmax(self.log_priors + self.temperature * logs)
@@ -78,9 +78,11 @@ class Discriminant(ArrayMember):
     def cost(self, n: int, d: int, k: int) -> float:
         rows = min(n, self.most_rows)
         few = min(n // self.parts, self.choosing_rows)
-        covariance = 6e-11 * rows * d * d + 5e-10 * d**3
-        chosen = 2 * len(self.shrinkages) * few * (1e-10 * d * k + 3e-8 * d + 1.5e-7 * k)
-        return covariance + chosen + 0.01
+        shapes = 2 * len(self.shrinkages)
+        covariance = 6e-11 * rows * d * d
+        eigenvectors = 5e-10 * d**3
+        row = 1e-10 * d * k + 3e-8 * d + 1.5e-7 * k
+        return 0.01 + covariance + eigenvectors + shapes * few * row
 
     def learn(self, task: Task) -> FittedDiscriminant:
         X, codes, w = task.sample(self.most_rows)
@@ -144,9 +146,11 @@ class Labels:
 
     def calibrated(self, logs: FloatArray) -> tuple[float, float]:
         """The temperature under which the classes are likeliest, and the loss then."""
-        unit = self.w * (len(self.w) / self.w.sum())
+        mean_weight = self.w.sum() / len(self.w)
+        unit = self.w / mean_weight
         logs = logs - logs.max(axis=1, keepdims=True)
-        evidence = np.stack([logs, np.broadcast_to(self.log_priors, logs.shape)])
+        given = np.broadcast_to(self.log_priors, logs.shape)
+        evidence = np.stack([logs, given])
         bounds = [(0.01, 10.0), (1.0, 1.0)]
         start = np.array([0.8, 1.0])
         temperature, _ = likeliest(evidence, self.codes, unit, start, bounds)
@@ -167,17 +171,21 @@ class Within:
 
     @classmethod
     def of(cls, X: Float32, codes: IntArray, w: FloatArray, n_classes: int) -> Within:
-        n = np.bincount(codes, w, minlength=n_classes)
+        n = np.bincount(codes, w, minlength=n_classes).astype(np.float64)
         onehot = np.zeros((len(codes), n_classes), dtype=np.float32)
         onehot[np.arange(len(codes)), codes] = w
         centre = w @ X / w.sum()
-        means = onehot.T @ (X - centre.astype(np.float32)) / np.maximum(n, 1e-3)[:, None]
-        deviations = X - centre.astype(np.float32) - means[codes].astype(np.float32)
-        weighted = deviations * np.sqrt(w, dtype=np.float32)[:, None]
-        S = (weighted.T @ weighted).astype(np.float64) / max(n.sum() - n_classes, 1.0)
+        centred = X - centre.astype(np.float32)
+        sums = onehot.T @ centred
+        means = sums / np.maximum(n, 1e-3)[:, None]
+        deviations = centred - means[codes].astype(np.float32)
+        root = np.sqrt(w, dtype=np.float32)
+        weighted = deviations * root[:, None]
+        scatter = (weighted.T @ weighted).astype(np.float64)
+        S = scatter / max(n.sum() - n_classes, 1.0)
         variances, directions = eigh(S, overwrite_a=True, check_finite=False)
-        variances = np.maximum(variances, 0)
-        return cls(centre, directions.astype(np.float32), variances, means @ directions, n)
+        rotated = means @ directions
+        return cls(centre, directions.astype(np.float32), np.maximum(variances, 0), rotated, n)
 
     def shrunk(self, shrinkage: float, low_rank: bool) -> Space:
         """The space in which classes are round if λ is this ``shrinkage``."""
@@ -221,12 +229,13 @@ def squared_distances(z: Float32, means: Float32) -> Float32:
     squares *= -2
     squares += np.square(z).sum(axis=1, keepdims=True)
     squares += np.square(means).sum(axis=1)
-    return np.maximum(squares, 0, out=squares)
+    return np.asarray(np.maximum(squares, 0, out=squares))
 
 
-def log_density(squares: FloatArray, degrees: float, d: int) -> FloatArray:
+def log_density(squares: Float32, degrees: float, d: int) -> FloatArray:
     """Of a round t distribution in d dimensions, but for a constant; normal for 0 degrees."""
-    squares = np.asarray(squares, dtype=np.float64)
+    exact = squares.astype(np.float64)
     if degrees == 0:
-        return -0.5 * squares
-    return np.asarray(-0.5 * (degrees + d) * np.log1p(squares / degrees))
+        return -0.5 * exact
+    power = 0.5 * (degrees + d)
+    return np.asarray(-power * np.log1p(exact / degrees))
