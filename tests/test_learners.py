@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import dirichlet_multinomial, multivariate_t
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
@@ -181,9 +182,10 @@ def test_sparse_regression_changes_priors_as_its_equation_says() -> None:
 def test_whitened_features_lead_to_the_same_optimum() -> None:
     X, codes = blobs(400, 5, 3, apart=0.7)
     X[:, 4] = X[:, 3] + 0.05 * X[:, 4]  # nearly the same feature twice
-    plain = recipe("linear").fit(task(X, codes)).log_posteriors(X)
     whitened = replace(recipe("linear"), whitened=True).fit(task(X, codes)).log_posteriors(X)
-    np.testing.assert_allclose(np.exp(whitened), np.exp(plain), atol=5e-3)
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    reference = LogisticRegression(C=1 / 0.3, tol=1e-8, max_iter=5000).fit(scaled, codes)
+    np.testing.assert_allclose(np.exp(whitened), reference.predict_proba(scaled), atol=5e-3)
 
 
 def test_a_feature_of_two_values_has_no_steps() -> None:
@@ -527,6 +529,40 @@ def test_a_classifier_of_scikit_learn_is_a_member_that_cannot_be_saved() -> None
     )
     with pytest.raises(ValueError, match="joblib"):
         member.export()
+
+
+def embeddings(n: int, d: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian classes with one covariance, in a basis that mixes the features."""
+    generator = np.random.default_rng(seed)
+    codes = np.concatenate([np.arange(k), generator.integers(0, k, n - k)])
+    means = 0.3 * generator.normal(size=(k, d))
+    rows = means[codes] + generator.normal(size=(n, d))
+    mixed = rows @ (np.eye(d) + 0.6 * generator.normal(size=(d, d)) / np.sqrt(d))
+    return mixed.astype(np.float32), codes
+
+
+def test_a_discriminant_is_better_than_regression_on_embeddings() -> None:
+    X, codes = embeddings(2500, 100, 20)
+    best = min(held_out(name, X, codes, 2000) for name in ("linear", "linear-smooth"))
+    assert held_out("discriminant", X, codes, 2000) < 0.8 * best
+
+
+def test_a_discriminant_of_many_rows_is_that_of_scikit_learn() -> None:
+    X, codes = embeddings(30_000, 20, 3)
+    reference = LinearDiscriminantAnalysis().fit(X, codes)
+    ours = np.exp(fitted("discriminant", X, codes).log_posteriors(X[:500]))
+    np.testing.assert_allclose(ours, reference.predict_proba(X[:500]), atol=0.03)
+
+
+def test_boosted_trees_take_no_part_by_themselves_where_classes_times_features_are_many() -> None:
+    assert "trees" in members_for(1500, 64, 10)
+    assert not {"trees", "trees-plain"} & set(members_for(6400, 256, 40))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_cost_grows_with_the_rows(name: str) -> None:
+    member = recipe(name)
+    assert 0 < member.cost(100, 10, 3) < member.cost(10_000, 10, 3)
 
 
 # The pool

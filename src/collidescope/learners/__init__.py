@@ -33,6 +33,8 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     # for few rows per product
     "quadratic-smooth": ("softmax.Softmax", {"penalty": 10.0, "quadratic": True}),
     "gaussian": ("gaussian.Gaussian", {}),
+    # for embeddings: hundreds of features, one covariance
+    "discriminant": ("discriminant.Discriminant", {}),
     # naive Bayes
     "gaussian-independent": ("gaussian.Gaussian", {"independent": True}),
     # naive Bayes, for features with few values

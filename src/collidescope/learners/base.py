@@ -91,13 +91,16 @@ class Task:
     def scales(self, most_rows: int = 20_000, largest: float = 1e4) -> list[Float32]:
         """Factors of the features, of which one is chosen: 1, for deviation 1, as in the data."""
         sd = np.asarray(self.X[:most_rows], dtype=np.float64).std(axis=0)
-        found = [np.ones(len(sd)), np.where(sd > 0, 1 / np.maximum(sd, 1e-6), 0.0)]
+        inverse = 1 / np.maximum(sd, 1e-6)
+        found = [np.ones(len(sd)), np.where(sd > 0, inverse, 0.0)]
         if self.spread is not None:
             found.append(np.asarray(self.spread, dtype=np.float64))
         kept: list[Float32] = []
         for factors in found:
             varying = factors[(factors > 0) & (sd > 0)]
-            if len(varying) == 0 or any(_same_scale(factors, own, sd > 0) for own in kept):
+            if len(varying) == 0:
+                continue
+            if any(_same_scale(factors, own, sd > 0) for own in kept):
                 continue
             unit = np.clip(factors / np.median(varying), 0, largest)
             kept.append(unit.astype(np.float32))
@@ -112,13 +115,14 @@ class Task:
         if self.groups is not None:
             return self._grouped_parts(self.groups, n_parts, seed)
         part = np.full(len(self.codes), -1)
-        rows_of_class = np.bincount(self.codes, minlength=self.n_classes)[self.codes]
-        dealt = np.flatnonzero(rows_of_class > 1)
+        sizes = np.bincount(self.codes, minlength=self.n_classes)
+        dealt = np.flatnonzero(sizes[self.codes] > 1)
         # Shuffled, then sorted by class: dealing the rows out in turn gives each part its share of
         # every class.
         order = np.random.default_rng(seed).permutation(dealt)
         order = order[np.argsort(self.codes[order], kind="stable")]
-        part[order] = np.arange(len(order)) % max(2, min(n_parts, len(order) // 2))
+        n_parts = max(2, min(n_parts, len(order) // 2))
+        part[order] = np.arange(len(order)) % n_parts
         return part
 
     def _grouped_parts(self, groups: IntArray, n_parts: int, seed: int) -> IntArray:

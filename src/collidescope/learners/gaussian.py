@@ -63,10 +63,13 @@ class FittedGaussian(FittedArrays):
         """Log p(x, c), but for a constant that all classes share."""
         _, B, p, _ = self.factor.shape
         df = self.degrees[c]
-        deviations = _in_blocks(scaled - self.mean[c], B).transpose(1, 0, 2)
-        squares = np.square(deviations @ self.factor[c]).sum(axis=2)
+        away = scaled - self.mean[c]
+        deviations = _in_blocks(away, B).transpose(1, 0, 2)
+        whitened = deviations @ self.factor[c]
+        squares = np.square(whitened).sum(axis=2)
         logs = np.log1p(squares / df).sum(axis=0)
-        return np.asarray(self.constant[c] - 0.5 * (df + p) * logs)
+        half_power = 0.5 * (df + p)
+        return np.asarray(self.constant[c] - half_power * logs)
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,10 @@ class Gaussian(ArrayMember):
         rows = min(n, self.most_rows)
         tried = len(self.degrees) * len(self.strengths)
         if self.independent:
-            return 3e-8 * rows * d + 3e-7 * tried * k * d
-        return 1e-9 * rows * d * d + 4e-10 * tried * k * d**3 + 1e-5 * tried * k
+            return 1e-8 * rows * d + 1e-7 * tried * k * d
+        moments = 3e-10 * rows * d * d
+        determinants = tried * k * (1.3e-10 * d**3 + 1e-5)
+        return moments + determinants
 
     def learn(self, task: Task) -> FittedGaussian:
         """Normal-inverse-Wishart posterior of every class; a new row then has a t density."""
@@ -138,15 +143,27 @@ def class_moments(
 ) -> ClassMoments:
     """Weights, means and scatter of the classes. One without rows has n = 0 and mean 0."""
     n = np.bincount(codes, w, minlength=n_classes).astype(np.float64)
-    sizes = np.bincount(codes, minlength=n_classes)
-    rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
+    rows = _rows_of_classes(codes, n_classes)
     sums = np.stack([w[own] @ x[own] for own in rows])
     mean = sums / np.maximum(n[:, None], 1e-3)
-    weighted = (x - mean[codes]) * np.sqrt(w)[:, None]
+    root = np.sqrt(w)[:, None]
+    weighted = (x - mean[codes]) * root
     # (B, p, n): A_c, (B, p, p), is then one product for all blocks.
     deviations = _in_blocks(weighted, n_blocks).transpose(1, 2, 0)
-    scatter = [deviations[..., own] @ deviations[..., own].transpose(0, 2, 1) for own in rows]
-    return ClassMoments(n, mean, np.stack(scatter), w @ x / w.sum(), w.sum())
+    scatter = []
+    for own in rows:
+        part = deviations[..., own]
+        scatter.append(part @ part.transpose(0, 2, 1))
+    total = w.sum()
+    centre = w @ x / total
+    return ClassMoments(n, mean, np.stack(scatter), centre, total)
+
+
+def _rows_of_classes(codes: IntArray, n_classes: int) -> list[IntArray]:
+    order = np.argsort(codes, kind="stable")
+    sizes = np.bincount(codes, minlength=n_classes)
+    ends = np.cumsum(sizes)
+    return np.split(order, ends[:-1])
 
 
 @dataclass(frozen=True)
@@ -165,11 +182,14 @@ def pooled_covariance(classes: ClassMoments, smallest_variance: float = 1e-4) ->
     """
     K, _, p, _ = classes.scatter.shape
     total = classes.total
-    pooled = classes.scatter.sum(axis=0) / max(total - K, 1.0)
+    unit = np.eye(p)
+    pooled = classes.scatter.sum(axis=0)
+    pooled = pooled / max(total - K, 1.0)
     # As if p more rows had no correlations: with fewer rows than features it would be singular.
-    diagonal = pooled * np.eye(p)
-    shrunk = (total * pooled + p * diagonal) / (total + p)
-    return np.asarray(shrunk + smallest_variance * np.eye(p))
+    diagonal = pooled * unit
+    weighted = total * pooled + p * diagonal
+    shrunk = weighted / (total + p)
+    return np.asarray(shrunk + smallest_variance * unit)
 
 
 def likeliest_prior(
@@ -199,12 +219,18 @@ def _log_marginal_likelihood(classes: ClassMoments, prior: Prior, log_volume: fl
     n = classes.n
     nu = prior.nu
     more = nu - p - 1
-    volumes = np.linalg.slogdet(posterior_scatter(classes, prior))[1].sum(axis=1)
+    d = B * p
+    _, log_dets = np.linalg.slogdet(posterior_scatter(classes, prior))
+    volumes = log_dets.sum(axis=1)
     # The prior scatter is more · Σ, so its log det is log_volume + B p log(more).
-    prior_volume = log_volume + B * p * np.log(more)
-    gammas = B * (multigammaln((nu + n) / 2, p) - multigammaln(nu / 2, p))
-    spread = 0.5 * nu * prior_volume - 0.5 * (nu + n) * volumes
-    strength = 0.5 * B * p * np.log(prior.kappa / (prior.kappa + n))
+    prior_volume = log_volume + d * np.log(more)
+    after = multigammaln((nu + n) / 2, p)
+    before = multigammaln(nu / 2, p)
+    gammas = B * (after - before)
+    spread = 0.5 * nu * prior_volume
+    spread = spread - 0.5 * (nu + n) * volumes
+    share = prior.kappa / (prior.kappa + n)
+    strength = 0.5 * d * np.log(share)
     return float((gammas + spread + strength).sum())
 
 
@@ -225,18 +251,22 @@ def predictive_t(
     """
     _, B, p, _ = classes.scatter.shape
     n = classes.n[:, None]
-    mean = (n * classes.mean + prior.kappa * classes.centre) / (n + prior.kappa)
+    sums = n * classes.mean + prior.kappa * classes.centre
+    mean = sums / (n + prior.kappa)
     degrees = classes.n + prior.nu - p + 1
     strength = classes.n + prior.kappa
     widening = (strength + 1) / (strength * degrees)
     scatter = posterior_scatter(classes, prior)
-    lower = np.linalg.cholesky(scatter * widening[:, None, None, None])
+    scale_matrix = scatter * widening[:, None, None, None]
+    lower = np.linalg.cholesky(scale_matrix)
     # F = L⁻ᵀ: ‖(x - μ)ᵀ F‖² is the squared Mahalanobis distance, Σ log L_ii half of log det.
     factor = np.linalg.inv(lower).transpose(0, 1, 3, 2)
-    volume = np.log(np.einsum("cbii->cbi", lower)).sum(axis=(1, 2))
+    diagonal = np.einsum("cbii->cbi", lower)
+    volume = np.log(diagonal).sum(axis=(1, 2))
     # t at its mean, without π^(-p/2), which all classes share.
-    gammas = gammaln((degrees + p) / 2) - gammaln(degrees / 2)
-    at_mean = gammas - 0.5 * p * np.log(degrees)
+    upper_gamma = gammaln((degrees + p) / 2)
+    lower_gamma = gammaln(degrees / 2)
+    at_mean = upper_gamma - lower_gamma - 0.5 * p * np.log(degrees)
     constant = np.log(priors) + B * at_mean - volume
     return FittedGaussian(name, scale, mean, factor, degrees, constant)
 

@@ -297,10 +297,11 @@ class Training:
         Y = onehot * self.data.w[:, None]
         generator = epoch_generator(self.task.seed, epoch)
         torch.manual_seed(generator.initial_seed() % 2**63)  # of dropout
-        order = torch.randperm(n, generator=generator).to(self.task.device)
-        noise = torch.rand(n, N_RANDOM, generator=generator).to(self.task.device)
-        parts = zip(_batches(order, self.batch), _batches(noise, self.batch), strict=True)
-        for rows, random in parts:
+        order = torch.randperm(n, generator=generator)
+        noise = torch.rand(n, N_RANDOM, generator=generator)
+        of_rows = _batches(order.to(self.task.device), self.batch)
+        of_noise = _batches(noise.to(self.task.device), self.batch)
+        for rows, random in zip(of_rows, of_noise, strict=True):
             x, targets = augment(self.data.X[rows], Y[rows], random, self.varied)
             yield x.contiguous(memory_format=torch.channels_last), targets
 

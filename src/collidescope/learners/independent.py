@@ -72,7 +72,7 @@ class Histograms(ArrayMember):
         return d * self.bins * k <= self.most_logarithms
 
     def cost(self, n: int, d: int, k: int) -> float:
-        return 1.5e-7 * min(n, self.most_rows) * d + 2e-6 * d * self.bins * k
+        return 4e-8 * min(n, self.most_rows) * d + 5e-7 * d * self.bins * k
 
     def learn(self, task: Task) -> FittedHistograms:
         X, codes, w = task.sample(self.most_rows, self.most_numbers)
@@ -132,7 +132,8 @@ class Counts(ArrayMember):
         per_unit = (1 / gaps).astype(np.float32)
         counts = _counts(X, lowest, per_unit)
         weight = np.zeros((X.shape[1], task.n_classes), dtype=np.float32)
-        if np.abs(counts - np.rint(counts)).mean() < self.whole:
+        from_whole = np.abs(counts - np.rint(counts))
+        if from_whole.mean() < self.whole:
             onehot = np.eye(task.n_classes)[codes] * w[:, None]
             N = counts.T.astype(np.float64) @ onehot
             weight = log_class_shares(N[None])[0]
@@ -158,7 +159,8 @@ def _edges(column: Float32, bins: int) -> Float32:
     else:
         middles = (values[1:] + values[:-1]) / 2
         # A repeated edge makes a bin without training rows: every feature has as many bins.
-        edges = np.append(middles, np.repeat(values[-1], bins - len(values)))
+        repeated = np.repeat(values[-1], bins - len(values))
+        edges = np.append(middles, repeated)
     return edges.astype(np.float32)
 
 
@@ -173,9 +175,10 @@ def log_class_shares(N: FloatArray, pseudo_count: float = 0.1) -> Float32:
 
     def likelihood(alpha: float) -> float:
         # Dirichlet-multinomial, without the coefficients, in which α does not occur.
-        of_shares = (gammaln(N + alpha * m) - gammaln(alpha * m)).sum()
-        of_totals = (gammaln(alpha) - gammaln(total + alpha)).sum()
-        return float(of_shares + of_totals)
+        prior = alpha * m
+        of_shares = gammaln(N + prior) - gammaln(prior)
+        of_totals = gammaln(alpha) - gammaln(total + alpha)
+        return float(of_shares.sum() + of_totals.sum())
 
     alpha = max(ALPHAS, key=likelihood)
     return np.asarray(np.log((N + alpha * m) / (total + alpha)), dtype=np.float32)

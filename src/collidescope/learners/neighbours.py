@@ -45,7 +45,9 @@ class FittedNeighbours(FittedArrays):
     def __post_init__(self) -> None:
         n = len(self.rows)
         K = len(self.priors)
-        if not 0 < n <= MOST_ROWS or self.codes.max() >= K or len(self.weights) not in (1, n):
+        some_rows = 0 < n <= MOST_ROWS
+        weighted = len(self.weights) in (1, n)
+        if not some_rows or not weighted or self.codes.max() >= K:
             wanted = f"1 to {MOST_ROWS} rows of classes below {K}, with weights"
             raise ValueError(f"neighbours must have {wanted}")
         if (self.weights < 0).any() or (self.priors <= 0).any():
@@ -85,8 +87,10 @@ class FittedNeighbours(FittedArrays):
         weights = np.broadcast_to(self.weights, len(self.rows))
         nearness = np.exp(-squares / furthest) * weights[index]
         # (row, class) as one number: one bincount serves all rows.
-        places = self.codes[index].astype(np.intp) + K * np.arange(n)[:, None]
-        counts = np.bincount(places.ravel(), nearness.ravel(), minlength=n * K)
+        classes = self.codes[index].astype(np.intp)
+        first = K * np.arange(n)[:, None]
+        places = (first + classes).ravel()
+        counts = np.bincount(places, nearness.ravel(), minlength=n * K)
         return np.asarray(counts.reshape(n, K), dtype=np.float64)
 
 
@@ -104,7 +108,8 @@ class Neighbours(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         references = min(n, MOST_ROWS)
-        return 3e-9 * min(n, self.choosing_rows) * references * (d + 10) + 1e-7 * n * k
+        distances = min(n, self.choosing_rows) * references
+        return 1.2e-10 * distances * (d + 30) + 1e-8 * n * k + 0.02
 
     def learn(self, task: Task) -> FittedNeighbours:
         generator = np.random.default_rng(task.seed)

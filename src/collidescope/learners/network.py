@@ -163,7 +163,7 @@ class Network(Member):
         multiplications = sum(a * b for a, b in pairwise(sizes))
         epochs = 25
         networks = self._n_networks(n)
-        return networks * epochs * n * (multiplications * 1.2e-10 + 2e-6)
+        return networks * epochs * n * (multiplications * 4e-11 + 7e-7)
 
     def _n_networks(self, n: int) -> int:
         if n <= self.stack_rows:

@@ -69,7 +69,7 @@ class Smooth(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         rows = min(n, self.most_rows, self.most_numbers // d)
-        return 4e-10 * self.max_iterations * rows * self.hidden * (d + k + 40)
+        return 8e-11 * self.max_iterations * rows * self.hidden * (d + k + 40)
 
     def learn(self, task: Task) -> FittedSmooth:
         from sklearn.neural_network import MLPClassifier

@@ -19,7 +19,7 @@ several), these reach it with a fraction of the rows that a network or a forest 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -133,7 +133,7 @@ class Scores:
 
     @property
     def size(self) -> int:
-        return self.quantiles.shape[1] + len(STEPS) * len(self.stepped)
+        return int(self.quantiles.shape[1]) + len(STEPS) * len(self.stepped)
 
     def expand(self, x: Float32) -> Float32:
         scores = self.normal_scores(x)
@@ -149,10 +149,12 @@ class Scores:
         levels = np.linspace(0, 1, len(self.quantiles))
         scores = np.empty(x.shape, dtype=np.float32)
         for j, at in enumerate(self.quantiles.T):
+            values = x[:, j]
             # From below and from above: a value that many rows share has the middle of their ranks.
-            below = np.interp(x[:, j], at, levels)
-            above = np.interp(-x[:, j], -at[::-1], -levels[::-1])
-            scores[:, j] = np.clip(ndtri((below - above) / 2), -largest, largest)
+            below = np.interp(values, at, levels)
+            above = np.interp(-values, -at[::-1], -levels[::-1])
+            rank = (below - above) / 2
+            scores[:, j] = np.clip(ndtri(rank), -largest, largest)
         return scores
 
 
@@ -240,14 +242,15 @@ class Softmax(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         D = self.n_regression_features(d)
-        passes = 60.0
+        row = D * k * 1e-10 + k * 1.5e-8 + D * 1e-9  # seconds of a row in a pass
+        passes = 35
         if self.rank is not None:
-            passes = 120.0
-        seconds = passes * n * (D * k * 1e-10 + k * 1.5e-8 + D * 1e-9)
+            passes += 35
+        seconds = passes * n * row
         if self.sparse:
             rows = min(n, self.sparse_work // max(D * k, 1))
-            rounds = self.rounds * self.round_iterations
-            seconds += rounds * rows * (D * k * 1e-10 + k * 1.5e-8 + D * 1e-9)
+            passes = self.rounds * self.round_iterations // 2
+            seconds += passes * rows * row
         return seconds
 
     def feature_map(self, task: Task) -> Inputs | Products | Scores:
@@ -297,10 +300,13 @@ class Softmax(ArrayMember):
         not convex and creep at the end, where the held-out loss no longer changes.
         """
         U, s, Vt = np.linalg.svd(W, full_matrices=False)
-        leading = slice(min(self.rank or 0, *W.shape))
-        root = np.sqrt(np.maximum(s[leading], 1e-2))
-        factors = [U[:, leading] * root, Vt[leading].T * root]
-        return minimised(rows, penalty, 100, factors, bias)
+        r = min(self.rank or 0, *W.shape)
+        smallest = 1e-2
+        root = np.sqrt(np.maximum(s[:r], smallest))
+        left = U[:, :r] * root
+        right = Vt[:r].T * root
+        limit = 100
+        return minimised(rows, penalty, limit, [left, right], bias)
 
     def _with_own_priors(self, start: FittedSoftmax, task: Task) -> FittedSoftmax:
         """Scales of the features that are their prior deviations, learned on some of the rows."""
@@ -330,14 +336,20 @@ class Softmax(ArrayMember):
 
     def _change_of_deviations(self, fitted: FittedSoftmax, F: Float32, w: FloatArray) -> FloatArray:
         """√(τ_new / τ_old) of every feature, given its fit on the features F."""
-        p = np.exp(log_softmax(F @ fitted.weight + fitted.bias))
+        logits = F @ fitted.weight + fitted.bias
+        p = np.exp(log_softmax(logits))
         # W has prior variance 1/penalty, so v = √penalty W. With H = Σ w F² p (1-p), the diagonal
         # of the Hessian, the posterior precision of v is about 1 + H/penalty:
         # 1 - s² = H / (H + penalty).
-        curvature = np.square(F).T.astype(np.float64) @ (p * (1 - p) * w[:, None])
-        known = (curvature / (curvature + self.penalty)).sum(axis=1)  # Σ_k (1 - s²_jk)
-        v2 = self.penalty * np.square(fitted.weight, dtype=np.float64).sum(axis=1)
-        return np.asarray(np.sqrt(v2 / (1 + known)))
+        variance = p * (1 - p) * w[:, None]
+        squares = np.square(F).T.astype(np.float64)
+        curvature = squares @ variance
+        shares = curvature / (curvature + self.penalty)
+        known = shares.sum(axis=1)  # Σ_k (1 - s²_jk)
+        w2 = np.square(fitted.weight, dtype=np.float64)
+        v2 = self.penalty * w2.sum(axis=1)
+        tau = v2 / (1 + known)
+        return np.asarray(np.sqrt(tau))
 
 
 @dataclass(frozen=True)
@@ -357,6 +369,10 @@ class Additive(Softmax):
         if self.steps:
             return d * (1 + len(STEPS))
         return d
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        of_scores = 2e-7 * n * d
+        return of_scores + 1.7 * super().cost(n, d, k)
 
     def feature_map(self, task: Task) -> Scores:
         X, _, _ = task.sample(self.rank_rows)
@@ -380,12 +396,15 @@ def weighted_moments(
     total = np.zeros(D)
     squares = np.zeros(D)
     for block in blocks(len(X), D, BLOCK_NUMBERS):
-        f = features.expand(np.asarray(X[block], dtype=np.float32)).astype(np.float64)
+        x = np.asarray(X[block], dtype=np.float32)
+        f = features.expand(x).astype(np.float64)
         total += w[block] @ f
         squares += w[block] @ (f * f)
     mean = total / w.sum()
-    sd = np.sqrt(np.maximum(squares / w.sum() - mean * mean, 0))
-    varies = sd > constant * (1 + np.abs(mean))
+    variance = squares / w.sum() - mean * mean
+    sd = np.sqrt(np.maximum(variance, 0))
+    size = 1 + np.abs(mean)
+    varies = sd > constant * size
     scale = np.where(varies, 1 / np.maximum(sd, 1e-30), 0.0)
     return mean.astype(np.float32), scale.astype(np.float32)
 
@@ -406,10 +425,13 @@ class Rows:
     @classmethod
     def of(cls, fitted: FittedSoftmax, task: Task, kept: Float32 | None) -> Rows:
         most_kept = 100_000_000  # numbers in memory (400 MB)
-        if kept is None and len(task.codes) * len(fitted.mean) <= most_kept:
-            kept = fitted.standardised(np.asarray(task.X[:], dtype=np.float32))
+        numbers = len(task.codes) * len(fitted.mean)
+        if kept is None and numbers <= most_kept:
+            X = np.asarray(task.X[:], dtype=np.float32)
+            kept = fitted.standardised(X)
         w = task.weights
-        return cls(fitted, task.X, task.codes, (w / w.sum()).astype(np.float32), kept)
+        shares = (w / w.sum()).astype(np.float32)
+        return cls(fitted, task.X, task.codes, shares, kept)
 
     def __iter__(self) -> Iterator[tuple[Float32, IntArray, Float32]]:
         """(features, codes, shares) of blocks of rows."""
@@ -432,7 +454,8 @@ class Rows:
             right = z[own].astype(np.float64)
             p = np.exp(z, out=z)
             total = p.sum(axis=1)
-            loss += float(share @ (np.log(total.astype(np.float64)) - right))
+            log_total = np.log(total.astype(np.float64))
+            loss += float(share @ (log_total - right))
             p *= (share / total)[:, None]  # ∂loss/∂logits = (p - onehot(y)) · share
             p[own] -= share
             dW += F.T @ p
@@ -443,10 +466,7 @@ class Rows:
 def minimised(
     rows: Rows, penalty: float, limit: int, factors: list[Any], bias: Any
 ) -> tuple[FloatArray, FloatArray]:
-    """W and bias at the minimum; ``factors`` are [W] or [U, V] with W = U Vᵀ.
-
-    A step of L-BFGS that raises the log likelihood of all rows by less than 1e-3 is the end.
-    """
+    """W and bias at the minimum; ``factors`` are [W] or [U, V] with W = U Vᵀ."""
     shapes = [part.shape for part in (*factors, bias)]
 
     def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
@@ -463,10 +483,29 @@ def minimised(
         return loss, np.concatenate([gradient.ravel() for gradient in (*gradients, db)])
 
     start = np.concatenate([part.ravel() for part in (*factors, bias)])
-    options: Any = {"maxiter": limit, "ftol": 1e-3 / len(rows.codes), "gtol": 1e-6, "maxcor": 20}
-    found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
-    *parts, b = _unpacked(found.x, shapes)
+    flat = _lowest(loss_and_gradient, start, limit, rows)
+    *parts, b = _unpacked(flat, shapes)
     return _product(parts), b
+
+
+def _lowest(
+    loss_and_gradient: Callable[[FloatArray], tuple[float, FloatArray]],
+    start: FloatArray,
+    limit: int,
+    rows: Rows,
+) -> FloatArray:
+    """The minimum by L-BFGS.
+
+    A step that raises the log likelihood of all rows by less than 1e-3 is the end.
+    """
+    options: Any = {
+        "maxiter": limit,
+        "ftol": 1e-3 / len(rows.codes),
+        "gtol": 1e-6,
+        "maxcor": 20,
+    }
+    found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
+    return np.asarray(found.x)
 
 
 def minimised_whitened(
@@ -483,8 +522,9 @@ def minimised_whitened(
         F = np.ascontiguousarray(F[:, used])
     own = replace(rows, kept=F)
     n_classes = start.weight.shape[1]
-    inverse = _whitening(F, penalty, np.bincount(rows.codes, rows.shares, minlength=n_classes))
     shape = (len(used), n_classes)
+    priors = np.bincount(rows.codes, rows.shares, minlength=n_classes).astype(np.float64)
+    inverse = _whitening(F, penalty, priors)
 
     def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
         V = flat[:-n_classes].reshape(shape)
@@ -492,16 +532,16 @@ def minimised_whitened(
         W = inverse @ V
         loss, dW, db = own.cross_entropy(W.astype(np.float32), bias.astype(np.float32))
         loss += 0.5 * penalty * float((W * W).sum())
-        dV = inverse.T @ (dW + penalty * W)
+        dW += penalty * W
+        dV = inverse.T @ dW
         return loss, np.concatenate([dV.ravel(), db])
 
-    V = solve_triangular(inverse, start.weight[used].astype(np.float64))
-    first = np.concatenate([V.ravel(), start.bias])
-    options: Any = {"maxiter": limit, "ftol": 1e-3 / len(rows.codes), "gtol": 1e-6, "maxcor": 20}
-    found = minimize(loss_and_gradient, first, jac=True, method="L-BFGS-B", options=options)
+    first = start.weight[used].astype(np.float64)
+    V = solve_triangular(inverse, first)
+    flat = _lowest(loss_and_gradient, np.concatenate([V.ravel(), start.bias]), limit, rows)
     W = np.zeros(start.weight.shape)
-    W[used] = inverse @ found.x[:-n_classes].reshape(shape)
-    return W, found.x[-n_classes:]
+    W[used] = inverse @ flat[:-n_classes].reshape(shape)
+    return W, flat[-n_classes:]
 
 
 def _whitening(F: Float32, penalty: float, priors: FloatArray) -> FloatArray:
@@ -513,7 +553,8 @@ def _whitening(F: Float32, penalty: float, priors: FloatArray) -> FloatArray:
     step = max(1, round(n * D * D / 2e10))
     sample = F[::step]
     curvature = float((priors * (1 - priors)).mean())
-    H = curvature * (sample.T @ sample).astype(np.float64) / len(sample)
+    gram = (sample.T @ sample).astype(np.float64)
+    H = curvature * gram / len(sample)
     H += penalty * np.eye(D)
     lower = cholesky(H, lower=True, check_finite=False)
     inverse: FloatArray = solve_triangular(lower, np.eye(D), lower=True, check_finite=False).T

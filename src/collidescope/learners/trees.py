@@ -169,7 +169,8 @@ class Trees:
         sizes = self.sizes.astype(np.int64)
         N = int(sizes.sum())
         inner = np.unpackbits(self.inner, count=N).astype(bool)
-        if not (sizes > 0).all() or len(self.right) != int(inner.sum()):
+        n_inner = int(inner.sum())
+        if n_inner != len(self.right) or not (sizes > 0).all():
             raise ValueError("the sizes of trees do not add up to their nodes")
         roots = np.cumsum(sizes) - sizes
         cut = np.zeros(N, dtype=np.int32)
@@ -177,11 +178,14 @@ class Trees:
         step = np.zeros(2 * N, dtype=np.int32)
         step[0::2] = inner
         step[1::2][inner] = self.right
-        furthest = np.arange(N) + step.reshape(N, 2).max(axis=1)
+        longest = step.reshape(N, 2).max(axis=1)
+        furthest = np.arange(N) + longest
         end = np.repeat(roots + sizes, sizes)
         if (furthest >= end).any() or (self.right < 1).any():
             raise ValueError("a tree points outside of itself")
-        return Walks(roots, cut, step, np.cumsum(~inner) - 1, _depth(roots, step, inner))
+        leaf = np.cumsum(~inner) - 1
+        depth = _depth(roots, step, inner)
+        return Walks(roots, cut, step, leaf, depth)
 
     def leaves(self, x: Float32) -> IntArray:
         """Leaf numbers, (n, T), of rows (n, d)."""
@@ -263,9 +267,11 @@ class FittedForest(FittedArrays):
         n, T = leaves.shape
         ones = np.ones(leaves.size, dtype=np.float32)
         indptr = np.arange(0, leaves.size + 1, T)
-        reached = sparse.csr_array((ones, leaves.ravel(), indptr), (n, self.trees.n_leaves))
-        total = (reached @ self.shares).toarray().astype(np.float64) / 255
-        return log_shares(total + self.priors)  # the priors count as much as a tree
+        shape = (n, self.trees.n_leaves)
+        reached = sparse.csr_array((ones, leaves.ravel(), indptr), shape)
+        total = (reached @ self.shares).toarray()
+        shares = total.astype(np.float64) / 255
+        return log_shares(shares + self.priors)  # the priors count as much as a tree
 
 
 @dataclass(frozen=True)
@@ -293,14 +299,15 @@ class Forest(ArrayMember):
     def cost(self, n: int, d: int, k: int) -> float:
         chosen = len(self.leaf_sizes) * self.choosing_trees * min(n, self.choosing_rows)
         grown = self.n_trees * min(n, self.most_rows)
-        return 2e-7 * (chosen + grown) * (math.sqrt(d) + 0.1 * k)
+        return 0.15 + 5e-8 * (chosen + grown) * (math.sqrt(d) + 0.1 * k)
 
     def learn(self, task: Task) -> FittedForest:
         generator = np.random.default_rng(task.seed)
         X, y, w = task.sample(self.most_rows, generator=generator)
         edges = [_edges(column, self.levels) for column in X.T]
-        numbers = [np.searchsorted(own, column) for own, column in zip(edges, X.T, strict=True)]
-        levels = np.stack(numbers, axis=1).astype(np.float32)
+        levels = np.empty(X.shape, dtype=np.float32)
+        for j, own in enumerate(edges):
+            levels[:, j] = np.searchsorted(own, X[:, j])
         priors = task.priors.astype(np.float32)
         leaf_size = self._leaf_size(levels, y, w, priors, task.seed, generator)
         grown = self._grown(levels, y, w, leaf_size, task.seed)
@@ -426,12 +433,15 @@ class FittedBoosting(FittedArrays):
         return self.trees.row_numbers(self.n_classes)
 
     def score(self, x: Float32) -> FloatArray:
-        values = self.values.astype(np.float32)[self.trees.leaves(x)]
+        leaves = self.trees.leaves(x)
+        values = self.values.astype(np.float32)[leaves]
         if self.n_classes == 2:
             log_odds = values.sum(axis=1, dtype=np.float64)
-            return log_softmax(np.column_stack([np.zeros(len(x)), log_odds]))
+            zeros = np.zeros(len(x))
+            return log_softmax(np.column_stack([zeros, log_odds]))
         rounds = values.reshape(len(x), -1, self.n_classes)
-        return log_softmax(rounds.sum(axis=1, dtype=np.float64))
+        logits = rounds.sum(axis=1, dtype=np.float64)
+        return log_softmax(logits)
 
 
 @dataclass(frozen=True)
@@ -478,12 +488,20 @@ class Boosting(ArrayMember):
     all_bins: int = 19_000
     bins: tuple[int, int] = (63, 255)  #: of each feature
 
+    #: features × trees of a round beyond which it does not take part by itself: on embeddings with
+    #: many classes it costs most and counts for nothing
+    most_work: int = 6_000
+
     learned: ClassVar[type[Fitted]] = FittedBoosting
+
+    def takes_part(self, n: int, d: int, k: int) -> bool:
+        work = min(d, self.wide) * _trees_per_round(k)
+        return work <= self.most_work and super().takes_part(n, d, k)
 
     def cost(self, n: int, d: int, k: int) -> float:
         trees = self._most_rounds(k) * len(self.kinds) * _trees_per_round(k)
-        per_tree = 3e-8 * n * min(d, self.wide) + 1e-6 * min(d, self.wide) * 30
-        return 0.4 * trees * per_tree
+        per_tree = min(d, self.wide) * (2e-9 * n + 2e-6)
+        return trees * per_tree
 
     def _most_rounds(self, n_classes: int) -> int:
         trees = len(self.kinds) * _trees_per_round(n_classes)
@@ -493,10 +511,11 @@ class Boosting(ArrayMember):
         trees: list[BoostedTree] = []
         for number, kind in enumerate(self.kinds):
             part = task.inner_parts(self.parts, task.seed + number)
-            text = self._boosted(task, part, self._options(task, kind))
-            grown = text.partition("end of trees")[0].split("\nTree=")[1:]
-            trees += [BoostedTree.read(block) for block in grown]
-        values = np.concatenate([tree.leaf_values for tree in trees]) / len(self.kinds)
+            options = self._options(task, kind)
+            text = self._boosted(task, part, options)
+            trees += _read_trees(text)
+        values = np.concatenate([tree.leaf_values for tree in trees])
+        values = values / len(self.kinds)
         stack = Trees.of([tree.tree for tree in trees], task.X.shape[1])
         return FittedBoosting(self.name, stack, values.astype(np.float16), task.n_classes)
 
@@ -616,6 +635,13 @@ class BoostingRows:
     def held_out(self, train: Any, rows: IntArray) -> Any:
         """Rows with the bins of ``train``."""
         return train.create_valid(self.X[rows], self.codes[rows], weight=self.weights[rows])
+
+
+def _read_trees(text: str) -> list[BoostedTree]:
+    """The trees of LightGBM's text."""
+    body, _, _ = text.partition("end of trees")
+    _, *texts = body.split("\nTree=")
+    return [BoostedTree.read(block) for block in texts]
 
 
 @dataclass(frozen=True)

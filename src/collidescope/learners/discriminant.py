@@ -1,0 +1,241 @@
+"""Linear discriminant with a shrunk covariance: for embeddings of hundreds of dimensions.
+
+Symbols: n rows, d features, K classes with n_c rows and means m_c, S the covariance within classes,
+``Σ = (1 - λ) S + λ t I`` with t the mean variance (Ledoit and Wolf 2004), z = Σ^(-1/2) x. A row has
+the squared distances δ_c = ‖z - m_c‖² and the log posteriors
+
+    log π_c - τ (ν + d)/2 · log(1 + δ_c / ν)        (ν = ∞: log π_c - τ δ_c / 2)
+
+of classes with a t density. Means are drawn to their common mean, as far as they vary by no more
+than sampling error (empirical Bayes), together or direction by direction: classes may differ along
+few. Held-out rows choose between the two, and λ, ν and the temperature τ; then all rows are learned
+from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Annotated, ClassVar
+
+import numpy as np
+from scipy.linalg import eigh
+
+from collidescope._checks import IntArray
+from collidescope.learners.base import (
+    ArrayMember,
+    Fitted,
+    FittedArrays,
+    Float32,
+    FloatArray,
+    Task,
+    log_softmax,
+    some,
+)
+from collidescope.learners.pool import likeliest
+
+
+@dataclass(frozen=True)
+class FittedDiscriminant(FittedArrays):
+    """Class means in the space in which the classes are round."""
+
+    centre: Annotated[Float32, "f4 d"]
+    whitening: Annotated[Float32, "f4 d r"]
+    means: Annotated[Float32, "f4 K r"]
+    log_priors: Annotated[FloatArray, "f8 K"]
+    degrees: Annotated[float, 0.0, 1e9]  #: ν; 0 stands for ∞
+    temperature: Annotated[float, 0.0, 100.0]
+
+    @property
+    def row_numbers(self) -> int:
+        return 2 * len(self.centre) + 3 * len(self.log_priors)
+
+    def score(self, x: Float32) -> FloatArray:
+        z = np.asarray((x - self.centre) @ self.whitening, dtype=np.float32)
+        squares = squared_distances(z, self.means)
+        logs = log_density(squares, self.degrees, z.shape[1])
+        return log_softmax(self.log_priors + self.temperature * logs)
+
+
+@dataclass(frozen=True)
+class Discriminant(ArrayMember):
+    """Linear discriminant with a shrunk covariance and shrunk means."""
+
+    most_features: float = 2_000
+    fewest_features: int = 20  #: below, the member "gaussian" does the same
+    shrinkages: tuple[float, ...] = (0.003, 0.03, 0.1, 0.3, 0.6, 0.9)  #: λ that are tried
+    degrees: tuple[float, ...] = (0.0, 100.0, 20.0, 7.0)  #: ν that are tried; 0 stands for ∞
+    parts: int = 6  #: of the rows, of which one is held out
+    choosing_rows: int = 3_000  #: held-out rows that choose them
+    most_rows: int = 100_000  #: rows that it learns from
+
+    simple: ClassVar[bool] = True
+    learned: ClassVar[type[Fitted]] = FittedDiscriminant
+
+    def takes_part(self, n: int, d: int, k: int) -> bool:
+        return d >= self.fewest_features and super().takes_part(n, d, k)
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        rows = min(n, self.most_rows)
+        few = min(n // self.parts, self.choosing_rows)
+        shapes = 2 * len(self.shrinkages)
+        covariance = 6e-11 * rows * d * d
+        eigenvectors = 5e-10 * d**3
+        row = 1e-10 * d * k + 3e-8 * d + 1.5e-7 * k
+        return 0.01 + covariance + eigenvectors + shapes * few * row
+
+    def learn(self, task: Task) -> FittedDiscriminant:
+        X, codes, w = task.sample(self.most_rows)
+        shape = self._chosen_shape(task)
+        within = Within.of(X, codes, w, task.n_classes)
+        space = within.shrunk(shape.shrinkage, shape.low_rank)
+        return FittedDiscriminant(
+            self.name,
+            within.centre.astype(np.float32),
+            (within.directions * space.scale).astype(np.float32),
+            space.means,
+            np.log(task.priors),
+            shape.degrees,
+            shape.temperature,
+        )
+
+    def _chosen_shape(self, task: Task) -> Shape:
+        """The shape of the classes with the lowest loss of held-out rows."""
+        part = task.inner_parts(self.parts, task.seed)
+        weights = task.weights
+        generator = np.random.default_rng(task.seed)
+        train = some(np.flatnonzero((part != 0) & (weights > 0)), self.most_rows, generator)
+        test = some(np.flatnonzero((part == 0) & (weights > 0)), self.choosing_rows, generator)
+        if len(test) == 0:
+            return Shape()
+        X = np.asarray(task.X[train], dtype=np.float32)
+        within = Within.of(X, task.codes[train], weights[train], task.n_classes)
+        held_out = np.asarray(task.X[test], dtype=np.float32) - within.centre.astype(np.float32)
+        rotated = held_out @ within.directions
+        labels = Labels(task.codes[test], weights[test], np.log(task.priors))
+        found = []
+        for shrinkage, low_rank in product(self.shrinkages, (False, True)):
+            space = within.shrunk(shrinkage, low_rank)
+            z = rotated * space.scale.astype(np.float32)
+            squares = squared_distances(z, space.means)
+            for degrees in self.degrees:
+                logs = log_density(squares, degrees, z.shape[1])
+                temperature, loss = labels.calibrated(logs)
+                found.append((loss, Shape(shrinkage, low_rank, degrees, temperature)))
+        losses = [loss for loss, _ in found]
+        return found[int(np.argmin(losses))][1]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What held-out rows choose; the defaults are for where no row can be held out."""
+
+    shrinkage: float = 0.1
+    low_rank: bool = False
+    degrees: float = 0.0
+    temperature: float = 0.8
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Classes of held-out rows, their weights, and the log priors."""
+
+    codes: IntArray
+    w: FloatArray
+    log_priors: FloatArray
+
+    def calibrated(self, logs: FloatArray) -> tuple[float, float]:
+        """The temperature under which the classes are likeliest, and the loss then."""
+        mean_weight = self.w.sum() / len(self.w)
+        unit = self.w / mean_weight
+        logs = logs - logs.max(axis=1, keepdims=True)
+        given = np.broadcast_to(self.log_priors, logs.shape)
+        evidence = np.stack([logs, given])
+        bounds = [(0.01, 10.0), (1.0, 1.0)]
+        start = np.array([0.8, 1.0])
+        temperature, _ = likeliest(evidence, self.codes, unit, start, bounds)
+        posteriors = log_softmax(self.log_priors + temperature * logs)
+        own = posteriors[np.arange(len(logs)), self.codes]
+        return float(temperature), float(-unit @ own)
+
+
+@dataclass(frozen=True)
+class Within:
+    """Means and covariance of the classes, in the eigenvectors of S."""
+
+    centre: FloatArray  #: (d,) mean of all rows
+    directions: Float32  #: (d, d) eigenvectors of S, in columns
+    variances: FloatArray  #: (d,) along them
+    means: FloatArray  #: (K, d) of the classes along them
+    n: FloatArray  #: (K,) weights of the classes
+
+    @classmethod
+    def of(cls, X: Float32, codes: IntArray, w: FloatArray, n_classes: int) -> Within:
+        n = np.bincount(codes, w, minlength=n_classes).astype(np.float64)
+        onehot = np.zeros((len(codes), n_classes), dtype=np.float32)
+        onehot[np.arange(len(codes)), codes] = w
+        centre = w @ X / w.sum()
+        centred = X - centre.astype(np.float32)
+        sums = onehot.T @ centred
+        means = sums / np.maximum(n, 1e-3)[:, None]
+        deviations = centred - means[codes].astype(np.float32)
+        root = np.sqrt(w, dtype=np.float32)
+        weighted = deviations * root[:, None]
+        scatter = (weighted.T @ weighted).astype(np.float64)
+        S = scatter / max(n.sum() - n_classes, 1.0)
+        variances, directions = eigh(S, overwrite_a=True, check_finite=False)
+        rotated = means @ directions
+        return cls(centre, directions.astype(np.float32), np.maximum(variances, 0), rotated, n)
+
+    def shrunk(self, shrinkage: float, low_rank: bool) -> Space:
+        """The space in which classes are round if λ is this ``shrinkage``."""
+        mean_variance = self.variances.mean() + 1e-9
+        variances = (1 - shrinkage) * self.variances + shrinkage * mean_variance
+        scale = 1 / np.sqrt(variances)
+        return Space(scale, shrunk_means(self.means * scale, self.n, low_rank))
+
+
+def shrunk_means(means: FloatArray, n: FloatArray, low_rank: bool) -> Float32:
+    """Means drawn to 0, the mean of all rows: all alike, or by the directions of their scatter.
+
+    Along a direction they vary by v = s + 1/n, of which 1/n is sampling error: a share s / v of a
+    mean is signal.
+    """
+    known = means[n > 0]
+    sampling = 1 / np.maximum(n, 1e-3)[:, None]
+    if low_rank:
+        _, singular, directions = np.linalg.svd(known, full_matrices=False)
+        variances = singular**2 / len(known)
+    else:
+        directions = np.eye(means.shape[1])
+        variances = np.square(known).mean()
+    signal = np.maximum(variances - sampling[n > 0].mean(), 0)
+    shares = signal / np.maximum(signal + sampling, 1e-30)
+    along = means @ directions.T
+    return np.asarray((along * shares) @ directions, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Space:
+    """A space in which classes are round."""
+
+    scale: FloatArray  #: (d,) of the eigenvectors of S
+    means: Float32  #: (K, d) of the classes, drawn to their common mean
+
+
+def squared_distances(z: Float32, means: Float32) -> Float32:
+    """‖z - m‖², (n, K); rounded to less than 0 it is 0."""
+    squares = z @ means.T
+    squares *= -2
+    squares += np.square(z).sum(axis=1, keepdims=True)
+    squares += np.square(means).sum(axis=1)
+    return np.asarray(np.maximum(squares, 0, out=squares))
+
+
+def log_density(squares: Float32, degrees: float, d: int) -> FloatArray:
+    """Of a round t distribution in d dimensions, but for a constant; normal for 0 degrees."""
+    exact = squares.astype(np.float64)
+    if degrees == 0:
+        return -0.5 * exact
+    power = 0.5 * (degrees + d)
+    return np.asarray(-power * np.log1p(exact / degrees))
