@@ -19,7 +19,7 @@ from collidescope import _store
 from collidescope._checks import CollisionWarning
 from collidescope.classifier import CollisionClassifier
 from collidescope.estimators import as_votes
-from collidescope.tables.cells import as_frame, check_columns
+from collidescope.tables.cells import TableLike, as_frame, check_columns
 from collidescope.tables.encoding import Float32Array, TableEncoder
 from collidescope.tables.images import read_images
 from collidescope.tables.reading import Table, read_table
@@ -95,8 +95,8 @@ class TableClassifier(CollisionClassifier):
 
     def fit(
         self,
-        X: Any,
-        y: Any,
+        X: TableLike,
+        y: npt.ArrayLike,
         sample_weight: npt.ArrayLike | None = None,
         groups: npt.ArrayLike | None = None,
         *,
@@ -127,7 +127,11 @@ class TableClassifier(CollisionClassifier):
         return self.encode(X)
 
     def _learn(
-        self, table: pd.DataFrame, y: Any, group_column: Any, screening: Screening | None
+        self,
+        table: pd.DataFrame,
+        y: npt.ArrayLike,
+        group_column: object,
+        screening: Screening | None,
     ) -> Float32Array:
         """Screen the table, learn the encoding, and return the encoded rows."""
         drop = _columns(self.drop, "drop")
@@ -182,7 +186,7 @@ class TableClassifier(CollisionClassifier):
         self._note(notes, caution=True)
         return notes
 
-    def encode(self, X: Any) -> Float32Array:
+    def encode(self, X: TableLike) -> Float32Array:
         """Raw rows as numbers, rows × features; a :class:`CollisionWarning` says what is odd."""
         check_is_fitted(self, "encoder_")
         encoded, odd = self.encoder_.transform(X)
@@ -225,11 +229,11 @@ class TableClassifier(CollisionClassifier):
         self.n_features_in_ = len(columns)
 
 
-def _name_of_labels(y: Any) -> str | None:
+def _name_of_labels(y: npt.ArrayLike) -> str | None:
     """The name of a column of labels; votes have several columns, and may have one called name."""
     if getattr(y, "ndim", 1) != 1 or getattr(y, "name", None) is None:
         return None
-    return str(y.name)
+    return str(getattr(y, "name", None))
 
 
 def _columns(names: Sequence[str], parameter: str) -> list[str]:
@@ -238,7 +242,7 @@ def _columns(names: Sequence[str], parameter: str) -> list[str]:
     return [str(name) for name in names]
 
 
-def _most_voted(y: Any) -> npt.NDArray[Any]:
+def _most_voted(y: npt.ArrayLike) -> npt.NDArray[Any]:
     """Labels; of votes, the number of the class that most voted for."""
     votes, _ = as_votes(y)
     if votes is None:

@@ -20,7 +20,6 @@ from collidescope.tables.cells import listed
 CELL = 8  #: bytes of a cell in memory
 #: Types of Thrift's compact protocol.
 INT16, INT32, INT64, TEXT, LIST, STRUCTURE = 4, 5, 6, 8, 9, 12
-FIXED = {3: 1, 7: 8}  #: types of a fixed number of bytes: a byte, a double
 Structure = dict[tuple[int, int], Any]  #: values by the number of their field and their type
 
 
@@ -158,6 +157,7 @@ def _structure(file: BinaryIO) -> Structure:
 
 
 def _value(file: BinaryIO, type_: int) -> Any:
+    fixed_sizes = {3: 1, 7: 8}  # a byte, a double
     if type_ in (INT16, INT32, INT64):
         return _number(file)
     if type_ == STRUCTURE:
@@ -170,8 +170,8 @@ def _value(file: BinaryIO, type_: int) -> Any:
         return [_value(file, head & 15) for _ in range(length)]
     if type_ == TEXT:
         file.seek(_number(file, signed=False), io.SEEK_CUR)
-    elif type_ in FIXED:
-        file.seek(FIXED[type_], io.SEEK_CUR)
+    elif type_ in fixed_sizes:
+        file.seek(fixed_sizes[type_], io.SEEK_CUR)
     else:
         raise ValueError(f"it holds a value of type {type_}, which Parquet does not have")
     return None

@@ -32,10 +32,7 @@ from collidescope.tables.parquet import CELL, read_parquet
 
 Find = Callable[[Sequence[str]], str | None]
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-HEAD = 2**20  #: bytes that decide the encoding and the names
 OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-#: Errors of the libraries that unpack and decode.
-UNREADABLE = (UnicodeError, csv.Error, EOFError, lzma.LZMAError, zlib.error, OSError)
 
 
 class Table(NamedTuple):
@@ -87,7 +84,7 @@ def read_table(
         frame, notes = reader(path)
     except PermissionError:
         raise
-    except UNREADABLE as error:
+    except (UnicodeError, csv.Error, EOFError, lzma.LZMAError, zlib.error, OSError) as error:
         raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
     frame = frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
     if frame.shape[0] == 0:
@@ -95,13 +92,16 @@ def read_table(
     return Table(frame, notes, find(list(frame.columns)))
 
 
-def _start(path: Path) -> bytes:
-    """The first bytes of a file; one that is compressed is unpacked to its end, and counted."""
+def _start(path: Path, head: int = 2**20) -> bytes:
+    """The first bytes of a file, which decide the encoding and the names.
+
+    A file that is compressed is unpacked to its end, and counted.
+    """
     with _open(path) as file:
-        start: bytes = file.read(HEAD)
+        start: bytes = file.read(head)
         size = len(start)
         if path.suffix.lower() in OPENERS:
-            while block := file.read(HEAD):
+            while block := file.read(head):
                 size += len(block)
                 _check_growth(path, size)
     return start

@@ -11,11 +11,11 @@ import pandas as pd
 
 from collidescope._checks import CollisionWarning, check_choice, check_votes, spelling_variants
 from collidescope._rows import times_repeated
-from collidescope.tables.cells import as_frame, as_levels, check_columns, listed
+from collidescope.tables.cells import TableLike, as_frame, as_levels, check_columns, listed
 
 
 def votes_from_annotators(
-    table: Any,
+    table: TableLike,
     classes: Sequence[Any] | None = None,
     *,
     item: str | None = None,
