@@ -207,8 +207,8 @@ class TableEncoder:
         medians = units
         if len(units):
             medians = np.nanmedian(numbers / units, axis=0)
-        gaps = np.isnan(numbers)
-        return replace(self, units=units, medians=medians, missing=gaps.any(axis=0))
+        gaps = np.asarray(np.isnan(numbers).any(axis=0))
+        return replace(self, units=units, medians=medians, missing=gaps)
 
     # ---------------------------------------------------------------- encoding
 

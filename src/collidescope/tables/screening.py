@@ -597,7 +597,7 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
     shape = (int(own_level.max()) + 1, int(codes.max()) + 1)
     ones = np.ones(len(codes), dtype=np.int64)
     counts = csr_array((ones, (own_level, codes)), shape=shape)  # level × class
-    sizes = counts.sum(axis=1)
+    sizes: IntArray = counts.sum(axis=1)
     judged = sizes[own_level] > 1
     if judged.mean() < 0.5:
         return 0.0
@@ -613,11 +613,14 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
 
 def _second_largest(counts: csr_array) -> IntArray:
     """The second largest entry of every row, 0 where there is none."""
-    found = np.zeros(counts.shape[0], dtype=np.int64)
-    for row in range(counts.shape[0]):
-        own = counts.data[counts.indptr[row] : counts.indptr[row + 1]]
+    n_rows = counts.shape[0]
+    found = np.zeros(n_rows, dtype=np.int64)
+    ends = counts.indptr
+    for row in range(n_rows):
+        own = counts.data[ends[row] : ends[row + 1]]
         if len(own) > 1:
-            found[row] = np.partition(own, -2)[-2]
+            sorted_counts = np.sort(own)
+            found[row] = sorted_counts[-2]
     return found
 
 
