@@ -22,9 +22,11 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.tree import DecisionTreeClassifier
 
@@ -133,16 +135,31 @@ def judge(outcome: Outcome, X: pd.DataFrame, y: np.ndarray) -> None:
 
 def accuracy(column: pd.Series, codes: np.ndarray) -> float:
     """Cross-validated accuracy of a tree of one column, as a number or by its levels."""
-    if pd.api.types.is_numeric_dtype(column.dtype):
-        numbers = as_numbers(column)
-        values = np.where(np.isnan(numbers), np.nanmin(numbers, initial=0.0) - 1, numbers)[:, None]
-    else:
-        levels, words = as_levels(column)
-        if len(words) > 300:
-            return 0.0
-        values = levels[:, None] == np.arange(-1, len(words))
     if np.bincount(codes).min() < 5:
         return 0.0
+    return max(scored(values, codes) for values in as_features(column))
+
+
+def as_features(column: pd.Series) -> Iterator[Any]:
+    """A column as numbers, or its levels, the parts of its dates and its words."""
+    if pd.api.types.is_numeric_dtype(column.dtype):
+        numbers = as_numbers(column)
+        yield np.where(np.isnan(numbers), np.nanmin(numbers, initial=0.0) - 1, numbers)[:, None]
+        return
+    levels, words = as_levels(column)
+    if len(words) <= 300:
+        yield levels[:, None] == np.arange(-1, len(words))
+        return
+    dates = pd.to_datetime(column, errors="coerce", format="mixed")
+    if dates.notna().mean() > 0.9:
+        parts = [dates.dt.year, dates.dt.month, dates.dt.day, dates.dt.dayofweek]
+        yield np.column_stack([*parts, dates.astype("int64")])
+    cut = CountVectorizer(token_pattern="[A-Za-z]+|[0-9]+", binary=True, max_features=500)
+    yield cut.fit_transform(column.fillna("none").astype(str))
+
+
+def scored(values: Any, codes: np.ndarray) -> float:
+    """Cross-validated accuracy of a tree."""
     tree = DecisionTreeClassifier(min_samples_leaf=2, random_state=0)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     return float(cross_val_score(tree, values, codes, cv=folds).mean())

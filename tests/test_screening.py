@@ -189,3 +189,22 @@ def test_what_is_kept_is_used_though_the_whole_table_calls_it_an_id():
     whole = screen(COUNTED, TWO)
     model = TableClassifier(**QUICK, keep=["k"]).fit(COUNTED, TWO, screening=whole)
     assert list(model.encoder_.types) == ["k", "x"]
+
+
+def test_numbers_in_the_order_of_the_classes_are_a_leak_though_they_repeat():
+    """As the strata of a matched study: 83 numbers, three rows each, sorted by the label."""
+    stratum = np.tile(np.arange(83), 3)
+    table = pd.DataFrame({"stratum": stratum, "x": rng.normal(size=len(stratum))})
+    assert screen(table, np.searchsorted([12, 55], stratum)).leaks["stratum"].share >= 0.98
+
+
+def test_measured_values_of_which_some_agree_are_no_groups():
+    """Most rows share a round number, where one class prevails; the others do not agree."""
+    amount = np.where(rng.random(N) < 0.3, 1000, rng.integers(0, 150, N))
+    y = np.where((amount == 1000) | (rng.random(N) < 0.7), "a", "b")
+    assert screen(pd.DataFrame({"amount": amount, "x": rng.normal(size=N)}), y).groups == {}
+
+
+def test_dates_with_the_month_in_letters_are_dates():
+    table = pd.DataFrame({"date": DAYS.strftime("%d-%b-%y").str.upper(), "x": rng.normal(size=N)})
+    assert screen(table, THREE).ids == {}

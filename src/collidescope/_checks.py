@@ -1,7 +1,8 @@
-"""Input checks shared by every room of the house.
+"""Input checks shared by every module.
 
-Each check returns the input as a plain array, or raises a ``ValueError`` that names the argument, says what came and
-what to try. Nothing is repaired here except floating-point rounding, by tolerances that have a name.
+Each check returns the input as a plain array, or raises a ``ValueError`` that names the argument, says
+what came and what to try. Nothing is repaired here except floating-point rounding, by tolerances that
+have a name.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ Given = ArrayLike | None
 Names = Sequence[Any] | Array  #: of classes
 
 SUM_TOLERANCE = 1e-5  #: float32 probabilities sum to 1 within about K * 6e-8: nearer rows are scaled, others refused
-#: Spacing ε of bfloat16 at 1, which numpy's finfo lacks. Rounding moves a sum of probabilities by less than ε.
-BFLOAT16_SPACING = 2.0**-7
 EXACT_SUM = 1e-12  #: rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are
 STOCHASTIC_TOLERANCE = (
     1e-8  #: S and priors are float64: what is further from 1 was typed or rounded
@@ -45,28 +44,32 @@ class CollisionWarning(UserWarning):
 
 
 def to_numpy(values: Any) -> Any:
-    """Tensors as arrays, from any device, with or without gradients (bfloat16 as float32); all else as it is."""
+    """Tensors as arrays, from any device, with or without gradients; all else as it is.
+
+    bfloat16, which numpy lacks, becomes float32.
+    """
     if not hasattr(values, "detach"):
         return values
     tensor = values.detach().cpu()
-    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    if str(tensor.dtype) == "torch.bfloat16":
+        tensor = tensor.float()
+    return tensor.numpy()
 
 
 def sum_tolerance(values: Any) -> float:
-    """How far from 1 the sum of a row may be, by the type in which its entries were rounded."""
-    parts = (
-        [values]
-        if hasattr(values, "dtype")
-        else [values[name] for name in getattr(values, "columns", [])]
-    )
+    """How far from 1 the sum of a row may be, by the type in which its entries were rounded.
+
+    Rounding moves a sum of probabilities by less than the spacing of the type at 1.
+    """
+    parts = [values]
+    if not hasattr(values, "dtype"):
+        parts = [values[name] for name in getattr(values, "columns", [])]
     dtypes = [str(getattr(part, "dtype", "")).lower() for part in parts]
     if any(dtype.endswith("bfloat16") for dtype in dtypes):
-        return BFLOAT16_SPACING
-    return (
-        float(np.finfo(np.float16).eps)
-        if any(dtype.endswith("float16") for dtype in dtypes)
-        else SUM_TOLERANCE
-    )
+        return 2.0**-7  # the spacing of bfloat16 at 1, which numpy's finfo lacks
+    if any(dtype.endswith("float16") for dtype in dtypes):
+        return float(np.finfo(np.float16).eps)
+    return SUM_TOLERANCE
 
 
 def check_finite(
@@ -298,10 +301,11 @@ def check_classes(
         )
     if times:  # numpy's own: as objects, those in nanoseconds would become integers
         return np.array(classes)
-    one_kind = len({type(name) for name in names}) == 1 and isinstance(
-        names[0], (str, bool, int, float)
-    )
-    return np.asarray(names) if one_kind and not any(map(_is_cut, names)) else _objects(names)
+    plain = isinstance(names[0], (str, bool, int, float))
+    one_kind = plain and len({type(name) for name in names}) == 1
+    if one_kind and not any(map(_is_cut, names)):
+        return np.asarray(names)
+    return _objects(names)
 
 
 def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
@@ -320,7 +324,9 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
     if isinstance(y, np.ndarray) and array.dtype.kind in "iub":  # nothing can be missing or mixed
         return array
     # As given, not as converted: numpy turns a nan among text into the word 'nan', and 1 into '1'.
-    given = list(y) if isinstance(y, Iterable) and not isinstance(y, np.ndarray) else array.tolist()
+    given = array.tolist()
+    if isinstance(y, Iterable) and not isinstance(y, np.ndarray):
+        given = list(y)
     missing = np.fromiter((_is_missing(label) for label in given), bool, array.shape[0])
     if array.dtype.kind in "fc":
         missing |= ~np.isfinite(array)
@@ -333,7 +339,9 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
     cut = array.dtype.kind == "U" and any(map(_is_cut, given))
     # numpy would make one label of 1 and "1", of 1 and True, of "a" and "a\0": objects stay apart
     merged = (text and kinds - text) or (truth and kinds - truth) or cut
-    return _objects(given) if array.dtype.kind != "O" and merged else array
+    if merged and array.dtype.kind != "O":
+        return _objects(given)
+    return array
 
 
 def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
@@ -390,27 +398,37 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
     if array.dtype.kind == classes.dtype.kind == "i":
-        order = np.argsort(classes, kind="stable")
-        places = np.minimum(np.searchsorted(classes, array, sorter=order), len(classes) - 1)
-        codes = np.where(classes[order[places]] == array, order[places], -1)
+        codes = _whole_number_codes(array, classes)
     else:
-        position = {label: k for k, label in enumerate(classes.tolist())}
-        try:
-            codes = np.fromiter(
-                (position.get(label, -1) for label in array.tolist()), np.intp, array.shape[0]
-            )
-        except TypeError:  # no hashable
-            kinds = ", ".join(sorted({type(label).__name__ for label in array.tolist()}))
-            raise ValueError(
-                f"{name} must hold labels (text, numbers, booleans), got {kinds}"
-            ) from None
-    if (codes < 0).any():
-        unknown = array.tolist()[int((codes < 0).argmax())]
-        shown = ", ".join(repr(name) for name in classes.tolist()[:10]) + (
-            ", …" if len(classes) > 10 else ""
-        )
-        raise ValueError(f"{name} has the label {unknown!r}, which is not in classes ({shown})")
+        codes = _label_codes(array, classes, name)
+    unknown = codes < 0
+    if unknown.any():
+        label = array.tolist()[int(unknown.argmax())]
+        shown = ", ".join(repr(name) for name in classes.tolist()[:10])
+        if len(classes) > 10:
+            shown += ", …"
+        raise ValueError(f"{name} has the label {label!r}, which is not in classes ({shown})")
     return codes
+
+
+def _whole_number_codes(labels: IntArray, classes: IntArray) -> IntArray:
+    """Positions in ``classes``, -1 for others, without a Python object per row."""
+    order = np.argsort(classes, kind="stable")
+    places = np.searchsorted(classes, labels, sorter=order)
+    nearest = order[np.minimum(places, len(classes) - 1)]
+    return np.where(classes[nearest] == labels, nearest, -1)
+
+
+def _label_codes(labels: Array, classes: Array, name: str) -> IntArray:
+    position = {label: k for k, label in enumerate(classes.tolist())}
+    try:
+        codes = [position.get(label, -1) for label in labels.tolist()]
+    except TypeError:  # no hashable
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels.tolist()}))
+        raise ValueError(
+            f"{name} must hold labels (text, numbers, booleans), got {kinds}"
+        ) from None
+    return np.array(codes, dtype=np.intp)
 
 
 def labelled_posteriors(
@@ -428,7 +446,9 @@ def labelled_posteriors(
     (array([[0.9, 0.1],
            [0.4, 0.6]]), array([0, 1]), array(['a', 'b'], dtype='<U1'))
     """
-    labels = None if y is None else check_labels(y, y_name)
+    labels = None
+    if y is not None:
+        labels = check_labels(y, y_name)
     columns = column_names(P)
     if columns is None:
         P = _both_columns(P, name)
@@ -529,7 +549,8 @@ def aligned(
     """The columns of ``values``, called ``columns``, in the order of ``names``; compared as text."""
     place = {str(column): position for position, column in enumerate(columns)}
     wanted = [str(own) for own in names.tolist()]
-    if len(place) < len(columns) or set(wanted) != set(place):
+    twice = len(place) < len(columns)
+    if twice or set(wanted) != set(place):
         hint = (
             f"rename the columns, or pass {name}.to_numpy() if they are in the order of the classes"
         )
@@ -537,17 +558,18 @@ def aligned(
             f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: {hint}"
         )
     order = [place[own] for own in wanted]
-    return values if order == list(range(len(order))) else values[:, order]
+    if order == sorted(order):
+        return values
+    return values[:, order]
 
 
 def column_names(P: Any) -> list[Any] | None:
     """Names of the columns of a table; None for arrays and for the names that tables invent."""
-    columns = list(P.columns) if hasattr(P, "columns") else []
-    invented = (
-        list(range(len(columns))),
-        [f"column_{k}" for k in range(len(columns))],
-    )  # pandas', polars'
-    return None if columns in invented else columns
+    columns = list(getattr(P, "columns", []))
+    numbers = range(len(columns))
+    if columns in (list(numbers), [f"column_{k}" for k in numbers]):  # pandas', polars'
+        return None
+    return columns
 
 
 def _both_columns(p: Any, name: str) -> Any:

@@ -55,10 +55,12 @@ def _multipliers(width: int, seed: int = 0) -> Hashes:
 def _row_bits(part: Any) -> Hashes:
     """A number for every cell of some rows, rows × columns."""
     if hasattr(part, "columns"):
-        return np.column_stack([_bits(part[name]) for name in part.columns])
+        columns = [_bits(part[name]) for name in part.columns]
+        return np.column_stack(columns)
     if hasattr(part, "toarray"):
         part = part.toarray()
-    return _bits(np.asarray(part).reshape(part.shape[0], -1))
+    cells = np.asarray(part)
+    return _bits(cells.reshape(len(cells), -1))
 
 
 def _bits(values: Any) -> Hashes:
@@ -70,8 +72,9 @@ def _bits(values: Any) -> Hashes:
         numbers = exact.astype(np.float32)
     numbers[np.isnan(numbers)] = np.nan  # one kind of nan
     bits = numbers.view(np.uint32).astype(np.uint64)
-    lost = np.isinf(numbers) | ((numbers == 0) & (exact != 0))
-    beyond = np.isfinite(exact) & lost
+    too_large = np.isinf(numbers)
+    too_small = (numbers == 0) & (exact != 0)
+    beyond = np.isfinite(exact) & (too_large | too_small)
     bits[beyond] = exact[beyond].view(np.uint64)  # what float32 cannot hold is compared as it is
     return bits
 
@@ -124,24 +127,28 @@ def _has_own_value(
 ) -> BoolArray:
     """Has the input of a row a value, in some column, that no other repeated input has?"""
     repeated, first = np.unique(inputs[again], return_index=True)
-    rows = np.flatnonzero(again)[first]
-    own = np.zeros(len(inputs), dtype=bool)
-    if len(rows) * int(np.prod(X.shape[1:])) > most_cells:
-        return own
-    values = np.asarray(X[rows]).reshape(len(rows), -1)
-    for column in values.T:
-        place, counts = np.unique(column, return_inverse=True, return_counts=True)[1:]
-        own[repeated] |= counts[place] == 1  # by number of the input
-    return own[inputs]
+    rows = np.flatnonzero(again)[first]  # one of each repeated input
+    has_own = np.zeros(len(inputs), dtype=bool)  # by number of the input
+    width = int(np.prod(X.shape[1:]))
+    if len(rows) * width > most_cells:
+        return has_own
+    values = np.asarray(X[rows])
+    for column in values.reshape(len(rows), width).T:
+        _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+        times = counts[place]
+        has_own[repeated] |= times == 1
+    return has_own[inputs]
 
 
 def agreement(groups: IntArray, codes: IntArray) -> float:
     """How often two rows of one group have the same label; groups and labels are numbers from 0."""
-    cells = np.unique(groups * (codes.max() + 1) + codes, return_counts=True)[1]
+    n_classes = codes.max() + 1
+    cells = groups * n_classes + codes
+    _, counts = np.unique(cells, return_counts=True)
     sizes = np.bincount(groups)
-    alike = (cells * (cells - 1.0)).sum()
-    pairs = (sizes * (sizes - 1.0)).sum()
-    return float(alike / pairs)
+    alike = counts * (counts - 1.0)
+    pairs = sizes * (sizes - 1.0)
+    return float(alike.sum() / pairs.sum())
 
 
 def copy_notes(again: BoolArray, losses: npt.NDArray[np.float64] | None = None) -> list[str]:

@@ -229,6 +229,7 @@ class Checkpoints:
     undisturbed fit."""
 
     settings: dict[str, Any] = {**SHORT, "members": ["network"]}  # noqa: RUF012
+    factory: Any = None  #: of a custom module
 
     def __init__(self, folder: Path) -> None:
         self.X, self.y = scenario_a(3).sample(60, 0)

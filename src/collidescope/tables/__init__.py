@@ -20,7 +20,7 @@ from collidescope._checks import CollisionWarning
 from collidescope.classifier import CollisionClassifier
 from collidescope.sample import as_votes
 from collidescope.saving import restore
-from collidescope.tables.cells import as_frame, check_columns
+from collidescope.tables.cells import TableLike, as_frame, check_columns
 from collidescope.tables.encoding import Float32Array, TableEncoder
 from collidescope.tables.images import read_images
 from collidescope.tables.reading import Table, read_table
@@ -96,8 +96,8 @@ class TableClassifier(CollisionClassifier):
 
     def fit(
         self,
-        X: Any,
-        y: Any,
+        X: TableLike,
+        y: npt.ArrayLike,
         sample_weight: npt.ArrayLike | None = None,
         groups: npt.ArrayLike | None = None,
         *,
@@ -124,10 +124,14 @@ class TableClassifier(CollisionClassifier):
 
     def _validate(self, X: Any) -> Any:
         """Raw rows as an array."""
-        return super()._validate(self.encode(X))
+        return self.encode(X)
 
     def _learn(
-        self, table: pd.DataFrame, y: Any, group_column: Any, screening: Screening | None
+        self,
+        table: pd.DataFrame,
+        y: npt.ArrayLike,
+        group_column: object,
+        screening: Screening | None,
     ) -> Float32Array:
         """Screen the table, learn the encoding, and return the encoded rows."""
         drop = _columns(self.drop, "drop")
@@ -177,7 +181,7 @@ class TableClassifier(CollisionClassifier):
         for note in notes:
             logger.info("%s", note)
 
-    def encode(self, X: Any) -> Float32Array:
+    def encode(self, X: TableLike) -> Float32Array:
         """Raw rows as numbers, rows × features; a :class:`CollisionWarning` says what is odd."""
         check_is_fitted(self, "encoder_")
         encoded, odd = self.encoder_.transform(X)
@@ -220,11 +224,11 @@ class TableClassifier(CollisionClassifier):
         self.n_features_in_ = len(columns)
 
 
-def _name_of_labels(y: Any) -> str | None:
+def _name_of_labels(y: npt.ArrayLike) -> str | None:
     """The name of a column of labels; votes have several columns, and may have one called name."""
     if getattr(y, "ndim", 1) != 1 or getattr(y, "name", None) is None:
         return None
-    return str(y.name)
+    return str(getattr(y, "name", None))
 
 
 def _columns(names: Sequence[str], parameter: str) -> list[str]:
@@ -233,7 +237,7 @@ def _columns(names: Sequence[str], parameter: str) -> list[str]:
     return [str(name) for name in names]
 
 
-def _most_voted(y: Any) -> npt.NDArray[Any]:
+def _most_voted(y: npt.ArrayLike) -> npt.NDArray[Any]:
     """Labels; of votes, the number of the class that most voted for."""
     votes, _ = as_votes(y)
     if votes is None:

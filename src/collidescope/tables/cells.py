@@ -14,6 +14,8 @@ import pandas as pd
 from collidescope._checks import FloatArray, IntArray
 from collidescope.sample import check_table
 
+TableLike = Any  #: a table of pandas, polars or pyarrow; :func:`as_frame` takes it
+
 #: What stands for a missing cell: the words that skrub and pandas take for one.
 MISSING_WORDS = (
     "",
@@ -41,8 +43,6 @@ MISSING_WORDS = (
 )
 #: Parts of a date that become features; the hour only if a time of day was seen.
 DATE_PARTS = ("year", "month", "day", "total_seconds", "weekday", "hour")
-#: Characters that nobody sees and no language needs: zero-width spaces, byte order marks, soft hyphens.
-INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff\u00ad"))
 
 
 def as_levels(
@@ -72,10 +72,15 @@ def as_levels(
 
 
 def as_word(value: Any) -> str:
-    """One value as text: whole numbers without a point (3.0 is "3"), no spaces around it."""
+    """One value as text: whole numbers without a point (3.0 is "3"), no spaces around it.
+
+    Characters that nobody sees and no language needs are left out: zero-width spaces, byte order
+    marks, soft hyphens.
+    """
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return str(int(value))
-    return str(value).translate(INVISIBLE).strip()
+    invisible = str.maketrans("", "", "\u200b\u2060\ufeff\u00ad")
+    return str(value).translate(invisible).strip()
 
 
 def words_of(codes: IntArray, words: Sequence[str]) -> npt.NDArray[Any]:
@@ -110,7 +115,7 @@ def are_numbers(words: Sequence[str]) -> bool:
 
 
 def date_format(words: Sequence[str]) -> str | None:
-    """The format in which all of ``words`` are dates, as skrub guesses it, or None."""
+    """The format in which all of ``words`` are dates, as skrub or pandas guess it, or None."""
     from skrub import ToDatetime
 
     if not any(character.isdigit() for character in words[0]):
@@ -120,9 +125,21 @@ def date_format(words: Sequence[str]) -> str | None:
         try:
             found = ToDatetime().fit(pd.Series(list(words), name="d", dtype=object))
         except ValueError:
-            return None
+            return _lettered_date_format(words)
     written: str | None = found.format_
     return written
+
+
+def _lettered_date_format(words: Sequence[str]) -> str | None:
+    """A format with the month in letters, such as 01-SEP-63, which skrub does not know."""
+    for written in ("%d-%b-%y", "%d-%b-%Y", "%d%b%Y", "%d %b %Y", "%d %B %Y", "%b %d, %Y"):
+        if _dates(list(words), written).notna().all():
+            return written
+    return None
+
+
+def _dates(cells: Any, written: str | None) -> Any:
+    return pd.to_datetime(cells, format=written, errors="coerce", utc=True)
 
 
 def date_numbers(column: pd.Series, written: str | None, timed: bool = True) -> FloatArray:
@@ -133,8 +150,7 @@ def date_numbers(column: pd.Series, written: str | None, timed: bool = True) -> 
     if not pd.api.types.is_datetime64_any_dtype(column.dtype):
         column = pd.Series(words_of(*as_levels(column)))
         written = written or "ISO8601"
-    dates = pd.to_datetime(column, format=written, errors="coerce", utc=True)
-    local = dates.dt.tz_localize(None)
+    local = _dates(column, written).dt.tz_localize(None)
     seconds = (local - pd.Timestamp(0)).dt.total_seconds()
     parts: list[pd.Series] = [
         local.dt.year,
@@ -149,7 +165,7 @@ def date_numbers(column: pd.Series, written: str | None, timed: bool = True) -> 
     return np.column_stack([part.to_numpy(np.float64) for part in parts])
 
 
-def as_frame(X: Any) -> pd.DataFrame:
+def as_frame(X: TableLike) -> pd.DataFrame:
     """``X`` as a pandas DataFrame with text names.
 
     X is a table of pandas, polars or pyarrow, or another that has ``__arrow_c_stream__``; a polars

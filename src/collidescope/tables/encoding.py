@@ -25,6 +25,7 @@ from collidescope._scaling import blocks
 from collidescope.tables.cells import (
     DATE_PARTS,
     MISSING_WORDS,
+    TableLike,
     are_numbers,
     as_frame,
     as_levels,
@@ -97,7 +98,11 @@ class TableEncoder:
 
     @classmethod
     def fit(
-        cls, X: Any, *, categories: Iterable[str] = (), left_out: Mapping[str, str] | None = None
+        cls,
+        X: TableLike,
+        *,
+        categories: Iterable[str] = (),
+        left_out: Mapping[str, str] | None = None,
     ) -> TableEncoder:
         """Choose the type of every column of a DataFrame and learn what it needs.
 
@@ -193,10 +198,12 @@ class TableEncoder:
     def _with_scales(self, table: pd.DataFrame) -> TableEncoder:
         """The same with units, medians and gaps of the numbers."""
         numbers = self._numbers(table, {})
-        largest = np.nanmax(np.abs(numbers), axis=0, initial=0.0)
-        ordinary = (largest == 0) | ((largest > 1 / LARGEST) & (largest < LARGEST))
-        power_of_two = 2.0 ** np.frexp(largest)[1].clip(-1074, 1023)
-        units = np.where(ordinary, 1.0, power_of_two)
+        sizes = np.abs(numbers)
+        largest = np.nanmax(sizes, axis=0, initial=0.0)
+        extreme = (largest <= 1 / LARGEST) | (largest >= LARGEST)
+        _, exponents = np.frexp(largest)
+        powers_of_two = 2.0 ** exponents.clip(-1074, 1023)
+        units = np.where(extreme & (largest > 0), powers_of_two, 1.0)
         medians = units
         if len(units):
             medians = np.nanmedian(numbers / units, axis=0)
@@ -230,7 +237,7 @@ class TableEncoder:
         one_row = pd.DataFrame(0.0, [0], list(self.types))
         return [name for names, _ in self._blocks(one_row, {}) for name in names]
 
-    def transform(self, X: Any) -> tuple[Float32Array, list[str]]:
+    def transform(self, X: TableLike) -> tuple[Float32Array, list[str]]:
         """The table as numbers, rows × features, and notes on what is odd about its cells."""
         table = as_frame(X)
         check_columns(table, self.types, learned=True)
@@ -255,37 +262,49 @@ class TableEncoder:
 
     def _number_blocks(self, table: pd.DataFrame, odd: dict[str, Odd]) -> Iterator[Block]:
         slots = self._slots
-        with np.errstate(over="ignore"):
-            numbers = self._numbers(table, odd) / self.units - self.medians
-        gaps = np.isnan(numbers)
         names = [f"{name} {part}".strip() for name, part in slots]
-        yield names, np.where(gaps, 0.0, numbers).clip(-LARGEST, LARGEST)
+        numbers = self._numbers(table, odd)
+        with np.errstate(over="ignore"):
+            scaled = numbers / self.units
+            centred = scaled - self.medians
+        gaps = np.isnan(centred)
+        filled = np.where(gaps, 0.0, centred)
+        yield names, filled.clip(-LARGEST, LARGEST)
         # Numbers with gaps in training, and the first part of dates with gaps.
-        once = [part in ("", DATE_PARTS[0]) for _, part in slots]
-        flagged = np.flatnonzero(self.missing & np.array(once, dtype=bool))
-        yield [f"{slots[k][0]} missing" for k in flagged], gaps[:, flagged]
+        flagged = []
+        for k, (_, part) in enumerate(slots):
+            if self.missing[k] and part in ("", DATE_PARTS[0]):
+                flagged.append(k)
+        flags = [f"{slots[k][0]} missing" for k in flagged]
+        yield flags, gaps[:, flagged]
 
     def _level_block(self, name: str, column: pd.Series, odd: dict[str, Odd]) -> Block:
         levels = self.levels[name]
-        place = {level: k for k, level in enumerate(levels)}
-        codes, words = as_levels(column)
-        place_of_code = [place.get(word, -1) for word in words]
-        place_of_code.append(place.get(None, -1))
-        index = np.array(place_of_code)[codes]
-        _note_odd(odd, column, codes < 0, (index < 0) & (codes >= 0))
         names = [_level_name(name, level) for level in levels]
+        codes, words = as_levels(column)
+        place = {level: k for k, level in enumerate(levels)}
+        places = [place.get(word, -1) for word in [*words, None]]
+        index = np.array(places)[codes]
+        missing = codes < 0
+        unknown = index < 0
+        _note_odd(odd, column, missing, unknown & ~missing)
         # A level never seen is half-way between two, or zero everywhere.
         if _is_pair(levels):
-            return names[1:], np.where(index < 0, 0.5, index)[:, None]
-        return names, index[:, None] == np.arange(len(levels))
+            second = np.where(unknown, 0.5, index)
+            return names[1:], second[:, None]
+        one_hot = index[:, None] == np.arange(len(levels))
+        return names, one_hot
 
     def _text_blocks(self, name: str, column: pd.Series, odd: dict[str, Odd]) -> Iterator[Block]:
         codes, words = as_levels(column)
         texts = self.texts[name]
-        features = _text_features(texts, words)[codes]  # the last row, zeros, is that of gaps
+        of_words = _text_features(texts, words)
+        features = of_words[codes]  # the last row, zeros, is that of gaps
         gaps = codes < 0
-        _note_odd(odd, column, gaps, ~features.any(axis=1) & ~gaps)
-        yield [f"{name} {k}" for k in range(1, features.shape[1] + 1)], features
+        empty = ~features.any(axis=1)
+        _note_odd(odd, column, gaps, empty & ~gaps)
+        numbers = range(1, features.shape[1] + 1)
+        yield [f"{name} {k}" for k in numbers], features
         if texts["missing"]:
             yield [f"{name} missing"], gaps[:, None]
 
@@ -293,15 +312,14 @@ class TableEncoder:
         """Numbers and parts of dates, one column per slot, nan where there is none."""
         names = self._number_names
         numbers = self._plain_numbers(table[names])
-        dates = [date_numbers(table[name], *how) for name, how in self.formats.items()]
-        gaps_of = dict(zip(names, np.isnan(numbers).T, strict=True))
-        for name, parts in zip(self.formats, dates, strict=True):
-            gaps_of[name] = np.isnan(parts[:, 0])
-        for name, gaps in gaps_of.items():
-            if gaps.any():
-                empty = _empty_cells(table[name])
-                _note_odd(odd, table[name], empty, gaps & ~empty)
-        return np.hstack([numbers, *dates])
+        blocks_of_numbers = [numbers]
+        for name, values in zip(names, numbers.T, strict=True):
+            _note_gaps(odd, table[name], values)
+        for name, (written, timed) in self.formats.items():
+            parts = date_numbers(table[name], written, timed)
+            _note_gaps(odd, table[name], parts[:, 0])
+            blocks_of_numbers.append(parts)
+        return np.hstack(blocks_of_numbers)
 
     def _plain_numbers(self, own: pd.DataFrame) -> FloatArray:
         """The columns of numbers; at once where all are numbers already, as there may be many."""
@@ -341,7 +359,7 @@ class TableEncoder:
                 )
         return notes
 
-    def doubts(self, X: Any) -> list[str]:
+    def doubts(self, X: TableLike) -> list[str]:
         """Text that is read as numbers, and text that looks like numbers in more than one form."""
         table = as_frame(X)
         found = []
@@ -399,19 +417,24 @@ class TableEncoder:
 
     def _check_described(self) -> None:
         """Refuse fields that do not fit together."""
-        described: dict[str, Mapping[str, Any]]
-        described = {"date": self.formats, "category": self.levels, "text": self.texts}
-        for type_, own in described.items():
-            if set(own) != {name for name in self.types if self.types[name] == type_}:
-                raise ValueError(f"its {type_} columns are not described, or others are")
+        self._check_type("date", set(self.formats))
+        self._check_type("category", set(self.levels))
+        self._check_type("text", set(self.texts))
         if not set(self.numerals) <= set(self._number_names):
             raise ValueError("numerals must be of columns of numbers")
         sizes = {len(self.units), len(self.medians), len(self.missing)}
-        if not self.types or sizes != {len(self._slots)} or (self.units <= 0).any():
+        fitting = sizes == {len(self._slots)}
+        if not self.types or not fitting or (self.units <= 0).any():
             raise ValueError("every number must have a median and a unit above 0")
         for levels in self.levels.values():
-            if len(levels) < 2 or len(set(levels)) != len(levels) or None in levels[:-1]:
+            different = len(set(levels)) == len(levels)
+            if len(levels) < 2 or not different or None in levels[:-1]:
                 raise ValueError("levels must be different texts")
+
+    def _check_type(self, type_: str, described: set[str]) -> None:
+        typed = {name for name, own in self.types.items() if own == type_}
+        if typed != described:
+            raise ValueError(f"its {type_} columns are not described, or others are")
 
 
 def _tells_nothing(values: FloatArray) -> str | None:
@@ -445,6 +468,14 @@ def _note_odd(
 ) -> None:
     example = str(column.iloc[int(unknown.argmax())])
     odd[str(column.name)] = Odd(int(missing.sum()), int(unknown.sum()), example)
+
+
+def _note_gaps(odd: dict[str, Odd], column: pd.Series, values: FloatArray) -> None:
+    """The same where gaps of ``values`` are missing cells, or cells that are no numbers."""
+    gaps = np.isnan(values)
+    if gaps.any():
+        empty = _empty_cells(column)
+        _note_odd(odd, column, empty, gaps & ~empty)
 
 
 def _has_gaps(odd: dict[str, Odd], name: str) -> bool:
@@ -493,12 +524,14 @@ def _learn_texts(
 def _text_features(own: Mapping[str, Any], words: list[str], block: int = 20_000) -> Float32Array:
     """Components of ``words``, ``block`` at a time, and a last row of zeros."""
     vocabulary = {gram: k for k, gram in enumerate(own["vocabulary"])}
+    components = own["components"]
     vectorizer = TfidfVectorizer(**NGRAMS, vocabulary=vocabulary)
     vectorizer.idf_ = own["idf"]
-    features = np.zeros((len(words) + 1, len(own["components"])), dtype=np.float32)
+    shape = (len(words) + 1, len(components))
+    features = np.zeros(shape, dtype=np.float32)
     for rows in blocks(len(words), 1, block):
-        weights = vectorizer.transform(words[rows]).astype(np.float32)
-        features[rows] = weights @ own["components"].T
+        weights = vectorizer.transform(words[rows])
+        features[rows] = weights.astype(np.float32) @ components.T
     return features
 
 

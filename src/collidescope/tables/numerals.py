@@ -14,16 +14,17 @@ import numpy as np
 
 from collidescope._checks import FloatArray
 
-CURRENCIES = "[$€£¥₹]|USD|EUR|GBP|CHF|JPY|CAD|AUD|INR"
-UNIT = r"[%‰]|[A-Za-zµμ°Ω][A-Za-zµμ°Ω/²³]{0,7}"
-#: What stands before the digits, the digits with their separators, what stands behind them.
-WRITTEN = re.compile(
-    rf"(?P<open>\()?\s*(?P<sign>[-+−])?\s*(?P<prefix>{CURRENCIES})?\s*(?P<inner>[-+−])?"
-    rf"(?P<digits>[0-9](?:[0-9.,'’\s]*[0-9])?)\s*(?P<suffix>{CURRENCIES}|{UNIT})?\s*(?P<close>\))?"
-)
-SPACES = re.compile(r"\s")
-#: (decimal mark, thousands separator): tried in this order, so that "1,234" is a thousand.
-SEPARATORS = ((".", ""), (".", ","), (".", " "), (".", "'"), (",", ""), (",", "."), (",", " "))
+
+def _pattern() -> re.Pattern[str]:
+    currency = "[$€£¥₹]|USD|EUR|GBP|CHF|JPY|CAD|AUD|INR"
+    unit = r"[%‰]|[A-Za-zµμ°Ω][A-Za-zµμ°Ω/²³]{0,7}"
+    before = rf"(?P<open>\()?\s*(?P<sign>[-+−])?\s*(?P<prefix>{currency})?\s*(?P<inner>[-+−])?"
+    digits = r"(?P<digits>[0-9](?:[0-9.,'’\s]*[0-9])?)"
+    behind = rf"\s*(?P<suffix>{currency}|{unit})?\s*(?P<close>\))?"
+    return re.compile(before + digits + behind)
+
+
+WRITTEN = _pattern()  #: a number with what may stand before and behind it
 
 
 class NumberForm(NamedTuple):
@@ -74,8 +75,9 @@ def number_form(words: Sequence[str]) -> NumberForm | None:
     if len(affixes) > 1:
         return None
     prefix, suffix = affixes.pop()
-    for decimal, thousands in SEPARATORS:
-        form = NumberForm(prefix, suffix, decimal, thousands)
+    # decimal mark and thousands separator, in this order, so that "1,234" is a thousand
+    for separators in (".", ".,", ". ", ".'", ",", ",.", ", "):
+        form = NumberForm(prefix, suffix, separators[0], separators[1:])
         if np.isfinite(form.parse(words)).all():
             return form
     return None
@@ -83,14 +85,13 @@ def number_form(words: Sequence[str]) -> NumberForm | None:
 
 def _plain_digits(digits: str, decimal: str, thousands: str) -> str | None:
     """The digits as Python writes a number, None if the separators are not these two."""
-    digits = SPACES.sub(" ", digits).replace("’", "'")
+    digits = " ".join(digits.split()).replace("’", "'")
     whole, mark, fraction = digits.partition(decimal)
     if mark and not fraction.isdigit():
         return None
     if whole.isdigit():
         return f"{whole}.{fraction or 0}"
-    first, *groups = whole.split(thousands) if thousands else [whole]
-    grouped = bool(groups) and all(len(group) == 3 and group.isdigit() for group in groups)
-    if not grouped or not first.isdigit() or len(first) > 3 or first.startswith("0"):
+    separator = re.escape(thousands)
+    if not thousands or not re.fullmatch(rf"[1-9]\d{{0,2}}({separator}\d{{3}})+", whole):
         return None
-    return f"{first}{''.join(groups)}.{fraction or 0}"
+    return f"{whole.replace(thousands, '')}.{fraction or 0}"

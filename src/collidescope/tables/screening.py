@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Container
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +34,28 @@ from collidescope.tables.cells import (
 from collidescope.tables.numerals import number_form
 
 BoolArray = npt.NDArray[np.bool_]
-T = TypeVar("T")
 
 FEWEST_ROWS = 20  #: fewer rows cannot tell an id from a measurement
 FEWEST_FOR_LEAKS = 50  #: nor a leak from chance
-#: Words that end (or begin) the name of an id, and those that do so only where every value differs.
-ID_WORDS = "id ids uid uuid guid pid gid idno idnum idx rowid rowname rownames rownum recno"
-WEAK_ID_WORDS = "index key nr no num number row record serial"
+#: Words that end the name of an id; the second ones only where every value differs.
+ID_WORDS = [
+    "id",
+    "ids",
+    "uid",
+    "uuid",
+    "guid",
+    "pid",
+    "gid",
+    "idno",
+    "idnum",
+    "idx",
+    "rowid",
+    "rowname",
+    "rownames",
+    "rownum",
+    "recno",
+]
+WEAK_ID_WORDS = ["index", "key", "nr", "no", "num", "number", "row", "record", "serial"]
 GROUP_WORDS = (
     "patient|subject|person|people|user|customer|client|session|document|donor|household|family"
     "|speaker|writer|group"
@@ -77,18 +93,15 @@ class Screening:
 
     def without(self, columns: Container[str], ids_too: Container[str] = ()) -> Screening:
         """The same without some columns; those of ``ids_too`` are only no ids."""
-
-        def kept(found: Mapping[str, T]) -> dict[str, T]:
-            return {name: own for name, own in found.items() if name not in columns}
-
-        return Screening(
-            ids={name: why for name, why in kept(self.ids).items() if name not in ids_too},
-            suspects=kept(self.suspects),
-            leaks=kept(self.leaks),
-            groups=kept(self.groups),
-            ordered=[name for name in self.ordered if name not in columns],
-            in_runs=[name for name in self.in_runs if name not in columns],
-        )
+        new = deepcopy(self)
+        for found in (new.ids, new.suspects, new.leaks, new.groups):
+            for name in [name for name in found if name in columns]:
+                del found[name]
+        for name in [name for name in new.ids if name in ids_too]:
+            del new.ids[name]
+        for names in (new.ordered, new.in_runs):
+            names[:] = [name for name in names if name not in columns]
+        return new
 
     def notes(self) -> list[str]:
         """About ids, with what to do (in Python, and on the command line)."""
@@ -326,7 +339,7 @@ class Verdict(NamedTuple):
     why: str
 
 
-def is_id_name(name: str, words: str = f"{ID_WORDS} {WEAK_ID_WORDS}") -> bool:
+def is_id_name(name: str, weak: bool = True) -> bool:
     """Does the name of a column say that it names rows? Letter case does not matter.
 
     >>> [is_id_name(name) for name in ("ID", "customerId", "Unnamed: 0", "paid", "row names")]
@@ -336,10 +349,11 @@ def is_id_name(name: str, words: str = f"{ID_WORDS} {WEAK_ID_WORDS}") -> bool:
     parts = [token.lower() for token in tokens]
     if not parts:
         return name.strip() == "#"
-    unnamed = parts[0] == "unnamed" or name.startswith("__index_level")
-    joined = "".join(parts)
-    known = words.split()
-    return unnamed or parts[-1] in known or joined in known or parts[0] == "id"
+    if parts[0] in ("id", "unnamed") or name.startswith("__index_level"):
+        return True
+    if weak and parts[-1] in WEAK_ID_WORDS:
+        return True
+    return parts[-1] in ID_WORDS or "".join(parts) in ID_WORDS
 
 
 def id_verdict(column: Column, index: pd.Index) -> Verdict | None:
@@ -396,13 +410,17 @@ def counts_rows(numbers: FloatArray, index: pd.Index) -> bool:
 def _judge(column: Column, labels: Labels, found: Screening) -> None:
     """Note in ``found`` what a column says about the labels of its rows."""
     name = column.name
-    named = is_id_name(name, ID_WORDS) or re.search(GROUP_WORDS, name, re.IGNORECASE) is not None
+    like_a_group = re.search(GROUP_WORDS, name, re.IGNORECASE) is not None
+    named = like_a_group or is_id_name(name, weak=False)
+    measured = column.kind == "number" and not named
     agree = group_agreement(column, labels, named)
     leak = find_leak(column, labels)
-    measured = column.kind == "number" and not named
+    if leak is None and agree is not None and measured and follows_value(column, labels):
+        leak = level_leak(column, labels)
+        agree = None
     if leak is not None and (agree is None or measured or leak.by):
         found.leaks[name] = leak
-    elif agree is not None and not (measured and follows_value(column, labels)):
+    elif agree is not None:
         found.groups[name] = agree
     elif column.kind == "number" and is_sorted_with_labels(column, labels):
         found.ordered.append(name)
@@ -414,9 +432,14 @@ def group_agreement(column: Column, labels: Labels, named: bool) -> Agreement | 
     """How far rows of one value agree in their label, where values look like names of groups.
 
     Agreement is measured from chance (0) to certainty (1); a name like that of an id needs less.
+    Without such a name most rows must have the label of the others of their value.
     """
+    if column.levels is None:
+        return None
     enough = labels.chance + (0.25 if named else 0.9) * (1 - labels.chance)
-    if column.levels is None or _agreement(column.levels, labels.codes, labels) < enough:
+    if _agreement(column.levels, labels.codes, labels) < enough:
+        return None
+    if not named and level_accuracy(column.levels, labels.codes) < 0.95:
         return None
     # of rows that repeat as a whole, one each
     once = labels.distinct_rows()
@@ -499,6 +522,16 @@ def find_leak(column: Column, labels: Labels, most_rows: int = 20_000) -> Leak |
     return None
 
 
+def level_leak(column: Column, labels: Labels) -> Leak | None:
+    """The same for many values that repeat."""
+    if column.levels is None:
+        return None
+    share = level_accuracy(column.levels, labels.codes)
+    if not _is_leak(share, labels.largest, len(labels.codes)):
+        return None
+    return Leak(share)
+
+
 def _is_leak(share: float, largest: float, n_rows: int) -> bool:
     """Is 98% right, and at most a fifth of the errors left that the largest class makes?"""
     naive_errors = 1 - largest
@@ -513,23 +546,45 @@ def missingness_leak(missing: BoolArray, codes: IntArray, labels: Labels) -> Lea
     """
     if not missing.any() or missing.all():
         return None
-    counts = np.zeros((2, labels.n_classes))
-    np.add.at(counts, (missing.astype(np.intp), codes), 1)
-    sizes = counts.sum(axis=0)
-    for own in counts:  # rows that are filled, then rows that are missing
-        errors = own.sum() - own + sizes - own
-        best = int(errors.argmin())
-        share = 1 - errors[best] / len(codes)
-        largest = max(sizes[best], len(codes) - sizes[best]) / len(codes)
-        if _is_leak(float(share), float(largest), len(codes)):
-            return Leak(float(share), "missingness")
-    for state, own in zip(("filled", "missing"), counts, strict=True):
-        best = int(own.argmax())
-        purity = own[best] / own.sum()
-        by_chance = own.sum() * np.log(max(sizes[best], 1) / len(codes))
-        if purity >= 0.995 and by_chance < np.log(1e-6) and own.sum() >= 0.05 * len(codes):
-            return Leak(float(purity), state)
+    n_classes = labels.n_classes
+    sizes = np.bincount(codes, minlength=n_classes)
+    n_missing = np.bincount(codes[missing], minlength=n_classes)
+    n_filled = sizes - n_missing
+    for own in (n_filled, n_missing):
+        share = _one_class_only(own, sizes)
+        if share is not None:
+            return Leak(share, "missingness")
+    for own, state in ((n_filled, "filled"), (n_missing, "missing")):
+        purity = _purity(own, sizes)
+        if purity is not None:
+            return Leak(purity, state)
     return None
+
+
+def _one_class_only(own: IntArray, sizes: IntArray) -> float | None:
+    """Share of rows that are right where one class, of ``sizes``, is taken for the ``own`` rows."""
+    n = int(sizes.sum())
+    others = own.sum() - own  # rows of other classes
+    lost = sizes - own  # rows of the class elsewhere
+    best = int((others + lost).argmin())
+    share = 1 - float(others[best] + lost[best]) / n
+    largest = max(sizes[best], n - sizes[best]) / n
+    if not _is_leak(share, largest, n):
+        return None
+    return share
+
+
+def _purity(own: IntArray, sizes: IntArray) -> float | None:
+    """Share of the largest class among ``own`` rows; None where chance, or few rows, explain it."""
+    n = int(own.sum())
+    best = int(own.argmax())
+    purity = float(own[best] / n)
+    share = sizes[best] / sizes.sum()
+    by_chance = n * np.log(share)  # log of the probability that all are of this class
+    enough_rows = n >= 0.05 * sizes.sum()
+    if purity < 0.995 or by_chance > np.log(1e-6) or not enough_rows:
+        return None
+    return purity
 
 
 def level_accuracy(levels: IntArray, codes: IntArray) -> float:
@@ -538,36 +593,45 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
     Every row is left out of the count that judges it. Rows that are alone in their level are not
     judged; 0 where these are the majority. A missing cell is a level like any other.
     """
-    n_classes = int(codes.max()) + 1
-    cells, place, counts = np.unique(
-        (levels + 1) * n_classes + codes, return_inverse=True, return_counts=True
-    )
-    level_of_cell = cells // n_classes
-    sizes = np.bincount(level_of_cell, counts)
-    judged = sizes[levels + 1] > 1
+    own_level = levels + 1
+    shape = (int(own_level.max()) + 1, int(codes.max()) + 1)
+    ones = np.ones(len(codes), dtype=np.int64)
+    counts = csr_array((ones, (own_level, codes)), shape=shape)  # level × class
+    sizes: IntArray = counts.sum(axis=1)
+    judged = sizes[own_level] > 1
     if judged.mean() < 0.5:
         return 0.0
-    # the two largest counts of each level, over its classes
-    order = np.lexsort((counts, level_of_cell))
-    last = np.flatnonzero(np.diff(level_of_cell[order], append=-1))
-    top = np.zeros(len(sizes))
-    second = np.zeros(len(sizes))
-    top_class = np.full(len(sizes), -1)
-    top[level_of_cell[order[last]]] = counts[order[last]]
-    top_class[level_of_cell[order[last]]] = cells[order[last]] % n_classes
-    several = last[(last > 0) & (level_of_cell[order[last - 1]] == level_of_cell[order[last]])]
-    second[level_of_cell[order[several]]] = counts[order[several - 1]]
-    own = levels + 1
-    right = (top_class[own] == codes) & (counts[place] - 1 > second[own])
+    same = np.asarray(counts[own_level, codes])  # rows of the same level and class
+    largest = counts.max(axis=1).toarray().ravel()
+    # Right if the others of the class outnumber every other class: where the class is the largest,
+    # the next one counts.
+    second = _second_largest(counts)
+    rivals = np.where(same == largest[own_level], second[own_level], largest[own_level])
+    right = same - 1 > rivals
     return float(right[judged].mean())
+
+
+def _second_largest(counts: csr_array) -> IntArray:
+    """The second largest entry of every row, 0 where there is none."""
+    n_rows = counts.shape[0]
+    found = np.zeros(n_rows, dtype=np.int64)
+    ends = counts.indptr
+    for row in range(n_rows):
+        own = counts.data[ends[row] : ends[row + 1]]
+        if len(own) > 1:
+            sorted_counts = np.sort(own)
+            found[row] = sorted_counts[-2]
+    return found
 
 
 def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
     """Share of held-out rows whose class a tree of one number tells; 0 when it is hopeless."""
     values = _without_gaps(numbers[:, None])
     # In the order of the values a leak has few changes of class: one per leaf, and two per error.
-    changes = int((np.diff(codes[np.lexsort((codes, values[:, 0]))]) != 0).sum())
-    if changes > _n_leaves(codes) + 4 * 0.02 * len(codes):
+    order = np.lexsort((codes, values[:, 0]))
+    changes = np.diff(codes[order]) != 0
+    errors = 0.02 * len(codes)
+    if changes.sum() > _n_leaves(codes) + 4 * errors:
         return 0.0
     return tree_accuracy(values, codes)
 

@@ -11,11 +11,11 @@ import pandas as pd
 
 from collidescope._checks import CollisionWarning, check_choice, check_votes, spelling_variants
 from collidescope._rows import times_repeated
-from collidescope.tables.cells import as_frame, as_levels, check_columns, listed
+from collidescope.tables.cells import TableLike, as_frame, as_levels, check_columns, listed
 
 
 def votes_from_annotators(
-    table: Any,
+    table: TableLike,
     classes: Sequence[Any] | None = None,
     *,
     item: str | None = None,
@@ -56,14 +56,16 @@ def votes_from_annotators(
     unknown = [word for word in words if word not in place]
     if unknown:
         raise ValueError(f"table has votes for {listed(unknown)}, classes are {listed(names)}")
-    for words_of_note in spelling_variants(np.array(words)):
-        warnings.warn(words_of_note, CollisionWarning, stacklevel=2)
+    for said in spelling_variants(np.array(words)):
+        warnings.warn(said, CollisionWarning, stacklevel=2)
+    class_of_word = np.array([place[word] for word in words], dtype=np.intp)
     items = np.repeat(np.arange(len(frame)), frame.shape[1])
     voted = codes >= 0
-    columns = np.array([place[word] for word in words], dtype=np.intp)[codes[voted]]
+    chosen = class_of_word[codes[voted]]
     counts = np.zeros((len(frame), len(names)), dtype=np.int64)
-    np.add.at(counts, (items[voted], columns), 1)
-    return items_with_votes(pd.DataFrame(counts, index=frame.index, columns=names), empty)
+    np.add.at(counts, (items[voted], chosen), 1)
+    votes = pd.DataFrame(counts, index=frame.index, columns=names)
+    return items_with_votes(votes, empty)
 
 
 def _class_names(words: list[str], classes: Sequence[Any] | None) -> list[Any]:
@@ -93,7 +95,7 @@ def items_with_votes(votes: pd.DataFrame, empty: str = "raise") -> pd.DataFrame:
     """
     check_choice(empty, ["raise", "drop"], "empty")
     counts = check_votes(votes, "votes", every_row=False)
-    voted = counts.any(axis=1)
+    voted = np.asarray(counts.any(axis=1))
     without = votes.index[~voted].tolist()
     if without and empty == "raise":
         raise ValueError(
@@ -110,4 +112,4 @@ def items_with_votes(votes: pd.DataFrame, empty: str = "raise") -> pd.DataFrame:
             CollisionWarning,
             stacklevel=2,
         )
-    return votes[voted]
+    return votes.loc[voted]
