@@ -448,3 +448,31 @@ def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
         run("votes", tmp_path / "wide.csv", "--wide", "--item", "id", "--json").stdout
     )
     assert np.allclose(wide["matrix"], told["matrix"], atol=1e-12)
+
+
+def test_the_held_out_vote_error_is_that_of_a_loop_over_votes():
+    rng = np.random.default_rng(0)
+    votes = rng.multinomial(5, [0.5, 0.3, 0.2], 200)
+    wrong = []
+    for item in votes:
+        missed = 0.0
+        for k in np.flatnonzero(item):
+            others = item - np.eye(3, dtype=int)[k]
+            leads = others == others.max()
+            missed += item[k] * (1 - leads[k] / leads.sum())
+        wrong.append(missed / 5)
+    cm = collision_matrix_from_votes(votes)
+    assert cm.held_out_error == pytest.approx(np.mean(wrong))
+    assert cm.held_out_stderr == pytest.approx(np.std(wrong, ddof=1) / np.sqrt(200))
+
+
+def test_the_error_limit_of_votes_holds_and_is_below_the_pber():
+    P, weights = planted_population(3, sharpness=1.5)
+    best = 1 - weights @ P.max(axis=1)
+    rng = np.random.default_rng(0)
+    limits = []
+    for _ in range(100):
+        cm = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(400, 10)))
+        limits.append(cm.bayes_error_limit())
+    assert np.mean(np.array(limits) >= best) >= 0.95
+    assert np.mean(limits) < cm.pber

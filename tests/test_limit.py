@@ -10,6 +10,7 @@ from scipy import stats
 from collidescope import limit as module
 from collidescope.datasets import ring, scenario_a
 from collidescope.equations.bounds import bayes_error_bounds
+from collidescope.intervals import widening
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.onestep import CollisionAccumulator, collision_matrix_from_posteriors
 from helpers import mean_tvd
@@ -63,12 +64,14 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
         (module.DISCREPANCY * (limit.scores - limit.scores[-1])) ** 2 + 0.0005**2
     )
     root = np.linalg.inv(np.linalg.cholesky(noise))
-    edges = np.concatenate([[0], (module.SHARES[1:] + module.SHARES[:-1]) / 2, [1]])
+    shares = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
+    exponents = np.linspace(0.05, 2.0, 40)
+    edges = np.concatenate([[0], (shares[1:] + shares[:-1]) / 2, [1]])
     mass = np.diff(stats.beta(*module.SHARE).cdf(edges))
-    density = stats.lognorm(module.EXPONENT[1], scale=module.EXPONENT[0]).pdf(module.EXPONENTS)
+    density = stats.lognorm(module.EXPONENT[1], scale=module.EXPONENT[0]).pdf(exponents)
     logs, centres, spreads = [], [], []
-    for i, c in enumerate(module.EXPONENTS):
-        for j, f in enumerate(module.SHARES):
+    for i, c in enumerate(exponents):
+        for j, f in enumerate(shares):
             h = root @ (1 - f + f * (SIZES / 800) ** -c)
             z = root @ limit.scores
             (level,), residual, _, _ = np.linalg.lstsq(h[:, None], z, rcond=None)
@@ -277,7 +280,8 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     w, c = weights / weights.sum(), np.eye(3)[y]
     priors = w @ c
     # generalised least squares: what of the scores is the excess at n
-    noise = limit.covariance + np.diag(
+    few = widening(limit.n_units) / widening(limit.n_rows)  # Student's t for unequal weights
+    noise = few * limit.covariance + np.diag(
         (module.DISCREPANCY * (limit.scores - limit.scores[-1])) ** 2 + (0.5 / limit.n_rows) ** 2
     )
     white = np.linalg.inv(np.linalg.cholesky(noise))
@@ -370,7 +374,7 @@ def test_skill_is_that_of_all_rows_and_the_reason_names_the_last_step_or_says_th
         planted(0.2, 0.1, 0.5, baseline=0.342).state == "still learning"
     )  # half of the rows taught nothing
     assert planted(0.2, 0.1, 0.5).reason == "from 400 to 800 training rows the PBER fell by 0.041"
-    assert "less than luck would" in planted(0.2, 0.1, 0.5, difference=0.03).reason
+    assert "less than its error" in planted(0.2, 0.1, 0.5, difference=0.03).reason
     with pytest.raises(ValueError, match="matrix must be a CollisionMatrix, got str"):
         planted(0.2, 0.1, 0.5, matrix="S")
 
@@ -381,8 +385,9 @@ def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error
     limit = limit_from_posteriors(posteriors, y, SIZES, folds=np.arange(3000) % 5)
     low, high = limit.bayes_error_interval()
     assert low <= problem.bayes_error() <= high
-    stderr = np.hypot(np.sqrt(limit.error_covariance[-1, -1]), 0.5 / 3000)
-    assert high == pytest.approx(limit.errors[-1] + stats.norm.ppf(0.975) * stderr)
+    wrong = round(limit.errors[-1] * 3000)
+    exact = stats.beta.ppf(0.975, wrong + 1, 3000 - wrong)
+    assert high == pytest.approx(exact, rel=1e-3)  # Clopper and Pearson
     assert high < limit.pber_interval()[1]
     # Without errors: Cover and Hart, at their weakest for classes without number
     alone = replace(limit, errors=None, error_covariance=None, matrix=None)
@@ -545,3 +550,80 @@ def test_any_number_of_sizes_gives_a_range(sizes):
     posteriors, y = learned(scenario_a(3), 2000, sizes, 0, a=1.0)
     low, high = limit_from_posteriors(posteriors, y, sizes).pber_interval()
     assert low < scenario_a(3).collision_matrix().pber < high
+
+
+def clustered(rng, n_groups=40, size=50):
+    """True posteriors of groups whose rows are equally hard, and more noise at smaller sizes."""
+    hard = np.repeat(rng.random(n_groups) / 2, size)
+    y = (rng.random(len(hard)) < hard).astype(int)
+    curves = []
+    for excess in (0.02, 0.01, 0.005, 0.0025):
+        p = np.clip(hard + np.sqrt(excess) * rng.choice([-0.5, 0.5], len(hard)), 0, 1)
+        curves.append(np.column_stack([1 - p, p]))
+    return curves, y, np.repeat(np.arange(n_groups), size)
+
+
+def test_the_range_counts_groups_not_rows():
+    rng = np.random.default_rng(0)
+    grouped, rows = [], []
+    for _ in range(100):
+        curves, y, groups = clustered(rng)
+        for found, given in ((grouped, groups), (rows, None)):
+            limit = limit_from_posteriors(curves, y, SIZES, groups=given)
+            low, high = limit.pber_interval()
+            found.append(low <= 1 / 3 <= high)
+    assert np.mean(grouped) >= 0.93
+    assert np.mean(rows) < 0.85
+
+
+def test_standard_errors_of_groups_of_one_row_are_those_of_rows():
+    curves, y, _ = clustered(np.random.default_rng(0))
+    order = np.random.default_rng(1).permutation(len(y))
+    rows = limit_from_posteriors(curves, y, SIZES)
+    own = limit_from_posteriors(curves, y, SIZES, groups=order)
+    np.testing.assert_allclose(own.covariance, rows.covariance)
+    np.testing.assert_allclose(own.matrix.stderr, rows.matrix.stderr, rtol=0.02)
+
+
+def test_the_errors_of_s_at_the_limit_are_those_of_sums_over_groups():
+    """Every row twice, in a group with itself, tells as much as every row once."""
+    curves, y, _ = clustered(np.random.default_rng(0), n_groups=100, size=5)
+    once = limit_from_posteriors(curves, y, SIZES).matrix.stderr
+    twice = limit_from_posteriors(
+        [np.repeat(P, 2, axis=0) for P in curves],
+        np.repeat(y, 2),
+        SIZES,
+        groups=np.repeat(np.arange(len(y)), 2),
+    ).matrix.stderr
+    np.testing.assert_allclose(twice, once, rtol=0.02)
+
+
+def test_the_upper_end_of_the_range_is_at_least_that_of_the_plain_interval():
+    rng = np.random.default_rng(3)
+    for _ in range(10):
+        curves, y, groups = clustered(rng)
+        w = rng.lognormal(0, 1, len(y))
+        limit = limit_from_posteriors(curves, y, SIZES, groups=groups, sample_weight=w)
+        cm = collision_matrix_from_posteriors(curves[-1], y, groups=groups, sample_weight=w)
+        assert limit.pber_interval()[1] >= cm.pber_interval()[1] - 1e-9
+
+
+def test_models_ended_by_a_cap_leave_no_lower_end():
+    free = planted(0.2, 0.1, 0.5)
+    capped = replace(free, capped=True)
+    assert free.pber_interval()[0] > 0
+    assert capped.pber_interval()[0] == capped.bayes_error_interval()[0] == 0
+    assert capped.state == "capped"
+    assert capped.reason.startswith("limited by training, not by rows")
+
+
+def test_a_curve_that_no_power_fits_is_refuted():
+    limit = planted(0.2, 0.1, 0.5)
+    jagged = replace(limit, scores=limit.scores + np.array([0, 0.05, -0.05, 0]))
+    assert (jagged.state, jagged.pber_interval()[0]) == ("refuted", 0)
+
+
+def test_a_power_law_is_hardly_ever_refuted():
+    rng = np.random.default_rng(0)
+    states = [planted(0.2, 0.1, 0.5, rng).state for _ in range(300)]
+    assert np.mean(np.array(states) == "refuted") < 0.01

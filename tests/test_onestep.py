@@ -1,6 +1,7 @@
 """The one-step estimator: what it equals, how its sums add up, what its intervals cover, and what it takes."""
 
 import itertools
+import warnings
 from dataclasses import fields
 
 import numpy as np
@@ -16,7 +17,7 @@ from collidescope import (
     onestep,
     shift_priors,
 )
-from collidescope._checks import labelled_posteriors
+from collidescope._checks import CollisionWarning, labelled_posteriors
 from collidescope.datasets import imbalanced, scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
 from collidescope.equations.moments import (
@@ -109,19 +110,52 @@ def test_without_labels_it_is_the_mean_outer_product_with_its_spread():
     cm = collision_matrix_from_posteriors(P, sample_weight=w)
     phi = P[:, :, None] * P[:, None, :]
     S = np.average(phi, axis=0, weights=w) / np.average(P, axis=0, weights=w)[:, None]
-    deviation = (phi - S * P[:, :, None]) / np.average(P, axis=0, weights=w)[:, None]
     assert np.allclose(cm.matrix, S)
-    assert np.allclose(
-        cm.stderr, np.sqrt(80 / 79 * (w[:, None, None] ** 2 * deviation**2).sum(axis=0)) / w.sum()
-    )
-    off = 1 - (P**2).sum(axis=1)
-    excess = w * (off - np.average(off, weights=w))
-    assert cm.pber_stderr == pytest.approx(np.sqrt(80 / 79 * excess @ excess) / w.sum())
     assert np.allclose(cm.counts, (w @ P) ** 2 / (w**2 @ P))
     assert (cm.method, cm.held_out_error) == ("mean of p pᵀ", None)
     grouped = collision_matrix_from_posteriors(P, sample_weight=w, groups=np.arange(80))
-    assert np.allclose(grouped.stderr, cm.stderr)
-    assert grouped.held_out_error is None
+    assert np.allclose(grouped.matrix, cm.matrix)
+
+
+def test_posteriors_without_labels_carry_no_confidence_statement():
+    P, _ = random_posteriors(np.random.default_rng(9), 80, 3)
+    cm = collision_matrix_from_posteriors(P)
+    assert cm.pber_interval() is None
+    assert cm.interval() is None
+    assert cm.covariance is None
+    assert cm.held_out_error is None
+    with pytest.raises(ValueError, match="level needs an estimated standard error"):
+        cm.bayes_error_limit()
+
+
+def test_the_pber_is_the_held_out_brier_score_where_the_projection_moves_the_trace():
+    """Over-confident posteriors of many classes: no collision matrix is near their estimate."""
+    problem = scenario_a(5)
+    X, y = problem.sample(2000, 0)
+    P = tempered(problem.posteriors(X), 6.0)
+    with pytest.warns(CollisionWarning, match="contradict each other.*[Oo]ver-confident"):
+        cm = collision_matrix_from_posteriors(P, y)
+    brier = ((np.eye(5)[y] - P) ** 2).sum(axis=1).mean()
+    assert cm.pber == pytest.approx(brier, abs=1e-9)
+    assert cm.diagnostics.brier == pytest.approx(brier)
+
+
+def test_columns_in_another_order_are_warned_of():
+    problem = scenario_a(5)
+    X, y = problem.sample(2000, 0)
+    with pytest.warns(CollisionWarning, match="worse than the class shares.*columns in the order"):
+        cm = collision_matrix_from_posteriors(problem.posteriors(X)[:, ::-1], y)
+    assert cm.pber == pytest.approx(1 - (cm.priors**2).sum())
+
+
+@pytest.mark.parametrize(("k", "n"), [(3, 60), (5, 2000), (20, 400)])
+def test_true_posteriors_are_not_warned_of(k, n):
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        P, codes = random_posteriors(rng, n, k)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            collision_matrix_from_posteriors(P, codes)
 
 
 @settings(max_examples=40, deadline=None)

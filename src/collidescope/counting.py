@@ -315,10 +315,14 @@ class PairSums(Moments):
 
     #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the latter.
     tally: FloatArray
+    #: Over items with two votes or more: error of the majority of the other votes on one vote, its
+    #: square.
+    vote_error: FloatArray
 
     def __init__(self, k: int, covariance: bool | None = None) -> None:
         Moments.__init__(self, k, covariance)
         self.tally = np.zeros(6)
+        self.vote_error = np.zeros(2)
 
 
 def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSums]:
@@ -334,12 +338,43 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
     estimate.tally += [(totals > 0).sum(), len(N), totals.sum(), N.sum(), *inverse]
     if average == "items":
         _add_inputs(spread, counts, N, np.ones(len(N)))
+        wrong = majority_errors(counts, N)
+        spread.vote_error += [wrong.sum(), (wrong**2).sum()]
     else:
         large = N > LARGE_GROUP
         _add_inputs(estimate, counts, N, N)
         _add_inputs(spread, counts[~large], N[~large], N[~large])
         _add_rows(spread, counts[large])
     return estimate, spread
+
+
+def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
+    """Per item, how often the majority of the other votes misses one vote; ties are split evenly.
+
+    The majority of the others is a classifier that did not see the vote, so its error is at least
+    the Bayes error, the lowest chance of missing a vote.
+
+    >>> majority_errors(csr_array([[3, 0], [2, 1], [1, 1]]), np.array([3.0, 3.0, 2.0]))
+    array([0.        , 0.66666667, 1.        ])
+    """
+    if not len(N):
+        return np.zeros(0)
+    starts = counts.indptr[:-1]
+    item = np.repeat(np.arange(len(N)), np.diff(counts.indptr))
+    first = np.maximum.reduceat(counts.data, starts)  # most votes of a class
+    leads = counts.data == first[item]
+    n_first = np.add.reduceat(leads.astype(np.float64), starts)
+    below = np.where(leads, 0.0, counts.data)
+    second = np.maximum.reduceat(below, starts)  # most votes of the classes behind it
+    follows = (below == second[item]) & ~leads
+    n_second = np.add.reduceat(follows.astype(np.float64), starts)
+    # A vote for a class below the first is missed: the first still leads without it. One for a
+    # class that leads alone is found where it leads by two or more, and by one it ties with the
+    # second. Where several lead, it falls behind the others and is missed.
+    lead = first - second
+    found = np.where(lead >= 2, 1.0, 1 / (1 + n_second))
+    found = np.where(n_first == 1, found, 0.0)
+    return np.asarray(1 - first / N * found)
 
 
 def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:
@@ -408,4 +443,14 @@ def _as_matrix(
         coverage,
         method,
         diagnostics=diagnostics,
+        **_held_out_votes(estimate, covered, average),
     )
+
+
+def _held_out_votes(sums: PairSums, items: float, average: str) -> dict[str, float]:
+    """Error of the majority of the other votes and its standard error, a mean over items."""
+    if average != "items":
+        return {}
+    error, square = sums.vote_error / items
+    variance = max(square - error**2, 0.0) / max(items - 1, 1)
+    return {"held_out_error": float(error), "held_out_stderr": float(np.sqrt(variance))}

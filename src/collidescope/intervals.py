@@ -66,16 +66,17 @@ def upper_limit(
     if not grouped:
         away = np.maximum(away, UNSEEN)
     nu = (1 - share) ** 2 * s**2 + (1 - share) * share**2 * away**2
-    nu = nu * _widening(n, level)
+    nu = nu * widening(n, level)
     return np.asarray(np.maximum(_beta_quantile(mu / top, nu / top**2, level) * top, m))
 
 
-def _widening(n: FloatArray, level: float) -> FloatArray:
+def widening(n: ArrayLike, level: float = 0.975) -> FloatArray:
     """(t / z)²: how much a variance that n units told must grow for the normal quantile z."""
     z = ndtri(level)
+    freedom = np.maximum(np.asarray(n, dtype=np.float64) - 1, 1.0)
     if abs(z) < 1e-9:
-        return np.ones_like(n)
-    return np.asarray((stdtrit(np.maximum(n - 1, 1.0), level) / z) ** 2)
+        return np.ones_like(freedom)
+    return np.asarray((stdtrit(freedom, level) / z) ** 2)
 
 
 def _one_more(m: FloatArray, s: FloatArray, n: FloatArray, top: float, grouped: bool) -> FloatArray:

@@ -1,23 +1,28 @@
 """What unlimited rows of this kind would leave: the learning curve of the PBER, continued to its end.
 
 A model that has not learned everything counts what it missed as ambiguity: with n rows it reports
-PBER(n) = PBER + E‖p - y‖², too much by the excess. Held-out scores of the *same* rows at training sizes
-m₁ < … < m_T = n show how the excess falls. One assumption continues the curve, that it falls like a power of m::
+PBER(n) = PBER + E‖p - y‖², too much by the excess. Held-out scores of the *same* rows at training
+sizes m₁ < … < m_T = n show how the excess falls. One assumption continues the curve, that it falls
+like a power of m::
 
-    s_t = L · (1 - f + f · (m_t / n)^-c) + noise        L = PBER(n), f = the share of it still to be learned
-    b = L · (1 - f)                                     what unlimited rows would leave
+    s_t = L · (1 - f + f · (m_t / n)^-c) + noise    L = PBER(n), f = the share still to be learned
+    b = L · (1 - f)                                 what unlimited rows would leave
 
-Noise: the T×T covariance of the means. All are over the same rows, so their differences have small errors, and models
-of one fold share its luck (:func:`_covariance`). Curves follow a power only roughly: ``DISCREPANCY``. Priors: L flat,
-f ~ Beta(``SHARE``), c ~ ``EXPONENT``; ``benchmarks/limit.py --tune`` tells where they come from. For every (c, f) of a
-grid L is normal, so b is a mixture of normals with marginal likelihoods as weights; 0 ≤ f ≤ 1 keeps b and the excess
-from being negative. The 0/1 errors of the same rows are continued in the same way.
+Noise: the T×T covariance of the means, over independent units (rows, or groups of rows). All means
+are over the same rows, so their differences have small errors, and models of one fold share the
+sampling error of its training rows (:func:`_covariance`). Curves follow a power only roughly:
+``DISCREPANCY``. Priors: L flat, f ~ Beta(``SHARE``), c ~ ``EXPONENT``; ``benchmarks/limit.py
+--tune`` tells where they come from. For every (c, f) of a grid L is normal, so b is a mixture of
+normals with marginal likelihoods as weights; 0 ≤ f ≤ 1 keeps b and the excess from being negative.
+The 0/1 errors of the same rows are continued in the same way.
 
-For the matrix B(m) = B∞ - E_m with E_m = E[δ δᵀ], δ = p - y. The contrast of sizes that estimates the excess of the
-PBER, applied to every entry, gives the shape of E; its size is the excess that is believed of the PBER.
+For the matrix B(m) = B∞ - E_m with E_m = E[δ δᵀ], δ = p - y. The contrast of sizes that estimates
+the excess of the PBER, applied to every entry, gives the shape of E; its size is the excess that
+is believed of the PBER.
 
-Nothing of this holds without the assumption: some curves are flat for any number of rows and fall later (Antos, Devroye
-and Györfi, 1999). Where a curve has not begun to fall, or falls faster and faster, the lower end is 0.
+Nothing of this holds without the assumption: some curves are flat for any number of rows and fall
+later (Antos, Devroye and Györfi, 1999). There is no lower end where a curve has not begun to fall,
+falls faster and faster, does not fit a power at all, or was ended by a cap on training.
 """
 
 from __future__ import annotations
@@ -29,15 +34,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import betainc, ndtr, ndtri
+from scipy.special import betainc, chdtri, ndtr, ndtri
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
+from collidescope._checks import ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
-from collidescope.intervals import UNSEEN, brier_interval, effective_units
+from collidescope.intervals import (
+    UNSEEN,
+    brier_interval,
+    effective_units,
+    upper_limit,
+    widening,
+)
 from collidescope.matrix import (
     NO_SKILL,
     CollisionMatrix,
@@ -51,33 +62,28 @@ from collidescope.matrix import (
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SIZES = 100  #: of a curve: more than help, and few enough for a forged file to cost nothing
-HEADER = {"format": "collidescope.limit", "version": 2}
-#: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct parametric model.
+HEADER = {"format": "collidescope.limit", "version": 1}
+#: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct
+#: parametric model.
 EXPONENT = (0.5, 0.5)
-EXPONENTS = np.linspace(0.05, 2.0, 40)
-#: The share f of PBER(n) still to be learned: Beta(α, β), where nothing (0) and everything (1) are both likely.
+#: The share f of PBER(n) still to be learned: Beta(α, β), where nothing (0) and everything (1) are
+#: both likely.
 SHARE = (0.5, 0.75)
-SHARES = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
-DISCREPANCY = (
-    0.1  #: how far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T
-)
-WIDENING = 1.5  #: "settled": all that may be left to learn widens the range at most so much beyond that of PBER(n)
+#: How far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T.
+DISCREPANCY = 0.1
 SEEN = 2.0  #: z-value from which a difference counts as seen
-LITTLE_SKILL = (
-    0.1  #: skill below this share of the baseline is little, and drops must become smaller
-)
-TOO_MUCH = 2.0  #: how much worse a PBER below the truth is than one as far above it
+TINY = float(np.finfo(float).tiny)
 
 
 class _Posterior(NamedTuple):
-    """The grid: weights, normal b (means, deviations) and excess L · f of every (c, f), and the mean of c."""
+    """b and the excess at every point (c, f) of the grid."""
 
-    weights: FloatArray
-    means: FloatArray
-    deviations: FloatArray
-    excess: FloatArray
-    exponent: float
+    weights: FloatArray  #: of the points, adding up to 1
+    means: FloatArray  #: of b, normal at every point
+    deviations: FloatArray  #: of b
+    excess: FloatArray  #: L · f
+    exponent: float  #: the mean of c
+    misfit: float  #: least squared distance of the scores to a power law, whitened
 
     def quantile(self, probability: float) -> float:
         """Of b, not below 0."""
@@ -85,19 +91,22 @@ class _Posterior(NamedTuple):
         def beyond(b: float) -> float:
             return float(self.weights @ ndtr((b - self.means) / self.deviations)) - probability
 
-        # A normal has 1e-19 of its mass beyond 9 deviations: the ends enclose every quantile that is asked for.
-        low, high = (
-            (self.means - 9 * self.deviations).min(),
-            (self.means + 9 * self.deviations).max(),
-        )
+        # A normal has 1e-19 of its mass beyond 9 deviations: the ends enclose every quantile.
+        reach = 9 * self.deviations
+        low = (self.means - reach).min()
+        high = (self.means + reach).max()
         return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
 
-    def cautious_excess(self, noise: float) -> float:
-        """The excess ê of the least expected |ê - e| / (e + noise), too much counted ``TOO_MUCH`` times."""
-        # A weighted quantile: at the optimum TOO_MUCH times the weight below ê equals the weight above it.
+    def cautious_excess(self, noise: float, too_high: float = 2.0) -> float:
+        """The excess ê of the least expected |ê - e| / (e + noise).
+
+        A PBER below the truth is ``too_high`` times as bad as one as far above it.
+        """
+        # A weighted quantile: at the optimum too_high times the weight below ê equals the weight
+        # above it.
         order = np.argsort(self.excess)
         weights = (self.weights / (np.maximum(self.excess, 0.0) + noise))[order]
-        middle = np.searchsorted(weights.cumsum(), weights.sum() / (1 + TOO_MUCH))
+        middle = np.searchsorted(weights.cumsum(), weights.sum() / (1 + too_high))
         return float(max(self.excess[order][middle], 0.0))
 
 
@@ -115,108 +124,148 @@ class Limit(Value):
     baseline: float | None = None  #: score of the class shares
     skill_stderr: float | None = None  #: of its difference to the last score
     matrix: CollisionMatrix | None = None  #: S∞, S with unlimited rows
-    #: independent units of rows, as many as if all weighed as much as the heaviest, default n_rows
-    n_units: float | None = None
+    n_units: float | None = None  #: effective number of independent units, default n_rows
     grouped: bool = False  #: whether units are groups of rows
+    capped: bool = False  #: whether a model stopped at a cap of steps or time
 
     def __post_init__(self) -> None:
-        values: dict[str, Any] = {"sizes": _check_sizes(self.sizes)}
+        sizes = _check_sizes(self.sizes)
+        values: dict[str, Any] = {"sizes": sizes}
         if (self.errors is None) != (self.error_covariance is None):
             raise ValueError("errors and error_covariance must be given together")
-        errors = () if self.errors is None else (("errors", 1), ("error_covariance", 2))
-        for name, ndim in (("scores", 1), ("covariance", 2), *errors):
-            values[name] = array = check.check_finite(getattr(self, name), name, ndim=ndim)
-            if array.shape != (len(values["sizes"]),) * ndim:
-                raise ValueError(
-                    f"{name} must have one entry per size ({len(self.sizes)}), got shape {array.shape}"
-                )
-            if ndim == 1:
+        for name in ("scores", "errors"):
+            if getattr(self, name) is not None:
+                array = self._check_curve(name, len(sizes), ndim=1)
                 check.check_non_negative(array, name, "it is a mean of squares or of errors")
-            elif np.linalg.eigvalsh(array + array.T).min() < -1e-9 * np.abs(array).max():
-                raise ValueError(f"{name} must be positive semi-definite")
+                values[name] = array
+        for name in ("covariance", "error_covariance"):
+            if getattr(self, name) is not None:
+                array = self._check_curve(name, len(sizes), ndim=2)
+                lowest = np.linalg.eigvalsh(array + array.T).min()
+                if lowest < -1e-9 * np.abs(array).max():
+                    raise ValueError(f"{name} must be positive semi-definite")
+                values[name] = array
         least_of = {"stderr": 0, "n_rows": 1, "baseline": 0, "skill_stderr": 0, "n_units": 1}
         for name, least in least_of.items():
             if getattr(self, name) is not None:
                 values[name] = check.check_at_least(getattr(self, name), least, name)
+        values["grouped"] = bool(self.grouped)
+        values["capped"] = bool(self.capped)
         if not isinstance(self.matrix, CollisionMatrix | None):
             raise ValueError(f"matrix must be a CollisionMatrix, got {type(self.matrix).__name__}")
         self._freeze(values)
 
+    def _check_curve(self, name: str, n_sizes: int, ndim: int) -> FloatArray:
+        array = check.check_finite(getattr(self, name), name, ndim=ndim)
+        if array.shape != (n_sizes,) * ndim:
+            wanted = f"one entry per size ({n_sizes})"
+            raise ValueError(f"{name} must have {wanted}, got shape {array.shape}")
+        return array
+
     @property
     def pber(self) -> float:
-        """PBER with unlimited rows, as far as this curve makes it likely; that of :attr:`matrix` where there is one."""
-        return float(self.scores[-1]) - self._excess if self.matrix is None else self.matrix.pber
+        """PBER with unlimited rows, as far as this curve makes it likely.
+
+        That of :attr:`matrix` where there is one.
+        """
+        if self.matrix is not None:
+            return self.matrix.pber
+        return float(self.scores[-1]) - self._excess
 
     def pber_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """(low, high) of the PBER with unlimited rows, if the excess falls like a power of the number of rows.
+        """(low, high) of the PBER with unlimited rows.
 
-        The upper end is at least that of PBER(n), which needs no assumption.
+        The lower end holds if the excess falls like a power of the number of rows. The upper end
+        is at least that of PBER(n), which needs no assumption.
         """
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
-        low = 0.0 if self._not_begun else self._posterior.quantile(tail)
+        low = 0.0
+        if not self._no_lower_end:
+            low = self._posterior.quantile(tail)
         high = max(self._posterior.quantile(1 - tail), self._plain_interval(level)[1])
         return min(low, self.pber), min(high, 1.0)
 
     @property
     def bayes_error(self) -> float | None:
-        """Error of the best guess with unlimited rows, as far as the curve of the errors makes it likely."""
+        """Error of the best guess with unlimited rows, as far as the curve makes it likely."""
         if self.errors is None or self.error_covariance is None:
             return None
-        fit = _fit(self.sizes, self.errors, self.error_covariance, self.n_rows)
-        excess = fit.cautious_excess(
-            np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
-        )
-        return max(float(self.errors[-1]) - excess, 0.0)
+        noise = np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
+        fit = _fit(self, self.errors, self.error_covariance)
+        return max(float(self.errors[-1]) - fit.cautious_excess(float(noise)), 0.0)
 
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
-        """(low, high) of the Bayes error, the lower end under the assumption of :meth:`pber_interval`.
+        """(low, high) of the Bayes error, low under the assumption of :meth:`pber_interval`.
 
-        High needs no assumption: it is the upper limit of :meth:`CollisionMatrix.bayes_error_limit`. Low is the
-        larger of Cover and Hart's bound at the lower end of the PBER and the end of the curve of the errors, each with
-        half of the tail: the larger of two limits fails where either does.
+        High needs no assumption: see :meth:`CollisionMatrix.bayes_error_limit`. Low is the larger
+        of Cover and Hart's bound at the lower end of the PBER and the end of the curve of the
+        errors, each with half of the tail: the larger of two limits fails where either does.
         """
-        low, high = self.pber_interval(level)
-        k = (
-            10**9 if self.matrix is None else self.matrix.n_classes
-        )  # the bound is weakest for many classes
+        pber_low, pber_high = self.pber_interval(level)
+        k = 10**9  # the bound is weakest for many classes
+        if self.matrix is not None:
+            k = self.matrix.n_classes
         if self.errors is None or self.error_covariance is None:
-            return bayes_error_bounds(min(low, 1 - 1 / k), k)[0], high
-        low = bayes_error_bounds(min(self.pber_interval((1 + level) / 2)[0], 1 - 1 / k), k)[0]
-        stderr = np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
-        # Posteriors without skill name one class for all rows, the best of k by luck: Bonferroni over k.
-        choices = k if self._skill[2] < NO_SKILL and self.matrix is not None else 1
-        high = min(high, float(self.errors[-1] - ndtri((1 - level) / 2 / choices) * stderr))
-        if not self._not_begun:
-            fit = _fit(self.sizes, self.errors, self.error_covariance, self.n_rows)
+            return bayes_error_bounds(min(pber_low, 1 - 1 / k), k)[0], pber_high
+        at_least = self.pber_interval((1 + level) / 2)[0]
+        low = bayes_error_bounds(min(at_least, 1 - 1 / k), k)[0]
+        if not self._no_lower_end:
+            fit = _fit(self, self.errors, self.error_covariance)
             low = max(low, fit.quantile((1 - level) / 4))
+        # Posteriors without skill name the class that happens to be frequent among these rows.
+        high = pber_high
+        if self._skill[2] >= NO_SKILL:
+            stderr = np.sqrt(self.error_covariance[-1, -1])
+            high = float(
+                upper_limit(
+                    self.errors[-1],
+                    stderr,
+                    self._units,
+                    (1 + level) / 2,
+                    grouped=self.grouped,
+                    counted=True,
+                )
+            )
         return min(low, high), high
 
     @property
     def state(self) -> str:
-        """One of "settled", "still learning" and "hardly begun"."""
+        """Either "settled" or "still learning", or the state in which there is no lower end.
+
+        That is "hardly begun", "refuted" (the curve does not fall like a power of the rows) or
+        "capped" (limited by training, not by rows).
+        """
+        if self.capped:
+            return "capped"
         if self._not_begun:
             return "hardly begun"
+        if self._refuted:
+            return "refuted"
         low, high = self.pber_interval()
-        return (
-            "settled" if high - low <= WIDENING * 2 * self._half_width(0.95) else "still learning"
-        )
+        # All that may be left to learn widens the range by half at most.
+        if high - low <= 1.5 * 2 * self._half_width(0.95):
+            return "settled"
+        return "still learning"
 
     @property
     def reason(self) -> str:
         """Why :attr:`state` is what it is, in one clause."""
-        if self._not_begun or self.state == "settled":
-            return (
-                self._not_begun
-                or "what may be left to learn is less than the luck in drawing the rows"
-            )
+        if self._no_lower_end:
+            return self._no_lower_end
+        if self.state == "settled":
+            return "what may be left to learn is less than the sampling error"
         drop, stderr = self._contrast([1.0, -1.0])
         if drop < SEEN * stderr:
-            return "too few rows to say: the last step changed the PBER less than luck would"
-        return f"from {self.sizes[-2]:,.0f} to {self.sizes[-1]:,.0f} training rows the PBER fell by {drop:.2g}"
+            return "too few rows to say: the last step changed the PBER by less than its error"
+        before, last = self.sizes[-2:]
+        return f"from {before:,.0f} to {last:,.0f} training rows the PBER fell by {drop:.2g}"
 
     @property
     def curve(self) -> pd.DataFrame:
-        """One row per size: ``rows``, ``pber``, ``pber_stderr`` and, where known, ``error``, ``error_stderr``."""
+        """One row per size: ``rows``, ``pber``, ``pber_stderr``.
+
+        Where they are known also ``error`` and ``error_stderr``.
+        """
         import pandas as pd
 
         columns = {
@@ -225,42 +274,47 @@ class Limit(Value):
             "pber_stderr": np.sqrt(np.diag(self.covariance)),
         }
         if self.errors is not None and self.error_covariance is not None:
-            columns |= {
-                "error": self.errors,
-                "error_stderr": np.sqrt(np.diag(self.error_covariance)),
-            }
+            columns["error"] = self.errors
+            columns["error_stderr"] = np.sqrt(np.diag(self.error_covariance))
         return pd.DataFrame(columns)
 
     def continuation(
         self, sizes: ArrayLike, level: float = 0.95
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(low, middle, high) of PBER(m) for training sizes m: what more rows would give, ``continuation([2 * n])``.
+        """(low, middle, high) of PBER(m) for training sizes m: what more rows would give.
 
-        They end in :meth:`pber_interval` and :attr:`pber`.
+        ``continuation([2 * n])`` for twice as many. They end in :meth:`pber_interval` and
+        :attr:`pber`.
         """
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
         sizes = check.check_finite(sizes, "sizes", ndim=1)
         if sizes.min() < 1:
-            raise ValueError(
-                f"sizes must be numbers of training rows, 1 or more, got {sizes.min():g}"
-            )
-        fits = [_fit(self.sizes, self.scores, self.covariance, self.n_rows, size) for size in sizes]
+            wanted = "numbers of training rows, 1 or more"
+            raise ValueError(f"sizes must be {wanted}, got {sizes.min():g}")
+        fits = [_fit(self, self.scores, self.covariance, size) for size in sizes]
         low, middle, high = (
             np.array([fit.quantile(q) for fit in fits]) for q in (tail, 0.5, 1 - tail)
         )
         middle = np.maximum(middle, self.pber)
         high = np.minimum(np.maximum(high, self._plain_interval(level)[1]), 1.0)
-        return 0.0 * low if self._not_begun else np.minimum(low, middle), middle, high
+        if self._no_lower_end:
+            return np.zeros_like(low), middle, high
+        return np.minimum(low, middle), middle, high
 
     @cached_property
     def _posterior(self) -> _Posterior:
-        return _fit(self.sizes, self.scores, self.covariance, self.n_rows)
+        return _fit(self, self.scores, self.covariance)
 
     @property
     def _excess(self) -> float:
-        return min(
-            self._posterior.cautious_excess(self._half_width(0.95) / 2), float(self.scores[-1])
-        )
+        cautious = self._posterior.cautious_excess(self._half_width(0.95) / 2)
+        return min(cautious, float(self.scores[-1]))
+
+    @property
+    def _units(self) -> float:
+        if self.n_units is None:
+            return self.n_rows
+        return self.n_units
 
     def _contrast(self, weights: Sequence[float]) -> tuple[float, float]:
         """Of the last scores: value and standard error."""
@@ -269,10 +323,8 @@ class Limit(Value):
 
     def _plain_interval(self, level: float) -> tuple[float, float]:
         """Of the last score, as :meth:`CollisionMatrix.pber_interval` has it."""
-        units = self.n_rows if self.n_units is None else self.n_units
-        return brier_interval(
-            float(self.scores[-1]), self.stderr, units, level, grouped=self.grouped
-        )
+        now = float(self.scores[-1])
+        return brier_interval(now, self.stderr, self._units, level, grouped=self.grouped)
 
     def _half_width(self, level: float) -> float:
         low, high = self._plain_interval(level)
@@ -280,11 +332,18 @@ class Limit(Value):
 
     @property
     def _skill(self) -> tuple[float, float, float]:
-        """By how much the last score beats the class shares, its standard error, and it as a share of theirs."""
+        """By how much the last score beats the class shares, its standard error, and its share."""
         if self.baseline is None or self.skill_stderr is None:
             return np.inf, 0.0, np.inf
         skill = self.baseline - float(self.scores[-1])
-        return skill, self.skill_stderr, skill / max(self.baseline, np.finfo(float).tiny)
+        return skill, self.skill_stderr, skill / max(self.baseline, TINY)
+
+    @cached_property
+    def _no_lower_end(self) -> str:
+        """Why the curve cannot be continued, or nothing."""
+        if self.capped:
+            return "limited by training, not by rows: a model stopped at a cap of steps or time"
+        return self._not_begun or self._refuted
 
     @cached_property
     def _not_begun(self) -> str:
@@ -293,21 +352,33 @@ class Limit(Value):
         if skill <= SEEN * stderr or share < NO_SKILL:
             return "the models predict hardly better than the class shares alone"
         if len(self.sizes) > 2:
-            before, last = np.diff(
-                np.log2(self.sizes[-3:])
-            )  # drops per doubling: those of a power law become smaller
+            # Drops per doubling: those of a power law become smaller.
+            before, last = np.diff(np.log2(self.sizes[-3:]))
             # The last drop less the one before: (s₂ - s₃) / last - (s₁ - s₂) / before.
             growth, stderr = self._contrast([-1 / before, 1 / before + 1 / last, -1 / last])
-            if growth > (0.0 if share < LITTLE_SKILL else SEEN * stderr + 1e-12):
+            allowed = SEEN * stderr + 1e-12
+            if share < 0.1:  # little skill: drops must become smaller
+                allowed = 0.0
+            if growth > allowed:
                 return "each doubling of the rows lowers the PBER by more than the one before"
         return ""
 
+    @cached_property
+    def _refuted(self) -> str:
+        """Why no power law can be the curve, or nothing: a χ² test at 1 in 1,000."""
+        free = len(self.sizes) - 3  # level, share and exponent are fitted
+        if free < 1 or self._posterior.misfit <= chdtri(free, 0.001):
+            return ""
+        return "the PBER does not fall like a power of the number of rows"
+
     def __str__(self) -> str:
-        now = f"PBER {percent(float(self.scores[-1]))} ± {self._half_width(0.95):.2%} with {self.sizes[-1]:,.0f} rows"
-        return f"{now}: {self.state} ({self.reason}).\n{limit_words(limit_facts(self))}"
+        now = f"PBER {percent(float(self.scores[-1]))} ± {self._half_width(0.95):.2%}"
+        rows = f"with {self.sizes[-1]:,.0f} rows"
+        return f"{now} {rows}: {self.state} ({self.reason}).\n{limit_words(limit_facts(self))}"
 
     def __repr__(self) -> str:
-        return f"<Limit: {self.state}, PBER {self.scores[-1]:.4f} now, about {self.pber:.4f} with unlimited rows>"
+        now = f"PBER {self.scores[-1]:.4f} now"
+        return f"<Limit: {self.state}, {now}, about {self.pber:.4f} with unlimited rows>"
 
     def export(self) -> dict[str, Any]:
         """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
@@ -323,6 +394,7 @@ class Limit(Value):
             return cls.from_dict(tree)
         names = {field.name for field in fields(cls)}
         found = set(tree) if isinstance(tree, Mapping) else set()
+        found |= {"n_units", "grouped", "capped"}  # a record of an earlier release has none
         if found != names:
             wrong = ", ".join(sorted(map(str, names ^ found)))
             raise ValueError(f"a limit is damaged, the file was cut or edited: check {wrong}")
@@ -356,19 +428,23 @@ def limit_from_scores(
     folds: Given = None,
     sample_weight: Given = None,
     groups: Given = None,
+    capped: bool = False,
 ) -> Limit:
-    """What unlimited rows would leave, from the held-out scores of models trained on more and more rows.
+    """What unlimited rows would leave, from held-out scores of models trained on more and more rows.
 
     Parameters
     ----------
     scores, errors : (n, T), the second optional
-        Brier score ‖c - p‖² of every held-out row (c one-hot label, p posterior) by the model of every size, and 1
-        where its most likely class was wrong, else 0. The same rows for every size: the curve is read from differences.
-    sizes : (T,) training rows of the models, increasing; four that double each time are a good choice
-    baseline : float or (n,), optional; Brier score of the class shares, 1 - Σ π², or that of every row
-        Without it models that have learned nothing cannot be told from models that have nothing left to learn.
+        Brier score ‖c - p‖² of every held-out row (c one-hot label, p posterior) by the model of
+        every size, and 1 where its most likely class was wrong, else 0. The same rows for every
+        size: the curve is read from differences.
+    sizes : (T,) training rows of the models, increasing; four that double are a good choice
+    baseline : float or (n,), optional; Brier score of the class shares, or that of every row
+        Without it models that have learned nothing cannot be told from models that have nothing
+        left to learn.
     folds, sample_weight : (n,), optional; the fold whose models scored each row, and its weight
     groups : (n,), optional; of rows of one patient, document or site: errors then count groups
+    capped : whether a model stopped at a cap of steps or time: there is no lower end then
 
     Examples
     --------
@@ -384,35 +460,28 @@ def limit_from_scores(
     """
     sizes = _check_sizes(sizes)
     rows = _check_rows(scores, "scores", len(sizes))
-    weights = check.unit_weights(check.check_weights(sample_weight, len(rows)))
-    labels = np.zeros(len(rows)) if folds is None else check.check_labels(folds, "folds")
-    check.check_same_length(rows, labels, "scores and folds")
-    numbers = np.unique(labels, return_inverse=True)[1].ravel()
-    units = check_units(groups, len(rows))
-    means, covariance, row_covariance = _covariance(rows, weights, numbers, units)
-    sizes_of_units = np.bincount(units, weights)
+    sample = _Sample.checked(len(rows), sample_weight, folds, groups)
+    means, covariance, row_covariance = _covariance(rows, sample)
+    of_units = np.bincount(sample.units, sample.weights)
     values: dict[str, Any] = {
-        "n_rows": float(weights.sum() ** 2 / (weights**2).sum()),
-        "n_units": float(effective_units(*(np.sum(sizes_of_units**p) for p in (1, 2, 3)))),
+        "n_rows": float(sample.weights.sum() ** 2 / (sample.weights**2).sum()),
+        "n_units": float(effective_units(*_power_sums(of_units))),
         "grouped": groups is not None,
+        "capped": capped,
     }
     if errors is not None:
         wrong = _check_rows(errors, "errors", len(sizes))
         check.check_same_length(rows, wrong, "scores and errors")
-        values["errors"], values["error_covariance"], _ = _covariance(
-            wrong, weights, numbers, units
-        )
+        values["errors"], values["error_covariance"], _ = _covariance(wrong, sample)
     if baseline is not None:
         given = check.check_finite(baseline, "baseline", ndim=(0, 1))
         if given.shape not in ((), (len(rows),)):
-            raise ValueError(
-                f"baseline must be one number or one per row ({len(rows)}), got {len(given)}"
-            )
-        skill, variance, _ = _covariance((given - rows[:, -1])[:, None], weights, numbers, units)
-        values |= {
-            "baseline": float(means[-1] + skill[0]),
-            "skill_stderr": float(np.sqrt(variance[0, 0])),
-        }
+            wanted = f"one number or one per row ({len(rows)})"
+            raise ValueError(f"baseline must be {wanted}, got {len(given)}")
+        gained = (given - rows[:, -1])[:, None]
+        skill, variance, _ = _covariance(gained, sample)
+        values["baseline"] = float(means[-1] + skill[0])
+        values["skill_stderr"] = float(np.sqrt(variance[0, 0]))
     return Limit(sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), **values)
 
 
@@ -426,18 +495,16 @@ def limit_from_posteriors(
     sample_weight: Given = None,
     priors: Given = None,
     groups: Given = None,
+    capped: bool = False,
 ) -> Limit:
     """What unlimited rows would leave of S, from held-out posteriors at several training sizes.
 
-    Takes one n×K array of posteriors of the same rows per size, the class number of every row, the names of the classes
-    and the ``priors`` to estimate for (by default the class shares of the rows); the rest as :func:`limit_from_scores`.
+    Takes one n×K array of posteriors of the same rows per size, the class number of every row, the
+    names of the classes and the ``priors`` to estimate for (by default the class shares of the
+    rows); the rest as :func:`limit_from_scores`.
     """
-    if len(posteriors) != np.size(sizes):
-        raise ValueError(
-            f"posteriors must hold one array per size ({np.size(sizes)}), got {len(posteriors)}"
-        )
-    k = check.check_posteriors(posteriors[0], "posteriors[0]").shape[1]
-    arrays = [check.check_posteriors(P, f"posteriors[{t}]", k) for t, P in enumerate(posteriors)]
+    arrays = _check_arrays(posteriors, np.size(sizes))
+    k = arrays[0].shape[1]
     names = check.check_classes(classes, k)
     labels = check.encode_labels(codes, np.arange(k), "codes")
     for P in arrays:
@@ -445,111 +512,143 @@ def limit_from_posteriors(
     weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
     totals = np.bincount(labels, weights, k)
     check.check_class_sizes(totals, names)
-    counts, pi = totals**2 / np.bincount(labels, weights**2, k), totals / totals.sum()
-    if (
-        priors is not None
-    ):  # shifted posteriors, and every row weighs as its class does in that population
+    counts = totals**2 / np.bincount(labels, weights**2, k)
+    pi = totals / totals.sum()
+    if priors is not None:
+        # Shifted posteriors, and every row weighs as its class does in that population.
         target = check.check_priors(priors, k)
-        arrays = [shift_rows(P, target / pi) for P in arrays]
-        weights, pi = weights * (target / pi)[labels], target
+        ratio = target / pi
+        arrays = [shift_rows(P, ratio) for P in arrays]
+        weights = weights * ratio[labels]
+        pi = target
     onehot = np.eye(k)[labels]
     residuals = [onehot - P for P in arrays]
-    scores = np.column_stack([(r**2).sum(axis=1) for r in residuals])
-    errors, baseline = (
-        np.column_stack([P.argmax(axis=1) != labels for P in arrays]),
-        ((onehot - pi) ** 2).sum(axis=1),
-    )
     limit = limit_from_scores(
-        scores,
+        np.column_stack([(r**2).sum(axis=1) for r in residuals]),
         sizes,
-        errors=errors,
-        baseline=baseline,
+        errors=np.column_stack([P.argmax(axis=1) != labels for P in arrays]),
+        baseline=((onehot - pi) ** 2).sum(axis=1),
         folds=folds,
         sample_weight=weights,
         groups=groups,
+        capped=capped,
     )
-    units = check_units(groups, len(labels))
-    matrix = _matrix(limit, residuals, onehot, weights / weights.sum(), pi, names, counts, units)
-    return replace(limit, matrix=matrix)
+    sample = _Sample.checked(len(labels), weights, None, groups)
+    matrix = _matrix(limit, residuals, onehot, sample, pi)
+    return replace(limit, matrix=replace(matrix, classes=names, counts=counts))
+
+
+class _Sample(NamedTuple):
+    """The held-out rows."""
+
+    weights: FloatArray  #: (n,)
+    folds: IntArray  #: (n,) 0 … F-1
+    units: IntArray  #: (n,) 0 … G-1, the independent unit of every row: its group, or itself
+
+    @classmethod
+    def checked(cls, n: int, weights: Given, folds: Given, groups: Given) -> _Sample:
+        numbers = np.zeros(n, dtype=np.intp)
+        if folds is not None:
+            labels = check.check_labels(folds, "folds")
+            check.check_same_length(numbers, labels, "scores and folds")
+            numbers = np.unique(labels, return_inverse=True)[1].ravel()
+        units = np.arange(n)
+        if groups is not None:
+            units = check.group_numbers(groups, n)
+        return cls(check.unit_weights(check.check_weights(weights, n)), numbers, units)
+
+
+def _power_sums(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Σ, Σ of squares and Σ of cubes over the first axis."""
+    return values.sum(axis=0), (values**2).sum(axis=0), (values**3).sum(axis=0)
 
 
 def _fit(
-    sizes: FloatArray, scores: FloatArray, noise: FloatArray, n_rows: float, size: float = np.inf
+    limit: Limit, scores: FloatArray, covariance: FloatArray, size: float = np.inf
 ) -> _Posterior:
-    """PBER(``size``) as a mixture over the grid of (c, f): generalised least squares for L at each of its points."""
-    c, f = (axis.ravel() for axis in np.meshgrid(EXPONENTS, SHARES, indexing="ij"))
+    """PBER(``size``) as a mixture over a grid of (c, f): generalised least squares for L at each."""
+    sizes = limit.sizes
+    exponents = np.linspace(0.05, 2.0, 40)
+    shares = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
+    c, f = (axis.ravel() for axis in np.meshgrid(exponents, shares, indexing="ij"))
     halvings = np.log2(sizes[-1] / sizes)
     # s = L h + noise, h_t = 1 - f + f (m_t / n)^-c: (points of the grid, sizes).
     h = 1 + f[:, None] * (2.0 ** (c[:, None] * halvings) - 1)
-    precision = np.linalg.inv(_noise(scores, noise, n_rows))
-    # As L is flat, given (c, f) it is normal with mean ``level`` and precision ``information``, and integrating it out
-    # leaves a likelihood ∝ exp(level² · information / 2) / √information.
+    precision = np.linalg.inv(_noise(limit, scores, covariance))
+    # As L is flat, given (c, f) it is normal with mean ``level`` and precision ``information``, and
+    # integrating it out leaves a likelihood ∝ exp(level² · information / 2) / √information.
     information = np.einsum("gt,ts,gs->g", h, precision, h)
     level = h @ precision @ scores / information
-    edges = np.concatenate([[0.0], (SHARES[1:] + SHARES[:-1]) / 2, [1.0]])
-    mass = np.tile(
-        np.diff(betainc(*SHARE, edges)), len(EXPONENTS)
-    )  # of the shares nearest to each of the grid
-    # c is log-normal: its density, on an even grid, is exp(-z²/2) / c.
+    explained = level**2 * information
+    # Prior mass of the shares nearest to each of the grid; c is log-normal: its density, on an
+    # even grid, is exp(-z²/2) / c.
+    edges = np.concatenate([[0.0], (shares[1:] + shares[:-1]) / 2, [1.0]])
+    mass = np.tile(np.diff(betainc(*SHARE, edges)), len(exponents))
     z = np.log(c / EXPONENT[0]) / EXPONENT[1]
-    log_weights = (
-        (level**2 * information - np.log(information) - z**2) / 2 - np.log(c) + np.log(mass)
-    )
+    log_prior = np.log(mass) - np.log(c) - z**2 / 2
+    log_weights = (explained - np.log(information)) / 2 + log_prior
     weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
     # PBER(size) as a share of L: 1 - f + f (size / n)^-c, and 1 - f with unlimited rows.
     kept = 1 - f * (1 - (size / sizes[-1]) ** -c)
     # The floor keeps normals normal where f = 1; it is far below what n rows can tell.
-    deviations = np.maximum(kept / np.sqrt(information), 1e-3 / n_rows)
-    weights /= weights.sum()
-    return _Posterior(weights, level * kept, deviations, level * f, float(weights @ c))
+    deviations = np.maximum(kept / np.sqrt(information), 1e-3 / limit.n_rows)
+    misfit = float(scores @ precision @ scores - explained.max())
+    return _Posterior(weights, level * kept, deviations, level * f, float(weights @ c), misfit)
 
 
-def _covariance(
-    rows: FloatArray, weights: FloatArray, folds: IntArray, units: IntArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weighted means of the columns, their covariance over rows and folds, and that over rows alone.
+def _noise(limit: Limit, scores: FloatArray, covariance: FloatArray) -> FloatArray:
+    """Covariance of the scores around a power law."""
+    # Few units know the covariance badly. The last term keeps it invertible where two sizes have
+    # the same scores row by row.
+    widened = covariance * (widening(limit._units) / widening(limit.n_rows))
+    unseen = UNSEEN / limit.n_rows
+    return widened + np.diag((DISCREPANCY * (scores - scores[-1])) ** 2 + unseen**2)
 
-    The luck of a fold's training rows moves its models, so that differences of sizes vary more between folds than rows
-    explain: by the mean whitened square of the folds' differences, one factor for all, since few folds tell no more.
+
+def _covariance(rows: FloatArray, sample: _Sample) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weighted means of the columns, their covariance over units and folds, and over units alone.
+
+    The sampling error of a fold's training rows moves its models, so that differences of sizes vary
+    more between folds than rows explain: by the mean whitened square of the folds' differences, one
+    factor for all, since few folds tell no more.
     """
-    w, T = weights / weights.sum(), rows.shape[1]
+    w = sample.weights / sample.weights.sum()
+    n_sizes = rows.shape[1]
     means = w @ rows
     centred = (rows - means) * w[:, None]
-    over_rows = _cluster_covariance(centred, units)
-    if folds.max() < 1 or T < 2:
-        return means, over_rows, over_rows
-    D = np.eye(T) - np.eye(T, k=1)  # u = D s: differences of neighbours, and the last mean
-    V = D @ over_rows @ D.T
-    by_fold = np.zeros((folds.max() + 1, T))
-    np.add.at(by_fold, folds, centred @ D.T)
-    inner, luck = V[:-1, :-1], by_fold[:, :-1]
-    share = np.bincount(folds, w)
-    # If rows alone varied, the sum of fold g would have covariance share_g (1 - share_g) V, as all folds add up to 0;
-    # on average the whitened squares would add up to (T - 1)(1 - Σ share²), and the factor would be 1.
-    factor = np.sum(luck * (luck @ np.linalg.pinv(inner, hermitian=True))) / (
-        (T - 1) * (1 - (share**2).sum())
-    )
-    scale = np.append(np.full(T - 1, np.sqrt(max(float(factor), 1.0))), 1.0)
+    over_units = _cluster_covariance(centred, sample.units)
+    if sample.folds.max() < 1 or n_sizes < 2:
+        return means, over_units, over_units
+    # u = D s: differences of neighbours, and the last mean.
+    D = np.eye(n_sizes) - np.eye(n_sizes, k=1)
+    V = D @ over_units @ D.T
+    by_fold = _sums(centred @ D.T, sample.folds)[:, :-1]
+    whitened = by_fold @ np.linalg.pinv(V[:-1, :-1], hermitian=True)
+    # If rows alone varied, the sum of fold g would have covariance share_g (1 - share_g) V, as all
+    # folds add up to 0; on average the whitened squares would add up to (T - 1)(1 - Σ share²), and
+    # the factor would be 1.
+    share = np.bincount(sample.folds, w)
+    expected = (n_sizes - 1) * (1 - (share**2).sum())
+    factor = max(float(np.sum(by_fold * whitened) / expected), 1.0)
+    scale = np.append(np.full(n_sizes - 1, np.sqrt(factor)), 1.0)
     # s = D⁻¹ u: differences of sizes widened, the last mean as it was.
     back = np.linalg.inv(D) * scale
-    return means, back @ V @ back.T, over_rows
+    return means, back @ V @ back.T, over_units
 
 
-def check_units(groups: Given, n_rows: int) -> IntArray:
-    """The number of the independent unit of every row: its group, or itself."""
-    if groups is None:
-        return np.arange(n_rows)
-    return check.group_numbers(groups, n_rows)
+def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
+    """Σ of the rows with each number 0 … G-1."""
+    sums = np.zeros((int(numbers.max()) + 1, values.shape[1]))
+    np.add.at(sums, numbers, values)
+    return sums
 
 
 def _cluster_covariance(influence: FloatArray, units: IntArray) -> FloatArray:
     """Of the sums of rows' influences, each of mean 0: over independent units, by G/(G-1)."""
-    n_units = int(units.max()) + 1
-    if n_units == len(units):  # every row is a unit
-        sums = influence
-    else:
-        sums = np.zeros((n_units, influence.shape[1]))
-        np.add.at(sums, units, influence)
+    sums = influence
+    if units.max() + 1 < len(units):
+        sums = _sums(influence, units)
     seen = float(np.count_nonzero(sums.any(axis=1)))  # not those of weight 0
     return seen / max(seen - 1, 1) * (sums.T @ sums)
 
@@ -558,97 +657,153 @@ def _matrix(
     limit: Limit,
     residuals: list[FloatArray],
     onehot: FloatArray,
-    w: FloatArray,
+    sample: _Sample,
     priors: FloatArray,
-    classes: Array,
-    counts: FloatArray,
-    units: IntArray,
 ) -> CollisionMatrix:
-    """S∞ from B∞ = diag(π) - Σ g_t Z_t, Z_t = mean(r rᵀ), r = c - p: B(m) is diag(π) - Z_m, its trace 1 - s_m.
+    """S∞ from B∞ = diag(π) - Σ g_t Z_t, Z_t = mean(r rᵀ), r = c - p.
 
-    The excess ê of the PBER is taken from Z_n in a shape of trace 1: that of what was learned between the sizes (a
-    contrast of all Z_t), drawn to Z_n / s_n (all collisions alike) as far as its entries are noise (James and Stein).
+    B(m) is diag(π) - Z_m, its trace 1 - s_m. The excess ê of the PBER is taken from Z_n in a shape
+    of trace 1: that of what was learned between the sizes (a contrast of all Z_t), drawn to
+    Z_n / s_n (all collisions alike) as far as its entries are noise (James and Stein).
     """
-    h = np.column_stack(
-        [np.ones(len(limit.sizes)), (limit.sizes / limit.sizes[-1]) ** -limit._posterior.exponent]
-    )
-    W = np.linalg.solve(_noise(limit.scores, limit.covariance, limit.n_rows), h)
-    contrast = (W @ np.linalg.inv(h.T @ W))[
-        :, 1
-    ]  # generalised least squares: contrast · scores ≈ excess at n
+    w = sample.weights / sample.weights.sum()
+    rows = _Rows(residuals, onehot, w, sample.units)
     Z = np.array([r.T @ (w[:, None] * r) for r in residuals])
-    weighted = [w[:, None] * r for r in residuals]
-    # Σ over rows of w² (r_t r_s)_i (r_t r_s)_j, from which the squares of any combination of the r_t r_tᵀ follow
-    products = np.array([[(rr := r * v).T @ rr for v in weighted] for r in residuals])
-    now, seen = float(limit.scores[-1]), float(contrast @ limit.scores)
-    # The contrast sums to 0, so diag(π) - B∞ cancels: Σ contrast_t Z_t estimates E[δ δᵀ] at n rows, of trace ``seen``.
-    learned, alike = np.tensordot(contrast, Z, 1), Z[-1] / max(now, np.finfo(float).tiny)
-    noise = np.einsum("t,s,tsij->ij", contrast, contrast, products) - (w**2).sum() * learned**2
-    scale = np.outer(priors, priors)
-    distinct = float(((learned - seen * alike) ** 2 / scale).sum())
-    # E[δ δᵀ] is positive semi-definite, so no entry exceeds its trace: where one does, most of the shape is noise.
-    possible = min(max(seen, 0.0) / max(float(np.abs(learned).max()), np.finfo(float).tiny), 1.0)
-    share = (
-        possible * float(np.clip(1 - (noise / scale).sum() / distinct, 0, 1))
-        if distinct > 0
-        else 0.0
-    )
+    now = float(limit.scores[-1])
+    contrast = _excess_contrast(limit)
+    share = _learned_share(limit, contrast, Z, rows, priors)
     # shape = -Σ g_t Z_t, of trace 1; g then becomes the weights of Z_n - ê · shape.
-    g = -share / max(seen, np.finfo(float).tiny) * contrast
-    g[-1] -= (1 - share) / max(now, np.finfo(float).tiny)
+    seen = float(contrast @ limit.scores)
+    g = -share / max(seen, TINY) * contrast
+    g[-1] -= (1 - share) / max(now, TINY)
     shape = -np.tensordot(g, Z, 1)
     g *= limit._excess
     g[-1] += 1
-    mean = np.tensordot(g, Z, 1)
-    B = project(np.diag(priors) - mean, priors).joint
+    B = project(np.diag(priors) - np.tensordot(g, Z, 1), priors).joint
     S = B / B.sum(axis=1, keepdims=True)
-    # A row moves S_ij by -(Σ g_t r_ti r_tj + slope_ij c_i) / π_i, on average by nothing; the sum of squares of that:
-    slope = S - np.eye(len(S))
-    cross = sum(weight * (onehot * v).T @ v for weight, v in zip(g, weighted, strict=True))
-    squares = np.einsum("t,s,tsij->ij", g, g, products) + slope * (
-        2 * cross + slope * (w**2 @ onehot)[:, None]
-    )
-    # The excess may be wrong by as much as the range of the PBER says beyond the luck in drawing the rows.
+    # A row moves S_ij by -(Σ g_t r_ti r_tj + slope_ij c_i) / π_i, on average by nothing.
+    squares = rows.sum_of_squares(g, slope=S - np.eye(len(S)))
+    # The excess may be wrong by as much as the range of the PBER says beyond the sampling error.
     reach = (now - limit._excess - limit.pber_interval()[0]) / float(ndtri(0.975))
     doubt = np.sqrt(max(reach**2 - limit.stderr**2, 0.0))
     variance = (np.maximum(squares, 0.0) + (doubt * shape) ** 2) / priors[:, None] ** 2
-    diagnostics = Diagnostics(excess=limit._excess, shape_learned=share)
-    pber_stderr = float(np.hypot(limit.stderr, doubt))
+    of_units = _sums(w[:, None] * onehot, sample.units)
     return CollisionMatrix(
         S,
         priors,
-        classes,
-        np.sqrt(variance),
-        pber_stderr,
-        counts,
+        stderr=np.sqrt(variance),
+        pber_stderr=float(np.hypot(limit.stderr, doubt)),
         method=Method.LIMIT,
-        diagnostics=diagnostics,
+        diagnostics=Diagnostics(excess=limit._excess, shape_learned=share),
+        units=effective_units(*_power_sums(of_units)),
         n_units=limit.n_units,
         grouped=limit.grouped,
     )
 
 
-def _noise(scores: FloatArray, covariance: FloatArray, n_rows: float) -> FloatArray:
-    """Covariance of the scores around a power law."""
-    # The last term keeps it invertible where two sizes have the same scores row by row.
-    return covariance + np.diag((DISCREPANCY * (scores - scores[-1])) ** 2 + (UNSEEN / n_rows) ** 2)
+def _excess_contrast(limit: Limit) -> FloatArray:
+    """Weights of the sizes, adding up to 0, whose sum with the scores estimates the excess at n."""
+    falls = (limit.sizes / limit.sizes[-1]) ** -limit._posterior.exponent
+    h = np.column_stack([np.ones(len(falls)), falls])
+    # Generalised least squares.
+    W = np.linalg.solve(_noise(limit, limit.scores, limit.covariance), h)
+    return np.asarray((W @ np.linalg.inv(h.T @ W))[:, 1])
 
 
-def _check_sizes(sizes: ArrayLike) -> FloatArray:
+def _learned_share(
+    limit: Limit, contrast: FloatArray, Z: FloatArray, rows: _Rows, priors: FloatArray
+) -> float:
+    """How far the contrast of the sizes tells the shape of E[δ δᵀ], and not noise: 0 to 1."""
+    now = float(limit.scores[-1])
+    seen = float(contrast @ limit.scores)
+    # The contrast sums to 0, so diag(π) - B∞ cancels: this estimates E[δ δᵀ], of trace ``seen``.
+    learned = np.tensordot(contrast, Z, 1)
+    alike = Z[-1] / max(now, TINY)
+    noise = rows.sum_of_squares(contrast, mean=learned)
+    scale = np.outer(priors, priors)
+    distinct = float(((learned - seen * alike) ** 2 / scale).sum())
+    if distinct <= 0:
+        return 0.0
+    # E[δ δᵀ] is positive semi-definite, so no entry exceeds its trace: where one does, most of the
+    # shape is noise.
+    possible = min(max(seen, 0.0) / max(float(np.abs(learned).max()), TINY), 1.0)
+    return possible * float(np.clip(1 - (noise / scale).sum() / distinct, 0, 1))
+
+
+class _Rows(NamedTuple):
+    """Rows whose combinations Σ_t g_t r_t r_tᵀ are added up over independent units."""
+
+    residuals: list[FloatArray]  #: r_t = c - p_t, (n, K) each
+    onehot: FloatArray  #: c, (n, K)
+    w: FloatArray  #: weights, adding up to 1
+    units: IntArray  #: (n,)
+
+    def sum_of_squares(
+        self, g: FloatArray, slope: FloatArray | None = None, mean: FloatArray | None = None
+    ) -> FloatArray:
+        """Σ over units of (Σ over rows w (Σ_t g_t r_t r_tᵀ + slope_ij c_i - mean))², entry by entry."""
+        k = self.onehot.shape[1]
+        slope = np.zeros((k, k)) if slope is None else slope
+        mean = np.zeros((k, k)) if mean is None else mean
+        if self.units.max() + 1 < len(self.units):
+            return self._over_groups(g, slope, mean)
+        return self._over_rows(g, slope, mean)
+
+    def _over_rows(self, g: FloatArray, slope: FloatArray, mean: FloatArray) -> FloatArray:
+        w = self.w[:, None]
+        squares = np.zeros_like(slope)
+        # (r_t r_tᵀ)_ij (r_s r_sᵀ)_ij = (r_t r_s)_i (r_t r_s)_j: a product of matrices for each pair.
+        for first, r in zip(g, self.residuals, strict=True):
+            for second, v in zip(g, self.residuals, strict=True):
+                both = w * r * v
+                squares += first * second * (both.T @ both)
+        cross = np.zeros_like(slope)
+        for weight, r in zip(g, self.residuals, strict=True):
+            v = w * r
+            cross += weight * (self.onehot * v).T @ v
+        of_class = (self.w**2 @ self.onehot)[:, None]
+        squares += slope * (2 * cross + slope * of_class)
+        return squares - (self.w**2).sum() * mean**2
+
+    def _over_groups(self, g: FloatArray, slope: FloatArray, mean: FloatArray) -> FloatArray:
+        order = np.argsort(self.units, kind="stable")
+        ends = np.cumsum(np.bincount(self.units))
+        squares = np.zeros_like(slope)
+        for rows in np.split(order, ends[:-1]):
+            w = self.w[rows]
+            own = slope * (w @ self.onehot[rows])[:, None] - w.sum() * mean
+            for weight, r in zip(g, self.residuals, strict=True):
+                own += weight * (r[rows].T @ (w[:, None] * r[rows]))
+            squares += own**2
+        return squares * (len(ends) / max(len(ends) - 1, 1))
+
+
+def _check_sizes(sizes: ArrayLike, most: int = 100) -> FloatArray:
+    """More sizes than ``most`` do not help, and a forged file should cost nothing."""
     array = check.check_finite(sizes, "sizes", ndim=1)
-    if not 2 <= len(array) <= MOST_SIZES or array[0] < 1 or (np.diff(array) <= 0).any():
-        shown = array[:MOST_SIZES].tolist()
-        raise ValueError(
-            f"sizes must be 2 to {MOST_SIZES} increasing numbers of training rows, got {shown}"
-        )
+    if not 2 <= len(array) <= most or array[0] < 1 or (np.diff(array) <= 0).any():
+        wanted = f"2 to {most} increasing numbers of training rows"
+        raise ValueError(f"sizes must be {wanted}, got {array[:most].tolist()}")
     return array
 
 
 def _check_rows(values: ArrayLike, name: str, n_sizes: int) -> FloatArray:
     array = check.check_finite(values, name, ndim=2)
     if array.shape[1] != n_sizes or len(array) < 2:
-        raise ValueError(
-            f"{name} must have one column per size ({n_sizes}) and at least 2 rows, got {array.shape}"
-        )
+        wanted = f"one column per size ({n_sizes}) and at least 2 rows"
+        raise ValueError(f"{name} must have {wanted}, got {array.shape}")
     check.check_non_negative(array, name, "pass squared distances, and 0 or 1 for errors")
     return array
+
+
+def _check_arrays(posteriors: Sequence[ArrayLike], n_sizes: int) -> list[FloatArray]:
+    if len(posteriors) != n_sizes:
+        wanted = f"one array per size ({n_sizes})"
+        raise ValueError(f"posteriors must hold {wanted}, got {len(posteriors)}")
+    first = check.check_posteriors(posteriors[0], "posteriors[0]")
+    k = first.shape[1]
+    rest = [
+        check.check_posteriors(P, f"posteriors[{t}]", k)
+        for t, P in enumerate(posteriors[1:], start=1)
+    ]
+    return [first, *rest]

@@ -69,6 +69,7 @@ class Diagnostics:
     moved: float | None = None  #: largest change of an entry of S by the projection
     iterations: int | None = None  #: of the projection
     converged: bool | None = None  #: whether the projection ended by itself
+    brier: float | None = None  #: held-out Brier score of the posteriors
     residual: float | None = None  #: ‖S Sᵀ - G‖_F of a recovery from the Gramian G
     recovery: str | None = None  #: its method and how it ended
     one_step_share: float | None = None  #: of the one-step estimate in a shrunk one
@@ -362,13 +363,19 @@ class CollisionMatrix(Value):
                 f"bayes_error_bounds needs a known S, this one was estimated ({self.method}): "
                 f"{why}; use bayes_error_limit"
             )
-        interval = (self.pber, self.pber)
+        low = high = self.pber
         if level is not None:
-            found = self.pber_interval(level)
-            if found is None:
+            interval = self.pber_interval(level)
+            if interval is None:
                 raise ValueError(_NO_STDERR)
-            interval = found
-        return bayes_error_bounds(interval[0], self.n_classes)[0], interval[1]
+            low, high = interval
+        if self.held_out_error is not None:  # of the majority of the other votes
+            limit = self.held_out_error
+            if level is not None:
+                limit = self.bayes_error_limit((1 + level) / 2)
+            high = min(high, limit)
+        low = bayes_error_bounds(low, self.n_classes)[0]
+        return min(low, high), high
 
     def _is_known(self) -> bool:
         """Is S free of a model's ignorance: given, of known densities, or counted on all rows?"""

@@ -16,12 +16,12 @@ the rows. Everything is a sum over rows, kept in :class:`Moments`: O(K²) number
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from operator import length_hint
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from collidescope import _checks as check
 from collidescope._checks import (
     Array,
     ArrayLike,
+    CollisionWarning,
     FloatArray,
     Given,
     IntArray,
@@ -41,7 +42,7 @@ from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import Moments, diagonal, merged, row_blocks, row_units
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
-from collidescope.equations.shrinkage import shrunk_joint
+from collidescope.equations.shrinkage import shrunk_joint, with_pber
 from collidescope.intervals import effective_units
 from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 from collidescope.scale import _dask
@@ -102,62 +103,112 @@ def gramian_from_moments(moments: Moments) -> FloatArray:
     return without_own_pairs(M, moments.rho2 / moments.rho**2, moments.p2 / moments.rho**2)
 
 
+class _Estimate(NamedTuple):
+    """An estimate of B before its projection, and the variances of what follows from it."""
+
+    B: FloatArray  #: (K, K)
+    priors: FloatArray  #: (K,)
+    variance: FloatArray  #: (K, K) of S
+    brier: float  #: held-out Brier score
+    brier_variance: float
+    error: float  #: share of the rows whose label is not the most likely class
+    error_variance: float
+    covariance: Floats  #: of the upper triangle of B
+
+
 def of_moments(
     moments: Moments,
     classes: Array,
     counts: Floats = None,
     method: Method = Method.ONE_STEP,
-    priors: Any = None,
-    **rest: Any,
+    priors: Floats = None,
+    grouped: bool = False,
 ) -> CollisionMatrix:
-    """The projected estimate from sums of rows (``counts``: rows of each class, where units are not single rows)."""
+    """The projected estimate from sums of rows.
+
+    ``counts`` are the rows of each class, where units are not single rows; ``priors`` those that
+    weights were made to give, where they are known.
+    """
     S, variance = moments.ratio()
-    priors = (
-        moments.rho / moments.size if priors is None else priors
-    )  # exact where weights were made to give them
-    counts = (
-        moments.rho**2 / moments.rho2 if counts is None else counts
-    )  # of weighted units the effective number
-    rest |= {
-        "counts": counts,
-        "covariance": moments.covariance(),
-        "units": moments.class_units(),
-        "n_units": moments.all_units(),
-    }
-    variances = variance, moments.error()[1]
-    return _projected(
-        S * priors[:, None], priors, classes, variances, moments.held_out_error(), method, **rest
-    )
-
-
-def _projected(
-    B: FloatArray,
-    priors: FloatArray,
-    classes: Array,
-    variances: Any,
-    held_out: Any,
-    method: Method,
-    **rest: Any,
-) -> CollisionMatrix:
-    """An estimate of B, projected; ``variances`` of S and of the PBER, ``held_out`` 0/1 error with its variance."""
-    found = project(B, priors)
-    diagnostics = Diagnostics(found.moved, found.iterations, found.converged)
-    if method != Method.PLUG_IN:
-        rest |= {
-            "held_out_error": float(held_out[0]),
-            "held_out_stderr": float(np.sqrt(held_out[1])),
-        }
-    S, stderr = found.joint / found.joint.sum(axis=1, keepdims=True), np.sqrt(variances[0])
-    return CollisionMatrix(
-        S,
+    if priors is None:
+        priors = moments.rho / moments.size
+    if counts is None:
+        counts = moments.rho**2 / moments.rho2  # of weighted units the effective number
+    brier, brier_variance = moments.error()
+    error, error_variance = moments.held_out_error()
+    found = _Estimate(
+        S * priors[:, None],
         priors,
-        classes,
-        stderr,
-        float(np.sqrt(variances[1])),
-        method=method,
-        diagnostics=diagnostics,
-        **rest,
+        variance,
+        brier,
+        brier_variance,
+        error,
+        error_variance,
+        moments.covariance(),
     )
+    cm = _projected(found, classes, method)
+    return replace(
+        cm,
+        counts=counts,
+        units=moments.class_units(),
+        n_units=moments.all_units(),
+        grouped=grouped,
+    )
+
+
+def _projected(found: _Estimate, classes: Array, method: Method) -> CollisionMatrix:
+    """A possible matrix near the estimate, with its PBER."""
+    projection = project(found.B, found.priors)
+    diagnostics = Diagnostics(projection.moved, projection.iterations, projection.converged)
+    B = projection.joint
+    if method == Method.PLUG_IN:
+        # Without labels nothing tells how wrong the posteriors are: no confidence is stated.
+        return CollisionMatrix(
+            B / B.sum(axis=1, keepdims=True),
+            found.priors,
+            classes,
+            method=method,
+            diagnostics=diagnostics,
+        )
+    stderr = float(np.sqrt(found.brier_variance))
+    # The projection may move the trace; the Brier score is unbiased.
+    projected = 1 - float(np.trace(B))
+    if abs(projected - found.brier) > 1e-9:
+        _warn_of_contradiction(found, projected, stderr)
+        B = with_pber(B, found.priors, found.brier)
+    return CollisionMatrix(
+        B / B.sum(axis=1, keepdims=True),
+        found.priors,
+        classes,
+        np.sqrt(found.variance),
+        stderr,
+        covariance=found.covariance,
+        method=method,
+        diagnostics=replace(diagnostics, brier=found.brier),
+        held_out_error=found.error,
+        held_out_stderr=float(np.sqrt(found.error_variance)),
+    )
+
+
+def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) -> None:
+    """Say so where posteriors and labels contradict each other beyond the sampling error."""
+    by_chance = 1 - float((found.priors**2).sum())
+    cause = "are the columns in the order of classes? Over-confident posteriors do this too"
+    # Three standard errors, and what a few rows can do.
+    if found.brier > by_chance + 3 * stderr:
+        warnings.warn(
+            f"P predicts worse than the class shares alone (Brier score {found.brier:.3f} against "
+            f"{by_chance:.3f}), and PBER is that of the class shares: {cause}",
+            CollisionWarning,
+            stacklevel=4,
+        )
+    elif abs(projected - found.brier) > 3 * stderr:
+        warnings.warn(
+            f"P and the labels contradict each other: the Brier score is {found.brier:.3f}, the "
+            f"nearest possible collision matrix has a PBER of {projected:.3f}: {cause}",
+            CollisionWarning,
+            stacklevel=4,
+        )
 
 
 class CollisionAccumulator:
@@ -269,42 +320,37 @@ class CollisionAccumulator:
             raise ValueError("the accumulator is empty: call update with posteriors first")
         weights, squares = self._counts
         check_class_sizes(weights, self.classes)
-        # Kish's effective number of rows, (Σw)² / Σw².
-        counts, priors = weights**2 / squares, self.priors
-        if priors is None:
-            return of_moments(
-                self._strata[0],
-                self.classes,
-                counts,
-                Method.ONE_STEP if self._labelled else Method.PLUG_IN,
-            )
-
-        def over_classes(values: Sequence[Any], power: int) -> Any:
-            """Σ_k priors_k (mean over class k): classes are independent samples, so that variances add up."""
-            return sum(share**power * value for share, value in zip(priors, values, strict=True))
-
-        found = zip(
-            *((*m.ratio(), *m.error(), *m.held_out_error()) for m in self._strata), strict=True
-        )
-        # Values and variances take turns: hence the priors to the power of 1 and 2.
-        B, variance, _, pber_variance, *missed = (
-            over_classes(values, 1 + i % 2) for i, values in enumerate(found)
-        )
-        covariances = [m.covariance() for m in self._strata]
+        counts = weights**2 / squares  # Kish's effective number of rows
+        if self.priors is None:
+            method = Method.ONE_STEP if self._labelled else Method.PLUG_IN
+            return of_moments(self._strata[0], self.classes, counts, method)
+        cm = _projected(self._over_classes(self.priors), self.classes, Method.ONE_STEP)
         # A row of class k has the share π_k w / Σw of the population.
-        sums = np.array([(m.size, m.size2, m.size3) for m in self._strata])
-        second, third = (
-            float((priors / sums[:, 0]) ** power @ sums[:, power - 1]) for power in (2, 3)
+        size, size2, size3 = np.array([(m.size, m.size2, m.size3) for m in self._strata]).T
+        share = self.priors / size
+        all_units = effective_units(1.0, share**2 @ size2, share**3 @ size3)
+        return replace(
+            cm, counts=counts, units=effective_units(size, size2, size3), n_units=float(all_units)
         )
-        rest = {
-            "counts": counts,
-            "units": effective_units(*sums.T),
-            "n_units": float(effective_units(1.0, second, third)),
-            "covariance": None if covariances[0] is None else over_classes(covariances, 2),
-        }
-        # The priors are given: S = B / π has no noise in its denominator, as it has in Moments.ratio.
-        variances = variance / priors[:, None] ** 2, pber_variance
-        return _projected(B, priors, self.classes, variances, missed, Method.ONE_STEP, **rest)
+
+    def _over_classes(self, priors: FloatArray) -> _Estimate:
+        """Σ_k priors_k (mean over class k): classes are independent samples, so variances add up."""
+        k = len(priors)
+        B = np.zeros((k, k))
+        variance = np.zeros((k, k))
+        scores = np.zeros(4)  # Brier score and 0/1 error, each with its variance
+        covariance: Floats = None
+        for share, moments in zip(priors, self._strata, strict=True):
+            mean, of_mean = moments.ratio()
+            B += share * mean
+            variance += share**2 * of_mean
+            own = np.array([*moments.error(), *moments.held_out_error()])
+            scores += own * [share, share**2, share, share**2]
+            part = moments.covariance()
+            if part is not None:
+                covariance = share**2 * part + (0.0 if covariance is None else covariance)
+        # The priors are given: S = B / π has no noise in its denominator, as it has in Moments.
+        return _Estimate(B, priors, variance / priors[:, None] ** 2, *scores.tolist(), covariance)
 
 
 def collision_matrix_from_posteriors(
@@ -327,7 +373,8 @@ def collision_matrix_from_posteriors(
     P : (n, K), or n values p(second class) for two classes
         Posteriors of rows that the model did not see in training, for the population the rows come from. Named columns
         of a DataFrame are aligned with the labels by name.
-    y : n labels, optional; without them the estimate is the mean of p pᵀ, as right as the posteriors are
+    y : n labels, optional; without them the estimate is the mean of p pᵀ, as right as the
+        posteriors are: it has no intervals
     votes : (n, K), optional; instead of ``y``, how many votes each class got
     classes : K names in the order of the columns, default the sorted distinct labels
     priors : "empirical", "uniform" or (K,), of the population whose S is wanted; others than "empirical" need ``y``

@@ -64,7 +64,10 @@ def with_pber(B: FloatArray, priors: FloatArray, pber: float) -> FloatArray:
     now = 1 - np.trace(B)
     end = np.diag(priors) if pber < now else np.outer(priors, priors)
     gap = (1 - np.trace(end)) - now
-    part = min((pber - now) / gap, 1.0) if gap else 0.0
+    # Worse than ``end`` (a Brier score above that of the class shares): nothing to move to.
+    part = 0.0
+    if abs(gap) > 1e-12:
+        part = float(np.clip((pber - now) / gap, 0.0, 1.0))
     return B + part * (end - B)
 
 
