@@ -58,7 +58,8 @@ def expected_distance(
     # diagonal counts twice.
     upper = np.triu_indices(cm.n_classes)
     gradient = 2 * apart[upper]
-    stderr = float(np.sqrt(max(gradient @ cm.covariance @ gradient, 0.0)))
+    variance = float(gradient @ cm.covariance @ gradient)
+    stderr = float(np.sqrt(max(variance, 0.0)))
     # The interval of the PBER has the right quantile for the rows, or groups of rows, behind cm.
     half = cm._half_width(stderr, level)
     return ExpectedDistance(value, max(value - half, 0.0), min(value + half, float(apart.max())))
