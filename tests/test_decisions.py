@@ -349,3 +349,95 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     frame = pd.DataFrame({"x": [1.0, np.nan, np.nan], "town": ["a", None, "b"]})
     assert len(set(row_hashes(frame).tolist())) == 3
     assert np.array_equal(row_hashes(frame)[1:], row_hashes(frame.iloc[1:]))
+
+
+def clustered(rng, groups=40, rows=25):
+    """(group, posteriors, labels): how hard a row is depends on its group."""
+    own = np.repeat(np.arange(groups), rows)
+    doubt = rng.beta(1, 2, groups)[own] * rng.random(len(own))
+    P = np.repeat(doubt[:, None] / 2, 3, axis=1)
+    P[np.arange(len(P)), rng.integers(0, 3, len(P))] = 1 - doubt
+    y = (rng.random((len(P), 1)) > P.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    return own, P, y
+
+
+@pytest.fixture(scope="module")
+def population():
+    """Brier score and error of the clustered rows, from very many of them."""
+    _, P, y = clustered(np.random.default_rng(99), 8000)
+    return ((np.eye(3)[y] - P) ** 2).sum(axis=1).mean(), (P.argmax(axis=1) != y).mean()
+
+
+def test_ceilings_cover_where_rows_come_in_groups(population):
+    rng = np.random.default_rng(0)
+    hits = []
+    for _ in range(60):
+        own, P, y = clustered(rng)
+        row = cs.ceilings(P, y, groups=own).table.set_index("metric").loc["accuracy"]
+        hits.append(row["low"] <= 1 - population[1] <= row["high"])
+    assert np.mean(hits) >= 0.87  # 93% and two standard errors; without groups 68%
+
+
+def test_an_audit_covers_where_rows_come_in_groups(population):
+    rng = np.random.default_rng(1)
+    hits = []
+    for _ in range(200):
+        own, P, y = clustered(rng)
+        report = cs.audit(P, y, P.argmax(axis=1), groups=own)
+        low, high = report.error_interval
+        hits.append((low <= population[1] <= high, report.bayes_error_limit >= population[1]))
+    assert np.mean(hits, axis=0).min() >= 0.9  # without groups 67% and 86%
+
+
+def test_groups_of_an_audit_raise_the_p_values_of_its_pairs():
+    rng = np.random.default_rng(2)
+    own, P, y = clustered(rng)
+    said = np.where(own % 8 == 0, 0, P.argmax(axis=1))  # a few groups are always called 0
+    plain, grouped = (
+        cs.audit(P, y, said, groups=groups).pairs.set_index(["true", "predicted"])
+        for groups in (None, own)
+    )
+    assert (grouped["p_value"] >= plain["p_value"]).all()
+    assert grouped.loc[(1, 0), "p_value"] > 2 * plain.loc[(1, 0), "p_value"]
+    assert (grouped["high"] >= plain["high"]).all()
+
+
+def test_subgroups_cover_where_rows_come_in_groups(population):
+    rng = np.random.default_rng(3)
+    hits = []
+    for _ in range(200):
+        own, P, y = clustered(rng)
+        table = cs.collisions_by(P, y, own < 20, groups=own).table
+        inside = (table["low"] <= population[0]) & (population[0] <= table["high"])
+        same = (table["difference_low"] <= 0) & (table["difference_high"] >= 0)
+        hits.append((inside & same).all())
+    assert np.mean(hits) >= 0.92  # without groups 64%
+
+
+def test_a_change_between_periods_covers_where_rows_come_in_groups():
+    rng = np.random.default_rng(4)
+    hits = []
+    for _ in range(200):
+        own, P, y = clustered(rng)
+        half = slice(500), slice(500, None)
+        found = applications.collision_change(
+            P[half[0]],
+            y[half[0]],
+            P[half[1]],
+            y[half[1]],
+            groups=own[half[0]],
+            groups_after=own[half[1]],
+        )
+        hits.append(found.interval[0] <= 0 <= found.interval[1])
+    assert np.mean(hits) >= 0.92  # without groups 71%
+
+
+def test_over_confident_posteriors_have_an_interval_around_their_score():
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, 3, 600)
+    sure = np.eye(3)[(y + rng.integers(1, 3, 600) * (rng.random(600) < 0.7)) % 3]
+    found = cs.collisions_by(sure, y, np.arange(600) % 2)
+    table = found.table
+    assert (table["pber"] > 1.2).all()
+    assert ((table["low"] < table["pber"]) & (table["pber"] < table["high"])).all()
+    assert "worse than the class shares" in found.notes[0]

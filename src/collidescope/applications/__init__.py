@@ -1,4 +1,4 @@
-"""What a collision matrix is for: merging classes, soft targets, sampling, audits, rows, columns, groups, metrics."""
+"""What a collision matrix is for: merging, soft targets, audits, columns, metrics, plans."""
 
 from collidescope.applications.audit import AuditReport as AuditReport
 from collidescope.applications.audit import ambiguous as ambiguous
@@ -17,6 +17,14 @@ from collidescope.applications.columns import ColumnValue as ColumnValue
 from collidescope.applications.columns import column_value as column_value
 from collidescope.applications.consolidation import ConsolidationPlan as ConsolidationPlan
 from collidescope.applications.consolidation import consolidate as consolidate
+from collidescope.applications.judges import JudgeReport as JudgeReport
+from collidescope.applications.judges import compare_judges as compare_judges
+from collidescope.applications.ordered import ExpectedDistance as ExpectedDistance
+from collidescope.applications.ordered import expected_distance as expected_distance
+from collidescope.applications.plan import Plan as Plan
+from collidescope.applications.plan import RowsNeeded as RowsNeeded
+from collidescope.applications.plan import plan as plan
+from collidescope.applications.plan import rows_needed as rows_needed
 from collidescope.applications.splitting import SplitCandidates as SplitCandidates
 from collidescope.applications.splitting import split_candidates as split_candidates
 from collidescope.applications.training import AdaptiveSampler as AdaptiveSampler

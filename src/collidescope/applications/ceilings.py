@@ -2,7 +2,8 @@
 
 The metrics are scikit-learn's, of the rule that the posteriors p suggest for each: the most likely
 class for accuracy and F1, the class with the largest p_k / π_k for balanced accuracy, the least
-expected cost Σ_i p_i C[i, j] for a cost matrix C, and p itself for the rest. *Now* is the value on
+expected cost Σ_i p_i C[i, j] for a cost matrix C (of ordered classes: their distance for the mean
+absolute error, its square for quadratic kappa), and p itself for the rest. *Now* is the value on
 held-out rows. Another classifier's value on the same rows is compared in pairs.
 
 Standard errors are those of a delete-a-group jackknife: rows (or whole clusters) are dealt into
@@ -36,8 +37,10 @@ from collidescope.applications._inputs import (
     is_table,
     residuals,
 )
+from collidescope.applications.ordered import distances
 from collidescope.limit import Limit
 
+QUADRATIC_KAPPA = "quadratic kappa"
 #: Probabilities below this count as this in the log loss: a class ruled out costs 16 nats.
 LEAST = 1e-7
 
@@ -67,8 +70,8 @@ class _Metric(NamedTuple):
         """The way in which errors of the posteriors push the metric."""
         if not self.higher_is_better:
             return "errors of the posteriors raise it: the best is at most this"
-        if name.endswith("F1"):
-            more = "rules for F1 can reach a little more even with true posteriors"
+        if name == QUADRATIC_KAPPA or name.endswith("F1"):
+            more = "rules for it can reach a little more even with true posteriors"
             return f"errors of the posteriors usually lower it; {more}"
         return "errors of the posteriors lower it: the ceiling is at least this"
 
@@ -80,23 +83,24 @@ class _Jackknife(NamedTuple):
     part: IntArray
     k: int
 
-    def metrics(self, P: FloatArray, cost: FloatArray | None) -> dict[str, _Metric]:
+    def metrics(self, P: FloatArray, costs: dict[str, FloatArray]) -> dict[str, _Metric]:
         """Every metric, of the best rule for it given P."""
         shares = np.maximum(np.bincount(self.codes) / len(P), LEAST)
         likeliest = self._confusion(P.argmax(axis=1))
         at_equal_shares = self._confusion((P / shares).argmax(axis=1))
         found = _of_decisions(likeliest, at_equal_shares)
         found |= self._of_probabilities(P)
-        if cost is not None:
-            found["expected cost"] = _cost(self._confusion((P @ cost).argmin(axis=1)), cost)
+        for name, cost in costs.items():
+            cheapest = self._confusion((P @ cost).argmin(axis=1))
+            found[name] = _of_costs(name, cheapest, cost)
         return found
 
-    def metrics_of_labels(self, said: IntArray, cost: FloatArray | None) -> dict[str, _Metric]:
+    def metrics_of_labels(self, said: IntArray, costs: dict[str, FloatArray]) -> dict[str, _Metric]:
         """Those that need no probabilities, of given decisions."""
         C = self._confusion(said)
         found = _of_decisions(C, C)
-        if cost is not None:
-            found["expected cost"] = _cost(C, cost)
+        for name, cost in costs.items():
+            found[name] = _of_costs(name, C, cost)
         return found
 
     def _of_probabilities(self, P: FloatArray) -> dict[str, _Metric]:
@@ -183,10 +187,16 @@ def _of_decisions(C: FloatArray, even: FloatArray) -> dict[str, _Metric]:
     }
 
 
-def _cost(C: FloatArray, cost: FloatArray) -> _Metric:
+def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
+    """The mean cost; of quadratic kappa, 1 - its ratio to that of decisions at random."""
     total = C.sum(axis=(1, 2))
     mean = (C * cost).sum(axis=(1, 2)) / total
-    return _Metric(mean, float(cost.min()), False)
+    if name != QUADRATIC_KAPPA:
+        return _Metric(mean, float(cost.min()), False)
+    true = C.sum(axis=2) / total[:, None]
+    said = C.sum(axis=1) / total[:, None]
+    at_random = np.einsum("gi,ij,gj->g", true, cost, said)
+    return _Metric(1 - mean / at_random)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -228,6 +238,7 @@ def ceilings(
     limit: Ranges | None = None,
     posteriors_by_size: Mapping[int, ArrayLike] | None = None,
     cost: Given = None,
+    ordered: bool = False,
     groups: Given = None,
     classes: Names = None,
     level: float = 0.95,
@@ -245,6 +256,7 @@ def ceilings(
     posteriors_by_size : mapping of three or more training sizes to posteriors of the same rows
         Optional; by models of these sizes. Gives every metric its own range.
     cost : array of shape (K, K), optional; cost[i, j] of deciding j where i is true
+    ordered : bool; the classes have an order: mean absolute error and quadratic kappa too
     groups : array of n names, optional; rows that belong together: intervals count groups
     classes, level, random_state : as in :func:`audit`
         The seed deals the rows into the parts of the jackknife.
@@ -264,7 +276,12 @@ def ceilings(
         limit = getattr(P, "limit_", None)
     given, curves = curve_of(P, y, classes, posteriors_by_size)
     n, k = given.posteriors.shape
-    costs = None if cost is None else check.check_square(cost, "cost", k)
+    costs: dict[str, FloatArray] = {}
+    if cost is not None:
+        costs["expected cost"] = check.check_square(cost, "cost", k)
+    if ordered:  # the median of p has the least expected distance, its mean the least squared one
+        costs["mean absolute error"] = distances(k)
+        costs[QUADRATIC_KAPPA] = distances(k) ** 2
     if len(np.unique(given.codes)) < k:
         raise ValueError(
             "y must have rows of every class: leave the others out of the columns of P"

@@ -1,0 +1,65 @@
+"""Classes with an order (grades, stages, stars): how far apart are two labels of one input?
+
+With classes numbered in their order and B = E[y yᵀ], two labels of one input lie E|a - b| =
+Σ_ij B[i, j] |i - j| classes apart. The PBER counts every miss the same; the distance tells a miss
+by one class from a miss by five.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from collidescope import _checks as check
+from collidescope._checks import FloatArray, Given
+from collidescope.applications._inputs import check_matrix
+from collidescope.matrix import CollisionMatrix
+
+
+class ExpectedDistance(NamedTuple):
+    """How far apart two labels of one input are, in classes; see :func:`expected_distance`."""
+
+    value: float
+    low: float  #: nan where the matrix has no covariance
+    high: float
+
+
+def distances(k: int, positions: Given = None) -> FloatArray:
+    """K×K: |position of i - position of j|; by default the classes are one apart."""
+    where = np.arange(k, dtype=np.float64)
+    if positions is not None:
+        where = check.check_finite(positions, "positions", ndim=1)
+        check.one_each(where, k, "positions", "class")
+        if (np.diff(where) <= 0).any():
+            raise ValueError("positions must increase: give the classes in their order")
+    return np.abs(np.subtract.outer(where, where))
+
+
+def expected_distance(
+    cm: CollisionMatrix, *, positions: Given = None, level: float = 0.95
+) -> ExpectedDistance:
+    """Expected distance of a second label of the same input, with an interval.
+
+    ``cm`` has its classes in their order, ``positions`` places them (default 0, 1, 2, …).
+
+    >>> S = [[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]]
+    >>> cm = CollisionMatrix(S, priors=[0.25, 0.5, 0.25], classes=["mild", "medium", "severe"])
+    >>> round(expected_distance(cm).value, 3)
+    0.2
+    """
+    check_matrix(cm)
+    check.check_between(level, 0, 1, "level")
+    apart = distances(cm.n_classes, positions)
+    value = float((cm.joint * apart).sum())
+    if cm.covariance is None:
+        return ExpectedDistance(value, np.nan, np.nan)
+    # Linear in B, of which the covariance holds the upper triangle: each entry beyond the
+    # diagonal counts twice.
+    upper = np.triu_indices(cm.n_classes)
+    gradient = 2 * apart[upper]
+    variance = float(gradient @ cm.covariance @ gradient)
+    stderr = float(np.sqrt(max(variance, 0.0)))
+    # The interval of the PBER has the right quantile for the rows, or groups of rows, behind cm.
+    half = cm._half_width(stderr, level)
+    return ExpectedDistance(value, max(value - half, 0.0), min(value + half, float(apart.max())))

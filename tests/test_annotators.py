@@ -1,0 +1,53 @@
+"""Kappa and alpha of few items and rare classes: intervals that hold; copies of votes noticed."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from collidescope import CollisionWarning
+from collidescope.applications.annotators import agreement
+
+
+def covered(a, b, votes, n, samples, seed=0):
+    """Share of samples whose interval holds 1 / (a + b + 1), kappa where p ~ Beta(a, b)."""
+    rng = np.random.default_rng(seed)
+    truth = 1 / (a + b + 1)
+    hits = []
+    while len(hits) < samples:
+        each = rng.choice(votes, n)
+        second = rng.binomial(each, rng.beta(a, b, n))
+        if second.sum() in (0, each.sum()):
+            continue  # one class alone has no coefficient
+        found = agreement(np.column_stack([each - second, second]))
+        kinds = found.loc[["Fleiss' kappa", "Krippendorff's alpha"]]
+        hits.append(((kinds["low"] <= truth) & (truth <= kinds["high"])).tolist())
+    return np.mean(hits, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "votes"), [(0.3, 3, [3]), (0.3, 3, [2]), (0.2, 4, [2]), (1, 1, [3])]
+)
+def test_intervals_of_thirty_items_cover(a, b, votes):
+    assert covered(a, b, votes, 30, 200).min() >= 0.92  # 95% less two standard errors
+
+
+def test_an_interval_holds_its_own_value():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        votes = rng.multinomial(3, [0.8, 0.1, 0.1], 15)
+        found = agreement(votes)
+        assert ((found["low"] <= found["value"]) & (found["value"] <= found["high"])).all()
+
+
+def test_copies_of_votes_are_noticed():
+    votes = np.random.default_rng(0).multinomial(4, [0.6, 0.4], 50)
+    with pytest.warns(CollisionWarning, match="multiple of 3"):
+        agreement(3 * votes)
+
+
+def test_votes_that_agree_are_not_taken_for_copies():
+    votes = np.random.default_rng(0).multinomial(1, [0.6, 0.4], 50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agreement(2 * votes)

@@ -1,0 +1,330 @@
+"""What the next euro buys, judges beside humans, ordered classes: each against a planted truth."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import multivariate_normal, norm
+from sklearn.metrics import cohen_kappa_score, mean_absolute_error
+
+import collidescope as cs
+from collidescope import CollisionMatrix, collision_matrix_from_posteriors, limit_from_scores
+from collidescope.applications import compare_judges, consolidate, expected_distance, plan
+from collidescope.applications.plan import rows_needed
+from helpers import planted, random_posteriors
+
+SIZES = np.array([250, 500, 1000, 2000])
+
+
+def curve(rng, left, exponent, start=1.0, n=6000):
+    """Scores of n rows whose mean is left + start · m^-exponent."""
+    hard = rng.exponential(left, (n, 1))
+    return hard + start * SIZES**-exponent * rng.exponential(1.0, (n, 4))
+
+
+def test_rows_needed_holds_the_true_number_on_power_laws():
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(40):
+        exponent, left = rng.uniform(0.35, 0.8), rng.uniform(0.1, 0.3)
+        limit = limit_from_scores(curve(rng, left, exponent), SIZES, baseline=0.6)
+        true = 2000 * rng.uniform(2, 10)
+        found = rows_needed(limit, left + true**-exponent)
+        inside += found.low <= true <= found.high
+    assert inside >= 36
+
+
+def test_a_target_below_what_unlimited_rows_leave_cannot_be_reached():
+    rng = np.random.default_rng(1)
+    limit = limit_from_scores(curve(rng, 0.3, 0.9), SIZES, baseline=0.6)
+    found = rows_needed(limit, 0.05)
+    assert np.isinf([found.low, found.likely, found.high]).all()
+    assert "cannot be reached" in str(found)
+
+
+def test_a_target_that_is_met_needs_no_more_rows():
+    limit = limit_from_scores(curve(np.random.default_rng(2), 0.2, 0.5), SIZES, baseline=0.6)
+    assert rows_needed(limit, 0.4).high < 2000
+
+
+def test_rows_needed_of_the_error_continues_the_errors():
+    rng = np.random.default_rng(3)
+    wrong = rng.random((8000, 4)) < 0.1 + SIZES**-0.5
+    limit = limit_from_scores(curve(rng, 0.2, 0.5, n=8000), SIZES, errors=wrong, baseline=0.6)
+    found = rows_needed(limit, 0.1 + 8000**-0.5, of="error")
+    assert found.low <= 8000 <= found.high
+
+
+def test_the_error_needs_a_limit_with_errors():
+    limit = limit_from_scores(curve(np.random.default_rng(4), 0.2, 0.5), SIZES)
+    with pytest.raises(ValueError, match="limit with errors"):
+        rows_needed(limit, 0.1, of="error")
+
+
+def fitted(rng, flipped=0.0, n=2000, k=3):
+    """What a fitted classifier offers, with true posteriors and a share of labels flipped."""
+    P, codes = random_posteriors(rng, n, k)
+    wrong = rng.random(n) < flipped
+    y = np.where(wrong, (codes + 1 + rng.integers(0, k - 1, n)) % k, codes)
+    limit = limit_from_scores(curve(rng, 0.2, 0.5, n=n), SIZES, baseline=0.6)
+    cm = collision_matrix_from_posteriors(P, y)
+    names = np.arange(k)
+    parts = {"posteriors_": P, "labels_": y, "classes_": names, "collision_matrix_": cm}
+    return SimpleNamespace(predict_proba=None, limit_=limit, **parts), wrong
+
+
+def test_the_cheapest_fall_comes_first():
+    clf, _ = fitted(np.random.default_rng(0))
+    for row, merge in ((0.001, 1000.0), (1000.0, 0.001)):
+        table = plan(clf, prices={"row": row, "merge": merge}).table
+        priced = table[table["rank"].notna()]
+        assert priced["option"].iloc[0] == ("rows" if row < merge else "merge")
+        assert priced["per_money"].is_monotonic_decreasing
+
+
+def test_options_without_a_price_have_no_rank():
+    clf, _ = fitted(np.random.default_rng(0))
+    found = plan(clf, prices={"merge": 1.0})
+    assert found.table.set_index("option")["rank"].notna().to_dict() == {
+        "merge": True,
+        "labels": False,
+        "rows": False,
+        "votes": False,
+    }
+
+
+def test_the_predicted_fall_of_more_rows_holds_the_true_one():
+    rng = np.random.default_rng(5)
+    inside = 0
+    for _ in range(40):
+        exponent, left = rng.uniform(0.35, 0.8), rng.uniform(0.1, 0.3)
+        clf, _ = fitted(rng)
+        clf.limit_ = limit_from_scores(curve(rng, left, exponent), SIZES, baseline=0.6)
+        row = plan(clf, prices={"row": 1.0}).table.set_index("option").loc["rows"]
+        inside += row["low"] <= 2000**-exponent - 4000**-exponent <= row["high"]
+    assert inside >= 36
+
+
+def sure(rng, n=2000, flipped=0.0):
+    """Rows that are nearly clear, some with a wrong label."""
+    p = rng.uniform(0.9, 1.0, n)
+    codes = (rng.random(n) > p).astype(int)
+    wrong = rng.random(n) < flipped
+    P = np.column_stack([p, 1 - p])
+    y = np.where(wrong, 1 - codes, codes)
+    return SimpleNamespace(predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1]), wrong
+
+
+def test_checking_labels_is_predicted_to_lower_what_flipped_labels_add():
+    inside = []
+    for seed in range(20):
+        clf, wrong = sure(np.random.default_rng(seed), flipped=0.05)
+        found = plan(clf, prices={"label": 1.0})
+        row = found.table.set_index("option").loc["labels"]
+        suspect = (clf.posteriors_[np.arange(2000), clf.labels_] <= 0.1) & (
+            clf.posteriors_.max(axis=1) >= 0.8
+        )
+        fixed = np.where(wrong & suspect, 1 - clf.labels_, clf.labels_)
+        before, after = (
+            ((np.eye(2)[y] - clf.posteriors_) ** 2).sum(axis=1).mean() for y in (clf.labels_, fixed)
+        )
+        inside.append(row["low"] <= before - after <= row["high"])
+    assert np.mean(inside) >= 0.9
+
+
+def test_labels_that_chance_makes_suspect_promise_nothing():
+    clf, _ = sure(np.random.default_rng(1))
+    row = plan(clf, prices={"label": 1.0}).table.set_index("option").loc["labels"]
+    assert row["low"] == 0
+    assert row["fall"] < 0.2 * row["high"]
+
+
+def test_a_column_is_worth_what_column_value_says():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 120)
+    X = pd.DataFrame({"noise": rng.standard_normal(120), "marker": y + rng.standard_normal(120)})
+    P = np.full((120, 2), 0.5)
+    clf = SimpleNamespace(predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1])
+    found = plan(clf, X, prices={"columns": {"marker": 2.0}}).table
+    expected = cs.column_value(None, X, y).table.set_index("unit")
+    row = found[found["what"] == "keep the column marker"].iloc[0]
+    assert row["fall"] == expected.loc["marker", "needed"]
+    assert row["per_money"] == row["fall"] / 2
+    assert found["rank"].count() == 1
+
+
+def test_the_best_option_is_one_sentence_with_its_interval():
+    clf, _ = fitted(np.random.default_rng(0))
+    found = plan(clf, prices={"row": 0.1})
+    row = found.table.iloc[0]
+    assert found.best.startswith("Collect 2,000 more rows for 200: PBER")
+    assert f"({100 * row['low']:.2f} to {100 * row['high']:.2f})" in found.best
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["verdict"] == found.best
+
+
+def test_a_plan_is_drawn_with_one_line_per_option_that_lowers_the_pber():
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    clf, _ = fitted(np.random.default_rng(0))
+    found = plan(clf, prices={"row": 0.1})
+    labels = [label.get_text() for label in found.plot().get_yticklabels()]
+    assert labels[-1] == "collect 2,000 more rows"
+    assert len(labels) == found.table["fall"].notna().sum()
+
+
+def test_an_unknown_price_is_refused():
+    with pytest.raises(ValueError, match=r"prices.*rows"):
+        plan(fitted(np.random.default_rng(0))[0], prices={"rows": 1.0})
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv"])
+def test_the_mapping_can_be_written(tmp_path, suffix):
+    found = consolidate(CollisionMatrix(*planted(5), classes=list("abcde")), 3)
+    path = tmp_path / f"mapping.{suffix}"
+    found.save_mapping(path)
+    if suffix == "json":
+        assert json.loads(path.read_text()) == found.mapping
+    else:
+        table = pd.read_csv(path)
+        assert dict(zip(table["class"], table["group"], strict=True)) == found.mapping
+
+
+def test_no_merge_at_chance_level_is_proposed():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 2000)
+    P = rng.dirichlet(np.full(4, 500.0), 2000)  # hardly more than the class shares, and unrelated
+    cm = collision_matrix_from_posteriors(P, y)
+    clf = SimpleNamespace(predict_proba=None, posteriors_=P, labels_=y, classes_=np.arange(4))
+    clf.collision_matrix_ = cm
+    found = plan(clf, prices={"merge": 1.0})
+    assert "merge" not in found.table["option"].tolist()
+    assert found.mapping is None
+    assert "no better than chance" in consolidate(cm, 3).notes[0]
+
+
+def test_twins_that_no_data_tell_apart_are_no_merge_at_chance_level():
+    y = np.repeat([0, 1, 2, 3], 500)
+    P = np.repeat([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0.9, 0.1], [0, 0, 0.1, 0.9]], 500, 0)
+    found = consolidate(collision_matrix_from_posteriors(P, y), 3)
+    assert found.groups[0] == [0, 1]
+    assert not found.path["chance"].any()
+    assert found.notes == ()
+
+
+def people(rng, n=1500, votes=6, k=4):
+    P, _ = random_posteriors(rng, n, k)
+    return np.array([rng.multinomial(votes, p) for p in P]), P
+
+
+def drawn(rng, P):
+    return (rng.random((len(P), 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, P.shape[1] - 1)
+
+
+def test_one_more_human_passes_as_a_judge():
+    rng = np.random.default_rng(0)
+    passed = []
+    for _ in range(100):
+        votes, P = people(rng, 400)
+        passed.append(compare_judges(votes, drawn(rng, P)).passes("judge"))
+    assert np.mean(passed) >= 0.9  # 95% and two and a half standard errors
+
+
+def test_a_class_taken_for_another_is_found_with_its_pair():
+    rng = np.random.default_rng(1)
+    votes, P = people(rng)
+    said = drawn(rng, P)
+    said[(said == 2) & (rng.random(len(said)) < 0.4)] = 0
+    found = compare_judges(votes, said)
+    assert not found.passes("judge")
+    flagged = found.pairs[found.pairs["flagged"] & (found.pairs["says"] != "")]
+    assert (flagged["human"].iloc[0], flagged["says"].iloc[0]) == (2, 0)
+
+
+def test_the_majority_agrees_more_than_a_human_and_no_more_than_the_best():
+    rng = np.random.default_rng(2)
+    votes, P = people(rng)
+    found = compare_judges(votes, {"best": P.argmax(axis=1)})
+    row = found.table.iloc[0]
+    assert row["verdict"] == "agrees more than a human"
+    assert found.best_interval[0] <= P.max(axis=1).mean() <= found.best_interval[1]
+
+
+def test_votes_by_annotator_are_the_same_as_their_counts():
+    rng = np.random.default_rng(3)
+    names = np.array(list("abc"))
+    labels = names[rng.integers(0, 3, (200, 4))].astype(object)
+    labels[rng.random((200, 4)) < 0.2] = None
+    counts = np.column_stack([(labels == name).sum(axis=1) for name in names])
+    said = names[rng.integers(0, 3, 200)]
+    wide, counted = compare_judges(labels, said), compare_judges(counts, said, classes=names)
+    assert wide.table.equals(counted.table)
+
+
+def probit(thresholds, spread):
+    """B of ordered classes: x ~ N(0, spread²), label = thresholds below x + N(0, 1)."""
+    total = np.hypot(spread, 1)
+    edges = np.concatenate([[-12.0], np.asarray(thresholds) / total, [12.0]])
+    rho = spread**2 / total**2
+    both = multivariate_normal([0, 0], [[1, rho], [rho, 1]])
+    cdf = np.array([[both.cdf([a, b]) for b in edges] for a in edges])
+    return np.diff(np.diff(cdf, axis=0), axis=1), edges, rho, both
+
+
+def test_the_expected_distance_is_that_of_an_ordinal_probit():
+    B, edges, _, both = probit([-1.5, -0.2, 0.4, 2.0], 1.3)
+    cm = CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1) / B.sum())
+    # Two labels lie on different sides of threshold t with probability 2 (Φ(t) - Φ₂(t, t)).
+    crossed = [2 * (norm.cdf(t) - both.cdf([t, t])) for t in edges[1:-1]]
+    assert expected_distance(cm).value == pytest.approx(sum(crossed), abs=1e-4)
+
+
+def ordinal(rng, n, thresholds=(-1.0, 0.0, 1.0), spread=1.5):
+    x = spread * rng.standard_normal(n)
+    edges = np.concatenate([[-np.inf], thresholds, [np.inf]])
+    P = np.diff(norm.cdf(edges - x[:, None]), axis=1)
+    return P, drawn(rng, P)
+
+
+def test_the_interval_of_the_expected_distance_covers():
+    B, *_ = probit([-1.0, 0.0, 1.0], 1.5)
+    truth = (B * np.abs(np.subtract.outer(range(4), range(4)))).sum()
+    rng = np.random.default_rng(0)
+    found = [
+        expected_distance(collision_matrix_from_posteriors(*ordinal(rng, 400))) for _ in range(300)
+    ]
+    covered = [one.low <= truth <= one.high for one in found]
+    assert 0.92 <= np.mean(covered) <= 0.99
+
+
+def test_ceilings_of_ordered_classes_are_those_of_the_posterior_median_and_mean():
+    P, y = ordinal(np.random.default_rng(1), 2000)
+    found = cs.ceilings(P, y, ordered=True).table.set_index("metric")["now"]
+    median = (P.cumsum(axis=1) < 0.5).sum(axis=1)
+    mean = np.rint(P @ np.arange(4)).astype(int)
+    assert found["mean absolute error"] == pytest.approx(mean_absolute_error(y, median))
+    assert found["quadratic kappa"] == pytest.approx(
+        cohen_kappa_score(y, mean, weights="quadratic")
+    )
+
+
+@pytest.mark.parametrize("method", ["greedy", "optimal"])
+def test_ordered_classes_are_merged_with_their_neighbours_only(method):
+    S = [[0.5, 0.1, 0.4, 0.0], [0.1, 0.7, 0.1, 0.1], [0.4, 0.1, 0.4, 0.1], [0.0, 0.1, 0.1, 0.8]]
+    cm = CollisionMatrix(S)
+    assert consolidate(cm, 3, method=method).groups[0] == [0, 2]
+    for n in (3, 2):
+        for group in consolidate(cm, n, ordered=True, method=method).groups:
+            assert group == list(range(group[0], group[-1] + 1))
+
+
+def test_ordered_merging_keeps_the_lowest_pber_of_neighbours():
+    B, *_ = probit([-1.5, -0.2, 0.4, 2.0], 1.3)
+    cm = CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1) / B.sum())
+    W = B + B.T
+    neighbours = [W[k, k + 1] for k in range(4)]
+    found = consolidate(cm, 4, ordered=True)
+    best = int(np.argmax(neighbours))
+    assert [best, best + 1] in found.groups
