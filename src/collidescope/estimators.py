@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from collidescope._checks import Array, ArrayLike, CollisionWarning, FloatArray,
 from collidescope.crossfit import CrossFit, Engine, cross_fit
 from collidescope.equations.densities import Divergences, divergences_from_posteriors
 from collidescope.equations.posterior import shift_priors
-from collidescope.estimate import estimate_limit, one_step_estimate, with_limit
+from collidescope.estimate import estimate_limit, one_step_estimate
 from collidescope.folds import CV, Folds, RandomState, as_random_state, resolve_splits
 from collidescope.learners.base import Task
 from collidescope.matrix import CollisionMatrix
@@ -86,7 +86,7 @@ def estimate_collisions(
     # Before the folds are fitted, which may take hours.
     sample = sample_as_given(X, y, sample_weight=sample_weight, groups=groups, priors=priors)
     if isinstance(cv, str):
-        found = collision_matrix_from_posteriors(
+        return collision_matrix_from_posteriors(
             _prefit_posteriors(classifier, X, sample, cv),
             sample.labels,
             classes=sample.classes,
@@ -94,11 +94,10 @@ def estimate_collisions(
             sample_weight=sample_weight,
             groups=groups,
         )
-        return with_limit(found, None)
     fit = _cross_fit(classifier, sample, cv, random_state, limit, n_jobs)
     one_step, _, _ = one_step_estimate(sample, fit.held_out)
     left = estimate_limit(sample, fit) if len(fit.curve) > 1 else None
-    return with_limit(one_step, left)
+    return replace(one_step, limit=left)
 
 
 def _estimate_dask(

@@ -1,0 +1,111 @@
+"""The paper's experiments in small: verdicts, the ideal V, the methods."""
+
+import json
+
+import numpy as np
+import pytest
+
+from collidescope.datasets import scenario_a
+from collidescope.pairwise.printed import PrintedSettings
+from studies.paper import errata, record, recovery, rows
+from studies.paper.verdicts import HELD, NOT, TIE, Difference, differences, lower
+
+
+def test_differences_are_paired_over_the_seeds_that_both_have():
+    first = {"A": {0: 1.0, 1: 2.0, 2: 3.0, 9: 50.0}}
+    second = {"A": {0: 0.5, 1: 1.0, 2: 2.5}, "B": {0: 1.0}}
+    (found,) = differences(first, second)
+    each = np.array([0.5, 1.0, 0.5])
+    assert found.mean == pytest.approx(each.mean())
+    assert found.error == pytest.approx(each.std(ddof=1) / np.sqrt(3))
+
+
+@pytest.mark.parametrize(
+    ("means", "verdict"),
+    [([-3, -4], HELD), ([-3, -1], TIE), ([-3, 1], TIE), ([-3, 3], NOT), ([3, 3], NOT), ([], TIE)],
+)
+def test_two_standard_errors_decide_a_verdict(means, verdict):
+    assert lower([Difference("", mean, 1.0) for mean in means]) == verdict
+
+
+def test_the_ideal_contrast_with_the_shift_is_the_similarity():
+    P = np.random.default_rng(0).dirichlet(np.ones(4), 10)
+    shifted = rows.Shifted(recovery.IdealContrast(), 4)
+    np.testing.assert_allclose(shifted.grid(P, P), P @ P.T)
+    np.testing.assert_allclose(shifted.pairs(P, P), (P * P).sum(axis=1))
+
+
+def test_a_row_is_not_compared_with_itself():
+    P = np.eye(2)[[0, 0, 1]]
+    shifted = rows.Shifted(recovery.IdealContrast(), 2)
+    q = rows.without_itself(shifted, P[[0, 1, 2, 2]], np.array([0, 0, 1, 1]), 2)
+    np.testing.assert_allclose(q, [[1, 0], [1, 0], [0, 1], [0, 1]], atol=1e-12)
+
+
+def test_every_method_gives_a_matrix_of_the_right_shape():
+    problem = scenario_a(3)
+    X, codes = problem.sample(120, 0)
+    settings = PrintedSettings(hidden_layer_sizes=(8,), max_epochs=2, max_steps=200)
+    data = rows.Data(X, codes, 3, X[:5])
+    found = rows.all_rows(data, settings, 0, with_ours=False)
+    assert set(found) == set(rows.ORDER) - {rows.OURS}
+    for row in found.values():
+        assert row.matrix.shape == (3, 3)
+        assert row.posteriors.shape == (5, 3)
+
+
+def test_more_pairs_bring_s_nearer():
+    found = recovery.pairs({"K": 3, "samples": 10, "m": [50, 5_000]})["errors"]
+    assert np.mean(found["all"]) <= np.mean(found["5000"]) < np.mean(found["50"])
+
+
+def test_the_shift_makes_the_rows_of_the_gramian_sum_to_one():
+    found = errata.shift(3)
+    assert found["corrected"]["row_sum"] == pytest.approx(1, abs=0.01)
+    assert found["literal"]["row_sum"] > 1.3
+
+
+def test_the_lemma_fails_where_the_error_of_s_is_not_small():
+    found = errata.lemma()
+    assert found["error"] > found["lemma"]
+    assert found["near_error"] < found["near_always"] < found["near_lemma"]
+
+
+def test_errors_cancel_where_s_comes_from_the_points_of_q():
+    found = errata.inverse(3)
+    assert found["S of the same points"][1] < 1e-9
+    assert found["the true S"][0] > 0.02
+
+
+def test_scenarios_of_the_paper_are_not_dominant():
+    found = errata.dominance()
+    assert found["A, K = 5"]["factor"] > 1
+    assert found["B, β = 0.35"]["factor"] < 1
+
+
+def test_the_lemma_is_true_element_by_element_to_first_order():
+    assert errata.norms(200)["element_wise"] <= 1
+
+
+def test_the_product_of_two_symmetric_matrices_need_not_be_symmetric():
+    assert errata.product()["asymmetry"] > 0.01
+
+
+def test_a_cell_is_run_once(tmp_path):
+    asked = []
+
+    def run(cell):
+        asked.append(cell)
+        return {"found": cell["x"]}
+
+    path = tmp_path / "record.jsonl"
+    for _ in range(2):
+        record.run_all("study", [{"x": 1}, {"x": 2}], run, path)
+    assert asked == [{"x": 1}, {"x": 2}]
+    assert [json.loads(line)["result"]["found"] for line in path.read_text().splitlines()] == [1, 2]
+
+
+def test_a_line_that_was_cut_is_passed_over(tmp_path):
+    path = tmp_path / "record.jsonl"
+    path.write_text('{"key": "a"}\n{"key": "b", "res')
+    assert list(record.load(path)) == ["a"]
