@@ -211,8 +211,8 @@ def _estimated(cm: CollisionMatrix, facts: Mapping[str, Any]) -> list[str]:
     last = f"The best possible classifier errs on at most {percent(at_most)}"
     last += f" ({LEVEL:.0%} confidence)"
     at_least = facts.get("limit_error_low")
-    told = isinstance(at_least, float) and at_least >= SMALLEST
-    if told and facts.get("limit_state") in READABLE:
+    readable = facts.get("limit_state") in READABLE
+    if readable and isinstance(at_least, float) and at_least >= SMALLEST:
         least = percent(min(at_least, at_most))
         last += f", and on at least {least} if learning continues as it did"
     return [*lines, f"{last}."]
@@ -298,10 +298,11 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
         many = f"{cm.n_classes} classes are too many to print; {more}"
         return "\n".join([*lines, f"Largest collisions ({many}):", pairs_text(cm, 10)])
     lines += _matrix_lines(cm)
-    if stated(cm).stderr is not None:
+    stderr = stated(cm).stderr
+    if stderr is not None:
         from numpy import median  # not at the top: the help of the command line needs no numpy
 
-        errors = f"median {median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
+        errors = f"median {median(stderr):.4f}, largest {stderr.max():.4f}"
         lines.append(f"Standard errors: {errors}.")
     return "\n".join(lines)
 

@@ -215,8 +215,8 @@ def _explain(error: Exception) -> int:
 
 def _is_bad_input(error: Exception) -> bool:
     """Checks of this package speak of the input; what a library raises may be about anything."""
-    about_files = isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError)
-    if about_files and error.strerror is not None:
+    about_files = FileNotFoundError | IsADirectoryError | PermissionError
+    if isinstance(error, about_files) and error.strerror is not None:
         return True
     package = str(Path(__file__).parents[1])
     ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(package)

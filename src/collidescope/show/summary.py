@@ -7,7 +7,7 @@ are text.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -291,7 +291,7 @@ def merge_path(
     }
 
 
-def _merged_heads(groupings: Sequence[IntArray]) -> tuple[list[Any], list[Any]]:
+def _merged_heads(groupings: Iterable[IntArray]) -> tuple[list[Any], list[Any]]:
     """At each step the first members of the two groups that become one; None before the first."""
     first: list[Any] = [None]
     second: list[Any] = [None]

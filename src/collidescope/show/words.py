@@ -100,9 +100,10 @@ def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
 
 def _sure_pair(summary: Summary) -> Summary | None:
     """The leading collision that is told apart from zero; without intervals all count."""
-    for pair in summary["top_collisions"]:
+    pairs: list[Summary] = summary["top_collisions"]
+    for pair in pairs:
         if pair["low"] is None or pair["low"] > 0:
-            return pair  # type: ignore[no-any-return]
+            return pair
     return None
 
 
