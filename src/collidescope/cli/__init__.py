@@ -1,4 +1,4 @@
-"""The command line: arguments, words and exit codes (see ``--help``). The modules below do the work."""
+"""The command line: arguments, words and exit codes (see ``--help``) only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user sees: results on standard output, the rest on standard error; errors as one paragraph."""
+"""What the user sees: results on standard output, the rest, errors too, on standard error."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import typer
 from rich.console import Console
@@ -27,7 +29,7 @@ DEBUG = "COLLIDESCOPE_TRACEBACK"
 
 
 class State:
-    """Of the running command: are notes left out, which were said, what was written, could it print?"""
+    """Of the running command: which notes were said, what was written, could it print?"""
 
     quiet = False
     noted: frozenset[str] = frozenset()
@@ -40,8 +42,11 @@ def say(text: str, style: str = "", *, always: bool = False) -> None:
     """A line for the user, on standard error."""
     if State.quiet and not always:
         return
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(Text(printable(text), style=style))
+    console = Console(stderr=True, highlight=False)
+    is_command = text.startswith("Next:")
+    # On a terminal lines break between words, but commands stay as they are, to be copied.
+    soft_wrap = is_command or not console.is_terminal
+    console.print(Text(printable(text), style=style), soft_wrap=soft_wrap)
 
 
 def note(*lines: str) -> None:
@@ -83,7 +88,7 @@ def show(text: str) -> None:
         if stream is None or stream.closed:
             continue
         try:
-            stream.write(f"{printable(text)}\n")
+            stream.write(f"{fitted(printable(text), stream)}\n")
             stream.flush()
         except BrokenPipeError:
             # The reader, such as head, has seen enough: files may still be asked for.
@@ -92,14 +97,29 @@ def show(text: str) -> None:
     State.lost = True
 
 
+def fitted(text: str, stream: TextIO) -> str:
+    """Sentences broken between words, where ``stream`` is a terminal; tables and commands stay."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = []
+    for line in text.splitlines():
+        table = "  " in line.strip()
+        if len(line) > width and not table and "`" not in line:
+            indent = "  " if line.startswith("- ") else ""
+            line = textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False)
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def printable(text: str) -> str:
-    r"""Text from files as a terminal may see it: control characters, which it would obey, as ``\x1b``."""
+    r"""Text as a terminal may see it: control characters, which it would obey, as ``\x1b``."""
     # Sentences set Arabic and Hebrew names between marks that pages obey, and many terminals print.
     text = text.replace("“\u2068", "“").replace("\u2069”", "”")
     return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
-def show_json(value: Any) -> None:
+def show_json(value: object) -> None:
     """The result for machines: JSON and nothing else on standard output."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     text = json.dumps(
@@ -210,7 +230,9 @@ def _explain(error: Exception) -> int:
         see = f"Set {DEBUG}=1 and run the same command again to see where it comes from"
         blame = "This is not your mistake."
         fail(f"{kind}: {explained(error)}. {blame} {see}, and please report it.")
-    return BAD_INPUT if bad else FAILURE
+    if bad:
+        return BAD_INPUT
+    return FAILURE
 
 
 def _is_bad_input(error: Exception) -> bool:
@@ -219,5 +241,6 @@ def _is_bad_input(error: Exception) -> bool:
     if isinstance(error, about_files) and error.strerror is not None:
         return True
     package = str(Path(__file__).parents[1])
-    ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(package)
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    ours = raised_in.startswith(package)
     return ours and isinstance(error, ValueError | ImportError | FileNotFoundError)

@@ -16,6 +16,7 @@ import pandas as pd
 
 import collidescope as cs
 from collidescope._checks import FloatArray, check_choice
+from collidescope.applications._inputs import Told
 from collidescope.cli._console import for_terminal, note, notes_as_they_come, say
 from collidescope.cli._run import Options, guard, load_model, unguard
 from collidescope.folds import handle_rare
@@ -58,8 +59,8 @@ class Rows:
     y: npt.NDArray[Any]
     numbers: npt.NDArray[np.intp]
     notes: list[str] = field(default_factory=list)
-    #: Posteriors, a column for each of ``classes``; ``X`` holds the other columns, ``used`` those of
-    #: the model.
+    #: Posteriors, a column for each of ``classes``; ``X`` holds the other columns, ``used`` those
+    #: of the model.
     P: Any = None
     classes: list[Any] = field(default_factory=list)
     limit: Any = None
@@ -68,16 +69,15 @@ class Rows:
     def part(self, rows: npt.NDArray[Any], *notes: str, y: npt.NDArray[Any] | None = None) -> Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X
+        P = self.P
         if len(rows) < len(self.y):
             X = X.iloc[rows].reset_index(drop=True)
-        return replace(
-            self,
-            X=X,
-            y=self.y[rows] if y is None else y,
-            P=None if self.P is None else self.P[rows],
-            numbers=self.numbers[rows],
-            notes=[*self.notes, *notes],
-        )
+        if P is not None:
+            P = P[rows]
+        if y is None:
+            y = self.y[rows]
+        numbers = self.numbers[rows]
+        return replace(self, X=X, y=y, P=P, numbers=numbers, notes=[*self.notes, *notes])
 
     def without_rare(self, fewest: int) -> Rows:
         classes, codes, counts = np.unique(self.y, return_inverse=True, return_counts=True)
@@ -148,7 +148,9 @@ class Rows:
 
     def clusters(self, name: str | None) -> npt.NDArray[np.intp] | None:
         """Numbers of the rows that belong together, by the column that --cluster names."""
-        return None if name is None else group_numbers(self.column(name, "--cluster"))
+        if name is None:
+            return None
+        return group_numbers(self.column(name, "--cluster"))
 
     def predictions(self, name: str | None) -> tuple[Rows, npt.NDArray[Any]]:
         """The rows that have a value in the column ``name``, and the classes that it says."""
@@ -184,7 +186,7 @@ class Rows:
         return rows
 
     def _check_whole(self, P: FloatArray, prefix: str, used: list[str]) -> None:
-        """Probabilities must sum to 1: the column of a class without a row here cannot be ignored."""
+        """Probabilities sum to 1: the column of a class without a row cannot be ignored."""
         if not prefix or np.allclose(P.sum(axis=1), 1, atol=0.01):
             return
         others = [str(name) for name in self.X.columns if name not in used]
@@ -199,16 +201,18 @@ def probability_columns(X: pd.DataFrame, classes: list[Any]) -> tuple[str, dict[
     """(prefix, class → column): ``p_CLASS`` and the like first, for ``CLASS`` may be a feature."""
     names = {unguard(str(name)).strip(): str(name) for name in X.columns}
     best: tuple[str, dict[Any, str]] = ("", {})
-    for prefix in ("p_", "prob_", "proba_", "p(", "P(", ""):
-        end = ")" if prefix.endswith("(") else ""
-        wanted = {name: f"{prefix}{as_word(name)}{end}" for name in classes}
-        found = {name: names[word] for name, word in wanted.items() if word in names}
+    for pattern in ("p_*", "prob_*", "proba_*", "p(*)", "P(*)", "*"):
+        found = {}
+        for name in classes:
+            word = pattern.replace("*", as_word(name))
+            if word in names:
+                found[name] = names[word]
         if len(found) > len(best[1]):
-            best = prefix, found
+            best = pattern.partition("*")[0], found
     return best
 
 
-def _missing_probabilities(X: pd.DataFrame, classes: list[Any], missing: Any) -> str:
+def _missing_probabilities(X: pd.DataFrame, classes: list[Any], missing: object) -> str:
     has = f"The table has {listed(list(X.columns))}"
     if len(classes) == 2:
         both = f"p_{classes[0]} is 1 - p_{classes[-1]}"
@@ -259,11 +263,13 @@ class Run(Options):
             if name in names:
                 return str(name)
         if not self.header and label.removeprefix("-").isdigit():
-            number = int(label)
-            if 1 <= abs(number) <= len(names):
-                return names[number - 1 if number > 0 else number]
+            from_start = int(label) - (int(label) > 0)
+            if -len(names) <= from_start < len(names) and label not in ("0", "-0"):
+                return names[from_start]
         near = near_name(label, names)
-        hint = f": did you mean {near!r}?" if near else f": it has {listed(names)}."
+        hint = f": it has {listed(names)}."
+        if near:
+            hint = f": did you mean {near!r}?"
         if self.header and looks_like_data(names):
             hint += " Its first line looks like data: if it has no line of names, use --no-header."
         raise ValueError(f"there is no column {label!r} in {path.name}{hint}")
@@ -286,7 +292,9 @@ class Run(Options):
 
     def raw_rows(self, fitted: Any, path: Path) -> tuple[pd.DataFrame, list[str]]:
         """A table as a model needs it read, and what there is to say about it."""
-        names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
+        encoder = getattr(fitted, "encoder_", None)
+        names = list(getattr(encoder, "types", ()))
+        text = list(getattr(encoder, "text_names", ()))
         reading = self
         notes = []
         if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
@@ -298,7 +306,6 @@ class Run(Options):
                 alike = "this one is read alike"
                 notes = [f"the model was fitted on a table without a line of names: {alike}"]
         known = self.label or getattr(fitted, "label_", None)
-        text = fitted.encoder_.text_names if names else []
         found = reading.read(path, known, [name for name in text if name != known])
         return found.frame, [*found.notes, *notes]
 
@@ -337,13 +344,19 @@ class Run(Options):
             used=list(getattr(getattr(fitted, "encoder_", None), "types", ())),
         )
 
-    def answer(self, found: Any, rows: Rows, **shown: Any) -> None:
+    def answer(self, found: Told, rows: Rows, **shown: Any) -> None:
         """Print a result, then write its table, and the report of the rows with ``shown``."""
         note(*rows.notes)
         told = found.to_dict()
-        told["notes"] = [*told.get("notes", ()), *rows.notes]
-        table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
-        self.tell(str(found), told, table=table, page=lambda: self.summary(rows, **shown))
+        notes = told.get("notes", ())
+        told["notes"] = [*notes, *rows.notes]
+        table = getattr(found, found.TABLE)
+        table = table.drop(columns="columns", errors="ignore")
+
+        def page() -> dict[str, Any]:
+            return self.summary(rows, **shown)
+
+        self.tell(str(found), told, table=table, page=page)
 
     def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
         """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""
@@ -374,9 +387,9 @@ def summarised(source: Any, *args: Any, **options: Any) -> dict[str, Any]:
 def _which_label(names: list[str], path: Path) -> str:
     often = ("label", "target", "class", "y", "outcome", "category")
     usual = [name for name in names if name.casefold() in often]
-    example = usual[0] if usual else names[-1]
+    usual.append(names[-1])
     has = f"{path.name} has {listed(names)}"
-    return f"say which column holds the classes, with --label {example!r} for example: {has}"
+    return f"say which column holds the classes, with --label {usual[0]!r} for example: {has}"
 
 
 def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
@@ -384,7 +397,9 @@ def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any
     from collidescope.applications._inputs import scored
 
     with notes_as_they_come() as met:
-        table = X if hasattr(fitted, "encoder_") else _features(fitted, X)
+        table: Any = X
+        if not hasattr(fitted, "encoder_"):
+            table = _features(fitted, X)
         if not held_out:
             return fitted.predict_proba(table), met
         P, _, _, notes = scored(fitted, table, None, None, "model")
@@ -394,13 +409,15 @@ def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any
 def _features(fitted: Any, X: pd.DataFrame) -> Any:
     """For a model that is no TableClassifier: columns by name, or as they are."""
     names = getattr(fitted, "feature_names_in_", None)
-    if names is None and X.shape[1] != fitted.n_features_in_:
+    if names is not None:
+        wanted = [str(name) for name in names]
+        check_columns(X, wanted, learned=True)
+        return X[wanted]
+    if X.shape[1] != fitted.n_features_in_:
         many = f"the model was fitted on {fitted.n_features_in_} nameless features"
         rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
         raise ValueError(f"{many}, {rest}")
-    wanted = [str(name) for name in (X.columns if names is None else names)]
-    check_columns(X, wanted, learned=True)
-    return X.to_numpy() if names is None else X[wanted]
+    return X.to_numpy()
 
 
 def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[str]]:
@@ -430,18 +447,22 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
 
 def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
     gone = column[~rows]
-    lost = sorted({as_word(value) for value in gone.dropna().unique()} - {""})
-    written = f", written as {listed(lost)}" if lost else ""
-    first = f"(the first is row {int((~rows).argmax())})"
-    many = f"{len(gone):,} of {len(rows):,} rows have no label in {str(column.name)!r}{written}"
-    return f"{many}, and are left out {first}"
+    name = str(column.name)
+    said = f"{len(gone):,} of {len(rows):,} rows have no label in {name!r}"
+    words = {as_word(value) for value in gone.dropna().unique()}
+    lost = sorted(words - {""})
+    if lost:
+        said += f", written as {listed(lost)}"
+    first = int((~rows).argmax())
+    return f"{said}, and are left out (the first is row {first})"
 
 
 def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -> None:
     """Refuse numbers that count or measure something: half marks are classes, amounts are not."""
     k = len(numbers)
-    whole = (numbers == np.round(numbers)).all()
-    most = 200 if whole else 10
+    most = 10
+    if (numbers == np.round(numbers)).all():
+        most = 200
     thin = k > 20 and k * 10 > n
     if k > most or thin:
         ends = f"(from {numbers.min():g} to {numbers.max():g})"
@@ -500,9 +521,10 @@ def match_labels(
         else:
             numbers.append(number)
     if unknown:
+        advice = f"{listed(unknown)}; the model knows {listed(list(exact))}"
         near = get_close_matches(unknown[0], list(exact), 1)
-        hint = f" (is {unknown[0]!r} the same as {near[0]!r}?)" if near else ""
-        advice = f"{listed(unknown)}; the model knows {listed(list(exact))}{hint}"
+        if near:
+            advice += f" (is {unknown[0]!r} the same as {near[0]!r}?)"
         raise ValueError(f"{name} has values that are not classes of the model: {advice}")
     labelled = codes >= 0
     chosen = np.array(numbers, dtype=np.intp)[codes[labelled]]
@@ -510,7 +532,7 @@ def match_labels(
 
 
 def _recognised(word: str, known: dict[str, int]) -> int | None:
-    """The class that ``word`` names: as it is, as TRUE, or by its number (1.0) if only one has it."""
+    """The class of ``word``: as it is, as TRUE, or by its number (1.0) if only one has it."""
     if word in known:
         return known[word]
     if word.lower() in ("true", "false"):  # as R and SQL write them
@@ -519,4 +541,6 @@ def _recognised(word: str, known: dict[str, int]) -> int | None:
     if value is None:
         return None
     alike = {k for name, k in known.items() if _numbers([name]) == value}
-    return alike.pop() if len(alike) == 1 else None
+    if len(alike) > 1:
+        return None
+    return next(iter(alike), None)

@@ -1,8 +1,8 @@
 """Options that several commands share, each explained once, and what every command does with them.
 
-A command says by name which of the options of :class:`Options` it offers, and gets them as its first
-argument. What it prints comes before anything is written; outputs are tried before the work. Heavy
-libraries are imported when a command runs, for ``--help`` needs none.
+A command says by name which of the options of :class:`Options` it offers, and gets them as its
+first argument. What it prints comes before anything is written; outputs are tried before the work.
+Heavy libraries are imported when a command runs, for ``--help`` needs none.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from collidescope.cli._console import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collidescope._checks import Array, FloatArray, IntArray
     from collidescope.matrix import CollisionMatrix
 
 #: How a table is written, by the name of its file: separated by this, or as Parquet.
@@ -45,7 +46,7 @@ FORMULA = r"(?=\s*[=+\-@]|[\t\r])"
 
 
 def panel(panel: str | None, declare: Any = typer.Option) -> Callable[..., Any]:
-    """What declares an option in this panel of the help: by its metavar, help, and further names."""
+    """What declares an option in this panel of the help, by its metavar, help and names."""
 
     def option(metavar: str | None, says: str, *names: str, **more: Any) -> Any:
         return declare(*names, metavar=metavar, help=says, rich_help_panel=panel, **more)
@@ -191,7 +192,10 @@ class Options:
             outputs.append(Output("matrix", self.matrix, functools.partial(write_matrix, cm)))
 
         def write_page(path: Path) -> None:
-            write_report(data if page is None else page(), path)
+            summary = data
+            if page is not None:
+                summary = page()
+            write_report(summary, path)
 
         write_all([*outputs, Output("report", self.report, write_page)])
 
@@ -208,8 +212,10 @@ class Options:
 
         lines = [as_text(cm, "--matrix FILE.json writes S")]
         if 2 < cm.n_classes <= TEXT_CLASSES:  # of more, the text itself has them
-            with_intervals = "" if summary["low"] is None else ", with 95% intervals"
-            lines += [f"\nMost colliding pairs{with_intervals}:", pairs_text(cm, 5)]
+            title = "\nMost colliding pairs"
+            if summary["low"] is not None:
+                title += ", with 95% intervals"
+            lines += [f"{title}:", pairs_text(cm, 5)]
         lines.append("\nWhat to do about it:")
         lines += [f"- {line}" for line in summary["what_to_do"]]
         if said:
@@ -234,9 +240,11 @@ def write_all(outputs: Sequence[Output]) -> None:
             continue
         try:
             output.write(output.path)
-        except (OSError, ValueError, ImportError) as error:
-            # ValueError: a name, or a summary that was edited.
-            code = max(code, BAD_INPUT if isinstance(error, ValueError) else FAILURE)
+        except ValueError as error:  # a name, or a summary that was edited
+            code = BAD_INPUT
+            fail(f"Error: the {output.what} was not written. {explained(error)}")
+        except (OSError, ImportError) as error:
+            code = max(code, FAILURE)
             fail(f"Error: the {output.what} was not written. {explained(error)}")
         else:
             State.written += (output.path,)
@@ -280,10 +288,16 @@ def typed(*left_out: str) -> str:
 def _option_words(parameter: Any, value: Any) -> list[str]:
     """``--drop a --drop b``, ``--no-header``: an option with its value as one would type it."""
     name = next(name for name in parameter.opts if name.startswith("--"))
+    if parameter.is_flag and value:
+        return [name]
     if parameter.is_flag:
-        return [name if value else parameter.secondary_opts[0]]
-    values = value if parameter.multiple else [value]
-    return [word for each in values for word in (name, str(each))]
+        return [parameter.secondary_opts[0]]
+    if not parameter.multiple:
+        return [name, str(value)]
+    words = []
+    for each in value:
+        words += [name, str(each)]
+    return words
 
 
 def command(*shared: str, **own: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -336,7 +350,9 @@ def load(path: Path) -> Any:
     if not start.startswith(b"{"):
         return cs.load(path)
     source = read_json(path)
-    kind = source.get("format") if isinstance(source, dict) else None
+    kind = None
+    if isinstance(source, dict):
+        kind = source.get("format")
     if kind == FORMAT:
         return cs.CollisionMatrix.from_dict(source)
     if kind == "collidescope.summary":
@@ -359,12 +375,12 @@ def load_matrix(path: Path) -> CollisionMatrix:
     return matrix_of(load(path), path)
 
 
-def matrix_of(source: Any, path: Path) -> CollisionMatrix:
+def matrix_of(source: object, path: Path) -> CollisionMatrix:
     """The matrix in what was loaded from ``path``."""
     if isinstance(source, dict):
         hint = "give the model, or the JSON of --matrix"
         raise ValueError(f"{path} is a summary, which rounds S: {hint}")
-    cm: CollisionMatrix = getattr(source, "collision_matrix_", source)
+    cm: Any = getattr(source, "collision_matrix_", source)
     return cm
 
 
@@ -434,16 +450,16 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def posterior_table(
-    posteriors: Any,
-    classes: Any,
-    numbers: Any,
+    posteriors: FloatArray,
+    classes: Array,
+    numbers: Sequence[int] | IntArray,
     before: pd.DataFrame | None = None,
     behind: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Number of the row, the most likely class, a column ``p_CLASS`` for every class.
 
-    The columns of ``before`` stand behind the number, those of ``behind`` at the end; a name that is
-    taken gets "(input)" behind it.
+    The columns of ``before`` stand behind the number, those of ``behind`` at the end; a name that
+    is taken gets "(input)" behind it.
     """
     import numpy as np
     import pandas as pd
@@ -451,7 +467,7 @@ def posterior_table(
     from collidescope.tables.encoding import as_word
 
     likely = pd.Series(classes[np.nan_to_num(posteriors).argmax(axis=1)], name="predicted")
-    unscored = np.isnan(posteriors).any(axis=1)
+    unscored = np.asarray(np.isnan(posteriors).any(axis=1))
     if unscored.any():
         likely = likely.astype(object).mask(unscored, None)
     scores = pd.DataFrame(posteriors, columns=[f"p_{as_word(name)}" for name in classes.tolist()])

@@ -27,7 +27,7 @@ from collidescope.cli._run import PAGE, Column, Columns, File, Output, command, 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collidescope.cli._inputs import Rows, Run
+    from collidescope.cli._inputs import BoolArray, Rows, Run
     from collidescope.tables.screening import Screening
 
 app = typer.Typer(
@@ -92,7 +92,7 @@ def demo(run: Run) -> None:
             File,
             results(
                 "FILE.csv",
-                "Write the rows with held-out posteriors: each by a model that did not see the row.",
+                "Write the rows with held-out posteriors: of models that did not see the row.",
             ),
         ],
         None,
@@ -195,10 +195,10 @@ def fit(
     """Which classes of a labelled table cannot be told apart, and how sure is that?
 
     Trains on part of the rows and scores the others, in turn, then estimates S: how often an input
-    seen in one class would carry the label of another if it were seen again. Numbers, text, dates and
-    missing cells are fine. Columns that name rows (ids) are left out; target leakage, groups of rows
-    that belong together and repeated rows are warned about. After the first fold it says how long the
-    rest will take. After Ctrl-C the folds trained so far are used.
+    seen in one class would carry the label of another if it were seen again. Numbers, text, dates
+    and missing cells are fine. Columns that name rows (ids) are left out; target leakage, groups of
+    rows that belong together and repeated rows are warned about. After the first fold it says how
+    long the rest will take. After Ctrl-C the folds trained so far are used.
 
     **Examples**
 
@@ -249,7 +249,9 @@ def fit(
         )
         y = _named(rows)
         model.fit(rows.X, y, sample_weight=weighed, groups=grouped)
-        checked = _control(model, rows) if control else None
+        checked = None
+        if control:
+            checked = _control(model, rows)
         seconds = time.perf_counter() - started
         say(f"Took {duration(seconds)} and {_peak_memory()}.")
         about = run.about(
@@ -314,7 +316,9 @@ def _introduce(rows: Rows, n_read: int, quick: bool, cv: int) -> None:
     if len(counts) > 6:
         named.append("…")
     classes = f"{len(counts)} classes in {rows.label!r}: {', '.join(named)}"
-    of = f"{n:,}" if n == n_read else f"{n:,} of {n_read:,}"
+    of = f"{n:,}"
+    if n < n_read:
+        of += f" of {n_read:,}"
     say(f"{rows.table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}")
     if quick:
         first_look = "a first look, whose numbers may change with the full pool"
@@ -344,8 +348,10 @@ def _named(rows: Rows) -> pd.Series:
 
 def _labels(rows: Rows) -> pd.DataFrame:
     """The label as a column of ``--out``."""
-    taken = rows.label in ("row", "predicted")
-    return _named(rows).to_frame(f"{rows.label} (label)" if taken else rows.label)
+    name = rows.label
+    if name in ("row", "predicted"):
+        name = f"{name} (label)"
+    return _named(rows).to_frame(name)
 
 
 def _control(model: Any, rows: Rows) -> Any:
@@ -397,9 +403,9 @@ def posteriors(run: Run, table: opt.Table) -> None:
     """S from posteriors of your own model, and labels.
 
     The table has a column of probabilities for every class, called `p_CLASS` or like the class, and
-    the label of each row. The probabilities must come from a model that was not trained on these rows
-    (use cross-validation), or collisions are missed. Other columns are only shown beside ambiguous
-    rows.
+    the label of each row. The probabilities must come from a model that was not trained on these
+    rows (use cross-validation), or collisions are missed. Other columns are only shown beside
+    ambiguous rows.
 
     **Example**
 
@@ -409,8 +415,11 @@ def posteriors(run: Run, table: opt.Table) -> None:
     note(*rows.notes)
     cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=rows.classes)
     about = run.about(table, rows.label, columns=rows.classes)
-    shown = rows.X if rows.X.shape[1] else None
-    run.finish(cm, run.summary(rows, about=about, rows=shown))
+    shown = None
+    if rows.X.shape[1]:
+        shown = rows.X
+    summary = run.summary(rows, about=about, rows=shown)
+    run.finish(cm, summary)
 
 
 @command(*opt.ESTIMATING)
@@ -418,8 +427,8 @@ def count(run: Run, table: opt.Table, drop: opt.Drop = None, keep: opt.Keep = No
     """S counted over rows that are exactly alike: no model, no assumptions.
 
     Works where whole inputs repeat: questionnaires, codes, rounded measurements. It speaks for the
-    rows that have a twin, and says how many these are. Drop a fine-grained column and more rows have
-    one.
+    rows that have a twin, and says how many these are. Drop a fine-grained column and more rows
+    have one.
 
     **Examples**
 
@@ -446,7 +455,7 @@ def count(run: Run, table: opt.Table, drop: opt.Drop = None, keep: opt.Keep = No
     run.finish(cm, summarised(cm, title=run.title, notes=notes, about=about))
 
 
-def _with_twins(rows: Rows, X: pd.DataFrame, repeated: Any) -> tuple[Any, list[str]]:
+def _with_twins(rows: Rows, X: pd.DataFrame, repeated: BoolArray) -> tuple[BoolArray, list[str]]:
     """(rows of classes that have a row which repeats, what there is to say of the others)."""
     import numpy as np
 

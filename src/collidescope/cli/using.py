@@ -1,4 +1,4 @@
-"""What a saved model, a matrix, or a table of posteriors is for: predictions, and the next decision.
+"""What a saved model, a matrix or a table of posteriors is for: the next decision.
 
 Posteriors come from a model file and a table of raw rows, or from a table with a column of
 probabilities per class.
@@ -60,9 +60,9 @@ def predict(
     """How likely is each class for new rows?
 
     Takes raw rows with the columns that the model was fitted on (others are ignored) and writes for
-    each row its number from 0, the most likely class, and a column `p_CLASS` of every class: as CSV to
-    standard output, or to `--out`. Levels that training did not have and missing cells are fine, and
-    counted.
+    each row its number from 0, the most likely class, and a column `p_CLASS` of every class: as CSV
+    to standard output, or to `--out`. Levels that training did not have and missing cells are fine,
+    and counted.
 
     **Examples**
 
@@ -145,8 +145,8 @@ def merge(
     """Which classes to merge, and what would it buy?
 
     Merging is exact: the matrix of merged classes follows from S, and nothing is trained again.
-    Without `--groups` and `--max-pber` every step is shown: choose from them. With `--apply` the labels
-    of a table become the groups; the column `… (before)` keeps them.
+    Without `--groups` and `--max-pber` every step is shown: choose from them. With `--apply` the
+    labels of a table become the groups; the column `… (before)` keeps them.
 
     **Examples**
 
@@ -309,8 +309,8 @@ def limit(
     """What would twice the rows, or unlimited ones, leave? How good could it get?
 
     Reads the learning curve that `fit` stored with the model: how often an input would get another
-    label, from models trained on an eighth, a quarter, half and all of the rows, and where that goes.
-    Of a table it fits a model first.
+    label, from models trained on an eighth, a quarter, half and all of the rows, and where that
+    goes. Of a table it fits a model first.
 
     **Examples**
 
@@ -380,7 +380,9 @@ def report(
     if table is not None:
         summary = _report_of_rows(run, source, found, table)
     elif isinstance(found, dict):
-        summary = found if run.title is None else found | {"title": run.title}
+        summary = found
+        if run.title is not None:
+            summary["title"] = run.title
     else:
         about = run.about(source, None, saved=source)
         notes = list(getattr(found, "notes_", ()))
@@ -423,10 +425,10 @@ def audit(
 ) -> None:
     """Is your classifier at the ceiling? Which of its errors could a better model avoid?
 
-    Takes labelled rows that your classifier was not trained on, with a column of its predictions, and
-    splits its errors into fixable, not learned yet and inherent, class by class. The second opinion is
-    a model, or columns of held-out probabilities (`p_CLASS`) in the same table. Rows that the model
-    was fitted on get held-out probabilities.
+    Takes labelled rows that your classifier was not trained on, with a column of its predictions,
+    and splits its errors into fixable, not learned yet and inherent, class by class. The second
+    opinion is a model, or columns of held-out probabilities (`p_CLASS`) in the same table. Rows
+    that the model was fitted on get held-out probabilities.
 
     **Examples**
 
@@ -436,7 +438,13 @@ def audit(
     run.start(source, table)
     scored = run.scored(source) if table is None else run.scored(table, source, predicted)
     rows, said = scored.predictions(predicted)
-    found = cs.audit(rows.P, y_true=rows.y, y_pred=said, classes=rows.classes, limit=rows.limit)
+    found = cs.audit(
+        rows.P,
+        y_true=rows.y,
+        y_pred=said,
+        classes=rows.classes,
+        limit=rows.limit,
+    )
     run.answer(found, rows, y_pred=said)  # the report has a place for an audit
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
@@ -494,7 +502,7 @@ def columns(
     **Examples**
 
     - `collidescope columns table.csv --label income`
-    - `collidescope columns table.csv --label outcome --unit "lab=na,k,ca" --cost lab=30 --cost age=0.1`
+    - `collidescope columns visits.csv --label outcome --unit "lab=na,k,ca" --cost lab=30`
     """
     rows = run.start(table).rows(table).sampled(sample, seed)
     costs = _pairs(cost, "--cost", float)
@@ -591,7 +599,7 @@ def ceilings(
         rows.P,
         rows.y,
         y_pred=said,
-        cost=None if cost is None else _costs(cost, rows.classes),
+        cost=_costs(cost, rows.classes),
         limit=rows.limit,
         classes=rows.classes,
         groups=rows.clusters(cluster),
@@ -599,9 +607,12 @@ def ceilings(
     run.answer(found, rows, sections=[found])
 
 
-def _costs(path: Path, classes: list[Any]) -> Any:
+def _costs(path: Path | None, classes: list[Any]) -> Any:
     """The cost of each decision (columns) for each true class (rows)."""
     import numpy as np
+
+    if path is None:
+        return None
 
     from collidescope.tables.encoding import as_numbers, as_word, listed
     from collidescope.tables.reading import read_table
@@ -645,11 +656,12 @@ def compare(
         has = f"{before.name} has classes {first.classes}"
         raise ValueError(f"{has}, {after.name} has {second.classes}")
     second.notes[:0] = first.notes
+    classes = first.classes
     if key is None:
-        found = collision_change(first.P, first.y, second.P, second.y, classes=first.classes)
+        found = collision_change(first.P, first.y, second.P, second.y, classes=classes)
     else:
         i, j = _paired(first, second, key)
-        found = collision_change(first.P[i], first.y[i], second.P[j], classes=first.classes)
+        found = collision_change(first.P[i], first.y[i], second.P[j], classes=classes)
     run.answer(found, second, sections=[found])
     _fail(found.interval[0], fail_above, "the rise of PBER")
 

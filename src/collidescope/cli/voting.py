@@ -15,7 +15,9 @@ from collidescope.cli._run import Column, File, command, load_matrix, option
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collidescope._checks import Array
     from collidescope.cli._inputs import Run
+    from collidescope.matrix import CollisionMatrix
 
 
 @dataclass
@@ -73,7 +75,9 @@ def votes(
     - `collidescope votes ratings.csv --annotator-columns --item id`
     """
     run.start(table, model)
-    other = None if model is None else load_matrix(model)
+    other = None
+    if model is not None:
+        other = load_matrix(model)
     if wide and annotator_columns:
         raise ValueError("--wide and --annotator-columns are two kinds of table: leave one out")
     if wide:
@@ -92,7 +96,7 @@ def _no_long_options(run: Run, annotator: str | None, why: str) -> None:
         raise ValueError(f"{why}: leave out --label and --annotator")
 
 
-def _answer(run: Run, table: Path, found: Votes, other: Any) -> None:
+def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) -> None:
     from collidescope.applications._inputs import plain, section
     from collidescope.cli._inputs import summarised
 
@@ -103,7 +107,9 @@ def _answer(run: Run, table: Path, found: Votes, other: Any) -> None:
         found.notes.append(f"{once:,} items have a single vote, {why}")
     note(*found.notes)
     told = cs.agreement(found.counts, found.classes)
-    beside = None if other is None else cs.compare(other, cm)
+    beside = None
+    if other is not None:
+        beside = cs.compare(other, cm)
     more = [result for result in (found.people, beside) if result is not None]
     shown = section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index())
     summary = summarised(
@@ -211,11 +217,13 @@ def _from_rows(run: Run, table: Path, item: str | None, annotator: str | None) -
         lost = int((~whole).sum())
         notes.append(f"{lost:,} votes lack {' or '.join(wanted)} and are left out")
     rows = rows.part(whole.nonzero()[0], *notes)
-    people = None if annotator is None else rows.X[wanted[1]].astype(str)
+    people = None
+    if annotator is not None:
+        people = rows.X[wanted[1]].astype(str)
     return _counted(rows.X[wanted[0]], rows.y, people, rows.notes)
 
 
-def _counted(items: pd.Series, labels: Any, people: pd.Series | None, notes: list[str]) -> Votes:
+def _counted(items: pd.Series, labels: Array, people: pd.Series | None, notes: list[str]) -> Votes:
     """Votes, one entry each, as counts; and who votes differently."""
     from collidescope.counting import count_table, input_groups, label_codes
 

@@ -33,8 +33,9 @@ LONGEST = 24
 SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0
 #: Up to this many classes values are written into the heat map and classes keep their order.
 FEW = 20
-#: Off the diagonal a rate of 0.02 can matter while 0.9 stands on it: collisions have a scale of their
-#: own, (rate / largest) ** BEND. On a logarithmic one, which has no zero, 0.02 and 0.1 look alike.
+#: Off the diagonal a rate of 0.02 can matter while 0.9 stands on it: collisions have a scale of
+#: their own, (rate / largest) ** BEND. On a logarithmic one, which has no zero, 0.02 and 0.1 look
+#: alike.
 BEND = 1 / 3
 #: The continuation of a curve is drawn up to this many times the rows.
 REACH = 100.0
@@ -47,7 +48,7 @@ class Display:
     figure_: Figure | SubFigure
 
     def _axes(
-        self, ax: Axes | None, size: tuple[float, float], layout: Any = "constrained"
+        self, ax: Axes | None, size: tuple[float, float], layout: str = "constrained"
     ) -> Axes:
         """``ax``, or the axes of a new figure of ``size`` inches."""
         try:
@@ -67,7 +68,7 @@ class Display:
 
 
 def plain(name: object, longest: int = LONGEST) -> str:
-    """``name`` as matplotlib prints it: no mathematics between dollars, on one line, not too long."""
+    """``name`` as matplotlib prints it: no mathematics between dollars, on one line, short."""
     return short(name, longest).replace("$", r"\$")
 
 
@@ -78,12 +79,14 @@ def write_names(
     each = points(ax, side) / len(names)
     step = max(1, math.ceil(1.2 * SMALLEST_FONT / each))
     size = float(np.clip(each * step / 1.2, SMALLEST_FONT, LARGEST_FONT))
-    texts = [plain(name) for name in names][::step]
-    longest = max(len(text) for text in texts)
-    upright = side == "x" and text_width(longest, size) > each * step
-    axis = ax.xaxis if side == "x" else ax.yaxis
     shown = np.asarray(places)[::step].tolist()
-    axis.set_ticks(shown, texts, fontsize=size, rotation=90 if upright else 0)
+    texts = [plain(name) for name in names[::step]]
+    if side == "y":
+        ax.yaxis.set_ticks(shown, texts, fontsize=size)
+        return
+    longest = max(len(text) for text in texts)
+    upright = text_width(longest, size) > each * step
+    ax.xaxis.set_ticks(shown, texts, fontsize=size, rotation=90 * upright)
 
 
 def text_width(letters: int, size: float) -> float:
@@ -94,16 +97,17 @@ def text_width(letters: int, size: float) -> float:
 def points(ax: Axes, side: Literal["x", "y"], left_over: float = 0.8) -> float:
     """About how many points (1/72 inch) a side will have when labels have taken their share."""
     box = ax.get_window_extent()
-    pixels = box.width if side == "x" else box.height
+    pixels = {"x": box.width, "y": box.height}[side]
     return max(1.0, left_over * pixels * 72 / float(ax.figure.dpi))
 
 
 def tidy(ax: Axes, *, bars: bool = False) -> None:
     """Light grid behind, no frame on top and at the right; of horizontal ``bars`` no grid lines."""
-    ax.grid(color=NEUTRAL, axis="x" if bars else "both")
+    ax.grid(color=NEUTRAL)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     if bars:
+        ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", length=0)
 
 
@@ -116,8 +120,9 @@ def error_style(**style: Any) -> dict[str, Any]:
 class CollisionMatrixDisplay(Display):
     """S as a heat map (:meth:`plot`), and its largest collisions (:meth:`plot_pairs`).
 
-    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show
-    too. What was drawn last is in ``im_``, ``text_``, ``colorbar_`` (or None) and ``errorbar_``.
+    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones
+    show too. What was drawn last is in ``im_``, ``text_``, ``colorbar_`` (or None) and
+    ``errorbar_``.
 
     Parameters
     ----------
@@ -158,12 +163,14 @@ class CollisionMatrixDisplay(Display):
         if order is None:
             order = "given" if cm.n_classes <= FEW else "cluster"
         check.check_choice(order, ["given", "cluster"], "order")
-        places = leaf_order(cm.joint) if order == "cluster" else None
+        places = None
+        if order == "cluster":
+            places = leaf_order(cm.joint)
         low, high = cm.interval(level) or (None, None)
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
 
     @classmethod
-    def from_estimator(cls, clf: Any, *, order: str | None = None, level: float = 0.95) -> Self:
+    def from_estimator(cls, clf: object, *, order: str | None = None, level: float = 0.95) -> Self:
         """The display of a fitted classifier's ``collision_matrix_``."""
         cm = getattr(clf, "collision_matrix_", None)
         if cm is None:
@@ -275,8 +282,12 @@ class CollisionMatrixDisplay(Display):
 
     def _ends(self, S: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Ends of the intervals, or S itself."""
-        low = S if self.low is None else check.check_square(self.low, "low, high")
-        high = S if self.high is None else check.check_square(self.high, "low, high")
+        low = S
+        high = S
+        if self.low is not None:
+            low = check.check_square(self.low, "low, high")
+        if self.high is not None:
+            high = check.check_square(self.high, "low, high")
         shaped = low.shape == S.shape and high.shape == S.shape
         if not shaped or (low > S).any() or (high < S).any():
             wrong = "low must not be above matrix, nor high below it"
@@ -308,8 +319,10 @@ class CollisionMatrixDisplay(Display):
 
 def readable_ink(rgb: FloatArray) -> npt.NDArray[Any]:
     """White or dark, whichever stands out more from the ground (WCAG's relative luminance)."""
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    luminance = linear @ [0.2126, 0.7152, 0.0722] + 0.05
+    curved = ((rgb + 0.055) / 1.055) ** 2.4
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, curved)
+    weights = [0.2126, 0.7152, 0.0722]
+    luminance = linear @ weights + 0.05
     white = 1.05 / luminance
     dark = luminance / 0.0725
     return np.where(white > dark, "white", INK)
@@ -318,10 +331,12 @@ def readable_ink(rgb: FloatArray) -> npt.NDArray[Any]:
 def rate_ticks(largest: float, apart: float = 0.08) -> list[float]:
     """Where the scale of colours is labelled: ``apart`` is in parts of its length."""
     ticks = [float(f"{largest:.2g}")]
-    for tick in (1, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0):
-        distance = (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND
-        if tick < largest and distance > apart:
-            ticks.append(float(tick))
+    candidates = (1.0, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0)
+    for tick in candidates:
+        last = (ticks[-1] / largest) ** BEND
+        place = (tick / largest) ** BEND
+        if tick < largest and last - place > apart:
+            ticks.append(tick)
     return ticks
 
 
@@ -344,7 +359,8 @@ def continuation(
     """
     if limit.state not in READABLE:
         return None
-    rows = limit.curve["rows"].iloc[-1] * np.geomspace(1.0, REACH, places)
+    last = limit.curve["rows"].iloc[-1]
+    rows = last * np.geomspace(1.0, REACH, places)
     low, middle, high = limit.continuation(rows, level)
     return {"rows": rows, "low": low, "middle": middle, "high": high}
 
@@ -382,7 +398,7 @@ class LimitDisplay(Display):
         return cls(limit, level=level)
 
     @classmethod
-    def from_estimator(cls, clf: Any, *, level: float = 0.95) -> Self:
+    def from_estimator(cls, clf: object, *, level: float = 0.95) -> Self:
         """The display of a fitted classifier's ``limit_``."""
         limit = limit_of(clf)
         if limit is None:
@@ -423,12 +439,16 @@ class LimitDisplay(Display):
     def _draw_range(self, ax: Axes, edge: float, dotted: bool) -> float:
         """What unlimited rows would leave, at the right edge; the high end."""
         low, high = self.limit.pber_interval(self.level)
-        middle = self.limit.pber if dotted else (low + high) / 2
+        middle = (low + high) / 2
+        mark = "none"
+        if dotted:
+            middle = self.limit.pber
+            mark = "o"
         self.range_ = ax.errorbar(
             [edge],
             [middle],
             yerr=[[middle - low], [high - middle]],
-            fmt="o" if dotted else "none",
+            fmt=mark,
             color=ACCENT,
             ecolor=ACCENT,
             capsize=6,
@@ -444,7 +464,7 @@ def share_label(share: float, _: object = None) -> str:
 
 @dataclass(eq=False, repr=False)
 class DendrogramDisplay(Display):
-    """Which classes are merged, in which order, what each merge removes of the PBER, and where the plan stops.
+    """Which classes are merged in which order, what that removes of the PBER, where it stops.
 
     What scipy returned is in ``dendrogram_``, the dashed line, or None, in ``cut_``.
 
@@ -478,7 +498,8 @@ class DendrogramDisplay(Display):
             raise ValueError(f"plan must be what consolidate returned, got {type(plan).__name__}")
         if plan.linkage is None:
             raise ValueError(
-                'plan has no linkage, for best groupings need not be nested: method="greedy" has one'
+                "plan has no linkage, for best groupings need not be nested: "
+                'method="greedy" has one'
             )
         return cls(
             plan.linkage, classes=plan.source.classes, n_groups=plan.n_groups, pber=plan.source.pber
@@ -508,8 +529,10 @@ class DendrogramDisplay(Display):
         leaves = names[self.dendrogram_["leaves"]]
         write_names(ax, "y", 5 + 10 * np.arange(k), leaves.tolist())  # scipy: 5, 15, 25, …
         tidy(ax, bars=True)
-        before = "" if self.pber is None else f" (of {self.pber:.3g})"
-        ax.set_xlabel(f"PBER removed by merging{before}")
+        removed = "PBER removed by merging"
+        if self.pber is not None:
+            removed += f" (of {self.pber:.3g})"
+        ax.set_xlabel(removed)
         self.cut_ = None
         if 0 < merged < k - 1:
             between = (Z[merged - 1, 2] + Z[merged, 2]) / 2
@@ -520,7 +543,7 @@ class DendrogramDisplay(Display):
 
 @dataclass(eq=False, repr=False)
 class PosteriorDisplay(Display):
-    """The chance of each class for a few inputs, a panel each: of more than 12 classes the 8 most likely ones.
+    """The chance of each class for a few inputs: of more than 12 classes the 8 likeliest.
 
     ``axes_``, ``bars_`` and ``images_`` have an entry for each panel; ``ax_`` is the frame of all.
 
@@ -528,7 +551,8 @@ class PosteriorDisplay(Display):
     ----------
     posteriors : array of shape (n, K)
     classes : K names, default 0 … K-1
-    images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional; shown above the bars
+    images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional
+        Shown above the bars.
     labels : n labels, optional; written above; the bar of the label is red
 
     Examples
@@ -579,12 +603,13 @@ class PosteriorDisplay(Display):
         codes = None
         if self.labels is not None:
             codes = check.encode_labels(self.labels, names, "labels")
-        every = k <= 12  # each class has a bar; of more, the 8 likeliest
-        shown = k if every else 8
+        every = k <= 12  # each class has a bar
+        shown, width = k, 1.7
+        if not every:
+            shown, width = 8, 2.5  # the likeliest have one
         heights = [0.9 + 0.2 * shown]
         if self.images is not None:
             heights.insert(0, 1.6)
-        width = 1.7 if every else 2.5
         ax = self._axes(ax, (1.0 + width * n, sum(heights)))
         grid = panels(ax, heights, n)
         self.axes_: list[Axes] = []
@@ -593,8 +618,12 @@ class PosteriorDisplay(Display):
         for i, p in enumerate(P):
             bars = ax.figure.add_subplot(grid[len(heights) - 1, i])
             self.axes_.append(bars)
-            order = np.arange(k) if every else np.argsort(-p, kind="stable")[:shown]
-            label = None if codes is None else int(codes[i])
+            order = np.arange(k)
+            if not every:
+                order = np.argsort(-p, kind="stable")[:shown]
+            label = None
+            if codes is not None:
+                label = int(codes[i])
             self._draw_bars(bars, p[order], order == label, kw)
             texts = [plain(name, 14) for name in names[order]]
             if i > 0 and every:  # the same as those at the left
@@ -614,8 +643,11 @@ class PosteriorDisplay(Display):
         self, ax: Axes, p: FloatArray, own: npt.NDArray[np.bool_], kw: dict[str, Any]
     ) -> None:
         """A bar for each class, that of the label red."""
-        style: dict[str, Any] = {"color": np.where(own, ACCENT, QUIET).tolist(), **kw}
-        self.bars_.append(ax.barh(np.arange(len(p)), p, **style))
+        colours = np.where(own, ACCENT, QUIET)
+        style: dict[str, Any] = {"color": colours.tolist(), **kw}
+        places = np.arange(len(p))
+        bars = ax.barh(places, p, **style)
+        self.bars_.append(bars)
         ax.set_xticks([0, 0.5, 1], ["0", "½", "1"])
         ax.set(xlim=(0, 1), ylim=(len(p) - 0.4, -0.6))
         tidy(ax, bars=True)
