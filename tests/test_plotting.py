@@ -198,3 +198,14 @@ def test_the_bars_are_the_posteriors_and_the_images_the_images():
     own = [bars[k].get_facecolor() for bars, k in zip(display.bars_, [0, 1, 2, 0, 1], strict=True)]
     assert len(set(own)) == 1
     assert own[0] != display.bars_[0][1].get_facecolor()
+
+
+def test_the_matrix_of_a_fitted_classifier_is_displayed():
+    cm = exact(4)
+    display = CollisionMatrixDisplay.from_estimator(SimpleNamespace(collision_matrix_=cm)).plot()
+    np.testing.assert_array_equal(display.im_.get_array().data, cm.matrix)
+
+
+def test_a_classifier_that_is_not_fitted_has_no_matrix_to_display():
+    with pytest.raises(ValueError, match="CollisionClassifier without collision_matrix_: call fit"):
+        CollisionMatrixDisplay.from_estimator(cs.CollisionClassifier())

@@ -2,9 +2,9 @@
 
 The headline makes three statements about an *estimated* S, none of which a better classifier can
 refute: PBER as these rows show it now, the range that unlimited rows of this kind would leave (from
-a :class:`~collidescope.limit.Limit`), and the error that the best possible classifier makes at most.
-Two-sided bounds are stated only where S itself is known, and posteriors without labels carry no
-statement of confidence at all.
+a :class:`~collidescope.limit.Limit`), and the error that the best possible classifier makes at
+most. Two-sided bounds are stated only where S itself is known, and posteriors without labels carry
+no statement of confidence at all.
 """
 
 from __future__ import annotations
@@ -178,7 +178,9 @@ def headline(cm: CollisionMatrix, limit: Any = None) -> list[str]:
         said = f"If labelled again, {percent(cm.pber)} of the inputs would get another label"
         unchecked = "There were no labels to check that with, so no interval can be given."
         return [f"{said}, if the posteriors are right. [plug-in PBER]", unchecked]
-    return _estimated(cm, stored_limit(cm) if limit is None else limit_facts(limit))
+    if limit is None:
+        return _estimated(cm, stored_limit(cm))
+    return _estimated(cm, limit_facts(limit))
 
 
 def another_label(cm: CollisionMatrix) -> str:
@@ -190,7 +192,9 @@ def another_label(cm: CollisionMatrix) -> str:
 
 def _known(cm: CollisionMatrix) -> list[str]:
     first = f"If labelled again, {another_label(cm)}. [PBER]"
-    level = None if cm.pber_stderr is None else LEVEL
+    level = None
+    if cm.pber_stderr is not None:
+        level = LEVEL
     least, most = cm.bayes_error_bounds(level)
     if most == 0:
         return [first, "No two classes collide: a perfect classifier of these inputs is possible."]
@@ -211,8 +215,8 @@ def _estimated(cm: CollisionMatrix, facts: Mapping[str, Any]) -> list[str]:
     last = f"The best possible classifier errs on at most {percent(at_most)}"
     last += f" ({LEVEL:.0%} confidence)"
     at_least = facts.get("limit_error_low")
-    told = isinstance(at_least, float) and at_least >= SMALLEST
-    if told and facts.get("limit_state") in READABLE:
+    readable = facts.get("limit_state") in READABLE
+    if readable and isinstance(at_least, float) and at_least >= SMALLEST:
         least = percent(min(at_least, at_most))
         last += f", and on at least {least} if learning continues as it did"
     return [*lines, f"{last}."]
@@ -245,13 +249,15 @@ def limit_words(facts: Mapping[str, Any]) -> str:
 
 def _left(low: float, high: float, likely: float, state: str) -> str:
     """The range at the limit; "most likely" only where the curve is seen to fall."""
-    most_likely = f"most likely {percent(likely)}"
+    left = span(low, high)
     falls = state == "still learning"
+    if low >= SMALLEST and falls:
+        return f"{left}, most likely {percent(likely)}"
     if low >= SMALLEST:
-        return f"{span(low, high)}, {most_likely}" if falls else span(low, high)
+        return left
     if falls and likely >= SMALLEST:
-        return f"{span(low, high)} ({most_likely}, perhaps nothing)"
-    return f"{span(low, high)} (perhaps nothing)"
+        return f"{left} (most likely {percent(likely)}, perhaps nothing)"
+    return f"{left} (perhaps nothing)"
 
 
 def upper_limit(cm: CollisionMatrix) -> float | None:
@@ -298,10 +304,11 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
         many = f"{cm.n_classes} classes are too many to print; {more}"
         return "\n".join([*lines, f"Largest collisions ({many}):", pairs_text(cm, 10)])
     lines += _matrix_lines(cm)
-    if stated(cm).stderr is not None:
+    stderr = stated(cm).stderr
+    if stderr is not None:
         from numpy import median  # not at the top: the help of the command line needs no numpy
 
-        errors = f"median {median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
+        errors = f"median {median(stderr):.4f}, largest {stderr.max():.4f}"
         lines.append(f"Standard errors: {errors}.")
     return "\n".join(lines)
 
@@ -349,7 +356,7 @@ def as_html(cm: CollisionMatrix) -> str:
 
 
 def _html_row(cm: CollisionMatrix, names: list[str], i: int) -> str:
-    """A row of the table: blue where an input stays in its class, red where it is found in another."""
+    """A row of the table: blue where an input stays in its class, red where it does not."""
     ends = stated(cm).interval()
     cells = []
     for j, value in enumerate(cm.matrix[i]):

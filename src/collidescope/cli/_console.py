@@ -1,4 +1,4 @@
-"""What the user sees: results on standard output, the rest on standard error; errors as one paragraph."""
+"""What the user sees: results on standard output, the rest, errors too, on standard error."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import typer
 from rich.console import Console
@@ -24,32 +26,35 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud8
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 #: Set it to see where an error comes from.
 DEBUG = "COLLIDESCOPE_TRACEBACK"
-PACKAGE = str(Path(__file__).parents[1])
 
 
 class State:
-    """Of the running command: are notes left out, which were said, what was written, was there nowhere to print?"""
+    """Of the running command: which notes were said, what was written, could it print?"""
 
     quiet = False
     noted: frozenset[str] = frozenset()
     written: tuple[Path, ...] = ()
     lost = False
+    context: typer.Context | None = None
 
 
 def say(text: str, style: str = "", *, always: bool = False) -> None:
     """A line for the user, on standard error."""
-    if always or not State.quiet:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(
-            Text(printable(text), style=style)
-        )
+    if State.quiet and not always:
+        return
+    console = Console(stderr=True, highlight=False)
+    is_command = text.startswith("Next:")
+    # On a terminal lines break between words, but commands stay as they are, to be copied.
+    soft_wrap = is_command or not console.is_terminal
+    console.print(Text(printable(text), style=style), soft_wrap=soft_wrap)
 
 
 def note(*lines: str) -> None:
     """Things worth knowing, each once."""
-    for line in dict.fromkeys(lines):
-        if line not in State.noted:
+    for line in dict.fromkeys(for_terminal(line) for line in lines):
+        if line and line not in State.noted:
             say(f"· {line}", "yellow")
-    State.noted |= {*lines}
+        State.noted |= {line}
 
 
 def fail(words: str) -> None:
@@ -57,36 +62,94 @@ def fail(words: str) -> None:
     say(words, "bold red", always=True)
 
 
+def for_terminal(words: str) -> str:
+    """A message of the package as the command line says it: options in the place of Python.
+
+    >>> for_terminal("use rare='drop', or groups=X['age'] (--groups 'age')")
+    "use --rare drop, or --groups 'age'"
+    """
+    said = {
+        # The condition number stands in the report, under what to trust.
+        r"S is nearly singular \(.*?\): .*?\(.*?\)(; )?": "",
+        r"groups=X\[.*?\] \((--groups .*?)\)": r"\1",
+        r"\brare='(\w+)'": r"--rare \1",
+        r": limit_ is None": ", so the range is not known",
+        r", votes\.groupby\(level=0\)\.sum\(\)": "",
+        r"merge what top_collisions shows": "merge the pairs that collide most",
+    }
+    for python, terminal in said.items():
+        words = re.sub(python, terminal, words)
+    return words.strip("; ")
+
+
 def show(text: str) -> None:
     """Lines of the result, on standard output, or on standard error where that is closed."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
-            try:
-                stream.write(f"{printable(text)}\n")
-                stream.flush()
-            except (
-                BrokenPipeError
-            ):  # the reader, such as head, has seen enough: files may still be asked for
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            return
+        if stream is None or stream.closed:
+            continue
+        try:
+            stream.write(f"{fitted(printable(text), stream)}\n")
+            stream.flush()
+        except BrokenPipeError:
+            # The reader, such as head, has seen enough: files may still be asked for.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return
     State.lost = True
 
 
+def fitted(text: str, stream: TextIO) -> str:
+    """Sentences broken between words, where ``stream`` is a terminal; tables and commands stay."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = []
+    for line in text.splitlines():
+        table = "  " in line.strip()
+        if len(line) > width and not table and "`" not in line:
+            indent = "  " if line.startswith("- ") else ""
+            line = textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False)
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def printable(text: str) -> str:
-    r"""Text from files as a terminal may see it: control characters, which it would obey, as ``\x1b``."""
-    # Our sentences set Arabic and Hebrew names between marks that pages obey, and that many terminals print.
+    r"""Text as a terminal may see it: control characters, which it would obey, as ``\x1b``."""
+    # Sentences set Arabic and Hebrew names between marks that pages obey, and many terminals print.
     text = text.replace("“\u2068", "“").replace("\u2069”", "”")
     return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
-def show_json(value: Any) -> None:
+def show_json(value: object) -> None:
     """The result for machines: JSON and nothing else on standard output."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
-    escaped = codecs.lookup(encoding).name != "utf-8"
     text = json.dumps(
-        value, indent=1, ensure_ascii=escaped, allow_nan=False, default=lambda array: array.tolist()
+        value,
+        indent=1,
+        ensure_ascii=codecs.lookup(encoding).name != "utf-8",
+        allow_nan=False,
+        default=lambda array: array.tolist(),
     )
     show(CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
+
+
+class Listener(logging.Handler):
+    """Turns what the package warns of, and logs about tables, into notes; ``said`` holds all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.tell(record.getMessage())
+
+    def tell(self, words: str) -> None:
+        """Note ``words``, but for what was said before: warnings join several notes."""
+        for earlier in self.said:
+            words = words.replace(earlier, "")
+        words = for_terminal(words).strip("; ")
+        if words:
+            self.said.append(words)
+            note(words)
 
 
 @contextmanager
@@ -94,48 +157,39 @@ def notes_as_they_come() -> Iterator[list[str]]:
     """What the package warns of, and logs about tables, as notes at once; gives all of them."""
     from collidescope._checks import CollisionWarning
 
-    logger, said = logging.getLogger("collidescope.tables"), list[str]()
-    handler, level = logging.Handler(), logger.level
-
-    def tell(words: str) -> None:
-        if words not in said:
-            said.append(words)
-        note(words)
-
-    handler.emit = lambda record: tell(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("collidescope.tables")
+    level = logger.level
+    listener = Listener()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", CollisionWarning)
-        warnings.showwarning = lambda message, *_, **__: tell(str(message))
-        logger.addHandler(handler)
+        warnings.showwarning = lambda message, *_, **__: listener.tell(str(message))
+        logger.addHandler(listener)
         logger.setLevel(logging.INFO)
         try:
-            yield said
+            yield listener.said
         finally:
-            logger.removeHandler(handler)
+            logger.removeHandler(listener)
             logger.setLevel(level)
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Around a command: every failure told in a paragraph, and an exit code that says which kind it was."""
-    State.quiet, State.noted, State.written, State.lost = False, frozenset(), (), False
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:  # closed: the next file that is opened would take its place
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    """Around a command: every failure told in a paragraph, and an exit code that says its kind."""
+    State.quiet = False
+    State.noted = frozenset()
+    State.written = ()
+    State.lost = False
+    _open_closed_streams()
     try:
         yield
     except typer.Exit:
         raise
     except KeyboardInterrupt:
-        done = ", ".join(map(str, State.written))
-        say(
-            f"Stopped by Ctrl-C; {f'written: {done}' if done else 'nothing was written'}.",
-            "bold",
-            always=True,
-        )
+        written = "nothing was written"
+        if State.written:
+            written = f"written: {', '.join(map(str, State.written))}"
+        say(f"Stopped by Ctrl-C; {written}.", "bold", always=True)
         raise typer.Exit(INTERRUPTED) from None
     except Exception as error:
         if os.environ.get(DEBUG):
@@ -145,29 +199,48 @@ def guarded() -> Iterator[None]:
         raise typer.Exit(FAILURE)
 
 
+def _open_closed_streams() -> None:
+    """Give standard streams that are closed a place: the next file opened would take it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
 def explained(error: Exception) -> str:
     """What an error says, on one line."""
     words = str(error)
     if isinstance(error, OSError) and error.strerror:
-        words = error.strerror + (f": {error.filename}" if error.filename else "")
-    return " ".join(words.split()) or type(error).__name__
+        words = error.strerror
+        if error.filename:
+            words += f": {error.filename}"
+    return for_terminal(" ".join(words.split())) or type(error).__name__
 
 
 def _explain(error: Exception) -> int:
-    # Checks of this package speak of the input; what a library under it raises may be about anything.
-    ours = traceback.extract_tb(error.__traceback__)[-1].filename.startswith(PACKAGE)
-    bad = (
-        isinstance(error, FileNotFoundError | IsADirectoryError | PermissionError)
-        and error.strerror is not None
-    )
-    bad = bad or (isinstance(error, ValueError | ImportError | FileNotFoundError) and ours)
+    """Say what went wrong; the exit code."""
+    bad = _is_bad_input(error)
     if isinstance(error, MemoryError):
         fail("Error: not enough memory. Try --sample 50000 for a first look.")
     elif bad or isinstance(error, OSError):
         fail(f"Error: {explained(error)}")
     else:
-        hint = f"Set {DEBUG}=1 and run the same command again to see where it comes from, and please report it."
-        fail(
-            f"Unexpected error ({type(error).__name__}): {explained(error)}. This is not your mistake. {hint}"
-        )
-    return BAD_INPUT if bad else FAILURE
+        kind = f"Unexpected error ({type(error).__name__})"
+        see = f"Set {DEBUG}=1 and run the same command again to see where it comes from"
+        blame = "This is not your mistake."
+        fail(f"{kind}: {explained(error)}. {blame} {see}, and please report it.")
+    if bad:
+        return BAD_INPUT
+    return FAILURE
+
+
+def _is_bad_input(error: Exception) -> bool:
+    """Checks of this package speak of the input; what a library raises may be about anything."""
+    about_files = FileNotFoundError | IsADirectoryError | PermissionError
+    if isinstance(error, about_files) and error.strerror is not None:
+        return True
+    package = str(Path(__file__).parents[1])
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    ours = raised_in.startswith(package)
+    return ours and isinstance(error, ValueError | ImportError | FileNotFoundError)

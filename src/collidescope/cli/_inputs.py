@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pandas as pd
 
 import collidescope as cs
-from collidescope._checks import check_choice
-from collidescope.cli._console import note, notes_as_they_come, say
-from collidescope.cli._run import Options, guard, load
+from collidescope._checks import FloatArray, check_choice
+from collidescope.applications._inputs import Result
+from collidescope.cli._console import for_terminal, note, notes_as_they_come, say
+from collidescope.cli._run import Options, guard, load_model, unguard
 from collidescope.sample import handle_rare
 from collidescope.tables.encoding import (
     MISSING_WORDS,
@@ -31,34 +32,26 @@ from collidescope.tables.encoding import (
 from collidescope.tables.reading import Table, looks_like_data, read_table
 
 BoolArray = npt.NDArray[np.bool_]
-#: Names that label columns often have.
-USUAL_LABELS = ("label", "target", "class", "y", "outcome", "category")
 #: In the label column "none" is an answer like any other.
 MISSING_LABELS = tuple(word for word in MISSING_WORDS if word.lower() != "none")
-#: More distinct whole numbers than this, and they count or measure something; the same for numbers with a fractional
-#: part: half marks and the like are classes, amounts are not.
-MOST_NUMBER_CLASSES, MOST_FRACTION_CLASSES = 200, 10
-#: A number with this many values and fewer rows for each than below is no class either.
-FEW_NUMBER_CLASSES, ROWS_PER_NUMBER = 20, 10
-#: Rows that a class of text needs on average; with fewer, the column holds names or free text.
-ROWS_PER_CLASS = 2
-#: Whole numbers that mean the same whatever reads them: "007", "+1" and "1.0" are text.
-INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
-#: Files of this many bytes are worth saying that they are being read.
-LARGE = 5_000_000
-#: What stands before the name of a class in the name of its column of probabilities.
-PREFIXES = ("", "p_", "prob_", "proba_", "p(", "P(")
 
 
 def group_numbers(column: pd.Series) -> npt.NDArray[np.intp]:
     """Values as numbers; a row without a value is a group by itself."""
     codes, words = as_levels(column)
-    return np.where(codes < 0, len(words) + np.arange(len(codes)), codes)
+    alone = len(words) + np.arange(len(codes))
+    return np.where(codes < 0, alone, codes)
+
+
+def group_names(column: pd.Series) -> npt.NDArray[Any]:
+    """Values as text; rows without a value are the group "(empty)"."""
+    codes, words = as_levels(column)
+    return np.array([*words, "(empty)"], dtype=object)[codes]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Labelled rows of a table, their numbers in the file, from 0, and their posteriors where these are known."""
+    """Labelled rows of a table, with their numbers in the file, from 0, and posteriors if known."""
 
     table: Path
     label: str
@@ -66,7 +59,8 @@ class Rows:
     y: npt.NDArray[Any]
     numbers: npt.NDArray[np.intp]
     notes: list[str] = field(default_factory=list)
-    #: Posteriors, a column for each of ``classes``; ``X`` holds the other columns, ``used`` those of the model.
+    #: Posteriors, a column for each of ``classes``; ``X`` holds the other columns, ``used`` those
+    #: of the model.
     P: Any = None
     classes: list[Any] = field(default_factory=list)
     limit: Any = None
@@ -74,27 +68,33 @@ class Rows:
 
     def part(self, rows: npt.NDArray[Any], *notes: str, y: npt.NDArray[Any] | None = None) -> Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
-        X = self.X if len(rows) == len(self.y) else self.X.iloc[rows].reset_index(drop=True)
-        y, P = self.y[rows] if y is None else y, None if self.P is None else self.P[rows]
-        return replace(self, X=X, y=y, P=P, numbers=self.numbers[rows], notes=[*self.notes, *notes])
+        X = self.X
+        P = self.P
+        if len(rows) < len(self.y):
+            X = X.iloc[rows].reset_index(drop=True)
+        if P is not None:
+            P = P[rows]
+        if y is None:
+            y = self.y[rows]
+        numbers = self.numbers[rows]
+        return replace(self, X=X, y=y, P=P, numbers=numbers, notes=[*self.notes, *notes])
 
     def without_rare(self, fewest: int) -> Rows:
         classes, codes, counts = np.unique(self.y, return_inverse=True, return_counts=True)
         rare = counts < fewest
         if not rare.any():
             return self
-        if (kept := int((~rare).sum())) < 2:
-            raise ValueError(
-                f"only {kept} of {len(classes)} classes have {fewest} rows or more: nothing to tell apart"
-            )
+        kept = int((~rare).sum())
+        if kept < 2:
+            have = f"only {kept} of {len(classes)} classes have {fewest} rows or more"
+            raise ValueError(f"{have}: nothing to tell apart")
         keep = np.flatnonzero(~rare[codes])
-        said = (
-            f"classes with fewer than {fewest} rows are left out: {listed(classes[rare].tolist())}"
-        )
+        gone = listed(classes[rare].tolist())
+        said = f"classes with fewer than {fewest} rows are left out: {gone}"
         return self.part(keep, f"{said} ({len(codes) - len(keep):,} rows)")
 
     def with_rare_handled(self, rare: str) -> Rows:
-        """Without classes of a single row, or with these joined: what ``rare`` of the classifier does, before it."""
+        """Without classes of a single row, or with these joined, as ``rare`` says."""
         notes: list[str] = []
         check_choice(rare, ["error", "drop", "merge"], "--rare")
         y, used = handle_rare(self.y, np.arange(len(self.y)), rare, notes)
@@ -106,25 +106,29 @@ class Rows:
         if size is None or size >= n:
             return self
         # With the rows in the order of their classes an even comb keeps the shares of all classes.
-        order = np.lexsort(
-            (np.random.default_rng(seed).random(n), np.unique(self.y, return_inverse=True)[1])
-        )
-        chosen = np.sort(order[np.linspace(0, n - 1, size).round().astype(np.intp)])
-        said = f"a first look at {size:,} of {n:,} rows: with all of them the numbers are surer and often lower"
-        return self.part(chosen, said).without_rare(2)
+        codes = np.unique(self.y, return_inverse=True)[1]
+        shuffled = np.random.default_rng(seed).random(n)
+        order = np.lexsort((shuffled, codes))
+        comb = np.linspace(0, n - 1, size).round().astype(np.intp)
+        more = "with all of them the numbers are more precise and often lower"
+        said = f"a first look at {size:,} of {n:,} rows: {more}"
+        return self.part(np.sort(order[comb]), said).without_rare(2)
 
     def unique(self) -> Rows:
         """Every row once: of rows that are alike, label included, the first."""
-        again = self.X.assign(**{"the label": self.y}).duplicated().to_numpy()
+        whole = pd.concat([self.X, pd.Series(self.y, name="\0label")], axis=1)
+        try:
+            again = whole.duplicated().to_numpy()
+        except TypeError:  # cells that hold lists
+            again = whole.map(str).duplicated().to_numpy()
         said = f"{int(again.sum()):,} rows repeat an earlier one and are left out (--unique)"
         return self.part(np.flatnonzero(~again), said)
 
     def column(self, name: str | None, option: str) -> pd.Series:
         """The column that ``option`` must name."""
         if name is None:
-            raise ValueError(
-                f"name a column with {option}: {self.table.name} has {listed(list(self.X.columns))}"
-            )
+            has = f"{self.table.name} has {listed(list(self.X.columns))}"
+            raise ValueError(f"name a column with {option}: {has}")
         if name == self.label:
             raise ValueError(f"{option} {name!r} is the label: name another column")
         check_columns(self.X, [name])
@@ -133,76 +137,99 @@ class Rows:
     def take(
         self, name: str | None, option: str, read: Callable[[pd.Series], Any] = group_numbers
     ) -> tuple[Rows, Any]:
-        """The rows without the column ``name``, and what ``read`` makes of it; ``option`` is what named it."""
+        """The rows without the column ``name``, and what ``read`` makes of it."""
         if name is None:
             return self, None
         column = self.column(name, option)
         if self.X.shape[1] == 1:
-            raise ValueError(
-                f"{option} {name!r} is the only column: there is nothing to tell classes apart by"
-            )
+            nothing = "there is nothing to tell classes apart by"
+            raise ValueError(f"{option} {name!r} is the only column: {nothing}")
         return replace(self, X=self.X.drop(columns=name)), read(column)
 
-    def words(self, name: str | None, option: str) -> Any:
-        return None if name is None else self.column(name, option).astype(str)
+    def clusters(self, name: str | None) -> npt.NDArray[np.intp] | None:
+        """Numbers of the rows that belong together, by the column that --cluster names."""
+        if name is None:
+            return None
+        return group_numbers(self.column(name, "--cluster"))
 
     def predictions(self, name: str | None) -> tuple[Rows, npt.NDArray[Any]]:
         """The rows that have a value in the column ``name``, and the classes that it says."""
         said, there = match_labels(self.column(name, "--predicted"), self.classes, "predicted")
-        lost = [f"{len(there) - len(said):,} rows have no value in {name!r} and are left out"] * (
-            not there.all()
-        )
-        return self.part(np.flatnonzero(there), *lost), said
+        notes = []
+        if not there.all():
+            lost = len(there) - len(said)
+            notes.append(f"{lost:,} rows have no value in {name!r} and are left out")
+        return self.part(np.flatnonzero(there), *notes), said
 
     def scored(self) -> Rows:
         """The same with the columns of probabilities, without rows that lack one, as posteriors."""
-        names = {str(name).strip().rstrip(")"): str(name) for name in self.X.columns}
         classes = np.unique(self.y).tolist()
-        matches = {
-            prefix: {
-                name: names[prefix + as_word(name)]
-                for name in classes
-                if prefix + as_word(name) in names
-            }
-            for prefix in PREFIXES
-        }
-        prefix, found = max(matches.items(), key=lambda match: len(match[1]))
-        if missing := [name for name in classes if name not in found]:
-            both = f" (with two classes both columns are needed: p_{classes[0]} is 1 - p_{classes[-1]})"
-            has = f"The table has {listed(list(self.X.columns))}{both if len(classes) == 2 else ''}"
-            need = f"every class needs one called like it, or 'p_{missing[0]}'. {has}"
-            raise ValueError(
-                f"there is no column of probabilities for class {missing[0]!r}: {need}"
-            )
-        # Probabilities must sum to 1, so the column of a class without a row here cannot just be ignored.
+        prefix, found = probability_columns(self.X, classes)
+        missing = [name for name in classes if name not in found]
+        if missing:
+            raise ValueError(_missing_probabilities(self.X, classes, missing[0]))
         used = list(found.values())
-        if more := [
-            name
-            for name in names.values()
-            if prefix and name.startswith(prefix) and name not in used
-        ]:
-            own = more[0].removeprefix(prefix).rstrip(")")
-            raise ValueError(
-                f"class {own!r} has a column of probabilities but no row: S needs rows of every class"
-            )
         P = np.column_stack([as_numbers(self.X[name]) for name in used])
         gaps = np.isnan(P).any(axis=1)
         if gaps.all():
             raise ValueError(f"columns {listed(used)} hold no probabilities")
-        said = [f"{int(gaps.sum()):,} rows lack a probability and are left out"] * bool(gaps.any())
+        self._check_whole(P[~gaps], prefix, used)
+        notes = []
+        if gaps.any():
+            notes.append(f"{int(gaps.sum()):,} rows lack a probability and are left out")
         whole = replace(self, X=self.X.drop(columns=used), P=P, classes=list(found))
-        return whole.part(np.flatnonzero(~gaps), *said)
+        rows = whole.part(np.flatnonzero(~gaps), *notes)
+        own = np.asarray(rows.classes)[:, None] == rows.y
+        if not prefix and np.array_equal(rows.P, own.T):
+            hold = f"columns {listed(used)} hold the labels (1 and 0), not probabilities"
+            raise ValueError(f"{hold}: name those of a model like the classes, or 'p_{classes[0]}'")
+        return rows
+
+    def _check_whole(self, P: FloatArray, prefix: str, used: list[str]) -> None:
+        """Probabilities sum to 1: the column of a class without a row cannot be ignored."""
+        if not prefix or np.allclose(P.sum(axis=1), 1, atol=0.01):
+            return
+        others = [str(name) for name in self.X.columns if name not in used]
+        more = [name for name in others if name.startswith(prefix)]
+        if more:
+            own = more[0].removeprefix(prefix).rstrip(")")
+            needs = "S needs rows of every class"
+            raise ValueError(f"class {own!r} has a column of probabilities but no row: {needs}")
+
+
+def probability_columns(X: pd.DataFrame, classes: list[Any]) -> tuple[str, dict[Any, str]]:
+    """(prefix, class → column): ``p_CLASS`` and the like first, for ``CLASS`` may be a feature."""
+    names = {unguard(str(name)).strip(): str(name) for name in X.columns}
+    best: tuple[str, dict[Any, str]] = ("", {})
+    for pattern in ("p_*", "prob_*", "proba_*", "p(*)", "P(*)", "*"):
+        found = {}
+        for name in classes:
+            word = pattern.replace("*", as_word(name))
+            if word in names:
+                found[name] = names[word]
+        if len(found) > len(best[1]):
+            best = pattern.partition("*")[0], found
+    return best
+
+
+def _missing_probabilities(X: pd.DataFrame, classes: list[Any], missing: object) -> str:
+    has = f"The table has {listed(list(X.columns))}"
+    if len(classes) == 2:
+        both = f"p_{classes[0]} is 1 - p_{classes[-1]}"
+        has += f" (with two classes both columns are needed: {both})"
+    need = f"every class needs one called like it, or 'p_{missing}'"
+    return f"there is no column of probabilities for class {missing!r}: {need}. {has}"
 
 
 def weights(column: pd.Series) -> npt.NDArray[np.float64]:
     """Numbers, every one of which must be there."""
     found = as_numbers(column)
-    if (bad := np.isnan(found)).any():
+    bad = np.isnan(found)
+    if bad.any():
         at = int(bad.argmax())
-        where = f"(row {at}: {str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
-        raise ValueError(
-            f"--sample-weight {column.name!r} has {int(bad.sum()):,} cells without a number {where}"
-        )
+        many = f"--sample-weight {column.name!r} has {int(bad.sum()):,} cells without a number"
+        where = f"(row {at}: {str(column.iloc[at])!r})"
+        raise ValueError(f"{many} {where}: fill them, with 0 to leave a row out")
     return found
 
 
@@ -212,10 +239,11 @@ class Run(Options):
 
     def read(self, path: Path, label: Any = None, text: Sequence[str] = ()) -> Table:
         """The table in ``path``; says so first where it is large."""
-        mark = {"tab": "\t", "\\t": "\t", "space": " "}.get(self.delimiter or "", self.delimiter)
+        marks = {"tab": "\t", "\\t": "\t", "space": " "}
+        mark = marks.get(self.delimiter or "", self.delimiter)
         if mark is not None and len(mark) != 1:
             raise ValueError(f"--delimiter must be one character, or tab, or space, got {mark!r}")
-        if path.is_file() and path.stat().st_size >= LARGE:
+        if path.is_file() and path.stat().st_size >= 5_000_000:
             say(f"Reading {path.name} ({path.stat().st_size / 1e6:,.0f} MB) …")
         return read_table(
             path,
@@ -227,24 +255,21 @@ class Run(Options):
         )
 
     def column(self, names: Sequence[str], label: str | None, path: Path) -> str:
-        """The name of a column: as given, by its number where there is no header, or an error with help."""
+        """The name of a column: as given, by its number where there is no header, or an error."""
         names = [str(name) for name in names]
         if label is None:
-            usual = next((name for name in names if name.casefold() in USUAL_LABELS), names[-1])
-            has = f"{path.name} has {listed(names)}"
-            raise ValueError(
-                f"say which column holds the classes, with --label {usual!r} for example: {has}"
-            )
-        if label in names:
-            return label
-        if (
-            not self.header
-            and label.removeprefix("-").isdigit()
-            and 1 <= abs(int(label)) <= len(names)
-        ):
-            return names[int(label) - (int(label) > 0)]
+            raise ValueError(_which_label(names, path))
+        for name in (label, guard(label)):
+            if name in names:
+                return str(name)
+        if not self.header and label.removeprefix("-").isdigit():
+            from_start = int(label) - (int(label) > 0)
+            if -len(names) <= from_start < len(names) and label not in ("0", "-0"):
+                return names[from_start]
         near = near_name(label, names)
-        hint = f": did you mean {near!r}?" if near else f": it has {listed(names)}."
+        hint = f": it has {listed(names)}."
+        if near:
+            hint = f": did you mean {near!r}?"
         if self.header and looks_like_data(names):
             hint += " Its first line looks like data: if it has no line of names, use --no-header."
         raise ValueError(f"there is no column {label!r} in {path.name}{hint}")
@@ -253,143 +278,220 @@ class Run(Options):
         """Rows with a label; what was guessed and left out is in the notes."""
         found = self.read(path, lambda names: self.column(names, self.label, path), categories)
         assert found.label is not None
-        y, used, notes = clean_labels(found.frame[found.label])
+        labels = found.frame[found.label]
+        if labels.dtype.kind not in "iufb":
+            labels = labels.map(unguard, na_action="ignore")
+        y, used, notes = clean_labels(labels)
         X = found.frame.drop(columns=found.label)
         if X.shape[1] == 0:
-            raise ValueError(
-                f"{path.name} has no column but {found.label!r}: nothing to tell classes apart by"
-            )
-        rows = np.flatnonzero(used)
-        return Rows(
-            path, found.label, X.iloc[rows].reset_index(drop=True), y, rows, [*found.notes, *notes]
-        )
+            only = f"{path.name} has no column but {found.label!r}"
+            raise ValueError(f"{only}: nothing to tell classes apart by")
+        numbers = np.flatnonzero(used)
+        kept = X.iloc[numbers].reset_index(drop=True)
+        return Rows(path, found.label, kept, y, numbers, [*found.notes, *notes])
 
     def raw_rows(self, fitted: Any, path: Path) -> tuple[pd.DataFrame, list[str]]:
         """A table as a model needs it read, and what there is to say about it."""
-        names = list(fitted.encoder_.types) if hasattr(fitted, "encoder_") else []
-        reading, notes = self, []
+        encoder = getattr(fitted, "encoder_", None)
+        names = list(getattr(encoder, "types", ()))
+        text = list(getattr(encoder, "text_names", ()))
+        reading = self
+        notes = []
         if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
             named = False
             with suppress(ValueError):  # such as a name that occurs twice, being no name
                 named = set(names) <= set(self.read(path).frame.columns)
             if not named:
                 reading = replace(self, header=False)
-                notes = [
-                    "the model was fitted on a table without a line of names: this one is read alike"
-                ]
+                alike = "this one is read alike"
+                notes = [f"the model was fitted on a table without a line of names: {alike}"]
         known = self.label or getattr(fitted, "label_", None)
-        text = fitted.encoder_.text_names if names else []
         found = reading.read(path, known, [name for name in text if name != known])
         return found.frame, [*found.notes, *notes]
 
-    def scored(self, path: Path, model: Any = None, other: str | None = None) -> Rows:
-        """Labelled rows with posteriors: from columns of the table, or of a model (its file), never from ``other``."""
+    def scored(self, path: Path, model: Path | None = None, other: str | None = None) -> Rows:
+        """Labelled rows with posteriors: from columns of the table, or of a model.
+
+        ``other`` is a column that the model must not see.
+        """
         if model is None:
             return self.rows(path).scored()
-        fitted = load(model, "model") if isinstance(model, Path) else model
+        return self.scored_by(load_model(model), path, other)
+
+    def scored_by(self, fitted: Any, path: Path, other: str | None = None) -> Rows:
+        """Labelled rows with the posteriors of a fitted model."""
         X, notes = self.raw_rows(fitted, path)
-        name = self.column(list(X.columns), self.label or getattr(fitted, "label_", None), path)
-        y, labelled = match_labels(X[name], fitted.classes_.tolist(), "label")
+        label = self.label or getattr(fitted, "label_", None)
+        name = self.column(list(X.columns), label, path)
+        classes = fitted.classes_.tolist()
+        y, labelled = match_labels(X[name], classes, "label")
         kept = np.flatnonzero(labelled)
         if len(kept) < len(X):
-            notes.append(
-                f"{len(X) - len(kept):,} of {len(X):,} rows have no label and are left out"
-            )
+            lost = f"{len(X) - len(kept):,} of {len(X):,} rows"
+            notes.append(f"{lost} have no label and are left out")
         X = X.drop(columns=name).iloc[kept].reset_index(drop=True)
         P, met = posteriors(fitted, X.drop(columns=[other], errors="ignore"))
-        used = list(getattr(getattr(fitted, "encoder_", None), "types", ()))
-        known = {
-            "classes": fitted.classes_.tolist(),
-            "limit": getattr(fitted, "limit_", None),
-            "used": used,
-        }
-        return Rows(path, name, X, y, kept, [*notes, *met], P, **known)
+        return Rows(
+            path,
+            name,
+            X,
+            y,
+            kept,
+            [*notes, *met],
+            P,
+            classes=classes,
+            limit=getattr(fitted, "limit_", None),
+            used=list(getattr(getattr(fitted, "encoder_", None), "types", ())),
+        )
 
-    def answer(self, found: Any, rows: Rows, **shown: Any) -> None:
+    def answer(self, found: Result, rows: Rows, **shown: Any) -> None:
         """Print a result, then write its table, and the report of the rows with ``shown``."""
         note(*rows.notes)
         told = found.to_dict()
-        told["notes"] = [*told.get("notes", ()), *rows.notes]
-        table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
-        self.tell(str(found), told, table=table, page=lambda: self.summary(rows, **shown))
+        notes = told.get("notes", ())
+        told["notes"] = [*notes, *rows.notes]
+        table = getattr(found, found.TABLE)
+        table = table.drop(columns="columns", errors="ignore")
+
+        def page() -> dict[str, Any]:
+            return self.summary(rows, **shown)
+
+        self.tell(str(found), told, table=table, page=page)
 
     def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
         """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""
-        source, used = None, list(known.X.columns)
+        source = None
+        used = list(known.X.columns)
         if known.P is not None:
-            source, used = pd.DataFrame(known.P, columns=known.classes), known.used
-        about = {"file": known.table.name, "label": known.label, "columns": used}
-        given = {"source": source, "y": known.y, "limit": known.limit, "about": about}
-        return cs.summarise(title=self.title, notes=known.notes, **(given | shown))
+            source = pd.DataFrame(known.P, columns=known.classes)
+            used = known.used
+        given: dict[str, Any] = {
+            "source": source,
+            "y": known.y,
+            "limit": known.limit,
+            "about": {"file": known.table.name, "label": known.label, "columns": used},
+            "notes": known.notes,
+            "title": self.title,
+        }
+        return summarised(**(given | shown))
+
+
+def summarised(source: Any, *args: Any, **options: Any) -> dict[str, Any]:
+    """What :func:`~collidescope.summarise` says, with options in the place of Python."""
+    summary = cs.summarise(source, *args, **options)
+    for part, name in ((summary, "notes"), (summary, "what_to_do"), (summary["trust"], "warnings")):
+        part[name] = [for_terminal(line) for line in part[name]]
+    return summary
+
+
+def _which_label(names: list[str], path: Path) -> str:
+    often = ("label", "target", "class", "y", "outcome", "category")
+    usual = [name for name in names if name.casefold() in often]
+    usual.append(names[-1])
+    has = f"{path.name} has {listed(names)}"
+    return f"say which column holds the classes, with --label {usual[0]!r} for example: {has}"
 
 
 def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
-    """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way, which is said."""
+    """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way."""
     from collidescope.applications._inputs import scored
 
     with notes_as_they_come() as met:
         table: Any = X
-        if not hasattr(fitted, "encoder_"):  # no TableClassifier: columns by name, or as they are
-            if (names := getattr(fitted, "feature_names_in_", None)) is None and X.shape[
-                1
-            ] != fitted.n_features_in_:
-                rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
-                raise ValueError(
-                    f"the model was fitted on {fitted.n_features_in_} nameless features, {rest}"
-                )
-            wanted = list(map(str, X.columns if names is None else names))
-            check_columns(X, wanted, learned=True)
-            table = X.to_numpy() if names is None else X[wanted]
+        if not hasattr(fitted, "encoder_"):
+            table = _features(fitted, X)
         if not held_out:
             return fitted.predict_proba(table), met
         P, _, _, notes = scored(fitted, table, None, None, "model")
         return P, [*met, *notes]
 
 
+def _features(fitted: Any, X: pd.DataFrame) -> Any:
+    """For a model that is no TableClassifier: columns by name, or as they are."""
+    names = getattr(fitted, "feature_names_in_", None)
+    if names is not None:
+        wanted = [str(name) for name in names]
+        check_columns(X, wanted, learned=True)
+        return X[wanted]
+    if X.shape[1] != fitted.n_features_in_:
+        many = f"the model was fitted on {fitted.n_features_in_} nameless features"
+        rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
+        raise ValueError(f"{many}, {rest}")
+    return X.to_numpy()
+
+
 def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[str]]:
-    """(labels, rows that have one, notes): labels are whole numbers or booleans where all are, else text."""
+    """(labels, rows that have one, notes): whole numbers or booleans where all are, else text."""
     name = str(column.name)
     codes, words = as_levels(column, MISSING_LABELS)
     rows = codes >= 0
     notes = []
     if not rows.all():
-        gone = column[~rows]
-        lost = sorted({as_word(value) for value in gone.dropna().unique()} - {""})
-        written = f", written as {listed(lost)}" if lost else ""
-        said = f"{len(gone):,} of {len(rows):,} rows have no label in {name!r}{written}, and are left out"
-        notes.append(f"{said} (the first is row {int((~rows).argmax())})")
-    n, k = int(rows.sum()), len(words)
-    if k < 2:
-        single = "" if k == 0 else f"a single value ({words[0]!r}): there is nothing to tell apart"
-        raise ValueError(f"label {name!r} has {single or 'no values: every cell is empty'}")
-    if (numbers := _numbers(words)) is not None:
-        whole = (numbers == np.round(numbers)).all()
-        many = k > (MOST_NUMBER_CLASSES if whole else MOST_FRACTION_CLASSES)
-        if many or (k > FEW_NUMBER_CLASSES and k * ROWS_PER_NUMBER > n):
-            ends = f"(from {numbers.min():g} to {numbers.max():g})"
-            hint = "it looks like a number to predict, not classes; bin it first, into low, middle and high for example"
-            raise ValueError(
-                f"label {name!r} has {k:,} different numbers in {n:,} rows {ends}: {hint}"
-            )
-    elif k * ROWS_PER_CLASS > n:
+        notes.append(_unlabelled(column, rows))
+    if not words:
+        raise ValueError(f"label {name!r} has no values: every cell is empty")
+    if len(words) == 1:
+        single = f"a single value ({words[0]!r})"
+        raise ValueError(f"label {name!r} has {single}: there is nothing to tell apart")
+    n = int(rows.sum())
+    numbers = _numbers(words)
+    if numbers is not None:
+        _check_number_classes(name, numbers, n)
+    elif 2 * len(words) > n:  # names or free text
         rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
-        raise ValueError(f"label {name!r} has {k:,} different values in {n:,} rows {rest}")
+        raise ValueError(f"label {name!r} has {len(words):,} different values in {n:,} rows {rest}")
     else:
-        alike: dict[str, str] = {}
-        for word in words:
-            if (first := alike.setdefault(word.casefold().rstrip(". "), word)) != word:
-                notes.append(
-                    f"classes {first!r} and {word!r} differ only in spelling: are they one?"
-                )
-                break
-        if any(word.lower() == "none" for word in words):
-            notes.append(f"'none' in {name!r} is taken as a class, not as a missing label")
-    values = np.array(words)
+        notes += _odd_words(name, words)
+    return _as_values(words)[codes[rows]], rows, notes
+
+
+def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
+    gone = column[~rows]
+    name = str(column.name)
+    said = f"{len(gone):,} of {len(rows):,} rows have no label in {name!r}"
+    words = {as_word(value) for value in gone.dropna().unique()}
+    lost = sorted(words - {""})
+    if lost:
+        said += f", written as {listed(lost)}"
+    first = int((~rows).argmax())
+    return f"{said}, and are left out (the first is row {first})"
+
+
+def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -> None:
+    """Refuse numbers that count or measure something: half marks are classes, amounts are not."""
+    k = len(numbers)
+    most = 10
+    if (numbers == np.round(numbers)).all():
+        most = 200
+    thin = k > 20 and k * 10 > n
+    if k > most or thin:
+        ends = f"(from {numbers.min():g} to {numbers.max():g})"
+        hint = "it looks like a number to predict, not classes; bin it first, into low, middle and "
+        hint += "high for example"
+        raise ValueError(f"label {name!r} has {k:,} different numbers in {n:,} rows {ends}: {hint}")
+
+
+def _odd_words(name: str, words: list[str]) -> list[str]:
+    notes = []
+    alike: dict[str, str] = {}
+    for word in words:
+        first = alike.setdefault(word.casefold().rstrip(". "), word)
+        if first != word:
+            both = f"classes {first!r} and {word!r}"
+            notes.append(f"{both} differ only in spelling: are they one?")
+            break
+    if any(word.lower() == "none" for word in words):
+        notes.append(f"'none' in {name!r} is taken as a class, not as a missing label")
+    return notes
+
+
+def _as_values(words: list[str]) -> npt.NDArray[Any]:
+    """Booleans, or whole numbers that mean the same to all readers ("007" and "1.0" are text)."""
     if set(words) == {"True", "False"}:
-        values = values == "True"
-    elif all(INTEGER.fullmatch(word) for word in words):
-        values = np.array([int(word) for word in words])
-    return values[codes[rows]], rows, notes
+        return np.array(words) == "True"
+    if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", word) for word in words):
+        return np.array([int(word) for word in words])
+    return np.array(words)
 
 
 def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
@@ -404,30 +506,41 @@ def match_labels(
 ) -> tuple[npt.NDArray[Any], BoolArray]:
     """Labels of another table as the classes of a model: (labels, rows that have one)."""
     codes, words = as_levels(column, MISSING_LABELS)
-    exact = {as_word(name): k for k, name in enumerate(classes)}
-    known = {
-        guard(word): k for word, k in exact.items()
-    } | exact  # with a spreadsheet's apostrophe, and without
-    found = {word: _recognised(word, known) for word in words}
-    if unknown := [word for word, k in found.items() if k is None]:
-        near = get_close_matches(unknown[0], list(exact), 1)
-        hint = f" (is {unknown[0]!r} the same as {near[0]!r}?)" if near else ""
-        advice = f"{listed(unknown)}; the model knows {listed(list(exact))}{hint}"
-        raise ValueError(
-            f"{what} {str(column.name)!r} has values that are not classes of the model: {advice}"
-        )
+    name = f"{what} {str(column.name)!r}"
     if not words:
-        raise ValueError(f"{what} {str(column.name)!r} has no values: every cell is empty")
-    numbers = np.array([found[word] for word in words], dtype=np.intp)
-    return np.asarray(classes)[numbers[codes[codes >= 0]]], codes >= 0
+        raise ValueError(f"{name} has no values: every cell is empty")
+    exact = {as_word(known): k for k, known in enumerate(classes)}
+    # With a spreadsheet's apostrophe, and without.
+    known = {guard(word): k for word, k in exact.items()} | exact
+    numbers = []
+    unknown = []
+    for word in words:
+        number = _recognised(word, known)
+        if number is None:
+            unknown.append(word)
+        else:
+            numbers.append(number)
+    if unknown:
+        advice = f"{listed(unknown)}; the model knows {listed(list(exact))}"
+        near = get_close_matches(unknown[0], list(exact), 1)
+        if near:
+            advice += f" (is {unknown[0]!r} the same as {near[0]!r}?)"
+        raise ValueError(f"{name} has values that are not classes of the model: {advice}")
+    labelled = codes >= 0
+    chosen = np.array(numbers, dtype=np.intp)[codes[labelled]]
+    return np.asarray(classes)[chosen], labelled
 
 
 def _recognised(word: str, known: dict[str, int]) -> int | None:
-    """The class that ``word`` names: as it is, as TRUE, or by its number (1.0) where only one class has it."""
+    """The class of ``word``: as it is, as TRUE, or by its number (1.0) if only one has it."""
     if word in known:
         return known[word]
     if word.lower() in ("true", "false"):  # as R and SQL write them
         return known.get(word.capitalize())
     value = _numbers([word])
-    alike = {k for name, k in known.items() if value is not None and _numbers([name]) == value}
-    return alike.pop() if len(alike) == 1 else None
+    if value is None:
+        return None
+    alike = {k for name, k in known.items() if _numbers([name]) == value}
+    if len(alike) > 1:
+        return None
+    return next(iter(alike), None)

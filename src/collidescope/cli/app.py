@@ -1,11 +1,11 @@
-"""The application: the commands that estimate S from a table, and the list of all, as a new user needs them."""
+"""The application: the commands that estimate S from a table, and the list of all of them."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,47 +14,21 @@ import typer
 import collidescope as cs
 from collidescope._text import duration
 from collidescope.cli import _run as opt
-from collidescope.cli import using
-from collidescope.cli._console import INTERRUPTED, note, notes_as_they_come, say, show
-from collidescope.cli._run import (
-    PAGE,
-    Column,
-    Columns,
-    File,
-    command,
-    load,
-    option,
-    posterior_table,
-    results,
-    training,
+from collidescope.cli import using, voting
+from collidescope.cli._console import (
+    INTERRUPTED,
+    note,
+    notes_as_they_come,
+    say,
+    show,
 )
+from collidescope.cli._run import PAGE, Column, Columns, File, Output, command, results, training
 
 if TYPE_CHECKING:
-    from collidescope.cli._inputs import Run
+    import pandas as pd
 
-#: From so many rows a quicker first look is offered.
-MANY_ROWS = 50_000
-#: What a small pool means for the numbers, and what to do about it.
-LESS = "the full pool would find less, as it tells classes apart better"
-QUICK, FULL = (
-    f"a small pool of models (--quick): {LESS}",
-    f"Fit again without --quick before you act: {LESS}.",
-)
-
-CATEGORY = "Its values are names even if they look like numbers (a postcode, a region code)."
-GROUPS = "Rows with the same value (one patient, one document) stay together in a fold, or the model would know them "
-GROUPS += "already. The column itself is not used."
-RARE = (
-    "What to do about classes with a single row: stop, leave them out, or join them into one class."
-)
-OUT = (
-    "Write labels and held-out posteriors of these rows: each by a model that did not see the row."
-)
-MEMBERS = "Models to train, such as linear,trees.  [default: those that suit the table]"
-SMALL = "A small pool of models: takes seconds, and finds a little too much."
-LIMIT = "Train on parts of the rows too, for what unlimited rows would leave (half as long again)."
-PRIORS = "Class frequencies: as in these rows, or all equal."
-CONTROL = "Fit again on shuffled labels, where nothing must be found (twice the time)."
+    from collidescope.cli._inputs import BoolArray, Rows, Run
+    from collidescope.tables.screening import Screening
 
 app = typer.Typer(
     name="collidescope",
@@ -72,28 +46,33 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-EPILOG = "Exit codes: 0 all is well; 2 something about the input (an option, a file, a column); 1 an unexpected "
-EPILOG += "failure; 130 ended by Ctrl-C. Results go to standard output, notes and progress to standard error."
-VERSION = typer.Option(
-    "--version", callback=_version, is_eager=True, help="Print the version and leave."
+@app.callback(
+    epilog="Exit codes: 0 all is well; 2 something about the input (an option, a file, a column); "
+    "1 an unexpected failure; 130 ended by Ctrl-C. Results go to standard output, notes and "
+    "progress to standard error."
 )
-
-
-@app.callback(epilog=EPILOG)
-def main(version: Annotated[bool, VERSION] = False) -> None:
+def main(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and leave."
+        ),
+    ] = False,
+) -> None:
     """Which classes can your data not tell apart, and how sure is that?
 
-    Show the same input again: how often would it get another label? That is the collision matrix S. It says which
-    classes overlap, what more rows could still change and what they could not, which classes to merge, and where a
-    classifier can still improve. Every number comes with an interval.
+    Show the same input again: how often would it get another label? That is the collision matrix S.
+    It says which classes overlap, what more rows could still change and what they could not, which
+    classes to merge, and where a classifier can still improve. Every number comes with an interval.
 
-    Ten minutes: `collidescope fit table.csv --label COLUMN --report report.html`, then open the report.
+    Ten minutes: `collidescope fit table.csv --label COLUMN --report report.html`, then open the
+    report.
     """
 
 
 @command("quiet", report=PAGE)
 def demo(run: Run) -> None:
-    """The main job on handwritten digits that come with scikit-learn: a minute or two, nothing to prepare."""
+    """The main job on handwritten digits that come with scikit-learn: a minute or two."""
     from sklearn.datasets import load_digits
 
     run.start()
@@ -101,148 +80,305 @@ def demo(run: Run) -> None:
     say(f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (a minute or two)")
     model = cs.CollisionClassifier(random_state=0, verbose=int(not run.quiet)).fit(X, y)
     about = {"file": "scikit-learn’s digits", "label": "digit"}
-    summary = cs.summarise(
-        model, X, y, image_shape=(8, 8), title="Which handwritten digits collide?", about=about
-    )
+    title = "Which handwritten digits are mistaken for which?"
+    summary = cs.summarise(model, X, y, image_shape=(8, 8), title=title, about=about)
     run.finish(model.collision_matrix_, summary)
 
 
-@command(*opt.ESTIMATING, out=(Annotated[File, results("FILE.csv", OUT)], None))
+@command(
+    *opt.ESTIMATING,
+    out=(
+        Annotated[
+            File,
+            results(
+                "FILE.csv",
+                "Write the rows with held-out posteriors: of models that did not see the row.",
+            ),
+        ],
+        None,
+    ),
+)
 def fit(
     run: Run,
     table: opt.Table,
     save: Annotated[
-        File, results("MODEL.collide", "Write the model, for `predict` and `audit`.")
+        File,
+        results("MODEL.collide", "Write the model, for `predict` and `audit`."),
+    ] = None,
+    copied: Annotated[
+        Columns,
+        results("COLUMN", "Input columns to write with --out, in place of all.", "--with"),
     ] = None,
     sample: opt.Sample = None,
     drop: opt.Drop = None,
     keep: opt.Keep = None,
-    category: Annotated[Columns, opt.columns("COLUMN", CATEGORY)] = None,
-    groups: Annotated[Column, opt.columns("COLUMN", GROUPS, "--groups", "--group")] = None,
+    category: Annotated[
+        Columns,
+        opt.columns(
+            "COLUMN",
+            "Its values are names even if they look like numbers (a postcode, a region code).",
+        ),
+    ] = None,
+    groups: Annotated[
+        Column,
+        opt.columns(
+            "COLUMN",
+            "Rows with the same value (one patient, one document) stay together in a fold, or the "
+            "model would know them already. The column itself is not used.",
+            "--groups",
+            "--group",
+        ),
+    ] = None,
     sample_weight: Annotated[
-        Column, opt.columns("COLUMN", "How much each row counts; 0 leaves it out.")
+        Column,
+        opt.columns("COLUMN", "How much each row counts; 0 leaves it out."),
     ] = None,
     unique: Annotated[
-        bool, opt.columns(None, "Use rows that repeat, label included, only once.", "--unique")
+        bool,
+        opt.columns(None, "Use rows that repeat, label included, only once.", "--unique"),
     ] = False,
-    rare: Annotated[str, opt.columns("error|drop|merge", RARE)] = "error",
+    rare: Annotated[
+        str,
+        opt.columns(
+            "error|drop|merge",
+            "What to do about classes with a single row: stop, leave them out, or join them.",
+        ),
+    ] = "error",
     drop_rare: Annotated[
-        int, opt.columns("N", "Leave out classes with fewer than N rows.", min=0)
+        int,
+        opt.columns("N", "Leave out classes with fewer than N rows.", min=0),
     ] = 0,
-    cv: Annotated[int, training(None, "Folds; fewer where a class has fewer rows.", min=2)] = 5,
-    members: Annotated[str | None, training("A,B,…", MEMBERS)] = None,
-    quick: Annotated[bool, training(None, SMALL, "--quick")] = False,
-    limit: Annotated[bool, training(None, LIMIT, "--limit/--no-limit")] = True,
-    priors: Annotated[str, training("empirical|uniform", PRIORS)] = "empirical",
-    control: Annotated[bool, training(None, CONTROL, "--control")] = False,
-    n_jobs: Annotated[int | None, training(None, "Folds at a time; -1 for all cores.")] = None,
+    cv: Annotated[
+        int,
+        training(None, "Folds; fewer where a class has fewer rows.", min=2),
+    ] = 5,
+    members: Annotated[
+        str | None,
+        training(
+            "A,B,…", "Models to train, such as linear,trees.  [default: those that suit the table]"
+        ),
+    ] = None,
+    quick: Annotated[
+        bool,
+        training(None, "A small pool of models: a first look in seconds.", "--quick"),
+    ] = False,
+    limit: Annotated[
+        bool,
+        training(
+            None,
+            "Train on parts of the rows too, for what unlimited rows would leave (adds about 50% "
+            "to the time).",
+            "--limit/--no-limit",
+        ),
+    ] = True,
+    priors: Annotated[
+        str,
+        training("empirical|uniform", "Class frequencies: as in these rows, or all equal."),
+    ] = "empirical",
+    control: Annotated[
+        bool,
+        training(
+            None,
+            "Fit again on shuffled labels, where nothing must be found (twice the time).",
+            "--control",
+        ),
+    ] = False,
+    n_jobs: Annotated[
+        int | None,
+        training(
+            "N", "Folds at a time.  [default: all cores, from 5,000 rows on]", "--jobs", "--n-jobs"
+        ),
+    ] = None,
     device: Annotated[str, training(None, "auto, cpu or cuda.")] = "auto",
     seed: opt.Seed = 0,
 ) -> None:
     """Which classes of a labelled table cannot be told apart, and how sure is that?
 
-    Trains on part of the rows and scores the others, in turn, then estimates S: how often an input seen in one class
-    would carry the label of another if it were seen again. Numbers, text, dates and missing cells are fine.
-    Columns that name rows (ids) are left out; columns that give the label away, groups of rows that belong together
-    and repeated rows are warned about. After the first fold it says how long the rest will take. After Ctrl-C the folds
-    trained so far are used.
+    Trains on part of the rows and scores the others, in turn, then estimates S: how often an input
+    seen in one class would carry the label of another if it were seen again. Numbers, text, dates
+    and missing cells are fine. Columns that name rows (ids) are left out; target leakage, groups of
+    rows that belong together and repeated rows are warned about. After the first fold it says how
+    long the rest will take. After Ctrl-C the folds trained so far are used.
 
     **Examples**
 
     - `collidescope fit table.csv --label income`
     - `collidescope fit table.csv --label income --quick --sample 5000` (a first look)
     - `collidescope fit table.csv --label income --report report.html --save model.collide`
-    - `collidescope fit table.parquet -l y --drop customer_id --groups patient --rare drop --json > summary.json`
+    - `collidescope fit visits.csv -l diagnosis --groups patient --rare drop --json > summary.json`
     """
-    import numpy as np
-    import pandas as pd
+    from collidescope.cli._inputs import summarised, weights
 
-    from collidescope.cli._inputs import weights
-
-    if quick and members is not None:
-        raise ValueError("--quick is a pool of its own: leave it or --members out")
-    rows = run.start(table, outputs=(save,)).rows(table, category or ())
-    n_read = len(rows.y)
-    rows = rows.unique() if unique else rows
-    rows = rows.without_rare(drop_rare).sampled(sample, seed).with_rare_handled(rare)
-    opt.check_matrix_name(run.matrix, len(np.unique(rows.y)))
+    pool = _pool(quick, members)
+    whole = run.start(table, outputs=(save,)).rows(table, category or ())
+    n_read = len(whole.y)
+    if unique:
+        whole = whole.unique()
+    whole = whole.without_rare(drop_rare)
+    rows = whole.sampled(sample, seed).with_rare_handled(rare)
+    opt.check_matrix_name(run.matrix, len(set(rows.y.tolist())))
+    inputs = _chosen(rows.X, copied)
     rows, grouped = rows.take(groups, "--groups")
     rows, weighed = rows.take(sample_weight, "--sample-weight", weights)
-    of = f"{len(rows.y):,}" + (f" of {n_read:,}" if len(rows.y) < n_read else "")
-    counts = (
-        pd.Series(rows.y)
-        .value_counts(sort=False)
-        .sort_index()
-        .sort_values(ascending=False, kind="stable")
-    )
-    named = [f"{name} {count:,}" for name, count in counts.head(6).items()] + ["…"] * (
-        len(counts) > 6
-    )
-    classes = f"{len(counts)} classes in {rows.label!r}: {', '.join(named)}"
-    say(f"{table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}")
+    _introduce(rows, n_read, quick, cv)
+    dropped = [*(drop or ())]
+    cautions = []
+    if len(rows.y) < len(whole.y):  # what a sample hides shows in all rows
+        found = _screened(
+            whole, [*dropped, groups, sample_weight], [*(keep or ()), *(category or ())]
+        )
+        note(*found.notes(), *found.cautions())
+        dropped += [name for name in found.ids if name in rows.X]
+        cautions += found.cautions()
     if quick:
-        rows.notes.append(QUICK)
-    note(*rows.notes)
-    if len(rows.y) > MANY_ROWS and not quick:
-        say("For a first look in less time: --quick, or --sample 20000.", "dim")
-    pool: Any = (
-        "quick"
-        if quick
-        else "auto"
-        if members is None
-        else [name.strip() for name in members.split(",")]
-    )
-    settings: dict[str, Any] = {
-        "members": pool,
-        "cv": cv,
-        "limit": limit,
-        "priors": priors,
-        "device": device,
-    }
-    settings |= {"n_jobs": n_jobs, "random_state": seed, "verbose": int(not run.quiet)}
-    settings |= {"drop": drop or (), "keep": keep or (), "categories": category or ()}
-    started, checked = time.perf_counter(), None
+        cautions.append("a small pool of models (--quick) was used: fit without it before you act")
+    started = time.perf_counter()
     with notes_as_they_come():
-        model = cs.TableClassifier(**settings)
-        model.fit(rows.X, pd.Series(rows.y, name=rows.label), sample_weight=weighed, groups=grouped)
-        if control and not model.interrupted_:
-            say("Again, on shuffled labels, where nothing must be found:")
-            checked = model.shuffled_control(rows.X, rows.y)
-            say(str(checked))
-        seconds, notes = time.perf_counter() - started, [*rows.notes, *model.notes_]
+        model = cs.TableClassifier(
+            members=pool,
+            cv=cv,
+            limit=limit,
+            priors=priors,
+            device=device,
+            n_jobs=_jobs(n_jobs, len(rows.y)),
+            random_state=seed,
+            verbose=int(not run.quiet),
+            drop=dropped,
+            keep=keep or (),
+            categories=category or (),
+        )
+        y = _named(rows)
+        model.fit(rows.X, y, sample_weight=weighed, groups=grouped)
+        checked = None
+        if control:
+            checked = _control(model, rows)
+        seconds = time.perf_counter() - started
         say(f"Took {duration(seconds)} and {_peak_memory()}.")
-        about = run.about("fit", table, rows.label, saved=save or run.matrix, seconds=seconds)
-        summary = cs.summarise(
+        about = run.about(
+            table,
+            rows.label,
+            saved=save or run.matrix,
+            seconds=seconds,
+            cautions=cautions,
+        )
+        notes = [*rows.notes, *model.notes_]
+        summary = summarised(
             model, rows.X, rows.y, control=checked, title=run.title, about=about, notes=notes
         )
-    # Before any other advice: a number that comes from a leak is not worth acting on.
-    summary["what_to_do"] = [*model.cautions_, *([FULL] if quick else []), *summary["what_to_do"]]
-    cm = model.collision_matrix_
-    name = rows.label if rows.label not in ("row", "predicted") else f"{rows.label} (label)"
-    posteriors = posterior_table(
-        model.posteriors_, model.classes_, rows.numbers, pd.DataFrame({name: rows.y})
+    heldout = opt.posterior_table(
+        model.posteriors_, model.classes_, rows.numbers, _labels(rows), inputs
     )
-    run.finish(cm, summary, ("model", save, model.save), table=posteriors)
+    saved = Output("model", save, model.save)
+    run.finish(model.collision_matrix_, summary, saved, table=heldout)
     if model.interrupted_:
-        say(
-            "Stopped by Ctrl-C: this is what the folds trained so far say; all that was asked is written.",
-            always=True,
-        )
+        so_far = "this is what the folds trained so far say; all that was asked is written"
+        say(f"Stopped by Ctrl-C: {so_far}.", always=True)
         raise typer.Exit(INTERRUPTED)
-    again = about["command"]
-    commands = [] if sample is None else [f"{again}   # all rows"]
+    _next_steps(run, save, sample, model.collision_matrix_.n_classes)
+
+
+def _pool(quick: bool, members: str | None) -> str | list[str]:
+    """The argument ``members`` of the classifier."""
+    if quick and members is not None:
+        raise ValueError("--quick is a pool of its own: leave it or --members out")
+    if quick:
+        return "quick"
+    if members is None:
+        return "auto"
+    return [name.strip() for name in members.split(",")]
+
+
+def _jobs(asked: int | None, n_rows: int, fewest: int = 5000) -> int | None:
+    """Folds at a time: starting workers costs seconds, which small tables do not pay back."""
+    if asked is None and n_rows >= fewest:
+        return -1
+    return asked
+
+
+def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:
+    """The input columns that ``--out`` writes."""
+    from collidescope.tables.encoding import check_columns
+
+    if copied is None:
+        return X
+    check_columns(X, copied)
+    return X[copied]
+
+
+def _introduce(rows: Rows, n_read: int, quick: bool, cv: int) -> None:
+    """Say what was read, and what may take long or lack rows."""
+    import pandas as pd
+
+    n = len(rows.y)
+    counts = pd.Series(rows.y).value_counts(sort=False).sort_index()
+    counts = counts.sort_values(ascending=False, kind="stable")
+    named = [f"{name} {count:,}" for name, count in counts.head(6).items()]
+    if len(counts) > 6:
+        named.append("…")
+    classes = f"{len(counts)} classes in {rows.label!r}: {', '.join(named)}"
+    of = f"{n:,}"
+    if n < n_read:
+        of += f" of {n_read:,}"
+    say(f"{rows.table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}")
+    if quick:
+        first_look = "a first look, whose numbers may change with the full pool"
+        rows.notes.append(f"a small pool of models (--quick): {first_look}")
+    if counts.iloc[-1] < cv:
+        few = f"class {counts.index[-1]!r} has only {counts.iloc[-1]} rows"
+        less = "all classes get fewer folds, and the range may not be known"
+        rows.notes.append(f"{few}, so {less}: --drop-rare {cv} leaves such classes out")
+    note(*rows.notes)
+    if n > 50_000 and not quick:
+        say("For a first look in less time: --quick, or --sample 20000.", "dim")
+
+
+def _screened(rows: Rows, drop: Sequence[str | None], keep: Sequence[str]) -> Screening:
+    """Ids, leaks and groups among the columns that are used."""
+    from collidescope.tables.screening import screen
+
+    gone = [name for name in drop if name in rows.X.columns]
+    return screen(rows.X.drop(columns=gone), rows.y, keep=keep)
+
+
+def _named(rows: Rows) -> pd.Series:
+    import pandas as pd
+
+    return pd.Series(rows.y, name=rows.label)
+
+
+def _labels(rows: Rows) -> pd.DataFrame:
+    """The label as a column of ``--out``."""
+    name = rows.label
+    if name in ("row", "predicted"):
+        name = f"{name} (label)"
+    return _named(rows).to_frame(name)
+
+
+def _control(model: Any, rows: Rows) -> Any:
+    if model.interrupted_:
+        return None
+    say("Again, on shuffled labels, where nothing must be found:")
+    checked = model.shuffled_control(rows.X, rows.y)
+    say(str(checked))
+    return checked
+
+
+def _next_steps(run: Run, save: Path | None, sample: int | None, n_classes: int) -> None:
+    """Commands that go on from here, with every option that changes the numbers."""
+    commands = []
+    if sample is not None:
+        commands.append(f"{opt.typed('sample')}   # all rows")
     if run.report is None:
-        commands.append(
-            f"{again} --report report.html --save model.collide   # which rows, which labels look wrong"
-        )
+        why = "which rows, which labels look wrong"
+        commands.append(f"{opt.typed()} --report report.html --save model.collide   # {why}")
     if save is not None and save.is_file():
         commands.append(
             f"collidescope predict {shlex.quote(str(save))} new.csv --out posteriors.csv"
         )
-    if cm.n_classes > 2 and (source := run.matrix or save) is not None and source.is_file():
-        commands.append(
-            f"collidescope merge {shlex.quote(str(source))}   # which classes to merge, and what it buys"
-        )
+    source = run.matrix or save
+    if n_classes > 2 and source is not None and source.is_file():
+        why = "which classes to merge, and what it buys"
+        commands.append(f"collidescope merge {shlex.quote(str(source))}   # {why}")
     if commands:
         say("\n  ".join(["Next:", *commands]), "dim")
 
@@ -254,22 +390,22 @@ def _peak_memory() -> str:
     except ImportError:  # Windows
         return "an unknown amount of memory"
     kilo = 1 if sys.platform == "darwin" else 1024
-    own, worker = (
-        kilo * resource.getrusage(who).ru_maxrss
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return f"{own / 1e9:.1f} GB" + (
-        f", {worker / 1e9:.1f} GB per worker" if worker > own / 2 else ""
-    )
+    own = kilo * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    worker = kilo * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    said = f"{own / 1e9:.1f} GB"
+    if worker > own / 2:
+        said += f", {worker / 1e9:.1f} GB per worker"
+    return said
 
 
 @command(*opt.ESTIMATING)
 def posteriors(run: Run, table: opt.Table) -> None:
     """S from posteriors of your own model, and labels.
 
-    The table has a column of probabilities for every class, called like the class or `p_CLASS`, and the label of each
-    row. The probabilities must come from a model that was not trained on these rows (use cross-validation), or
-    collisions are missed. Other columns are only shown beside ambiguous rows.
+    The table has a column of probabilities for every class, called `p_CLASS` or like the class, and
+    the label of each row. The probabilities must come from a model that was not trained on these
+    rows (use cross-validation), or collisions are missed. Other columns are only shown beside
+    ambiguous rows.
 
     **Example**
 
@@ -278,154 +414,68 @@ def posteriors(run: Run, table: opt.Table) -> None:
     rows = run.start(table).scored(table)
     note(*rows.notes)
     cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=rows.classes)
-    about, shown = (
-        run.about("posteriors", table, rows.label, columns=rows.classes),
-        rows.X if rows.X.shape[1] else None,
-    )
-    run.finish(cm, run.summary(rows, about=about, rows=shown))
+    about = run.about(table, rows.label, columns=rows.classes)
+    shown = None
+    if rows.X.shape[1]:
+        shown = rows.X
+    summary = run.summary(rows, about=about, rows=shown)
+    run.finish(cm, summary)
 
 
 @command(*opt.ESTIMATING)
 def count(run: Run, table: opt.Table, drop: opt.Drop = None, keep: opt.Keep = None) -> None:
     """S counted over rows that are exactly alike: no model, no assumptions.
 
-    Works where whole inputs repeat: questionnaires, codes, rounded measurements. It speaks for the rows that have a
-    twin, and says how many these are. Drop a fine-grained column and more rows have one.
+    Works where whole inputs repeat: questionnaires, codes, rounded measurements. It speaks for the
+    rows that have a twin, and says how many these are. Drop a fine-grained column and more rows
+    have one.
 
     **Examples**
 
     - `collidescope count table.csv --label income`
     - `collidescope count table.csv --label income --drop weight --matrix matrix.json`
     """
-    import numpy as np
-
+    from collidescope.cli._inputs import summarised
     from collidescope.counting import repeated_rows
-    from collidescope.tables.encoding import check_columns, listed
-    from collidescope.tables.screening import screen
+    from collidescope.tables.encoding import check_columns
 
     rows = run.start(table).rows(table)
     check_columns(rows.X, [*(drop or ()), *(keep or ())])
-    X = rows.X.drop(columns=drop or [])
-    found = screen(X, rows.y, keep=keep or ())
-    X = X.drop(columns=list(found.ids))
+    found = _screened(rows, drop or (), keep or ())
+    X = rows.X.drop(columns=[*(drop or ()), *found.ids])
     if X.shape[1] == 0:
-        raise ValueError(
-            f"{table.name} has no column left to compare rows by: {'; '.join(found.notes())}"
-        )
-    notes = [*rows.notes, *found.notes(), *found.cautions()]
-    repeated = repeated_rows(X)
+        why = "; ".join(found.notes())
+        raise ValueError(f"{table.name} has no column left to compare rows by: {why}")
+    kept, left_out = _with_twins(rows, X, repeated_rows(X))
+    cautions = found.cautions()
+    notes = [*rows.notes, *found.notes(), *cautions, *left_out]
+    note(*notes)
+    cm = cs.count_collisions(X[kept], rows.y[kept])
+    about = run.about(table, rows.label, columns=X.columns, cautions=cautions)
+    run.finish(cm, summarised(cm, title=run.title, notes=notes, about=about))
+
+
+def _with_twins(rows: Rows, X: pd.DataFrame, repeated: BoolArray) -> tuple[BoolArray, list[str]]:
+    """(rows of classes that have a row which repeats, what there is to say of the others)."""
+    import numpy as np
+
+    from collidescope.tables.encoding import listed
+
     if not repeated.any():
-        levels = X.nunique().sort_values(ascending=False)
-        drop_some = f"Drop columns with many values ({', '.join(f'--drop {name!r}' for name in levels.index[:2])})"
-        none = f"no two rows of {table.name} are alike, so there is nothing to count"
-        raise ValueError(f"{none}. {drop_some}, or estimate: collidescope fit")
+        finest = X.nunique().sort_values(ascending=False).index[:2]
+        drop = ", ".join(f"--drop {name!r}" for name in finest)
+        none = f"no two rows of {rows.table.name} are alike, so there is nothing to count"
+        estimate = "or estimate: collidescope fit"
+        raise ValueError(f"{none}. Drop columns with many values ({drop}), {estimate}")
     classes, codes = np.unique(rows.y, return_inverse=True)
     alone = np.bincount(codes[repeated], minlength=len(classes)) == 0
     if (~alone).sum() < 2:
-        raise ValueError(
-            "only one class has rows that repeat: nothing can be counted. Estimate: collidescope fit"
-        )
-    if alone.any():
-        notes.append(
-            f"classes without a row that repeats are left out: {listed(classes[alone].tolist())}"
-        )
-    note(*notes)
-    kept = ~alone[codes]
-    cm = cs.count_collisions(X[kept], rows.y[kept])
-    about = run.about("count", table, rows.label, columns=X.columns)
-    summary = cs.summarise(cm, title=run.title, notes=notes, about=about)
-    summary["what_to_do"] = [*found.cautions(), *summary["what_to_do"]]
-    run.finish(cm, summary)
-
-
-WIDE = "One row per item and one column per class, with the number of votes."
-OTHER = "A model or matrix of the same classes, to compare with."
-
-
-@command(*opt.ESTIMATING)
-def votes(
-    run: Run,
-    table: opt.Table,
-    item: Annotated[Column, option("COLUMN", "What was voted on.", "--item", "-i")] = None,
-    annotator: Annotated[
-        Column, option("COLUMN", "Who voted: finds who differs.", "--annotator", "-a")
-    ] = None,
-    wide: Annotated[bool, option(None, WIDE, "--wide")] = False,
-    model: Annotated[File, option("FILE", OTHER, "--model", "-m")] = None,
-    drop: opt.Drop = None,
-) -> None:
-    """S from several labels per item: what people disagree about, with no model.
-
-    One row per vote, or with `--wide` one row per item. Every item with two votes or more counts the same.
-
-    **Examples**
-
-    - `collidescope votes votes.csv --item id --label label --annotator who --report report.html`
-    - `collidescope votes counts.csv --wide --item id --model model.collide`
-    """
-    from collidescope.applications._inputs import plain, section
-
-    run.start(table, model)
-    other = None if model is None else load(model, "matrix")
-    if not wide:
-        counts, names, people, notes = _votes_in_rows(run, table, item, annotator)
-    elif run.label is not None or annotator is not None:
-        raise ValueError("--wide has one column per class: leave out --label and --annotator")
-    else:
-        counts, notes, *_ = run.read(table)
-        names = people = None
-        counts = counts.drop(columns=drop or [])
-        if item is not None:
-            counts = counts.set_index(run.column(list(counts.columns), item, table))
-        if words := [name for name in counts.columns if counts[name].dtype.kind not in "iufb"]:
-            raise ValueError(
-                f"column {words[0]!r} holds no numbers of votes: is it the item (--item)? Else --drop it"
-            )
-    cm = cs.collision_matrix_from_votes(counts, names)
-    if once := cm.diagnostics.inputs_seen_once:
-        notes = [
-            *notes,
-            f"{once:,} items have a single vote, which has nothing to be compared with: not counted",
-        ]
-    note(*notes)
-    told = cs.agreement(counts, names)
-    beside = None if other is None else cs.compare(other, cm)
-    results = [result for result in (people, beside) if result is not None]
-    given = ("--item", item), ("--annotator", annotator)
-    flags = [part for flag, value in given if value is not None for part in (flag, value)]
-    about = run.about("votes", table, run.label, *flags, *["--wide"] * wide)
-    sections = [
-        section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index()),
-        *results,
-    ]
-    summary = cs.summarise(cm, title=run.title, notes=notes, about=about, sections=sections)
-    summary["votes"] = {"agreement": plain(told)} if people is None else people.to_dict()
-    summary["votes"] |= {} if beside is None else {"compared": beside.to_dict()}
-    agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(float_format="{:.4f}".format)
-    run.finish(cm, summary, said="\n\n".join([agreed, *map(str, results)]))
-
-
-def _votes_in_rows(run: Run, table: Path, item: str | None, annotator: str | None) -> Any:
-    """(counts of items × classes, names of the classes, comparison of annotators or None, notes)."""
-    from collidescope.counting import count_table, input_groups, label_codes
-
-    rows = run.rows(table)
-    names = list(rows.X.columns)
-    if item is None:
-        raise ValueError(f"say which column names the items, with --item: {table.name} has {names}")
-    wanted = [run.column(names, name, table) for name in (item, annotator) if name is not None]
-    whole = rows.X[wanted].notna().all(axis=1).to_numpy()
-    said = [f"{int((~whole).sum()):,} votes lack {' or '.join(wanted)} and are left out"] * (
-        not whole.all()
-    )
-    rows = rows.part(whole.nonzero()[0], *said)
-    items, (codes, classes) = rows.X[wanted[0]], label_codes(rows.y)
-    people = None
-    if annotator is not None:
-        people = cs.compare_annotators(
-            items, rows.y, rows.X[wanted[1]].astype(str), classes=list(classes)
-        )
-    return count_table(input_groups(items), codes, len(classes)), classes, people, rows.notes
+        only = "only one class has rows that repeat: nothing can be counted"
+        raise ValueError(f"{only}. Estimate: collidescope fit")
+    if not alone.any():
+        return ~alone[codes], []
+    gone = listed(classes[alone].tolist())
+    return ~alone[codes], [f"classes without a row that repeats are left out: {gone}"]
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
@@ -437,7 +487,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         using.limit,
         using.report,
     ),
-    "From your own numbers": (posteriors, count, votes),
+    "From your own numbers": (posteriors, count, voting.votes),
     "Decide what to do next": (
         using.rows,
         using.columns,

@@ -1,10 +1,12 @@
-"""What a saved model, a matrix, or a table of posteriors is for: predictions, and the next decision.
+"""What a saved model, a matrix or a table of posteriors is for: the next decision.
 
-Posteriors come from a model file and a table of raw rows, or from a table with a column of probabilities per class.
+Posteriors come from a model file and a table of raw rows, or from a table with a column of
+probabilities per class.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from copy import copy
@@ -16,28 +18,15 @@ import typer
 import collidescope as cs
 from collidescope.cli import _run as opt
 from collidescope.cli._console import note, notes_as_they_come, say
-from collidescope.cli._run import Column, Columns, File, argument, command, option
+from collidescope.cli._run import Column, Columns, File, Output, argument, command, option
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collidescope.applications.consolidation import ConsolidationPlan
     from collidescope.cli._inputs import Rows, Run
+    from collidescope.matrix import CollisionMatrix
 
-#: Exit code when ``--fail-above`` fails: neither an error nor bad input.
-ABOVE = 3
-#: What the arguments of consolidate are called on the command line.
-FLAGS = {
-    "must_merge": "--together",
-    "cannot_merge": "--apart",
-    "max_pber": "--max-pber",
-    "n_groups": "--groups",
-}
-FLAGS |= {'method="optimal"': "--optimal", "method='optimal'": "--optimal"}
-#: Characters of a class name that a narrow terminal leaves.
-FEWEST = 10
-
-WITH = "Copy a column of the table, such as an id. Repeat for more."
-MAX_PBER = "Merge until an input seen again changes group at most this often: 0.05 is 5%."
 Model = Annotated[
     File,
     option("MODEL", "A file that `fit … --save` wrote; the table has raw rows.", "--model", "-m"),
@@ -47,7 +36,8 @@ Predicted = Annotated[
     option("COLUMN", "The column that holds what your classifier says.", "--predicted", "-p"),
 ]
 FailAbove = Annotated[
-    float | None, option("X", "Exit with code 3 where it is above X beyond chance: for CI.")
+    float | None,
+    option("X", "Exit with code 3 where it is above X beyond chance: for CI."),
 ]
 Cluster = Annotated[Column, option("COLUMN", "Rows with the same value belong together.")]
 #: A command that answers a question about labelled rows.
@@ -58,16 +48,21 @@ decision = command(*opt.READING, "out", "report", "title", *opt.PRINTING)
 def predict(
     run: Run,
     model: Annotated[
-        Path, argument("MODEL", "A file that `collidescope fit … --save` has written.")
+        Path,
+        argument("MODEL", "A file that `collidescope fit … --save` has written."),
     ],
     table: opt.Table,
-    copied: Annotated[Columns, option("COLUMN", WITH, "--with")] = None,
+    copied: Annotated[
+        Columns,
+        option("COLUMN", "Copy a column of the table, such as an id. Repeat for more.", "--with"),
+    ] = None,
 ) -> None:
     """How likely is each class for new rows?
 
-    Takes raw rows with the columns that the model was fitted on (others are ignored) and writes for each row its
-    number from 0, the most likely class, and a column `p_CLASS` of every class: as CSV to standard output, or to
-    `--out`. Levels that training did not have and missing cells are fine, and counted.
+    Takes raw rows with the columns that the model was fitted on (others are ignored) and writes for
+    each row its number from 0, the most likely class, and a column `p_CLASS` of every class: as CSV
+    to standard output, or to `--out`. Levels that training did not have and missing cells are fine,
+    and counted.
 
     **Examples**
 
@@ -78,108 +73,225 @@ def predict(
     from collidescope.tables.encoding import check_columns
 
     run.start(model, table)
-    fitted = opt.load(model, "model")
+    fitted = opt.load_model(model)
     X, notes = run.raw_rows(fitted, table)
     check_columns(X, copied or ())
     note(*notes)
+    P, met = posteriors(fitted, _without_label(fitted, X), held_out=False)
+    notes += met
+    before = X[copied] if copied else None
+    found = opt.posterior_table(P, fitted.classes_, range(len(X)), before)
+    data = {
+        "classes": fitted.classes_.tolist(),
+        "predicted": found["predicted"].tolist(),
+        "posteriors": P,
+        "notes": notes,
+    }
+    run.tell(None, data, table=found)
+
+
+def _without_label(fitted: Any, X: pd.DataFrame) -> pd.DataFrame:
+    """New rows may hold the label, which is no feature."""
     label = getattr(fitted, "label_", None)
-    known = label is None or label in getattr(getattr(fitted, "encoder_", None), "types", ())
-    P, met = posteriors(
-        fitted, X if known else X.drop(columns=label, errors="ignore"), held_out=False
-    )
-    found = opt.posterior_table(P, fitted.classes_, range(len(X)), X[copied] if copied else None)
-    said = {"classes": fitted.classes_.tolist(), "predicted": found["predicted"].tolist()}
-    run.tell(None, said | {"posteriors": P, "notes": [*notes, *met]}, table=found)
+    used = getattr(getattr(fitted, "encoder_", None), "types", ())
+    if label is None or label in used:
+        return X
+    return X.drop(columns=label, errors="ignore")
 
 
-@command("matrix", *opt.PRINTING)
+@command(*opt.READING, "matrix", "out", *opt.PRINTING)
 def merge(
     run: Run,
     source: Annotated[Path, argument("SOURCE", "A matrix (--matrix) or a model (--save).")],
     groups: Annotated[
-        int | None, option(None, "Merge until so many groups are left.", min=2)
+        int | None,
+        option(None, "Merge until so many groups are left.", min=2),
     ] = None,
-    max_pber: Annotated[float | None, option(None, MAX_PBER)] = None,
-    max_group_size: Annotated[int | None, option("N", "Most classes of a group.", min=2)] = None,
+    max_pber: Annotated[
+        float | None,
+        option(
+            None, "Merge until an input seen again changes group at most this often: 0.05 is 5%."
+        ),
+    ] = None,
+    max_group_size: Annotated[
+        int | None,
+        option("N", "Most classes of a group.", min=2),
+    ] = None,
     balance: Annotated[
-        float, option("X", "0 by gain alone, 1 for groups of like size.", min=0, max=1)
+        float,
+        option("X", "0 by gain alone, 1 for groups of like size.", min=0, max=1),
     ] = 0.0,
     together: Annotated[
-        Columns, option("A,B", "Classes that must be in one group. Repeat for more.")
+        Columns,
+        option("A,B", "Classes that must be in one group. Repeat for more."),
     ] = None,
     apart: Annotated[
-        Columns, option("A,B", "Classes that must not be in one group. Repeat for more.")
+        Columns,
+        option("A,B", "Classes that must not be in one group. Repeat for more."),
     ] = None,
     optimal: Annotated[
-        bool, option(None, "Look at every grouping (up to 10 classes).", "--optimal")
+        bool,
+        option(None, "Look at every grouping (up to 10 classes).", "--optimal"),
     ] = False,
+    apply_to: Annotated[
+        File,
+        option("TABLE", "Write this table with merged classes to --out.", "--apply"),
+    ] = None,
+    mapping: Annotated[
+        File,
+        option("FILE", "Write which class is in which group (.json or .csv)."),
+    ] = None,
 ) -> None:
     """Which classes to merge, and what would it buy?
 
-    Merging is exact: the matrix of merged classes follows from S, and nothing is trained again. Without `--groups` and
-    `--max-pber` every step is shown: choose from them.
+    Merging is exact: the matrix of merged classes follows from S, and nothing is trained again.
+    Without `--groups` and `--max-pber` every step is shown: choose from them. With `--apply` the
+    labels of a table become the groups; the column `… (before)` keeps them.
 
     **Examples**
 
     - `collidescope merge matrix.json`
-    - `collidescope merge matrix.json --max-pber 0.05`
+    - `collidescope merge matrix.json --max-pber 0.05 --mapping groups.json`
     - `collidescope merge model.collide --groups 4 --apart cat,dog --json`
+    - `collidescope merge matrix.json --groups 4 --apply table.csv --label income --out merged.csv`
     """
-    from collidescope.applications._inputs import plain
-
-    run.start(source)
-    cm = opt.load(source, "matrix")
-    options: dict[str, Any] = {
-        "max_pber": max_pber,
-        "max_group_size": max_group_size,
-        "balance": balance,
-    }
-    for name, given in (("must_merge", together), ("cannot_merge", apart)):
-        options[name] = (
-            [[own.strip() for own in group.split(",")] for group in given] if given else None
-        )
-    try:
-        plan = cs.consolidate(cm, groups, method="optimal" if optimal else "greedy", **options)
-    except ValueError as error:
-        words = str(error)
-        for argument, flag in FLAGS.items():
-            words = words.replace(argument, flag)
-        raise ValueError(words) from None
-    path = plan.path[
-        ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain", "price"]
-    ]
-    names = [] if optimal else ["first", "second"]
+    run.start(source, apply_to, outputs=(mapping,))
     chosen = groups is not None or max_pber is not None
-    order = (
-        "The best grouping of each size:"
-        if optimal
-        else "Step by step, the two groups that collide most first:"
-    )
-    steps = _fitting(path[["n_groups", *names, "pber", "pber_low", "pber_high"]], names)
-    data = {
-        "groups": plan.groups,
-        "names": plan.matrix.classes,
-        "pber": plan.matrix.pber,
-        "pber_before": cm.pber,
-    }
-    run.tell(
-        "\n".join([*[f"{plan}\n"] * chosen, order, steps]),
-        data | {"path": plain(path)},
-        cm=plan.matrix,
-    )
+    _check_apply(run, apply_to, mapping, chosen)
+    loaded = opt.load(source)
+    cm = opt.matrix_of(loaded, source)
+    try:
+        plan = cs.consolidate(
+            cm,
+            groups,
+            max_pber=max_pber,
+            max_group_size=max_group_size,
+            balance=balance,
+            must_merge=_class_lists(together),
+            cannot_merge=_class_lists(apart),
+            method="optimal" if optimal else "greedy",
+        )
+    except ValueError as error:
+        raise ValueError(_in_options(str(error))) from None
+    table = None
+    if apply_to is not None:
+        label = run.label or getattr(loaded, "label_", None)
+        table = _with_groups(run, apply_to, label, _mapping(plan))
+    words = _steps(plan, optimal)
+    if chosen:
+        words = f"{plan}\n\n{words}"
+    written = Output("mapping", mapping, lambda path: _write_mapping(path, _mapping(plan)))
+    run.tell(words, _plan_data(plan, cm), written, cm=plan.matrix, table=table)
     if not chosen and not run.as_json:
         say("Choose with --groups N or --max-pber 0.05.", "dim")
 
 
-def _fitting(table: pd.DataFrame, names: list[str]) -> str:
-    """A table as text no wider than the terminal: the columns ``names``, which hold class names, are cut."""
+def _check_apply(run: Run, apply_to: Path | None, mapping: Path | None, chosen: bool) -> None:
+    if (apply_to is None) != (run.out is None):
+        raise ValueError("--apply TABLE and --out FILE go together: rows read, and rows written")
+    if (apply_to is not None or mapping is not None) and not chosen:
+        raise ValueError("choose a merge first, with --groups N or --max-pber 0.05")
+
+
+def _class_lists(given: list[str] | None) -> list[list[str]] | None:
+    if not given:
+        return None
+    return [[name.strip() for name in group.split(",")] for group in given]
+
+
+def _in_options(words: str) -> str:
+    """A message of consolidate, with options in the place of arguments."""
+    flags = {
+        "must_merge": "--together",
+        "cannot_merge": "--apart",
+        "max_pber": "--max-pber",
+        "n_groups": "--groups",
+        'method="optimal"': "--optimal",
+        "method='optimal'": "--optimal",
+    }
+    for name, flag in flags.items():
+        words = words.replace(name, flag)
+    return words
+
+
+def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
+    """The name of the group of every class."""
+    from collidescope.tables.encoding import as_word
+
+    return {
+        as_word(name): as_word(group)
+        for group, members in zip(plan.matrix.classes.tolist(), plan.groups, strict=True)
+        for name in members
+    }
+
+
+def _with_groups(run: Run, path: Path, label: str | None, mapping: dict[str, str]) -> pd.DataFrame:
+    """The table with groups for labels; rows without a label stay without."""
+    import numpy as np
+    import pandas as pd
+
+    from collidescope.cli._inputs import match_labels
+
+    found = run.read(path)
+    name = run.column(list(found.frame.columns), label, path)
+    said, labelled = match_labels(found.frame[name], list(mapping), "label")
+    merged = np.full(len(found.frame), None, dtype=object)
+    merged[labelled] = [mapping[word] for word in said.tolist()]
+    before = found.frame[name].rename(f"{name} (before)")
+    table = found.frame.assign(**{name: merged})
+    return pd.concat([table, before], axis=1)
+
+
+def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
+    import pandas as pd
+
+    from collidescope._store import write_bytes
+
+    if path.suffix.lower() == ".json":
+        write_bytes(path, json.dumps(mapping, indent=1, ensure_ascii=False).encode())
+    else:
+        table = pd.DataFrame({"class": list(mapping), "group": list(mapping.values())})
+        opt.write_table(table, path)
+
+
+def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> dict[str, Any]:
+    from collidescope.applications._inputs import plain
+
+    columns = ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain", "price"]
+    return {
+        "groups": plan.groups,
+        "names": plan.matrix.classes,
+        "mapping": _mapping(plan),
+        "pber": plan.matrix.pber,
+        "pber_before": cm.pber,
+        "path": plain(plan.path[columns]),
+    }
+
+
+def _steps(plan: ConsolidationPlan, optimal: bool) -> str:
+    """Every step as a table."""
+    numbers = ["pber", "pber_low", "pber_high"]
+    if optimal:
+        steps = _fitting(plan.path[["n_groups", *numbers]], [])
+        return f"The best grouping of each size:\n{steps}"
+    names = ["first", "second"]
+    steps = _fitting(plan.path[["n_groups", *names, *numbers]], names)
+    return f"Step by step, the two groups that collide most first:\n{steps}"
+
+
+def _fitting(table: pd.DataFrame, names: list[str], fewest: int = 10) -> str:
+    """A table no wider than the terminal: the columns ``names``, of class names, are cut."""
     from collidescope._text import short
 
-    text, longest = "", max((len(str(value)) for name in names for value in table[name]), default=0)
-    for most in range(max(longest, FEWEST), FEWEST - 1, -1):
+    width = shutil.get_terminal_size((100, 24)).columns
+    values = [str(value) for name in names for value in table[name]]
+    longest = max([fewest, *(len(value) for value in values)])
+    text = ""
+    for most in range(longest, fewest - 1, -1):
         cut = {name: [short(value, most) for value in table[name].fillna("")] for name in names}
-        text = table.assign(**cut).to_string(index=False, float_format="{:.4f}".format, na_rep="")
-        if text.index("\n") <= shutil.get_terminal_size((100, 24)).columns:
+        shown = table.assign(**cut)
+        text = shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")
+        if text.index("\n") <= width:
             break
     return text
 
@@ -188,15 +300,17 @@ def _fitting(table: pd.DataFrame, names: list[str]) -> str:
 def limit(
     run: Run,
     source: Annotated[
-        Path, argument("SOURCE", "A model (--save), or a table to fit (with --label).")
+        Path,
+        argument("SOURCE", "A model (--save), or a table to fit (with --label)."),
     ],
     plot: Annotated[File, option("FILE.png", "Draw the curve (.png, .svg or .pdf).")] = None,
     seed: opt.Seed = 0,
 ) -> None:
     """What would twice the rows, or unlimited ones, leave? How good could it get?
 
-    Reads the learning curve that `fit` stored with the model: how often an input would get another label, from models
-    trained on an eighth, a quarter, half and all of the rows, and where that goes. Of a table it fits a model first.
+    Reads the learning curve that `fit` stored with the model: how often an input would get another
+    label, from models trained on an eighth, a quarter, half and all of the rows, and where that
+    goes. Of a table it fits a model first.
 
     **Examples**
 
@@ -208,41 +322,47 @@ def limit(
     from collidescope.trust import learning_curve, limit_of
 
     run.start(source, outputs=(plot,))
-    if run.label is None:
-        model = opt.load(source)
-    else:
-        rows = run.rows(source)
-        note(*rows.notes)
-        with notes_as_they_come():
-            model = cs.TableClassifier(random_state=seed, verbose=int(not run.quiet)).fit(
-                rows.X, rows.y
-            )
+    model = opt.load(source) if run.label is None else _fitted(run, source, seed)
     found = limit_of(model)
     if found is None:
-        rest = (
+        holds = f"{source.name} holds no limit: it takes a model that was fitted with one"
+        how = (
             "(collidescope fit TABLE --label COLUMN --save model.collide), or a table with --label"
         )
-        raise ValueError(
-            f"{source.name} holds no limit: it takes a model that was fitted with one {rest}"
-        )
-    curve, said = learning_curve(found), headline(model.collision_matrix_, found)
+        raise ValueError(f"{holds} {how}")
+    curve = learning_curve(found)
+    said = headline(model.collision_matrix_, found)
     sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)
     words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.words}."])
-    draw: Any = cs.LimitDisplay.from_limit(found).plot
-    drawn = "curve", plot, lambda path: draw().figure_.savefig(path)
-    more = {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
-    run.tell(words, found.to_dict() | more, drawn)
+    data = found.to_dict()
+    data |= {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
+
+    def draw(path: Path) -> None:
+        figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
+        figure.savefig(path)
+
+    run.tell(words, data, Output("curve", plot, draw))
+
+
+def _fitted(run: Run, table: Path, seed: int) -> Any:
+    rows = run.rows(table)
+    note(*rows.notes)
+    with notes_as_they_come():
+        model = cs.TableClassifier(random_state=seed, verbose=int(not run.quiet))
+        return model.fit(rows.X, rows.y)
 
 
 @command(*opt.READING, "title", *opt.PRINTING, report=opt.PAGE)
 def report(
     run: Run,
     source: Annotated[
-        Path, argument("SOURCE", "A model (--save), a matrix (--matrix) or a summary (--json).")
+        Path,
+        argument("SOURCE", "A model (--save), a matrix (--matrix) or a summary (--json)."),
     ],
     table: Annotated[
-        File, option("TABLE", "Labelled rows that the model has not seen: adds rows to look at.")
+        File,
+        option("TABLE", "Labelled rows that the model has not seen: adds rows to look at."),
     ] = None,
 ) -> None:
     """Write the report of something that was estimated before: one page that works offline.
@@ -253,40 +373,51 @@ def report(
     - `collidescope report summary.json --out collisions.html`
     - `collidescope report model.collide --table test.csv --label income`
     """
+    from collidescope.cli._inputs import summarised
+
     run.start(source, table)
     found = opt.load(source)
-    if table is not None and not hasattr(found, "predict_proba"):
-        raise ValueError(
-            f"--table needs a model, and {source.name} is none: leave it out, or give a file of --save"
-        )
-    notes = list(getattr(found, "notes_", ()))
-    if isinstance(found, dict):
-        summary = found | ({} if run.title is None else {"title": run.title})
-    elif table is None:
-        about = run.about("report", source, None, saved=source)
-        summary = cs.summarise(found, title=run.title, notes=notes, about=about)
+    if table is not None:
+        summary = _report_of_rows(run, source, found, table)
+    elif isinstance(found, dict):
+        summary = found
+        if run.title is not None:
+            summary["title"] = run.title
     else:
-        rows = run.scored(table, found)
-        asked = copy(found)  # about these rows, in place of its own
-        asked.posteriors_, asked.row_hashes_ = rows.P, None
-        about = run.about("report", table, rows.label, saved=source)
-        summary = cs.summarise(
-            asked, rows.X, rows.y, title=run.title, notes=[*rows.notes, *notes], about=about
-        )
+        about = run.about(source, None, saved=source)
+        notes = list(getattr(found, "notes_", ()))
+        summary = summarised(found, title=run.title, notes=notes, about=about)
     run.tell(None, summary)
 
 
+def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str, Any]:
+    from collidescope.cli._inputs import summarised
+
+    if not hasattr(found, "predict_proba"):
+        hint = "leave it out, or give a file of --save"
+        raise ValueError(f"--table needs a model, and {source.name} is none: {hint}")
+    rows = run.scored_by(found, table)
+    asked = copy(found)  # about these rows, in place of its own
+    asked.posteriors_ = rows.P
+    asked.row_hashes_ = None
+    notes = [*rows.notes, *getattr(found, "notes_", ())]
+    about = run.about(table, rows.label, saved=source)
+    return summarised(asked, rows.X, rows.y, title=run.title, notes=notes, about=about)
+
+
 def _fail(low: float, above: float | None, what: str) -> None:
+    """Exit code 3, neither an error nor bad input, where ``--fail-above`` fails."""
     if above is not None and low > above:
         note(f"{what} is above {above:g} beyond chance (at least {low:.4f})")
-        raise typer.Exit(ABOVE)
+        raise typer.Exit(3)
 
 
 @decision
 def audit(
     run: Run,
     source: Annotated[
-        Path, argument("MODEL_OR_TABLE", "A model and a TABLE, or a table with probabilities.")
+        Path,
+        argument("MODEL_OR_TABLE", "A model and a TABLE, or a table with probabilities."),
     ],
     table: Annotated[File, argument("TABLE", "Labelled rows, where a model is given.")] = None,
     predicted: Predicted = None,
@@ -294,9 +425,10 @@ def audit(
 ) -> None:
     """Is your classifier at the ceiling? Which of its errors could a better model avoid?
 
-    Takes labelled rows that your classifier was not trained on, with a column of its predictions, and splits its
-    errors into fixable, not learned yet and inherent, class by class. The second opinion is a model, or columns of
-    held-out probabilities (`p_CLASS`) in the same table. Rows that the model was fitted on get held-out probabilities.
+    Takes labelled rows that your classifier was not trained on, with a column of its predictions,
+    and splits its errors into fixable, not learned yet and inherent, class by class. The second
+    opinion is a model, or columns of held-out probabilities (`p_CLASS`) in the same table. Rows
+    that the model was fitted on get held-out probabilities.
 
     **Examples**
 
@@ -304,10 +436,15 @@ def audit(
     - `collidescope audit heldout.csv --label income --predicted yhat --fail-above 0.05`
     """
     run.start(source, table)
-    rows, said = run.scored(table or source, source if table else None, predicted).predictions(
-        predicted
+    scored = run.scored(source) if table is None else run.scored(table, source, predicted)
+    rows, said = scored.predictions(predicted)
+    found = cs.audit(
+        rows.P,
+        y_true=rows.y,
+        y_pred=said,
+        classes=rows.classes,
+        limit=rows.limit,
     )
-    found = cs.audit(rows.P, y_true=rows.y, y_pred=said, classes=rows.classes, limit=rows.limit)
     run.answer(found, rows, y_pred=said)  # the report has a place for an audit
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
@@ -333,20 +470,17 @@ def rows(
 
     check_choice(kind, ["ambiguous", "suspect", "both"], "--kind")
     rows = run.start(table, model).scored(table, model)
-    found = cs.ambiguous(rows.P, y=rows.y, classes=rows.classes, by=by).rename(
-        columns={"index": "row"}
-    )
-    wanted = found["kind"] != "clear" if kind == "both" else found["kind"].str.startswith(kind)
+    found = cs.ambiguous(rows.P, y=rows.y, classes=rows.classes, by=by)
+    found = found.rename(columns={"index": "row"})
+    wanted = found["kind"] != "clear"
+    if kind != "both":
+        wanted = found["kind"].str.startswith(kind)
     found = found[wanted][:top].reset_index(drop=True)
-    lines = found.join(rows.X.iloc[found["row"]].add_prefix("x_").reset_index(drop=True))
-    lines["row"] = found["row"] = rows.numbers[found["row"]]
+    inputs = rows.X.iloc[found["row"]].add_prefix("x_").reset_index(drop=True)
+    found["row"] = rows.numbers[found["row"]]
     note(*rows.notes)
-    run.tell(
-        None,
-        {"rows": plain(found), "notes": rows.notes},
-        table=lines,
-        page=lambda: run.summary(rows),
-    )
+    data = {"rows": plain(found), "notes": rows.notes}
+    run.tell(None, data, table=found.join(inputs), page=lambda: run.summary(rows))
 
 
 @decision
@@ -354,7 +488,8 @@ def columns(
     run: Run,
     table: opt.Table,
     unit: Annotated[
-        Columns, option("NAME=A,B", "Columns that are judged together. Repeat for more.")
+        Columns,
+        option("NAME=A,B", "Columns that are judged together. Repeat for more."),
     ] = None,
     cost: Annotated[Columns, option("COLUMN=X", "What a column costs. Repeat for more.")] = None,
     cluster: Cluster = None,
@@ -367,28 +502,43 @@ def columns(
     **Examples**
 
     - `collidescope columns table.csv --label income`
-    - `collidescope columns table.csv --label outcome --unit "lab=na,k,ca" --cost lab=30 --cost age=0.1`
+    - `collidescope columns visits.csv --label outcome --unit "lab=na,k,ca" --cost lab=30`
     """
     rows = run.start(table).rows(table).sampled(sample, seed)
     costs = _pairs(cost, "--cost", float)
     rows, together = rows.take(cluster, "--cluster")
-    units = _pairs(unit, "--unit", lambda text: [part.strip() for part in text.split(",")])
-    if units:
-        used = {part for parts in units.values() for part in parts}
-        units |= {str(name): [str(name)] for name in rows.X.columns if name not in used}
-    options: dict[str, Any] = {
-        "budget": budget,
-        "random_state": seed,
-        "verbose": int(not run.quiet),
-        "costs": costs,
-    }
-    found = cs.column_value(None, rows.X, rows.y, **options, columns=units or None, groups=together)
+    found = cs.column_value(
+        None,
+        rows.X,
+        rows.y,
+        columns=_units(unit, rows),
+        costs=costs,
+        groups=together,
+        budget=budget,
+        random_state=seed,
+        verbose=int(not run.quiet),
+    )
     run.answer(found, rows, source=found.matrix, sections=[found])
+
+
+def _units(given: list[str] | None, rows: Rows) -> dict[str, list[str]] | None:
+    """Columns that are judged together, and all others one by one."""
+    units: dict[str, list[str]] = _pairs(given, "--unit", _names)
+    if not units:
+        return None
+    used = {part for parts in units.values() for part in parts}
+    alone = [str(name) for name in rows.X.columns if name not in used]
+    return units | {name: [name] for name in alone}
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
 
 
 def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> dict[str, Any]:
     found = {}
-    for name, equals, value in (text.rpartition("=") for text in given or []):
+    for text in given or []:
+        name, equals, value = text.rpartition("=")
         if not equals:
             raise ValueError(f"{option} takes NAME=VALUE, got {value!r}")
         try:
@@ -408,12 +558,17 @@ def groups(
 ) -> None:
     """For whom do the classes collide? PBER by subgroup, and which differ from the rest.
 
+    Rows with an empty cell are the subgroup "(empty)".
+
     **Example**
 
     - `collidescope groups heldout.csv --label outcome --by hospital`
     """
+    from collidescope.cli._inputs import group_names
+
     rows = run.start(table, model).scored(table, model)
-    own, together = rows.column(by, "--by").astype(str), rows.words(cluster, "--cluster")
+    own = group_names(rows.column(by, "--by"))
+    together = rows.clusters(cluster)
     found = cs.collisions_by(rows.P, rows.y, own, groups=together, classes=rows.classes)
     run.answer(found, rows, sections=[found])
 
@@ -426,7 +581,8 @@ def ceilings(
     model: Model = None,
     cluster: Cluster = None,
     cost: Annotated[
-        File, option("FILE.csv", "Costs: a row per true class, a column per decision.")
+        File,
+        option("FILE.csv", "Costs: a row per true class, a column per decision."),
     ] = None,
 ) -> None:
     """What is the best possible value of your metric: accuracy, F1, AUC, log loss, cost?
@@ -435,30 +591,42 @@ def ceilings(
 
     - `collidescope ceilings heldout.csv --label income --predicted yhat`
     """
-    import pandas as pd
-
-    from collidescope.tables.encoding import listed
-
-    rows, said = run.start(table, model, cost).scored(table, model, predicted), None
+    rows = run.start(table, model, cost).scored(table, model, predicted)
+    said = None
     if predicted is not None:
         rows, said = rows.predictions(predicted)
-    costs: Any = None
-    if cost is not None:
-        frame = pd.read_csv(cost, index_col=0).rename(index=str, columns=str)
-        names = [str(name) for name in rows.classes]
-        if missing := [
-            name for name in names if name not in frame.index or name not in frame.columns
-        ]:
-            need = f"it needs a row and a column for {listed(names)}"
-            raise ValueError(f"{cost.name} lacks class {missing[0]!r}: {need}")
-        costs = frame.loc[names, names].to_numpy()
-    options = {
-        "limit": rows.limit,
-        "classes": rows.classes,
-        "groups": rows.words(cluster, "--cluster"),
-    }
-    found = cs.ceilings(rows.P, rows.y, y_pred=said, cost=costs, **options)
+    found = cs.ceilings(
+        rows.P,
+        rows.y,
+        y_pred=said,
+        cost=_costs(cost, rows.classes),
+        limit=rows.limit,
+        classes=rows.classes,
+        groups=rows.clusters(cluster),
+    )
     run.answer(found, rows, sections=[found])
+
+
+def _costs(path: Path | None, classes: list[Any]) -> Any:
+    """The cost of each decision (columns) for each true class (rows)."""
+    import numpy as np
+
+    if path is None:
+        return None
+
+    from collidescope.tables.encoding import as_numbers, as_word, listed
+    from collidescope.tables.reading import read_table
+
+    frame = read_table(path).frame
+    frame = frame.set_index(frame.columns[0])
+    frame = frame.rename(index=as_word, columns=as_word)
+    names = [as_word(name) for name in classes]
+    for name in names:
+        if name not in frame.index or name not in frame.columns:
+            need = f"it needs a row and a column for {listed(names)}"
+            raise ValueError(f"{path.name} lacks class {name!r}: {need}")
+    chosen = frame.loc[names, names]
+    return np.column_stack([as_numbers(chosen[name]) for name in names])
 
 
 @decision
@@ -467,7 +635,8 @@ def compare(
     before: Annotated[Path, argument("BEFORE", "A table of held-out probabilities and labels.")],
     after: Annotated[Path, argument("AFTER", "Another, of a later fit or a later period.")],
     key: Annotated[
-        Column, option("COLUMN", "Rows with the same value are the same: paired.", "--id")
+        Column,
+        option("COLUMN", "Rows with the same value are the same: paired.", "--id"),
     ] = None,
     fail_above: FailAbove = None,
 ) -> None:
@@ -481,25 +650,28 @@ def compare(
     from collidescope.applications import collision_change
 
     run.start(before, after)
-    first, second = map(run.scored, (before, after))
+    first = run.scored(before)
+    second = run.scored(after)
     if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
-        raise ValueError(
-            f"{before.name} has classes {first.classes}, {after.name} has {second.classes}"
-        )
+        has = f"{before.name} has classes {first.classes}"
+        raise ValueError(f"{has}, {after.name} has {second.classes}")
     second.notes[:0] = first.notes
-    scored: tuple[Any, ...] = first.P, first.y, second.P, second.y
-    if key is not None:
+    classes = first.classes
+    if key is None:
+        found = collision_change(first.P, first.y, second.P, second.y, classes=classes)
+    else:
         i, j = _paired(first, second, key)
-        scored = first.P[i], first.y[i], second.P[j], None
-    found = collision_change(*scored, classes=first.classes)
+        found = collision_change(first.P[i], first.y[i], second.P[j], classes=classes)
     run.answer(found, second, sections=[found])
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
 
 def _paired(first: Rows, second: Rows, key: str) -> tuple[Any, Any]:
+    """Places of the same rows in both tables."""
     import pandas as pd
 
-    a, b = (pd.Index(rows.column(key, "--id")) for rows in (first, second))
+    a = pd.Index(first.column(key, "--id"))
+    b = pd.Index(second.column(key, "--id"))
     if not (a.is_unique and b.is_unique):
         raise ValueError(f"--id {key!r} must name every row once")
     shared = a.intersection(b)
@@ -507,8 +679,10 @@ def _paired(first: Rows, second: Rows, key: str) -> tuple[Any, Any]:
         raise ValueError(f"{first.table.name} and {second.table.name} share no rows by {key!r}")
     if len(shared) < max(len(a), len(b)):
         second.notes.append(f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})")
-    i, j = a.get_indexer(shared), b.get_indexer(shared)
-    if changed := int((first.y[i] != second.y[j]).sum()):
+    i = a.get_indexer(shared)
+    j = b.get_indexer(shared)
+    changed = int((first.y[i] != second.y[j]).sum())
+    if changed:
         raise ValueError(f"{changed} rows with the same {key!r} have another label")
     return i, j
 

@@ -1,7 +1,7 @@
 """Looking at it: displays (:mod:`~collidescope.show.displays`), and the report.
 
-The report goes from a result to a summary (a plain dict, :mod:`~collidescope.show.summary`), in the words of
-:mod:`~collidescope.show.words`, to one HTML page (:mod:`~collidescope.show.html`).
+The report goes from a result to a summary (a plain dict, :mod:`~collidescope.show.summary`), in the
+words of :mod:`~collidescope.show.words`, to one HTML page (:mod:`~collidescope.show.html`).
 """
 
 from collidescope.show.displays import (

@@ -1,7 +1,7 @@
-"""Displays in the manner of scikit-learn: ``from_…`` makes one from a result, ``plot`` draws it on ``ax`` or a new one.
+"""Displays in the manner of scikit-learn: ``from_…`` makes one from a result, ``plot`` draws it.
 
-What was drawn stays in attributes that end in ``_``: ``ax_`` and ``figure_`` in all of them. matplotlib is imported
-when something is drawn and not before. Names stay readable whatever they hold.
+What was drawn stays in attributes that end in ``_``: ``ax_`` and ``figure_`` in all of them.
+matplotlib is imported when something is drawn and not before. Any name stays readable.
 """
 
 from __future__ import annotations
@@ -28,26 +28,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 INK, ACCENT, QUIET, NEUTRAL = "#1f2a44", "#c8442c", "#9aa5b8", "#e3e7ee"
-#: Longer names are cut; names are left out rather than printed smaller than this (points).
-LONGEST, SMALLEST_FONT, LARGEST_FONT = 24, 6.0, 10.0
-#: Axes shrink when labels and a colour bar take their share; names are placed as if this much were left.
-LEFT_OVER = 0.8
-#: Width of a character in units of the font size, on the average.
-CHARACTER = 0.62
-#: Up to this many classes values are written into the heat map and classes keep their order; with three decimals.
-FEW, THREE_DECIMALS = 20, 10
-#: Off the diagonal a rate of 0.02 can matter while 0.9 stands on it: collisions have a scale of their own, (rate /
-#: largest) ** BEND. On a logarithmic one, which has no zero, rates of 0.02 and 0.1 look alike.
+#: Names are cut to so many characters, and left out rather than printed smaller (points).
+LONGEST = 24
+SMALLEST_FONT, LARGEST_FONT = 6.0, 10.0
+#: Up to this many classes values are written into the heat map and classes keep their order.
+FEW = 20
+#: Off the diagonal a rate of 0.02 can matter while 0.9 stands on it: collisions have a scale of
+#: their own, (rate / largest) ** BEND. On a logarithmic one, which has no zero, 0.02 and 0.1 look
+#: alike.
 BEND = 1 / 3
-#: Where the scale of colours is labelled, and how close to each other (in parts of its length).
-TICKS, APART = (1, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0), 0.08
-#: The continuation of a curve is drawn up to this many times the rows, at so many places.
-REACH, PLACES = 100.0, 25
-#: Up to this many classes every input has a bar for each; with more, bars for its most likely ones.
-ALL_BARS, MOST_LIKELY = 12, 8
-
-#: Of the marks and bars of every ``Axes.errorbar``.
-DOTS: dict[str, Any] = {"capsize": 3, "markersize": 5}
+#: The continuation of a curve is drawn up to this many times the rows.
+REACH = 100.0
 
 
 class Display:
@@ -57,29 +48,27 @@ class Display:
     figure_: Figure | SubFigure
 
     def _axes(
-        self, ax: Axes | None, size: tuple[float, float], layout: Any = "constrained"
+        self, ax: Axes | None, size: tuple[float, float], layout: str = "constrained"
     ) -> Axes:
         """``ax``, or the axes of a new figure of ``size`` inches."""
         try:
             import matplotlib.pyplot as plt
             from matplotlib.axes import Axes
         except ImportError as error:
-            name = type(self).__name__
-            raise ImportError(
-                f"{name}.plot needs matplotlib: pip install collidescope[plot]"
-            ) from error
+            needs = f"{type(self).__name__}.plot needs matplotlib"
+            raise ImportError(f"{needs}: pip install collidescope[plot]") from error
         if ax is None:
             ax = plt.subplots(figsize=size, layout=layout)[1]
         elif not isinstance(ax, Axes):
-            raise ValueError(
-                f"ax must be one matplotlib Axes, got {type(ax).__name__} (of an array take one: axes[0])"
-            )
-        self.ax_, self.figure_ = ax, ax.figure
+            got = f"got {type(ax).__name__} (of an array take one: axes[0])"
+            raise ValueError(f"ax must be one matplotlib Axes, {got}")
+        self.ax_ = ax
+        self.figure_ = ax.figure
         return ax
 
 
-def plain(name: Any, longest: int = LONGEST) -> str:
-    """``name`` as text that matplotlib prints as it is: no mathematics between dollars, on one line, not too long."""
+def plain(name: object, longest: int = LONGEST) -> str:
+    """``name`` as matplotlib prints it: no mathematics between dollars, on one line, short."""
     return short(name, longest).replace("$", r"\$")
 
 
@@ -90,44 +79,58 @@ def write_names(
     each = points(ax, side) / len(names)
     step = max(1, math.ceil(1.2 * SMALLEST_FONT / each))
     size = float(np.clip(each * step / 1.2, SMALLEST_FONT, LARGEST_FONT))
-    texts = [plain(name) for name in names][::step]
-    upright = side == "x" and max(map(len, texts)) * CHARACTER * size > each * step
-    axis = ax.xaxis if side == "x" else ax.yaxis
-    axis.set_ticks(
-        np.asarray(places)[::step].tolist(), texts, fontsize=size, rotation=90 if upright else 0
-    )
+    shown = np.asarray(places)[::step].tolist()
+    texts = [plain(name) for name in names[::step]]
+    if side == "y":
+        ax.yaxis.set_ticks(shown, texts, fontsize=size)
+        return
+    longest = max(len(text) for text in texts)
+    upright = text_width(longest, size) > each * step
+    ax.xaxis.set_ticks(shown, texts, fontsize=size, rotation=90 * upright)
 
 
-def points(ax: Axes, side: Literal["x", "y"]) -> float:
-    """About how many points (1/72 inch) a side of the axes will have."""
+def text_width(letters: int, size: float) -> float:
+    """About how many points a text takes: 0.62 of the font size for a character, on the average."""
+    return 0.62 * letters * size
+
+
+def points(ax: Axes, side: Literal["x", "y"], left_over: float = 0.8) -> float:
+    """About how many points (1/72 inch) a side will have when labels have taken their share."""
     box = ax.get_window_extent()
-    return max(
-        1.0, LEFT_OVER * (box.width if side == "x" else box.height) * 72 / float(ax.figure.dpi)
-    )
+    pixels = {"x": box.width, "y": box.height}[side]
+    return max(1.0, left_over * pixels * 72 / float(ax.figure.dpi))
 
 
 def tidy(ax: Axes, *, bars: bool = False) -> None:
-    """Light grid behind, no frame on top and at the right; of horizontal ``bars`` no ticks and no grid at the left."""
-    ax.grid(color=NEUTRAL, axis="x" if bars else "both")
+    """Light grid behind, no frame on top and at the right; of horizontal ``bars`` no grid lines."""
+    ax.grid(color=NEUTRAL)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     if bars:
+        ax.grid(visible=False, axis="y")
         ax.tick_params(axis="y", length=0)
+
+
+def error_style(**style: Any) -> dict[str, Any]:
+    """What every ``Axes.errorbar`` has, and ``style``."""
+    return {"capsize": 3, "markersize": 5, **style}
 
 
 @dataclass(eq=False, repr=False)
 class CollisionMatrixDisplay(Display):
-    """S as a heat map (:meth:`plot`), and its largest collisions with their intervals (:meth:`plot_pairs`).
+    """S as a heat map (:meth:`plot`), and its largest collisions (:meth:`plot_pairs`).
 
-    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones show too. What was
-    drawn last is in ``im_``, ``text_``, ``colorbar_`` (or None) and ``errorbar_``.
+    The diagonal is grey; collisions are coloured by the cube root of the rate, so that rare ones
+    show too. What was drawn last is in ``im_``, ``text_``, ``colorbar_`` (or None) and
+    ``errorbar_``.
 
     Parameters
     ----------
     matrix : array of shape (K, K)
     classes : K names, default 0 … K-1
     order : K positions, optional; the order in which classes are shown
-    low, high : arrays of shape (K, K), optional; ends of the intervals of the entries, for :meth:`plot_pairs`
+    low, high : arrays of shape (K, K), optional
+        Ends of the intervals of the entries, for :meth:`plot_pairs`.
 
     Examples
     --------
@@ -153,18 +156,42 @@ class CollisionMatrixDisplay(Display):
     ) -> Self:
         """The display of a collision matrix, with intervals at ``level``.
 
-        ``order`` is "given" (default up to 20 classes) or "cluster": classes that collide side by side.
+        ``order`` is "given" (default up to 20 classes) or "cluster": classes that collide side by
+        side.
         """
         check_matrix(cm)
-        chosen = order or ("given" if cm.n_classes <= FEW else "cluster")
-        check.check_choice(chosen, ["given", "cluster"], "order")
+        if order is None:
+            order = "given" if cm.n_classes <= FEW else "cluster"
+        check.check_choice(order, ["given", "cluster"], "order")
+        places = None
+        if order == "cluster":
+            places = leaf_order(cm.joint)
         low, high = cm.interval(level) or (None, None)
-        places = leaf_order(cm.joint) if chosen == "cluster" else None
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
+
+    @classmethod
+    def from_estimator(cls, clf: object, *, order: str | None = None, level: float = 0.95) -> Self:
+        """The display of a fitted classifier's ``collision_matrix_``."""
+        cm = getattr(clf, "collision_matrix_", None)
+        if cm is None:
+            got = f"got {type(clf).__name__} without collision_matrix_"
+            raise ValueError(f"clf must be a fitted CollisionClassifier, {got}: call fit first")
+        return cls.from_matrix(cm, order=order, level=level)
 
     def _checked(self) -> tuple[FloatArray, npt.NDArray[Any]]:
         S = check.check_square(self.matrix, "matrix")
         return S, check.check_classes(self.classes, len(S))
+
+    def _in_order(self) -> tuple[FloatArray, npt.NDArray[Any]]:
+        S, names = self._checked()
+        k = len(S)
+        if self.order is None:
+            return S, names
+        order = check.check_finite(self.order, "order", ndim=1).astype(np.intp)
+        if sorted(order.tolist()) != list(range(k)):
+            got = order.tolist()[:10]
+            raise ValueError(f"order must hold every position from 0 to {k - 1} once, got {got}")
+        return S[np.ix_(order, order)], names[order]
 
     def plot(
         self,
@@ -178,129 +205,164 @@ class CollisionMatrixDisplay(Display):
     ) -> Self:
         """Draw the heat map; a new figure grows with the number of classes.
 
-        ``include_values`` writes the entries into the cells (by default up to 20 classes) in ``values_format`` (by
-        default ".3f" up to 10 classes, ".2f" beyond); ``cmap`` is a name or a Colormap, ``kw`` for ``Axes.imshow``.
+        ``include_values`` writes the entries into the cells (by default up to 20 classes) in
+        ``values_format`` (by default ".3f" up to 10 classes, ".2f" beyond); ``cmap`` is a name or a
+        Colormap, ``kw`` for ``Axes.imshow``.
         """
-        S, names = self._checked()
+        S, names = self._in_order()
         k = len(S)
-        order = (
-            np.arange(k)
-            if self.order is None
-            else check.check_finite(self.order, "order", ndim=1).astype(np.intp)
-        )
-        if sorted(order.tolist()) != list(range(k)):
-            raise ValueError(
-                f"order must hold every position from 0 to {k - 1} once, got {order.tolist()[:10]}"
-            )
-        S, names = S[np.ix_(order, order)], names[order]
         side = float(np.clip(2.0 + 0.45 * k, 4.6, 12.0))
         ax = self._axes(ax, (side + 1.0, side), "compressed")
-        import matplotlib
-        from matplotlib.colors import PowerNorm
-
-        own = np.eye(k, dtype=bool)
-        largest = float(S[~own].max()) or 1.0  # any scale will do where nothing collides
-        colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
-        style: dict[str, Any] = {
-            "norm": PowerNorm(BEND, 0.0, largest, clip=True),
-            "interpolation": "nearest",
-        }
-        self.im_ = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **(style | kw))
+        largest = self._draw_cells(ax, S, cmap, kw)
         for axis in ("x", "y"):
             write_names(ax, axis, range(k), names.tolist())
         ax.tick_params(length=0 if k <= FEW else 2)
         ax.set(xlabel="seen again in", ylabel="seen in")
+        if include_values is None:
+            include_values = k <= FEW
+        if values_format is None:
+            values_format = ".3f" if k <= 10 else ".2f"
         self.text_: npt.NDArray[Any] | None = None
-        if k <= FEW if include_values is None else include_values:
-            self.text_ = self._write(S, values_format or (".3f" if k <= THREE_DECIMALS else ".2f"))
+        if include_values:
+            self.text_ = self._write(S, values_format)
         self.colorbar_: Any = None
         if colorbar:
             self.colorbar_ = ax.figure.colorbar(
                 self.im_, ax=ax, label="collision rate", fraction=0.05
             )
         if colorbar and "norm" not in kw:
-            ticks = [float(f"{largest:.2g}")]
-            for tick in TICKS:
-                if (
-                    tick < largest
-                    and (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND > APART
-                ):
-                    ticks.append(float(tick))
+            ticks = rate_ticks(largest)
             self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
             self.colorbar_.minorticks_off()
         return self
 
+    def _draw_cells(self, ax: Axes, S: FloatArray, cmap: Any, kw: dict[str, Any]) -> float:
+        """The heat map itself; the largest collision."""
+        import matplotlib
+        from matplotlib.colors import PowerNorm
+
+        own = np.eye(len(S), dtype=bool)
+        largest = float(S[~own].max()) or 1.0  # any scale will do where nothing collides
+        colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
+        style: dict[str, Any] = {
+            "norm": PowerNorm(BEND, 0.0, largest, clip=True),
+            "interpolation": "nearest",
+            **kw,
+        }
+        self.im_ = ax.imshow(np.ma.masked_array(S, own), cmap=colours, **style)
+        return largest
+
     def plot_pairs(self, ax: Axes | None = None, *, n: int = 15, **kw: Any) -> Self:
-        """Draw the ``n`` most colliding pairs: a dot per rate, a bar per interval; ``kw`` is for ``Axes.errorbar``."""
+        """Draw the ``n`` most colliding pairs: a dot per rate, a bar per interval.
+
+        ``kw`` is for ``Axes.errorbar``.
+        """
         check.check_count(n, "n")
         S, names = self._checked()
-        low, high = (
-            S if end is None else check.check_square(end, "low, high")
-            for end in (self.low, self.high)
-        )
-        if low.shape != S.shape or high.shape != S.shape or (low > S).any() or (high < S).any():
-            raise ValueError(
-                "low must not be above matrix, nor high below it, and all must have one shape (swapped?)"
-            )
         top = CollisionMatrix(S).top_collisions(n)
-        i, j, rate = top["class"].to_numpy(), top["other"].to_numpy(), top["rate"].to_numpy()
+        i = top["class"].to_numpy()
+        j = top["other"].to_numpy()
+        rate = top["rate"].to_numpy()
         ax = self._axes(ax, (6.4, float(np.clip(1.2 + 0.28 * len(i), 2.0, 14.0))))
-        style: dict[str, Any] = DOTS | {"fmt": "o", "color": ACCENT, "ecolor": INK}
-        error = [rate - low[i, j], high[i, j] - rate] if self.low is not None else None
-        self.errorbar_ = ax.errorbar(rate, np.arange(len(i)), xerr=error, **(style | kw))
+        low, high = self._ends(S)
+        error = None
+        if self.low is not None:
+            error = [rate - low[i, j], high[i, j] - rate]
+        places = np.arange(len(i))
+        style = error_style(fmt="o", color=ACCENT, ecolor=INK) | kw
+        self.errorbar_ = ax.errorbar(rate, places, xerr=error, **style)
         each = (LONGEST - 3) // 2
-        arrows = [
-            f"{short(a, each)} → {short(b, each)}" for a, b in zip(names[i], names[j], strict=True)
-        ]
-        write_names(ax, "y", np.arange(len(i)), arrows)
+        pairs = zip(names[i], names[j], strict=True)
+        arrows = [f"{short(a, each)} → {short(b, each)}" for a, b in pairs]
+        write_names(ax, "y", places, arrows)
         tidy(ax, bars=True)
         ax.set(ylim=(len(i) - 0.4, -0.6), xlabel="chance of being seen again in the other class")
         ax.set_xlim(left=0)
         return self
 
+    def _ends(self, S: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Ends of the intervals, or S itself."""
+        low = S
+        high = S
+        if self.low is not None:
+            low = check.check_square(self.low, "low, high")
+        if self.high is not None:
+            high = check.check_square(self.high, "low, high")
+        shaped = low.shape == S.shape and high.shape == S.shape
+        if not shaped or (low > S).any() or (high < S).any():
+            wrong = "low must not be above matrix, nor high below it"
+            raise ValueError(f"{wrong}, and all must have one shape (swapped?)")
+        return low, high
+
     def _write(self, S: FloatArray, values_format: str) -> npt.NDArray[Any]:
+        """The entries in their cells, as large as fits."""
         words = [[plain(format(value, values_format)) for value in row] for row in S.tolist()]
+        longest = max(len(word) for row in words for word in row)
         room = min(points(self.ax_, "x"), points(self.ax_, "y")) / len(S)
-        size = min(
-            LARGEST_FONT, 0.9 * room / (CHARACTER * max(len(word) for row in words for word in row))
-        )
-        rgb = self.im_.to_rgba(np.ma.masked_array(S, np.eye(len(S), dtype=bool)))[..., :3]
-        # White or dark, whichever stands out more from the colour of the cell (WCAG's relative luminance).
-        linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-        luminance = linear @ [0.2126, 0.7152, 0.0722] + 0.05
-        ink = np.where(1.05 / luminance > luminance / 0.0725, "white", INK)
+        size = min(LARGEST_FONT, 0.9 * room / text_width(longest, 1.0))
+        own = np.eye(len(S), dtype=bool)
+        ink = readable_ink(self.im_.to_rgba(np.ma.masked_array(S, own))[..., :3])
         texts = np.empty(S.shape, dtype=object)
         for i, j in np.ndindex(S.shape):
-            style: dict[str, Any] = {
-                "color": str(ink[i, j]),
-                "weight": "bold" if i == j else "normal",
-            }
             texts[i, j] = self.ax_.text(
-                j, i, words[i][j], fontsize=size, ha="center", va="center", **style
+                j,
+                i,
+                words[i][j],
+                fontsize=size,
+                ha="center",
+                va="center",
+                color=str(ink[i, j]),
+                weight="bold" if i == j else "normal",
             )
         return texts
 
 
+def readable_ink(rgb: FloatArray) -> npt.NDArray[Any]:
+    """White or dark, whichever stands out more from the ground (WCAG's relative luminance)."""
+    curved = ((rgb + 0.055) / 1.055) ** 2.4
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, curved)
+    weights = [0.2126, 0.7152, 0.0722]
+    luminance = linear @ weights + 0.05
+    white = 1.05 / luminance
+    dark = luminance / 0.0725
+    return np.where(white > dark, "white", INK)
+
+
+def rate_ticks(largest: float, apart: float = 0.08) -> list[float]:
+    """Where the scale of colours is labelled: ``apart`` is in parts of its length."""
+    ticks = [float(f"{largest:.2g}")]
+    candidates = (1.0, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0)
+    for tick in candidates:
+        last = (ticks[-1] / largest) ** BEND
+        place = (tick / largest) ** BEND
+        if tick < largest and last - place > apart:
+            ticks.append(tick)
+    return ticks
+
+
 def leaf_order(affinity: FloatArray) -> IntArray:
-    """Classes so that those of high affinity are neighbours: leaves of average linkage, in their best order."""
+    """Classes so that those of high affinity are neighbours: leaves of average linkage."""
     from scipy.cluster.hierarchy import leaves_list, linkage
 
-    pairs = ((affinity + affinity.T) / 2)[np.triu_indices(len(affinity), 1)]
-    return np.asarray(
-        leaves_list(linkage(pairs.max() - pairs, "average", optimal_ordering=True)), dtype=np.intp
-    )
+    both = (affinity + affinity.T) / 2
+    pairs = both[np.triu_indices(len(affinity), 1)]
+    tree = linkage(pairs.max() - pairs, "average", optimal_ordering=True)
+    return np.asarray(leaves_list(tree), dtype=np.intp)
 
 
-def continuation(limit: Limit, level: float = 0.95) -> dict[str, FloatArray] | None:
-    """Where the curve goes from its last size on: ``rows``, ``low``, ``middle``, ``high``; None if nobody can tell."""
+def continuation(
+    limit: Limit, level: float = 0.95, places: int = 25
+) -> dict[str, FloatArray] | None:
+    """Where the curve goes from its last size on: ``rows``, ``low``, ``middle``, ``high``.
+
+    None if nobody can tell.
+    """
     if limit.state not in READABLE:
         return None
-    rows = limit.curve["rows"].iloc[-1] * np.geomspace(1.0, REACH, PLACES)
-    return dict(
-        zip(
-            ("rows", "low", "middle", "high"), (rows, *limit.continuation(rows, level)), strict=True
-        )
-    )
+    last = limit.curve["rows"].iloc[-1]
+    rows = last * np.geomspace(1.0, REACH, places)
+    low, middle, high = limit.continuation(rows, level)
+    return {"rows": rows, "low": low, "middle": middle, "high": high}
 
 
 @dataclass(eq=False, repr=False)
@@ -336,63 +398,73 @@ class LimitDisplay(Display):
         return cls(limit, level=level)
 
     @classmethod
-    def from_estimator(cls, clf: Any, *, level: float = 0.95) -> Self:
+    def from_estimator(cls, clf: object, *, level: float = 0.95) -> Self:
         """The display of a fitted classifier's ``limit_``."""
         limit = limit_of(clf)
         if limit is None:
-            raise ValueError(
-                f"clf must be fitted with limit=True, got {type(clf).__name__} without limit_"
-            )
+            got = f"got {type(clf).__name__} without limit_"
+            raise ValueError(f"clf must be fitted with limit=True, {got}")
         return cls(limit, level=level)
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
         """Draw the curve; ``kw`` is for its ``Axes.errorbar``."""
-        sizes, values, errors = (
-            self.limit.curve[["rows", "pber", "pber_stderr"]].to_numpy(dtype=np.float64).T
-        )
-        (low, high), path = (
-            self.limit.pber_interval(self.level),
-            continuation(self.limit, self.level),
-        )
+        curve = self.limit.curve
+        sizes = curve["rows"].to_numpy(dtype=np.float64)
+        values = curve["pber"].to_numpy(dtype=np.float64)
+        errors = curve["pber_stderr"].to_numpy(dtype=np.float64)
         ax = self._axes(ax, (6.4, 3.8))
+        path = continuation(self.limit, self.level)
         self.band_ = None
         if path is not None:
+            rows = path["rows"]
             self.band_ = ax.fill_between(
-                path["rows"], path["low"], path["high"], color=ACCENT, alpha=0.18, lw=0
+                rows, path["low"], path["high"], color=ACCENT, alpha=0.18, lw=0
             )
-            ax.plot(path["rows"], path["middle"], color=ACCENT, linestyle="--", linewidth=1.2)
-        style: dict[str, Any] = DOTS | {"fmt": "o-", "color": INK, "ecolor": QUIET}
-        self.errorbar_ = ax.errorbar(sizes, values, yerr=errors, **(style | kw))
-        edge, middle = (
-            sizes[-1] * REACH * 2.0,
-            (low + high) / 2 if path is None else self.limit.pber,
-        )
-        style = {
-            "fmt": "none" if path is None else "o",
-            "color": ACCENT,
-            "ecolor": ACCENT,
-            "capsize": 6,
-            "lw": 2.5,
-        }
-        self.range_ = ax.errorbar([edge], [middle], yerr=[[middle - low], [high - middle]], **style)
+            ax.plot(rows, path["middle"], color=ACCENT, linestyle="--", linewidth=1.2)
+        style = error_style(fmt="o-", color=INK, ecolor=QUIET) | kw
+        self.errorbar_ = ax.errorbar(sizes, values, yerr=errors, **style)
+        edge = sizes[-1] * REACH * 2.0
+        high = self._draw_range(ax, edge, dotted=path is not None)
         tidy(ax)
         ax.set_xscale("log")
         ax.minorticks_off()
         ax.set_xticks([*sizes, edge], [*(f"{n:,.0f}" for n in sizes), "unlimited"])
         ax.set(xlabel="rows", ylabel="inputs that would get another label")
         ax.set_ylim(0, 1.08 * max(values.max(), high))
-        ax.yaxis.set_major_formatter(
-            lambda share, _: f"{share:.3g}" if share < 0.01 else f"{share:.0%}"
-        )
-        ax.set_title(
-            "no continuation: learning has hardly begun" if path is None else "", fontsize="medium"
-        )
+        ax.yaxis.set_major_formatter(share_label)
+        if path is None:
+            ax.set_title("no continuation: learning has hardly begun", fontsize="medium")
         return self
+
+    def _draw_range(self, ax: Axes, edge: float, dotted: bool) -> float:
+        """What unlimited rows would leave, at the right edge; the high end."""
+        low, high = self.limit.pber_interval(self.level)
+        middle = (low + high) / 2
+        mark = "none"
+        if dotted:
+            middle = self.limit.pber
+            mark = "o"
+        self.range_ = ax.errorbar(
+            [edge],
+            [middle],
+            yerr=[[middle - low], [high - middle]],
+            fmt=mark,
+            color=ACCENT,
+            ecolor=ACCENT,
+            capsize=6,
+            lw=2.5,
+        )
+        return high
+
+
+def share_label(share: float, _: object = None) -> str:
+    """A tick of an axis of shares."""
+    return f"{share:.3g}" if share < 0.01 else f"{share:.0%}"
 
 
 @dataclass(eq=False, repr=False)
 class DendrogramDisplay(Display):
-    """Which classes are merged, in which order, what each merge removes of the PBER, and where the plan stops.
+    """Which classes are merged in which order, what that removes of the PBER, where it stops.
 
     What scipy returned is in ``dendrogram_``, the dashed line, or None, in ``cut_``.
 
@@ -426,46 +498,52 @@ class DendrogramDisplay(Display):
             raise ValueError(f"plan must be what consolidate returned, got {type(plan).__name__}")
         if plan.linkage is None:
             raise ValueError(
-                'plan has no linkage, for best groupings need not be nested: method="greedy" has one'
+                "plan has no linkage, for best groupings need not be nested: "
+                'method="greedy" has one'
             )
         return cls(
             plan.linkage, classes=plan.source.classes, n_groups=plan.n_groups, pber=plan.source.pber
         )
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
-        """Draw the tree from left to right; ``kw`` is for :func:`scipy.cluster.hierarchy.dendrogram`."""
+        """Draw the tree from left to right; ``kw`` is for scipy's ``dendrogram``."""
         from scipy.cluster.hierarchy import dendrogram, is_valid_linkage
 
         Z = check.check_finite(self.linkage, "linkage", ndim=2)
         if not is_valid_linkage(Z):
-            raise ValueError(
-                f"linkage must be what scipy's linkage returns, got another array of shape {Z.shape}"
-            )
+            got = f"got another array of shape {Z.shape}"
+            raise ValueError(f"linkage must be what scipy's linkage returns, {got}")
         k = len(Z) + 1
         names = check.check_classes(self.classes, k)
-        merged = 0 if self.n_groups is None else k - check.check_count(self.n_groups, "n_groups")
+        merged = 0
+        if self.n_groups is not None:
+            merged = k - check.check_count(self.n_groups, "n_groups")
         ax = self._axes(ax, (6.4, float(np.clip(1.2 + 0.24 * k, 2.4, 14.0))))
-        options: dict[str, Any] = {"orientation": "right", "no_labels": True}
-        options["link_color_func"] = lambda cluster: ACCENT if cluster - k < merged else QUIET
-        self.dendrogram_ = dendrogram(Z, ax=ax, **(options | kw))
-        # scipy puts leaves at 5, 15, 25, …
-        write_names(ax, "y", 5 + 10 * np.arange(k), names[self.dendrogram_["leaves"]].tolist())
+        options: dict[str, Any] = {
+            "orientation": "right",
+            "no_labels": True,
+            "link_color_func": lambda cluster: ACCENT if cluster - k < merged else QUIET,
+            **kw,
+        }
+        self.dendrogram_ = dendrogram(Z, ax=ax, **options)
+        leaves = names[self.dendrogram_["leaves"]]
+        write_names(ax, "y", 5 + 10 * np.arange(k), leaves.tolist())  # scipy: 5, 15, 25, …
         tidy(ax, bars=True)
-        ax.set_xlabel(
-            "PBER removed by merging" + ("" if self.pber is None else f" (of {self.pber:.3g})")
-        )
+        removed = "PBER removed by merging"
+        if self.pber is not None:
+            removed += f" (of {self.pber:.3g})"
+        ax.set_xlabel(removed)
         self.cut_ = None
         if 0 < merged < k - 1:
-            self.cut_ = ax.axvline(
-                (Z[merged - 1, 2] + Z[merged, 2]) / 2, color=INK, linestyle="--", linewidth=1
-            )
+            between = (Z[merged - 1, 2] + Z[merged, 2]) / 2
+            self.cut_ = ax.axvline(between, color=INK, linestyle="--", linewidth=1)
             ax.set_title(f"{self.n_groups} groups at the dashed line", fontsize="medium")
         return self
 
 
 @dataclass(eq=False, repr=False)
 class PosteriorDisplay(Display):
-    """The chance of each class for a few inputs, a panel each: of more than 12 classes the 8 most likely ones.
+    """The chance of each class for a few inputs: of more than 12 classes the 8 likeliest.
 
     ``axes_``, ``bars_`` and ``images_`` have an entry for each panel; ``ax_`` is the frame of all.
 
@@ -473,7 +551,8 @@ class PosteriorDisplay(Display):
     ----------
     posteriors : array of shape (n, K)
     classes : K names, default 0 … K-1
-    images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional; shown above the bars
+    images : array of shape (n, height, width) or (n, height, width, 3 or 4), optional
+        Shown above the bars.
     labels : n labels, optional; written above; the bar of the label is red
 
     Examples
@@ -493,76 +572,112 @@ class PosteriorDisplay(Display):
 
     @classmethod
     def from_posteriors(
-        cls, P: npt.ArrayLike, classes: Any = None, images: Any = None, labels: Any = None
+        cls,
+        P: npt.ArrayLike,
+        classes: Names = None,
+        images: npt.ArrayLike | None = None,
+        labels: npt.ArrayLike | None = None,
     ) -> Self:
         """The display of the rows of ``P``, with every argument checked (see the class)."""
         posteriors = check.check_posteriors(P)
         n, k = posteriors.shape
         names = check.check_classes(classes, k)
         if labels is not None:
-            check.check_same_length(
-                posteriors, check.encode_labels(labels, names, "labels"), "P and labels"
-            )
+            codes = check.encode_labels(labels, names, "labels")
+            check.check_same_length(posteriors, codes, "P and labels")
         if images is not None:
-            try:
-                pixels = np.asarray(images)
-            except ValueError:
-                raise ValueError(
-                    "images must be of one size, got different ones: scale them first"
-                ) from None
-            good = pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] in (3, 4))
-            if not good or len(pixels) != n or pixels.size == 0 or pixels.dtype.kind not in "biuf":
-                wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
-                seen = f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
-                raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")
+            check_images(images, n)
         return cls(posteriors, classes=names, images=images, labels=labels)
 
     def plot(self, ax: Axes | None = None, *, n_rows: int = 6, **kw: Any) -> Self:
-        """Draw the first ``n_rows`` inputs side by side, in panels that divide ``ax``; ``kw`` is for ``Axes.barh``."""
-        check.check_count(n_rows, "n_rows")
-        checked = type(self).from_posteriors(
-            self.posteriors, self.classes, self.images, self.labels
-        )
-        P, names = np.asarray(checked.posteriors)[:n_rows], np.asarray(checked.classes)
-        n, k = P.shape
-        codes = None if self.labels is None else check.encode_labels(self.labels, names, "labels")
-        shown, width = (k, 1.7) if k <= ALL_BARS else (MOST_LIKELY, 2.5)
-        heights = [*([] if self.images is None else [1.6]), 0.9 + 0.2 * shown]
-        ax = self._axes(ax, (1.0 + width * n, sum(heights)))
-        ax.set_axis_off()
-        from matplotlib.gridspec import GridSpec
+        """Draw the first ``n_rows`` inputs side by side, in panels that divide ``ax``.
 
-        box = ax.get_position()
-        sides: Any = {
-            "left": box.x0,
-            "right": box.x1,
-            "bottom": box.y0,
-            "top": box.y1,
-            "figure": ax.figure,
-        }
-        place = ax.get_subplotspec() or GridSpec(1, 1, **sides)[0]
-        grid = place.subgridspec(len(heights), n, height_ratios=heights)
-        self.axes_: list[Axes] = [
-            ax.figure.add_subplot(grid[len(heights) - 1, i]) for i in range(n)
-        ]
-        self.bars_, self.images_ = list[Any](), list[Any]()
-        for i, (p, bars) in enumerate(zip(P, self.axes_, strict=True)):
+        ``kw`` is for ``Axes.barh``.
+        """
+        check.check_count(n_rows, "n_rows")
+        make = type(self).from_posteriors
+        checked = make(self.posteriors, self.classes, self.images, self.labels)
+        P = np.asarray(checked.posteriors)[:n_rows]
+        names = np.asarray(checked.classes)
+        n, k = P.shape
+        codes = None
+        if self.labels is not None:
+            codes = check.encode_labels(self.labels, names, "labels")
+        every = k <= 12  # each class has a bar
+        shown, width = k, 1.7
+        if not every:
+            shown, width = 8, 2.5  # the likeliest have one
+        heights = [0.9 + 0.2 * shown]
+        if self.images is not None:
+            heights.insert(0, 1.6)
+        ax = self._axes(ax, (1.0 + width * n, sum(heights)))
+        grid = panels(ax, heights, n)
+        self.axes_: list[Axes] = []
+        self.bars_: list[Any] = []
+        self.images_: list[Any] = []
+        for i, p in enumerate(P):
+            bars = ax.figure.add_subplot(grid[len(heights) - 1, i])
+            self.axes_.append(bars)
+            order = np.arange(k)
+            if not every:
+                order = np.argsort(-p, kind="stable")[:shown]
+            label = None
+            if codes is not None:
+                label = int(codes[i])
+            self._draw_bars(bars, p[order], order == label, kw)
+            texts = [plain(name, 14) for name in names[order]]
+            if i > 0 and every:  # the same as those at the left
+                texts = [""] * shown
+            bars.set_yticks(np.arange(shown), texts)
             top = bars
             if self.images is not None:
                 top = ax.figure.add_subplot(grid[0, i])
                 self.images_.append(top.imshow(np.asarray(self.images)[i], cmap="gray_r"))
                 top.set(xticks=[], yticks=[])
-            classes = np.arange(k) if k <= ALL_BARS else np.argsort(-p, kind="stable")[:shown]
-            colours = [ACCENT if codes is not None and c == codes[i] else QUIET for c in classes]
-            self.bars_.append(bars.barh(np.arange(shown), p[classes], **({"color": colours} | kw)))
-            named = i == 0 or k > ALL_BARS
-            bars.set_yticks(
-                np.arange(shown), [plain(c, 14) for c in names[classes]] if named else [""] * shown
-            )
-            bars.set_xticks([0, 0.5, 1], ["0", "½", "1"])
-            bars.set(xlim=(0, 1), ylim=(shown - 0.4, -0.6))
-            tidy(bars, bars=True)
-            if codes is not None:
-                top.set_title(f"labelled {plain(names[codes[i]], 12)}", fontsize="medium")
+            if label is not None:
+                top.set_title(f"labelled {plain(names[label], 12)}", fontsize="medium")
         self.axes_[(n - 1) // 2].set_xlabel("chance of each class")
         return self
+
+    def _draw_bars(
+        self, ax: Axes, p: FloatArray, own: npt.NDArray[np.bool_], kw: dict[str, Any]
+    ) -> None:
+        """A bar for each class, that of the label red."""
+        colours = np.where(own, ACCENT, QUIET)
+        style: dict[str, Any] = {"color": colours.tolist(), **kw}
+        places = np.arange(len(p))
+        bars = ax.barh(places, p, **style)
+        self.bars_.append(bars)
+        ax.set_xticks([0, 0.5, 1], ["0", "½", "1"])
+        ax.set(xlim=(0, 1), ylim=(len(p) - 0.4, -0.6))
+        tidy(ax, bars=True)
+
+
+def panels(ax: Axes, heights: list[float], n: int) -> Any:
+    """A grid of ``n`` columns in the place of ``ax``."""
+    from matplotlib.gridspec import GridSpec
+
+    ax.set_axis_off()
+    place = ax.get_subplotspec()
+    if place is None:
+        box = ax.get_position()
+        figure: Any = ax.figure
+        whole = GridSpec(1, 1, figure, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1)
+        place = whole[0]
+    return place.subgridspec(len(heights), n, height_ratios=heights)
+
+
+def check_images(images: npt.ArrayLike, n: int) -> None:
+    """Refuse what is not ``n`` pictures of one size."""
+    try:
+        pixels = np.asarray(images)
+    except ValueError:
+        different = "images must be of one size, got different ones"
+        raise ValueError(f"{different}: scale them first") from None
+    grey = pixels.ndim == 3
+    coloured = pixels.ndim == 4 and pixels.shape[3] in (3, 4)
+    numbers = pixels.size > 0 and pixels.dtype.kind in "biuf"
+    if not (grey or coloured) or len(pixels) != n or not numbers:
+        wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
+        seen = f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
+        raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")

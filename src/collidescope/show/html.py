@@ -1,4 +1,4 @@
-"""The summary as one HTML file that needs no network: words and tables in the markup, charts on top.
+"""The summary as one HTML file that needs no network: words and tables, charts on top.
 
 Every name and value is escaped by jinja2. The page may run one script, ``report.js``, which its
 policy (Content-Security-Policy) knows by its hash: nothing else that looks like a script runs. A
@@ -63,7 +63,8 @@ def report(
     """Summarise and write the report: :func:`~collidescope.summarise`, then ``write_report``.
 
     ``source``, ``X``, ``y`` and ``options`` (``y_pred``, ``rows``, ``image_shape``, ``control``,
-    ``limit``, ``title``, ``about``, ``notes``, ``sections``) are those of summarise. Returns the path.
+    ``limit``, ``title``, ``about``, ``notes``, ``sections``) are those of summarise. Returns the
+    path.
 
     >>> import tempfile
     >>> P = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
@@ -103,7 +104,7 @@ def _check_lists(summary: Summary) -> None:
             raise ValueError("image must be a picture as a data: URI")
 
 
-def _check_shape(values: Any, shape: tuple[int, ...], name: str) -> None:
+def _check_shape(values: object, shape: tuple[int, ...], name: str) -> None:
     if values is None and name in ("low", "high", "counts"):
         return
     array = np.asarray(values, dtype=np.float64)
@@ -116,11 +117,11 @@ def _check_path(path: Summary, k: int) -> None:
     for name in ("n_groups", "first", "second", "pber", "low", "high", "limit"):
         if len(path[name]) != steps:
             raise ValueError(f"merge_path.{name} must have {steps} entries")
-    heads = [*path["first"][1:], *path["second"][1:], *path["n_groups"]]
-    if not all(type(head) is int and head >= 0 for head in heads):
-        raise ValueError("merge_path must name classes by their numbers")
-    if any(head >= k for head in [*path["first"][1:], *path["second"][1:]]):
-        raise ValueError(f"merge_path must name classes below {k}")
+    known = set(range(k))
+    for name in ("first", "second"):
+        heads = path[name][1:]
+        if not known.issuperset(heads):
+            raise ValueError(f"merge_path.{name} must name classes by their numbers")
     if sorted(path["tree_order"]) != list(range(k)):
         raise ValueError(f"merge_path.tree_order must name each of {k} classes once")
 

@@ -29,8 +29,8 @@ class Source:
     """A collision matrix and what is known about its rows."""
 
     matrix: CollisionMatrix
-    #: (m, K), of the rows that were scored; their numbers among the ``n_given`` rows (folds may have
-    #: been interrupted, rows of weight 0 are left out); class numbers of their labels.
+    #: (m, K), of the rows that were scored; their numbers among the ``n_given`` rows (folds may
+    #: have been interrupted, rows of weight 0 are left out); class numbers of their labels.
     posteriors: FloatArray | None = None
     rows: IntArray | None = None
     codes: IntArray | None = None
@@ -41,7 +41,7 @@ class Source:
     fresh: bool = False
 
 
-def resolve(source: Any, X: Any, y: npt.ArrayLike | None) -> Source:
+def resolve(source: Any, X: object, y: npt.ArrayLike | None) -> Source:
     """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, checked."""
     given = _length(X, "X")
     if isinstance(source, CollisionMatrix):
@@ -71,7 +71,7 @@ def _of_posteriors(given: Any, y: npt.ArrayLike | None) -> Source:
     return Source(cm, P, np.arange(len(P)), codes, len(P))
 
 
-def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
+def _of_model(model: Any, X: object, y: npt.ArrayLike | None) -> Source:
     """Held-out posteriors of the rows of the fit; of other rows those of the model."""
     cm = model.collision_matrix_
     check_matrix(cm)
@@ -95,13 +95,13 @@ def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     return Source(cm, kept, rows, codes, len(P), model, fresh)
 
 
-def _other_rows(model: Any, X: Any) -> bool:
+def _other_rows(model: Any, X: object) -> bool:
     """Is it known that these are not the rows that the model was fitted on, in their order?"""
     known = getattr(model, "row_hashes_", None)
     return known is not None and not np.array_equal(row_hashes(model._validate(X)), known)
 
 
-def _length(table: Any, name: str, n: int | None = None) -> int | None:
+def _length(table: object, name: str, n: int | None = None) -> int | None:
     """How many rows a table has, which must be ``n`` where given; None where there is no table."""
     if table is None:
         return None
@@ -118,7 +118,7 @@ def _length(table: Any, name: str, n: int | None = None) -> int | None:
 
 
 def rows_to_look_at(
-    source: Source, names: list[str], X: Any, rows: Any, image_shape: Any
+    source: Source, names: list[str], X: object, rows: object, image_shape: Any
 ) -> dict[str, Any] | None:
     """The most ambiguous rows and those whose label looks wrong; None without posteriors."""
     shape = check_image_shape(image_shape, X)
@@ -167,11 +167,15 @@ class RowView:
         pictures = _pictures(self.X, places, self.image_shape)
         found = []
         for number, row in enumerate(chosen):
-            label = None if self.source.codes is None else int(self.source.codes[row])
+            label = None
+            name = None
+            if self.source.codes is not None:
+                label = int(self.source.codes[row])
+                name = self.names[label]
             found.append(
                 {
                     "index": int(places[number]),
-                    "label": None if label is None else self.names[label],
+                    "label": name,
                     "image": pictures[number],
                     "posterior": _bars(self.source.posteriors[row], self.names, label),
                     "values": values[number],
@@ -194,11 +198,18 @@ def _bars(
     top = [k for k in likeliest if p[k] >= smallest]
     if label is not None and label not in top:
         top = [*top[: most - 1], label]
-    return [{"class": names[k], "probability": float(p[k]), "is_label": k == label} for k in top]
+    return [
+        {
+            "class": names[k],
+            "probability": float(p[k]),
+            "is_label": k == label,
+        }
+        for k in top
+    ]
 
 
 def _values(
-    table: Any, places: IntArray, model: Any, most: int = 12
+    table: object, places: IntArray, model: object, most: int = 12
 ) -> tuple[list[list[list[str]]], int]:
     """[column, value as text] of the chosen rows, and the number of columns left out."""
     nothing: list[list[list[str]]] = [[] for _ in places]
@@ -211,14 +222,15 @@ def _values(
         chosen = _as_frame(chosen.reshape(len(places), -1), model)
     columns = [text(name) for name in chosen.columns]
     cells = chosen.iloc[:, :most].astype(object).to_numpy()  # each value keeps its type
-    shown = [
-        [[name, value_text(value)] for name, value in zip(columns, row, strict=False)]
-        for row in cells.tolist()
-    ]
+    shown = []
+    for row in cells.tolist():
+        values = [value_text(value) for value in row]
+        pairs = zip(columns, values, strict=False)
+        shown.append([list(pair) for pair in pairs])
     return shown, max(0, len(columns) - most)
 
 
-def _as_frame(values: npt.NDArray[Any], model: Any) -> pd.DataFrame:
+def _as_frame(values: npt.NDArray[Any], model: object) -> pd.DataFrame:
     """Columns by the names that the model knows, or x0, x1, …"""
     names = [text(name) for name in getattr(model, "feature_names_in_", ())]
     if len(names) != values.shape[1]:
@@ -229,11 +241,11 @@ def _as_frame(values: npt.NDArray[Any], model: Any) -> pd.DataFrame:
 def _take(table: Any, places: IntArray) -> Any:
     if hasattr(table, "iloc"):
         return pd.DataFrame(table.iloc[places])
-    rows = table if hasattr(table, "shape") else np.asarray(table)
-    if hasattr(rows, "tocsr"):  # some sparse formats have no rows to take
-        rows = rows.tocsr()
-    taken = rows[places]
-    return np.asarray(taken.toarray() if hasattr(taken, "toarray") else taken)
+    if hasattr(table, "tocsr"):  # some sparse formats have no rows to take
+        return table.tocsr()[places].toarray()
+    if hasattr(table, "shape"):  # torch tensors too
+        return np.asarray(table[places])
+    return np.asarray(table)[places]
 
 
 def text(value: object) -> str:
@@ -245,17 +257,19 @@ def value_text(value: Any, longest: int = 80) -> str:
     """A cell of a table, short."""
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return "missing"
-    words = f"{value:.6g}" if isinstance(value, float | np.floating) else text(value)
+    words = text(value)
+    if isinstance(value, float | np.floating):
+        words = f"{value:.6g}"
     if len(words) <= longest:
         return words
     return words[: longest - 1] + "…"
 
 
-def check_image_shape(image_shape: Any, X: Any) -> tuple[int, ...] | None:
-    """``image_shape`` as a tuple that the rows of ``X`` fill; by default that of rows with sides."""
-    whole = getattr(X, "shape", None)
-    if whole is None:
-        whole = np.shape(X) if isinstance(X, list) else ()
+def check_image_shape(image_shape: Any, X: object) -> tuple[int, ...] | None:
+    """``image_shape`` as a tuple that the rows of ``X`` fill; by default their own sides."""
+    whole = getattr(X, "shape", ())
+    if isinstance(X, list):
+        whole = np.shape(X)
     own = tuple(int(side) for side in whole[1:])
     if image_shape is None:
         return own if _is_image(own) else None
@@ -285,7 +299,7 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _pictures(
-    X: Any, places: IntArray, shape: tuple[int, ...] | None, largest_side: int = 128
+    X: object, places: IntArray, shape: tuple[int, ...] | None, largest_side: int = 128
 ) -> list[str | None]:
     """PNGs as data: URIs, thinned until no side is longer than ``largest_side`` pixels."""
     if shape is None or X is None or len(places) == 0:
@@ -317,6 +331,7 @@ def _grey_levels(rows: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[
         # 0 stays black unless there are negative values; the brightest of these rows is white.
         low = min(0.0, float(pixels.min()))
         high = float(pixels.max())
-        scale = 255 / (high - low) if high > low else 0.0
-        pixels = (pixels - low) * scale
+        pixels = pixels - low
+        if high > low:
+            pixels = pixels * (255 / (high - low))
     return np.rint(pixels).astype(np.uint8)

@@ -1,13 +1,13 @@
 """One dict with everything a report says, which JSON can hold as it is: :func:`summarise`.
 
-Inside, classes are known by their numbers and get their names at the end: names may repeat once they
-are text.
+Inside, classes are known by their numbers and get their names at the end: names may repeat once
+they are text.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,11 +20,12 @@ from collidescope import _text
 from collidescope._checks import FloatArray, IntArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL
-from collidescope.applications._inputs import Told, plain
+from collidescope.applications._inputs import Result, plain
 from collidescope.applications._inputs import section as told_section
 from collidescope.applications.audit import AuditReport, audit, bayes_confusion, predicted_codes
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
+from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.show import words
 from collidescope.show.displays import continuation, leaf_order
@@ -39,14 +40,14 @@ MOST_COLLIDING = 100
 
 def summarise(
     source: Any,
-    X: Any = None,
+    X: object = None,
     y: npt.ArrayLike | None = None,
     *,
     y_pred: Any = None,
-    rows: Any = None,
+    rows: object = None,
     image_shape: tuple[int, ...] | None = None,
     control: ShuffledControl | None = None,
-    limit: Any = None,
+    limit: Limit | None = None,
     title: str | None = None,
     about: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
@@ -59,8 +60,8 @@ def summarise(
     Parameters
     ----------
     source : CollisionClassifier, CollisionMatrix or array of shape (n, K)
-        A fitted classifier (any object with ``collision_matrix_``, and ``posteriors_`` where rows are
-        to be shown), a matrix, or held-out posteriors, which need ``y``.
+        A fitted classifier (any object with ``collision_matrix_``, and ``posteriors_`` where rows
+        are to be shown), a matrix, or held-out posteriors, which need ``y``.
     X : rows that the classifier was fitted on, or that belong to the posteriors, optional
         Shown beside the most ambiguous rows. A loaded classifier is asked about ``X``: rows that it
         has not seen.
@@ -114,25 +115,31 @@ def summarise(
     return found
 
 
-def overall(cm: CollisionMatrix, limit: Any) -> dict[str, Any]:
+def overall(cm: CollisionMatrix, limit: Limit | None) -> dict[str, Any]:
     """The answer about all classes together."""
     low, high = _text.stated(cm).pber_interval(LEVEL) or (None, None)
     known = cm._is_known()
+    n_rows = None
+    if cm.counts is not None:
+        n_rows = round(float(cm.counts.sum()), 3)
+    at_most = _text.upper_limit(cm)
+    if known:
+        at_most = cm.pber
     return {
         "n_classes": cm.n_classes,
-        "n_rows": None if cm.counts is None else round(float(cm.counts.sum()), 3),
+        "n_rows": n_rows,
         "level": LEVEL,
         "how": text(_text.method_of(cm)),
         "known": known,
         "coverage": cm.coverage,
         "pber": {"value": cm.pber, "low": low, "high": high},
-        "bayes_error_at_most": cm.pber if known else _text.upper_limit(cm),
-        "limit": None if limit is None else limit_part(limit),
+        "bayes_error_at_most": at_most,
+        "limit": limit_part(limit),
         "headline": _text.headline(cm, limit),
     }
 
 
-def shown_matrix(cm: CollisionMatrix, names: list[str], limit: Any) -> dict[str, Any]:
+def shown_matrix(cm: CollisionMatrix, names: list[str], limit: Limit | None) -> dict[str, Any]:
     """S, its intervals, class shares and order, and the path of merges, of the classes shown."""
     keep = shown_classes(cm)
     shown = merged(cm, keep)
@@ -153,7 +160,7 @@ def shown_matrix(cm: CollisionMatrix, names: list[str], limit: Any) -> dict[str,
         "priors": shown.priors,
         "counts": shown.counts,
         "leaf_order": order,
-        "merge_path": merge_path(shown, cm, None if limit is None else limit.matrix),
+        "merge_path": merge_path(shown, cm, getattr(limit, "matrix", None)),
     }
 
 
@@ -164,8 +171,10 @@ def shown_classes(cm: CollisionMatrix) -> list[int]:
     # One pair more than those classes have among themselves: enough to name as many.
     enough = MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1
     first, second = largest_pairs(cm.joint + cm.joint.T, enough)
-    in_order = np.stack([first, second], axis=1).ravel().tolist()
-    return sorted(list(dict.fromkeys(in_order))[:MOST_COLLIDING])
+    pairs = np.stack([first, second], axis=1)
+    each_once = dict.fromkeys(pairs.ravel().tolist())
+    most = list(each_once)[:MOST_COLLIDING]
+    return sorted(most)
 
 
 def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
@@ -177,7 +186,9 @@ def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
     A[keep] = np.eye(len(keep), len(keep) + 1)
     joint = A.T @ cm.joint @ A
     S = joint / joint.sum(axis=1, keepdims=True)
-    counts = None if cm.counts is None else A.T @ cm.counts
+    counts = None
+    if cm.counts is not None:
+        counts = A.T @ cm.counts
     return CollisionMatrix(S, A.T @ cm.priors, counts=counts)
 
 
@@ -198,8 +209,10 @@ def interval_ends(
 
 def top_pairs(cm: CollisionMatrix, names: list[str], most: int = 10) -> list[dict[str, Any]]:
     """The most colliding pairs of all classes, with sentences."""
-    table = _text.leading_pairs(replace(cm, classes=np.arange(cm.n_classes)), most)
-    pairs: list[dict[str, Any]] = plain(table[table["rate"] > 0])
+    numbered = replace(cm, classes=np.arange(cm.n_classes))
+    table = _text.leading_pairs(numbered, most)
+    collide = table["rate"] > 0
+    pairs: list[dict[str, Any]] = plain(table[collide])
     for pair in pairs:
         first = names[pair["class"]]
         other = names[pair["other"]]
@@ -208,8 +221,10 @@ def top_pairs(cm: CollisionMatrix, names: list[str], most: int = 10) -> list[dic
     return pairs
 
 
-def limit_part(limit: Any) -> dict[str, Any]:
+def limit_part(limit: Limit | None) -> dict[str, Any] | None:
     """The curve, where it goes, and what is left."""
+    if limit is None:
+        return None
     facts = _text.limit_facts(limit)
     curve = limit.curve[["rows", "pber", "pber_stderr"]].rename(columns={"pber_stderr": "stderr"})
     return {
@@ -227,20 +242,21 @@ def limit_part(limit: Any) -> dict[str, Any]:
     }
 
 
-def ceilings(source: Source, names: list[str], limit: Any) -> list[dict[str, Any]]:
+def ceilings(source: Source, names: list[str], limit: Limit | None) -> list[dict[str, Any]]:
     """Per class what can be got right: by the best guess, and by drawing the label (S_kk)."""
     cm = source.matrix
     low, high = _text.stated(cm).interval(LEVEL) or (None, None)
     best = None
     if source.posteriors is not None and source.codes is not None:
         best = bayes_confusion(source.posteriors, source.codes, classes=np.arange(cm.n_classes))
-    at_limit = None if limit is None or limit.matrix is None else limit.matrix.matrix
+    at_limit = getattr(getattr(limit, "matrix", None), "matrix", None)
+    counts = cm.n_classes * [None] if cm.counts is None else cm.counts.tolist()
     away = (cm.matrix - 2.0 * np.eye(cm.n_classes)).argmax(axis=1)
     return [
         {
             "class": names[k],
             "prior": cm.priors[k],
-            "rows": None if cm.counts is None else cm.counts[k],
+            "rows": counts[k],
             "mostly_to": names[away[k]],
             "mostly_rate": cm.matrix[k, away[k]],
             "draw": cm.matrix[k, k],
@@ -271,11 +287,14 @@ def merge_path(
         return None
     complete = shown.n_classes == whole.n_classes
     last = shown.n_classes - 1
-    apart = None if complete else [[k, last] for k in range(last)]
+    apart = None
+    among_others = 0.0
+    if not complete:
+        apart = [[k, last] for k in range(last)]
+        among_others = whole.pber - shown.pber
     plan = consolidate(_text.stated(shown), cannot_merge=apart)
     assert plan.linkage is not None
     first, second = _merged_heads(plan.groupings)
-    among_others = 0.0 if complete else whole.pber - shown.pber
     left: Sequence[float | None] = [None] * len(plan.path)
     if limit is not None and complete:
         left = [_left_after(limit.joint, groups) for groups in plan.groupings]
@@ -291,7 +310,7 @@ def merge_path(
     }
 
 
-def _merged_heads(groupings: Sequence[IntArray]) -> tuple[list[Any], list[Any]]:
+def _merged_heads(groupings: Iterable[IntArray]) -> tuple[list[Any], list[Any]]:
     """At each step the first members of the two groups that become one; None before the first."""
     first: list[Any] = [None]
     second: list[Any] = [None]
@@ -311,13 +330,15 @@ def _left_after(joint: FloatArray, groups: IntArray) -> float:
 
 
 def audited(
-    source: Source, names: list[str], y_pred: Any, X: Any, limit: Any
+    source: Source, names: list[str], y_pred: Any, X: object, limit: Limit | None
 ) -> dict[str, Any] | None:
     """The audit of a classifier's predictions, without its K×K tables."""
     if y_pred is None:
         return None
     if source.posteriors is None or source.rows is None or source.codes is None:
-        missing = "held-out posteriors" if source.posteriors is None else "labels"
+        missing = "labels"
+        if source.posteriors is None:
+            missing = "held-out posteriors"
         hint = "pass a fitted classifier or posteriors as source, and y"
         raise ValueError(f"y_pred can be audited only beside {missing}, and there are none: {hint}")
     predicted = predicted_codes(y_pred, X, source.matrix.classes)
@@ -351,7 +372,7 @@ def _audit_part(found: AuditReport, names: Mapping[Any, str], most: int = 20) ->
     }
 
 
-def race(model: Any) -> list[dict[str, Any]]:
+def race(model: object) -> list[dict[str, Any]]:
     """How the models of a pool did against each other, and which were dropped, where it is known.
 
     ``model.race_`` is a table with a row per model.
@@ -375,23 +396,29 @@ def trust(
         raise ValueError(f"control must be what shuffled_control returned {rest}")
     cm = source.matrix
     model = source.model
-    said = words.control(summary, model is not None) if control is None else text(control)
+    passed = None
+    said = words.control(summary, model is not None)
+    if control is not None:
+        passed = control.passed
+        said = text(control)
     seed = getattr(model, "random_state", None)
+    if not isinstance(seed, int | np.integer):
+        seed = None
     condition = condition_number(cm.matrix)
     return {
         "warnings": _warnings(cm, model, _texts(more, "cautions of about")),
         "intervals": _interval_words(_text.stated(cm)),
-        "control": {"passed": None if control is None else control.passed, "words": said},
+        "control": {"passed": passed, "words": said},
         "conditioning": words.conditioning(condition, cm.is_diagonally_dominant),
         "computed": {text(key): text(value) for key, value in _text.diagnostics(cm).items()},
         "settings": _settings(model),
-        "seed": int(seed) if isinstance(seed, int | np.integer) else None,
+        "seed": seed,
         "training": _training(model),
         "environment": environment(),
     }
 
 
-def _warnings(cm: CollisionMatrix, model: Any, more: list[str]) -> list[str]:
+def _warnings(cm: CollisionMatrix, model: object, more: list[str]) -> list[str]:
     """What to know before acting on the numbers; the condition number has a line of its own."""
     moved: Any = _text.diagnostics(cm).get("moved") or 0.0
     if hasattr(model, "recovery_"):
@@ -413,7 +440,7 @@ def _interval_words(cm: CollisionMatrix) -> str:
     return f"At {LEVEL:.0%}. Standard errors of the rates: {errors}."
 
 
-def _settings(model: Any) -> dict[str, str]:
+def _settings(model: object) -> dict[str, str]:
     """Parameters, but for those that say nothing about the numbers, or are said elsewhere."""
     if not hasattr(model, "get_params"):
         return {}
@@ -422,18 +449,19 @@ def _settings(model: Any) -> dict[str, str]:
     return {text(name): text(value)[:200] for name, value in given if name not in unsaid}
 
 
-def _training(model: Any) -> dict[str, Any] | None:
+def _training(model: object) -> dict[str, Any] | None:
     """The number of folds, and the mean weight of every model over them."""
     pools = getattr(model, "member_weights_", None)
     if not isinstance(pools, list) or not pools:
         return None
-    means = pd.DataFrame([dict(pool) for pool in pools]).fillna(0.0).mean()
+    weights = pd.DataFrame([dict(pool) for pool in pools])
+    means = weights.fillna(0.0).mean()
     ranked = means.sort_values(ascending=False, kind="stable")
     models = {text(name): weight for name, weight in ranked.items()}
     return {"folds": len(pools), "models": models}
 
 
-def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[str, Any]:
+def _about(about: Mapping[str, Any] | None, model: object, X: object, y: object) -> dict[str, Any]:
     """Where the rows come from; the first 40 columns by name, the others counted."""
     texts = ("file", "label", "command", "saved")
     allowed = (*texts, "columns", "seconds", "cautions")
@@ -441,14 +469,14 @@ def _about(about: Mapping[str, Any] | None, model: Any, X: Any, y: Any) -> dict[
     if not set(given) <= set(allowed):
         names = ", ".join(allowed)
         raise ValueError(f"about must be a mapping with some of {names}, got {about!r}")
-    label = getattr(model, "label_", None) or getattr(y, "name", None)
-    features: Any = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
-    used: Any = getattr(getattr(model, "encoder_", None), "types", features)
+    features = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
+    used = getattr(getattr(model, "encoder_", None), "types", features)
     columns = [text(name) for name in given.get("columns", used)]
-    found: dict[str, Any] = {"label": label} | {
-        name: given.get(name) for name in texts if name in given
-    }
-    found = {name: None if found.get(name) is None else text(found[name]) for name in texts}
+    given.setdefault("label", getattr(model, "label_", None) or getattr(y, "name", None))
+    found: dict[str, Any] = dict.fromkeys(texts)
+    for name in texts:
+        if given.get(name) is not None:
+            found[name] = text(given[name])
     found["columns"] = columns[:40]
     found["n_columns"] = len(columns)
     found["seconds"] = given.get("seconds")
@@ -464,8 +492,8 @@ def _too_many(summary: Mapping[str, Any]) -> list[str]:
     return [f"{many}: {here}. PBER and the top pairs are those of all classes."]
 
 
-def _section(part: Any) -> dict[str, Any]:
-    if isinstance(part, Told):
+def _section(part: object) -> dict[str, Any]:
+    if isinstance(part, Result):
         part = part.section()
     if not isinstance(part, Mapping) or "title" not in part:
         raise ValueError(f"every entry of sections must be a mapping with a title, got {part!r}")
@@ -478,12 +506,14 @@ def _section(part: Any) -> dict[str, Any]:
     return {"title": title, "sentences": sentences, "table": table}
 
 
-def _cell(value: Any) -> str | float | None:
+def _cell(value: object) -> str | float | None:
     return value if isinstance(value, int | float | None) else text(value)
 
 
-def _texts(given: Any, name: str) -> list[str]:
+def _texts(given: object, name: str) -> list[str]:
     if not isinstance(given, Sequence | np.ndarray):
         raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
-    entries = [given] if isinstance(given, str) else given
+    entries = given
+    if isinstance(given, str):
+        entries = [given]
     return [text(check.check_text(entry, f"every entry of {name}")) for entry in entries]

@@ -41,9 +41,12 @@ def points(share: float, signed: bool = False) -> str:
     >>> points(0.0123), points(0.00123, signed=True)
     ('1.2', '+0.12')
     """
-    decimals = 2 if abs(share) < 0.01 else 1
-    sign = "+" if signed else ""
-    return f"{100 * share:{sign}.{decimals}f}"
+    digits = ".1f"
+    if abs(share) < 0.01:
+        digits = ".2f"
+    if signed:
+        digits = f"+{digits}"
+    return format(100 * share, digits)
 
 
 def title(about: Summary) -> str:
@@ -63,11 +66,18 @@ def title(about: Summary) -> str:
 
 def call(summary: Summary, python: str, command: str) -> str:
     """What to type: the command where the reader came from one, else the call in Python."""
-    return f"`{command}`" if summary["about"].get("command") else f"`{python}`"
+    if summary["about"].get("command"):
+        return f"`{command}`"
+    return f"`{python}`"
+
+
+def highest(pber: Summary) -> float:
+    """The high end of its interval, or PBER itself where there is none."""
+    return float(pber["value"] if pber["high"] is None else pber["high"])
 
 
 def what_to_do(summary: Summary) -> list[str]:
-    """The answer first, then what to be careful about, then advice that follows from the numbers."""
+    """The answer first, then what to be careful about, then advice."""
     warnings = [f"Read with care: {said.rstrip('.')}." for said in summary["trust"]["warnings"]]
     if summary["trust"]["control"]["passed"] is False:
         found = "on shuffled labels, where there is nothing to find, the fit still found structure"
@@ -85,9 +95,10 @@ def what_to_do(summary: Summary) -> list[str]:
 def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
     """The finding in a sentence; that nothing needs doing only where it is ``calm``: no warning."""
     pber = summary["pber"]
-    at_most = pber["value"] if pber["high"] is None else pber["high"]
-    if at_most < tiny and calm:
-        most = percent(at_most) if pber["high"] is None else f"at most {percent(at_most)}"
+    if highest(pber) < tiny and calm:
+        most = percent(highest(pber))
+        if pber["high"] is not None:
+            most = f"at most {most}"
         return f"Nothing needs doing about collisions: {most} of inputs would get another label."
     interval = between(pber["low"], pber["high"])
     said = f"{percent(pber['value'])} of the inputs would get another label{interval}"
@@ -100,9 +111,10 @@ def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
 
 def _sure_pair(summary: Summary) -> Summary | None:
     """The leading collision that is told apart from zero; without intervals all count."""
-    for pair in summary["top_collisions"]:
+    pairs: list[Summary] = summary["top_collisions"]
+    for pair in pairs:
         if pair["low"] is None or pair["low"] > 0:
-            return pair  # type: ignore[no-any-return]
+            return pair
     return None
 
 
@@ -113,9 +125,9 @@ def chance(summary: Summary) -> float:
 
 def at_chance(summary: Summary, nearly: float = 0.95) -> bool:
     """Can the inputs not be said to tell the classes apart better than the class shares do?"""
-    pber = summary["pber"]
-    at_most = pber["value"] if pber["high"] is None else pber["high"]
-    return bool(summary["complete"] and at_most >= nearly * chance(summary))
+    if not summary["complete"]:
+        return False
+    return highest(summary["pber"]) >= nearly * chance(summary)
 
 
 def _more_rows(summary: Summary) -> list[str]:
@@ -176,7 +188,7 @@ def _about_classes(summary: Summary) -> list[str]:
 
 
 def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
-    """The first merge, where it makes up a large share of all collisions; else how many it takes."""
+    """The first merge, where it makes up much of all collisions; else how many it takes."""
     path = summary["merge_path"]
     pber = summary["pber"]["value"]
     names = summary["classes"]
@@ -218,7 +230,9 @@ def _small_classes(summary: Summary, few: int = 30) -> list[str]:
     named = ", ".join(names[:3])
     if len(names) > 3:
         named += " and others"
-    which = "a class" if len(names) == 1 else "these classes"
+    which = "these classes"
+    if len(names) == 1:
+        which = "a class"
     rows = f"{few} rows (the least is {small[0][0]:,.0f})"
     return [f"Gather more of {named}: fewer than {rows} say little about {which}."]
 
@@ -232,7 +246,9 @@ def _about_labels(summary: Summary, beyond_chance: float = 2.0) -> list[str]:
     expected = rows["expected_suspect"]
     if n <= expected + beyond_chance * expected**0.5:
         return []
-    by_chance = f"{expected:.0f}" if expected >= 1 else "none"
+    by_chance = "none"
+    if expected >= 1:
+        by_chance = f"{expected:.0f}"
     explained = f"where chance explains about {by_chance}"
     if n == 1:
         return [f"One row carries a label that looks wrong, {explained}: check it first."]
@@ -259,7 +275,9 @@ def control(summary: Summary, has_model: bool) -> str:
         needs = "it fits again on shuffled labels, which takes the model and not only its results"
         return f"Not run: {needs}."
     seconds = summary["about"].get("seconds")
-    cost = "as long as the fit took" if seconds is None else f"about {duration(seconds)}"
+    cost = "as long as the fit took"
+    if seconds is not None:
+        cost = f"about {duration(seconds)}"
     command = summary["about"].get("command") or ""
     if " fit " not in command:
         command = "collidescope fit TABLE --label COLUMN"

@@ -1,0 +1,235 @@
+"""S from several labels per item: one row per vote, or one row per item in two ways."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import collidescope as cs
+from collidescope.cli import _run as opt
+from collidescope.cli._console import note
+from collidescope.cli._run import Column, File, command, load_matrix, option
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from collidescope._checks import Array
+    from collidescope.cli._inputs import Run
+    from collidescope.matrix import CollisionMatrix
+
+
+@dataclass
+class Votes:
+    """Counts of items × classes, names of the classes, and the comparison of annotators if any."""
+
+    counts: Any
+    classes: Any = None
+    people: Any = None
+    notes: list[str] = field(default_factory=list)
+
+
+@command(*opt.ESTIMATING)
+def votes(
+    run: Run,
+    table: opt.Table,
+    item: Annotated[Column, option("COLUMN", "What was voted on.", "--item", "-i")] = None,
+    annotator: Annotated[
+        Column,
+        option("COLUMN", "Who voted: finds who differs.", "--annotator", "-a"),
+    ] = None,
+    wide: Annotated[
+        bool,
+        option(
+            None, "One row per item and one column per class, with the number of votes.", "--wide"
+        ),
+    ] = False,
+    annotator_columns: Annotated[
+        bool,
+        option(
+            None,
+            "One row per item and one column per annotator, with the class in the cells.",
+            "--annotator-columns",
+        ),
+    ] = False,
+    skip_empty: Annotated[
+        bool,
+        option(None, "Leave out items without a single vote.", "--skip-empty"),
+    ] = False,
+    model: Annotated[
+        File,
+        option("FILE", "A model or matrix of the same classes, to compare with.", "--model", "-m"),
+    ] = None,
+    drop: opt.Drop = None,
+) -> None:
+    """S from several labels per item: what people disagree about, with no model.
+
+    One row per vote, or one row per item: with `--wide` a column per class, with
+    `--annotator-columns` a column per annotator. Every item with two votes or more counts the same.
+
+    **Examples**
+
+    - `collidescope votes votes.csv --item id --label label --annotator who --report report.html`
+    - `collidescope votes counts.csv --wide --item id --model model.collide`
+    - `collidescope votes ratings.csv --annotator-columns --item id`
+    """
+    run.start(table, model)
+    other = None
+    if model is not None:
+        other = load_matrix(model)
+    if wide and annotator_columns:
+        raise ValueError("--wide and --annotator-columns are two kinds of table: leave one out")
+    if wide:
+        _no_long_options(run, annotator, "--wide has one column per class")
+        found = _from_counts(run, table, item, drop or [], skip_empty)
+    elif annotator_columns:
+        _no_long_options(run, annotator, "--annotator-columns has one column per annotator")
+        found = _from_annotators(run, table, item, drop or [], skip_empty)
+    else:
+        found = _from_rows(run, table, item, annotator)
+    _answer(run, table, found, other)
+
+
+def _no_long_options(run: Run, annotator: str | None, why: str) -> None:
+    if run.label is not None or annotator is not None:
+        raise ValueError(f"{why}: leave out --label and --annotator")
+
+
+def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) -> None:
+    from collidescope.applications._inputs import plain, section
+    from collidescope.cli._inputs import summarised
+
+    cm = cs.collision_matrix_from_votes(found.counts, found.classes)
+    once = cm.diagnostics.inputs_seen_once or 0
+    if once:
+        why = "which has nothing to be compared with: not counted"
+        found.notes.append(f"{once:,} items have a single vote, {why}")
+    note(*found.notes)
+    told = cs.agreement(found.counts, found.classes)
+    beside = None
+    if other is not None:
+        beside = cs.compare(other, cm)
+    more = [result for result in (found.people, beside) if result is not None]
+    shown = section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index())
+    summary = summarised(
+        cm,
+        title=run.title,
+        notes=found.notes,
+        about=run.about(table, run.label),
+        sections=[shown, *more],
+    )
+    summary["votes"] = {"agreement": plain(told)}
+    if found.people is not None:
+        summary["votes"] = found.people.to_dict()
+    if beside is not None:
+        summary["votes"]["compared"] = beside.to_dict()
+    agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(float_format="{:.4f}".format)
+    run.finish(cm, summary, said="\n\n".join([agreed, *map(str, more)]))
+
+
+def _from_counts(
+    run: Run, table: Path, item: str | None, drop: list[str], skip_empty: bool
+) -> Votes:
+    """One row per item, one column per class."""
+    counts, notes = _items(run, table, item, drop)
+    for name in counts.columns:
+        column = counts[name]
+        if column.dtype.kind not in "iufb":
+            hint = "is it the item (--item)? Else --drop it"
+            raise ValueError(f"column {name!r} holds no numbers of votes: {hint}")
+        if item is None and _looks_like_id(column):
+            hint = f"name it with --item {name!r}, or --drop {name!r}"
+            raise ValueError(f"column {name!r} names the items, and is no class: {hint}")
+    empty = (counts.fillna(0) == 0).all(axis=1).to_numpy()
+    if empty.any() and skip_empty:
+        counts = counts[~empty]
+        notes.append(f"{int(empty.sum()):,} items without a vote are left out (--skip-empty)")
+    elif empty.any():
+        first = ", ".join(str(row) for row in empty.nonzero()[0][:5])
+        many = f"{int(empty.sum()):,} items have no vote (row {first}, counted from 0)"
+        raise ValueError(f"{many}: leave them out with --skip-empty")
+    return Votes(counts, notes=notes)
+
+
+def _items(
+    run: Run, table: Path, item: str | None, drop: list[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """A table with one row per item, which is its index where a column names it."""
+    from collidescope.tables.encoding import check_columns
+
+    found = run.read(table)
+    check_columns(found.frame, drop)
+    frame = found.frame.drop(columns=drop)
+    if item is not None:
+        frame = frame.set_index(run.column(list(frame.columns), item, table))
+    return frame, list(found.notes)
+
+
+def _looks_like_id(column: pd.Series, fewest: int = 5) -> bool:
+    """A name like that of an id, or another number in every row: numbers of votes repeat."""
+    named = re.search(r"(^|[^a-z])(id|item|index|key|row)$", str(column.name).casefold())
+    return named is not None or (len(column) >= fewest and column.is_unique)
+
+
+def _from_annotators(
+    run: Run, table: Path, item: str | None, drop: list[str], skip_empty: bool
+) -> Votes:
+    """One row per item, one column per annotator: an empty cell is no vote."""
+    import pandas as pd
+
+    from collidescope.cli._inputs import clean_labels
+
+    frame, notes = _items(run, table, item, drop)
+    if frame.index.has_duplicates:
+        twice = frame.index[frame.index.duplicated()][0]
+        raise ValueError(f"item {twice!r} has two rows: --annotator-columns takes one per item")
+    empty = frame.isna().all(axis=1).to_numpy()
+    if empty.any() and not skip_empty:
+        many = f"{int(empty.sum()):,} items have no vote (the first is row {empty.argmax()})"
+        raise ValueError(f"{many}: leave them out with --skip-empty")
+    if empty.any():
+        notes.append(f"{int(empty.sum()):,} items without a vote are left out (--skip-empty)")
+    n_items, n_people = frame.shape
+    cells = frame.astype(object).to_numpy().T.ravel()  # annotator by annotator
+    long = pd.DataFrame(
+        {
+            "item": frame.index.tolist() * n_people,
+            "annotator": [str(name) for name in frame.columns for _ in range(n_items)],
+            "vote": cells,
+        }
+    ).dropna(subset="vote")
+    labels, used, _ = clean_labels(long["vote"])
+    return _counted(long["item"][used], labels, long["annotator"][used], notes)
+
+
+def _from_rows(run: Run, table: Path, item: str | None, annotator: str | None) -> Votes:
+    """One row per vote."""
+    rows = run.rows(table)
+    names = list(rows.X.columns)
+    if item is None:
+        has = f"{table.name} has {names}"
+        raise ValueError(f"say which column names the items, with --item: {has}")
+    wanted = [run.column(names, name, table) for name in (item, annotator) if name is not None]
+    whole = rows.X[wanted].notna().all(axis=1).to_numpy()
+    notes = []
+    if not whole.all():
+        lost = int((~whole).sum())
+        notes.append(f"{lost:,} votes lack {' or '.join(wanted)} and are left out")
+    rows = rows.part(whole.nonzero()[0], *notes)
+    people = None
+    if annotator is not None:
+        people = rows.X[wanted[1]].astype(str)
+    return _counted(rows.X[wanted[0]], rows.y, people, rows.notes)
+
+
+def _counted(items: pd.Series, labels: Array, people: pd.Series | None, notes: list[str]) -> Votes:
+    """Votes, one entry each, as counts; and who votes differently."""
+    from collidescope.counting import count_table, input_groups, label_codes
+
+    codes, classes = label_codes(labels)
+    compared = None
+    if people is not None:
+        compared = cs.compare_annotators(items, labels, people, classes=list(classes))
+    counts = count_table(input_groups(items), codes, len(classes))
+    return Votes(counts, classes, compared, notes)
