@@ -31,34 +31,37 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     and down to the smallest.
     """
     n = X.shape[0]
-    wide = QUANTILE_NUMBERS // max(1, int(np.prod(X.shape[1:])))
-    rows = np.unique(
-        np.linspace(0, n - 1, min(n, QUANTILE_ROWS, max(wide, FEWEST_ROWS))).astype(np.intp)
-    )
-    sample = _dense(X[rows])
+    width = max(1, int(np.prod(X.shape[1:])))
+    affordable = max(QUANTILE_NUMBERS // width, FEWEST_ROWS)
+    n_sampled = min(n, QUANTILE_ROWS, affordable)
+    places = np.linspace(0, n - 1, n_sampled).astype(np.intp)
+    sample = _dense(X[np.unique(places)])
     if sample.ndim > 2:
-        sample = sample.reshape(-1, 1)[:: max(1, sample.size // (10 * QUANTILE_ROWS))]
-    parts = [
-        _centre_and_scale(sample[:, part])
-        for part in blocks(sample.shape[1], len(sample), BLOCK_NUMBERS)
-    ]
-    centre, scale = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return centre, scale
+        step = max(1, sample.size // (10 * QUANTILE_ROWS))
+        sample = sample.reshape(-1, 1)[::step]
+    centres, scales = [], []
+    for part in blocks(sample.shape[1], len(sample), BLOCK_NUMBERS):
+        centre, scale = _centre_and_scale(sample[:, part])
+        centres.append(centre)
+        scales.append(scale)
+    return np.concatenate(centres), np.concatenate(scales)
 
 
 def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
     sample = columns.astype(np.float64)
     constant = sample.min(axis=0) == sample.max(axis=0)
-    unit = np.abs(sample).max(
-        axis=0
-    )  # in units of the largest value no sum or square can overflow or vanish
+    # In units of the largest value no sum or square can overflow or vanish.
+    unit = np.abs(sample).max(axis=0)
     sample /= np.where(unit > 0, unit, 1.0)
-    low, centre, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
-    scale = (high - low) / NORMAL_IQR
-    plain = scale <= ROUNDING * np.abs(centre)
-    centre = np.where(plain, sample.mean(axis=0), centre)
-    scale = np.where(plain, sample.std(axis=0), np.minimum(scale, 1.0))
-    return centre * unit, np.where(constant, 0.0, np.maximum(scale * unit, SMALLEST * (scale > 0)))
+    low, median, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
+    robust = (high - low) / NORMAL_IQR
+    mostly_equal = robust <= ROUNDING * np.abs(median)
+    centre = np.where(mostly_equal, sample.mean(axis=0), median)
+    scale = np.where(mostly_equal, sample.std(axis=0), np.minimum(robust, 1.0))
+    # A scale must not be rounded to 0.
+    least = SMALLEST * (scale > 0)
+    scale = np.maximum(scale * unit, least)
+    return centre * unit, np.where(constant, 0.0, scale)
 
 
 def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[np.float32]:
@@ -90,4 +93,6 @@ def is_memory_map(X: Any) -> bool:
 
 
 def _dense(X: Any) -> npt.NDArray[Any]:
-    return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+    if hasattr(X, "toarray"):
+        return X.toarray()
+    return np.asarray(X)

@@ -20,19 +20,16 @@ class _Blocks:
     """Blocks that run with one thread now, in any Python thread, and the threads before them."""
 
     def __init__(self, forked: bool) -> None:
-        self.lock, self.running, self.forked, self.limit, self.of_torch = (
-            threading.Lock(),
-            0,
-            forked,
-            None,
-            0,
-        )
+        self.lock = threading.Lock()
+        self.running = 0
+        self.forked = forked
+        self.limit = None
+        self.of_torch = 0
 
 
 _known: dict[str, Any] = {"blocks": _Blocks(forked=False), "modules": 0}
-_own = (
-    threading.local()
-)  #: the blocks of this Python thread, as the torch that each of them has seen (None: none yet)
+#: The blocks of this Python thread, as the torch that each of them has seen (None: none yet).
+_own = threading.local()
 # Of OpenMP's threads a forked child has none, yet the library believes in them and would wait for
 # ever.
 if hasattr(os, "register_at_fork"):
@@ -46,7 +43,9 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
     Most matrices are small, threads that wait for work take the cores from those that have some,
     and sums that are split over threads round differently.
     """
-    blocks, torch, around = _known["blocks"], sys.modules.get("torch"), getattr(_own, "blocks", ())
+    blocks = _known["blocks"]
+    torch = sys.modules.get("torch")
+    around = getattr(_own, "blocks", ())
     if torch in around or not (wanted or blocks.forked):
         yield
         return

@@ -343,6 +343,8 @@ def make_task(
     entries = sample.entries(rows)
     own = rows[entries.place]
     weights = entries.weights
+    if weights is not None:
+        weights = weights / weights.mean()
     # What must stay together: the rows of a group, else the votes on one row.
     groups = None
     if sample.groups is not None:
@@ -358,7 +360,7 @@ def make_task(
         X=sample.take(own),
         codes=entries.codes,
         n_classes=sample.n_classes,
-        sample_weight=None if weights is None else weights / weights.mean(),
+        sample_weight=weights,
         groups=groups,
         spread=None if sample.scaling is None else sample.scaling.spread,
         seed=folds.seeds[number],
@@ -394,7 +396,7 @@ def train_unit(model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.
     scores = None
     small = math.prod(task.X.shape) <= ONE_THREAD_NUMBERS
     with one_thread(small and not getattr(model, "own_threads", False)):
-        fitted = copy(model).fit(task if model.images else flat_task(task))
+        fitted = copy(model).fit(task_of(model, task))
         if not isinstance(model, Comparing):
             scores = np.empty((test.shape[0], k), dtype)
             for block in row_blocks(test, k):
@@ -463,7 +465,9 @@ def _weights(
     found = pool_weights(logs, entries.codes, entries.weights)
     # Nothing learned anything: with weights of zero the pool would say that all classes are as
     # likely.
-    return found if found.any() else equal
+    if not found.any():
+        return equal
+    return found
 
 
 def _scores(
@@ -507,16 +511,16 @@ def _histories(fold: FoldUnits, weights: dict[str, float]) -> History:
     return found
 
 
-def as_table(X: Any) -> Any:
-    """Images as flat rows; all else as it is."""
-    if isinstance(X, np.ndarray) and X.ndim > 2:
+def rows_of(model: Model, X: Table) -> Table:
+    """Rows as a model takes them: images are flat rows to those that do not take images."""
+    if isinstance(X, np.ndarray) and X.ndim > 2 and not model.images:
         return X.reshape(len(X), -1)
     return X
 
 
-def flat_task(task: Task) -> Task:
-    """The task with flat rows; pixels share one scale."""
-    X = as_table(task.X)
+def task_of(model: Model, task: Task) -> Task:
+    """The task as a model takes it, flat unless it takes images: pixels share one scale."""
+    X = rows_of(model, task.X)
     if X is task.X:
         return task
     return replace(task, X=X, spread=np.ones(X.shape[1]))
@@ -524,7 +528,7 @@ def flat_task(task: Task) -> Task:
 
 def log_posteriors(model: Model, fitted: Fitted, X: Table) -> FloatArray:
     """Log posteriors of rows, flat unless the model takes images."""
-    return fitted.log_posteriors(X if model.images else as_table(X))
+    return fitted.log_posteriors(rows_of(model, X))
 
 
 def row_blocks(X: Table, n_classes: int, read_numbers: int = 2**22) -> Iterator[slice]:

@@ -157,10 +157,11 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
 def posteriors_by_size(sample: Sample, crossfit: CrossFit) -> dict[int, Posteriors]:
     """Held-out posteriors at the wanted priors, of every row of the call (nan: took no part)."""
     n = len(sample.hashes)
-    ratio = sample.priors / sample.shares if sample.shifted else None
     found = {}
     for held_out in crossfit.curve:
-        P = held_out.posteriors if ratio is None else _shifted(held_out.posteriors, ratio)
+        P = held_out.posteriors
+        if sample.shifted:
+            P = _shifted(P, sample.priors / sample.shares)
         scored = sample.used[held_out.rows]
         if len(scored) < n:
             every = np.full((n, P.shape[1]), np.nan, P.dtype)
@@ -210,7 +211,8 @@ def cautions(
     from_gramian = collisions.method == Method.GRAMIAN
     # Shrinking lifts eigenvalues that are zero for want of information: the one-step estimate shows
     # them.
-    condition = condition_number(collisions.matrix if from_gramian else one_step.matrix)
+    shown = collisions if from_gramian else one_step
+    condition = condition_number(shown.matrix)
     if condition > near_singular:
         said = f"S is nearly singular (condition number {condition:.1e})"
         why = "from these rows this model cannot tell some classes, or mixtures of them, apart"

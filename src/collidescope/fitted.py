@@ -47,7 +47,9 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         self.recovery_ = found.recovery
         self.limit_ = found.limit
         self.posteriors_ = found.held_out
-        self.posteriors_by_size_ = {} if found.limit is None else found.posteriors
+        self.posteriors_by_size_ = found.posteriors
+        if found.limit is None:
+            self.posteriors_by_size_ = {}
         self._copies = found.copies
         self._read_posteriors = None
 

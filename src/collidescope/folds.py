@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from joblib import Parallel, delayed
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, check_cv
 from sklearn.utils import check_random_state
@@ -248,28 +249,37 @@ def nested_splits(
     >>> [len(train) for train, _ in nested_splits(splits, np.repeat([0, 1], 40), 0.5, seed=0)]
     [20]
     """
+    n_classes = int(codes.max()) + 1
+    fewest = max(fewest_rows, fewest_per_class * n_classes)
     smaller = []
     for number, (train, test) in enumerate(splits):
         size = int(np.ceil(fraction * len(train)))
-        if size < max(fewest_rows, fewest_per_class * (int(codes.max()) + 1)):
+        if size < fewest:
             return None
         rng = np.random.default_rng([seed, number])
-        order = rng.permutation(len(train))
-        own = codes[train[order]]
-        first = order[np.sort(np.unique(own, return_index=True)[1])]  # a row of every class
-        # Rows are taken in the order of their place, which does not depend on the fraction: so
-        # subsets are nested.
-        place = np.empty(len(train))
-        if groups is not None:
-            _, unit = np.unique(groups[train], return_inverse=True)
-            place[:] = rng.permutation(unit.max() + 1)[unit]
-        else:
-            for c in np.unique(own):  # rank within the class, as a share of it
-                members = order[own == c]
-                place[members] = (np.arange(len(members)) + 0.5) / len(members)
-        place[first] = -1
-        smaller.append((np.sort(train[np.argsort(place, kind="stable")[:size]]), test))
+        place = _places(codes[train], None if groups is None else groups[train], rng)
+        first = np.argsort(place, kind="stable")[:size]
+        smaller.append((np.sort(train[first]), test))
     return smaller
+
+
+def _places(
+    codes: IntArray, groups: IntArray | None, rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """In which order rows are taken, by any fraction: so subsets are nested."""
+    order = rng.permutation(len(codes))
+    shuffled = codes[order]
+    present, first = np.unique(shuffled, return_index=True)
+    place = np.empty(len(codes))
+    if groups is not None:
+        _, unit = np.unique(groups, return_inverse=True)
+        place[:] = rng.permutation(unit.max() + 1)[unit]
+    else:
+        for c in present:  # rank within the class, as a share of it
+            members = order[shuffled == c]
+            place[members] = (np.arange(len(members)) + 0.5) / len(members)
+    place[order[first]] = -1  # a row of every class
+    return place
 
 
 class Trained(Protocol):

@@ -192,13 +192,17 @@ def make_sample(
     ([1, 0, 1, 0], ['a', 'b'], [0.5, 0.5])
     """
     votes, classes = as_votes(y)
-    labels = y if votes is None else classes[votes.argmax(axis=1)]
-    owner = BaseEstimator() if estimator is None else estimator
+    labels = y
+    if votes is not None:
+        labels = classes[votes.argmax(axis=1)]
+    owner = estimator or BaseEstimator()
     rows, labels = validated(owner, X, labels, channels_first=channels_first)
     n = len(labels)
     weights = _checked_weights(sample_weight, n)
     units = None if groups is None else check.group_numbers(groups, n)
-    used = np.arange(n) if weights is None else np.flatnonzero(weights)
+    used = np.arange(n)
+    if weights is not None:
+        used = np.flatnonzero(weights)
     notes = list[str]()
     if votes is None:
         present = check_targets(labels)
@@ -363,7 +367,7 @@ def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
     if len(shape) != 2 or shape[1] < 2:
         return None, None
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
-    names = list(y.columns) if hasattr(y, "columns") else list(range(shape[1]))
+    names = list(getattr(y, "columns", range(shape[1])))
     voted = votes.any(axis=0)
     if not voted.all():
         missing = names[int(voted.argmin())]

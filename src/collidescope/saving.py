@@ -91,8 +91,10 @@ def _plain_member(entry: Any) -> Any:
 
 
 def _member(stored: Any, factory: Factory | None) -> Any:
-    if not isinstance(stored, Mapping):
+    if isinstance(stored, str):
         return stored
+    if not isinstance(stored, Mapping):
+        raise ValueError(f"members must be names or descriptions, got {type(stored).__name__}")
     if "module" in stored:
         return factory
     network = factory if stored["custom"] is True else None
@@ -131,8 +133,11 @@ def restore(
 def _restored_parameters(tree: Tree, model: Factory | None) -> Tree:
     # What a file may not choose: where a refit writes, and its seed.
     parameters = dict(tree["parameters"]) | {"checkpoint": None, "random_state": None}
-    if isinstance(parameters["members"], list):
-        parameters["members"] = [_member(entry, model) for entry in parameters["members"]]
+    members = parameters["members"]
+    if not isinstance(members, str | list):
+        raise ValueError(f"members must be a word or a list, got {type(members).__name__}")
+    if isinstance(members, list):
+        parameters["members"] = [_member(entry, model) for entry in members]
     training = parameters.get("training")
     if training is not None and isinstance(training.get("hidden_layer_sizes"), list):
         sizes = tuple(training["hidden_layer_sizes"])

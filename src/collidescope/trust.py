@@ -51,11 +51,9 @@ class ShuffledControl:
     passed: bool
 
     def __str__(self) -> str:
-        verdict = (
-            "as it should be"
-            if self.passed
-            else "which chance does not explain: do not trust this fit"
-        )
+        verdict = "which chance does not explain: do not trust this fit"
+        if self.passed:
+            verdict = "as it should be"
         errors = f"{self.z:.1f} standard errors, limit {self.limit:.1f}"
         expected = "With shuffled labels every row of S should be the priors"
         seen = f"the largest deviation is {self.largest_deviation:.3f} ({errors}), {verdict}"
@@ -91,22 +89,23 @@ class LearningCurve:
     @property
     def words(self) -> str:
         """The verdict, why it cannot be told where so, and what twice the rows would leave."""
-        why = self.reason.removeprefix(UNKNOWN).strip(" :.") or "the curve cannot be read"
-        said = f"{self.verdict} ({why})" if self.verdict == UNKNOWN else self.verdict
-        if self.doubled is None:
-            return said
-        low, middle, high = self.doubled
-        return f"{said}; twice the rows would leave about {percent(middle)}{between(low, high)}"
+        said = self.verdict
+        if said == UNKNOWN:
+            why = self.reason.removeprefix(UNKNOWN).strip(" :.")
+            said += f" ({why or 'the curve cannot be read'})"
+        if self.doubled is not None:
+            low, middle, high = self.doubled
+            left = percent(middle) + between(low, high)
+            said += f"; twice the rows would leave about {left}"
+        return said
 
     def __str__(self) -> str:
-        steps = " → ".join(
-            f"{p:.3f} at {n:,.0f}"
-            for p, n in zip(self.frame["pber"], self.frame["rows"], strict=True)
-        )
-        left = (
-            "" if self.doubled is None else f", unlimited rows of this kind {span(*self.interval)}"
-        )
-        return f"PBER {steps} rows. Verdict: {self.words}{left}."
+        points = zip(self.frame["pber"], self.frame["rows"], strict=True)
+        steps = " → ".join(f"{p:.3f} at {n:,.0f}" for p, n in points)
+        said = f"PBER {steps} rows. Verdict: {self.words}"
+        if self.doubled is not None:
+            said += f", unlimited rows of this kind {span(*self.interval)}"
+        return f"{said}."
 
     def _repr_html_(self) -> str:
         return words_html(str(self)) + self.frame.to_html(index=False, float_format="{:.4f}".format)

@@ -50,28 +50,42 @@ def pool_weights(
     array([1., 0.])
     """
     M, n, K = log_posteriors.shape
-    w = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    w = np.ones(n)
+    if sample_weight is not None:
+        w = np.asarray(sample_weight, dtype=np.float64)
     step = max(1, round(M * n * K / MOST_NUMBERS))
     rows = np.flatnonzero(w > 0)[::step]
-    logs = np.maximum(np.asarray(log_posteriors, dtype=np.float64)[:, rows], LOG_FLOOR)
-    centred = logs - logs.mean(axis=2, keepdims=True)  # rounds less, and changes no posterior
-    w = w[rows] * (n / w[rows].sum())  # a sample stands for all rows, or shrinkage would weigh more
-    weights, active = np.zeros(M), np.ones(M, dtype=bool)
+    labels = codes[rows]
+    logs = np.asarray(log_posteriors, dtype=np.float64)[:, rows]
+    logs = np.maximum(logs, LOG_FLOOR)
+    # A sample stands for all rows, or shrinkage would weigh more.
+    w = w[rows]
+    w = w * (n / w.sum())
     with one_thread():
-        prior = _prior_weights(logs[:, np.arange(len(rows)), codes[rows]], w)
-        # After dropping the small ones the others are fitted again: exponents set to 0 alone would
-        # flatten the pool.
-        while True:
-            start = prior[active] / prior[active].sum()
-            found = likeliest(
-                centred[active], codes[rows], w, start, [(0, None)] * len(start), WEIGHT_SPREAD
-            )
-            weights[:] = 0
-            weights[active] = found
-            small = active & (weights < SMALLEST_WEIGHT)
-            if not small.any() or small.sum() == active.sum():
-                return weights
-            active &= ~small
+        prior = _prior_weights(logs[:, np.arange(len(rows)), labels], w)
+        return _likeliest_weights(logs, labels, w, prior)
+
+
+def _likeliest_weights(
+    logs: FloatArray, codes: IntArray, w: FloatArray, prior: FloatArray
+) -> FloatArray:
+    """Weights around their ``prior`` ones; small ones are set to zero.
+
+    The others are then fitted again: exponents set to 0 alone would flatten the pool.
+    """
+    centred = logs - logs.mean(axis=2, keepdims=True)  # rounds less, and changes no posterior
+    weights = np.zeros(len(prior))
+    active = np.ones(len(prior), dtype=bool)
+    while True:
+        start = prior[active]
+        start = start / start.sum()
+        bounds = [(0.0, None)] * len(start)
+        weights[:] = 0
+        weights[active] = likeliest(centred[active], codes, w, start, bounds, WEIGHT_SPREAD)
+        small = active & (weights < SMALLEST_WEIGHT)
+        if not small.any() or small.sum() == active.sum():
+            return weights
+        active &= ~small
 
 
 def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
@@ -80,15 +94,18 @@ def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
     ``scores`` (M, n) are the log posteriors of the labels, resampled as in Yao et al. (2018) with a
     fixed seed.
     """
-    generator, M = np.random.default_rng(0), len(scores)
+    generator = np.random.default_rng(0)
+    M = len(scores)
     chances = np.zeros(M)
     for _ in range(N_RESAMPLES):
         # Exponential weights, scaled to the sum of w: the Bayesian bootstrap.
         draw = generator.exponential(size=len(w)) * w
-        total = scores @ (draw * (w.sum() / draw.sum()))
+        scaled = draw * (w.sum() / draw.sum())
+        total = scores @ scaled
         each = np.exp(total - total.max())
         chances += each / each.sum()
-    return EQUAL_SHARE / M + (1 - EQUAL_SHARE) * chances / N_RESAMPLES
+    equal = EQUAL_SHARE / M
+    return equal + (1 - EQUAL_SHARE) * chances / N_RESAMPLES
 
 
 def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> FloatArray:
@@ -99,14 +116,14 @@ def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> Fl
     """
     exponents = np.asarray(weights)
     if exponents.tolist() == [1.0]:
-        logs = np.asarray(log_posteriors[0], dtype=np.float64)
-        alone = np.exp(logs)
+        alone = np.exp(np.asarray(log_posteriors[0], dtype=np.float64))
         return np.asarray(alone / alone.sum(axis=1, keepdims=True))
-    total = sum(
-        w * np.maximum(lp, LOG_FLOOR) for w, lp in zip(exponents, log_posteriors, strict=True) if w
-    )
+    total = np.zeros(())
+    for exponent, logs in zip(exponents, log_posteriors, strict=True):
+        if exponent:
+            total = total + exponent * np.maximum(logs, LOG_FLOOR)
     # log_softmax cuts at LOG_FLOOR, which leaves sums a little above 1.
-    p = np.exp(log_softmax(np.asarray(total)))
+    p = np.exp(log_softmax(total))
     return np.asarray(p / p.sum(axis=1, keepdims=True))
 
 
@@ -145,8 +162,12 @@ def _loss(
     total = p.sum(axis=1, keepdims=True)
     p /= total
     p *= w[:, None]
-    away = (weights - prior) / spread**2
-    loss = w @ (np.log(total[:, 0]) - z[rows, codes]) + 0.5 * away @ (weights - prior)
+    distance = weights - prior
+    away = distance / spread**2
+    surprise = np.log(total[:, 0]) - z[rows, codes]
+    loss = w @ surprise + 0.5 * away @ distance
     # ∂loss/∂a_m = Σ_n w (Σ_k p_k logs_mk - logs_m,label), with w in p already.
-    gradient = np.tensordot(logs, p, 2) - logs[:, rows, codes] @ w + away
+    expected = np.tensordot(logs, p, 2)
+    seen = logs[:, rows, codes] @ w
+    gradient = expected - seen + away
     return loss / len(w), gradient / len(w)
