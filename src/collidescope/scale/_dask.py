@@ -142,8 +142,8 @@ def results(
     """``function(0)``, ``function(1)``, … from the workers, in order.
 
     A call is made again on another worker when one is lost, and rows are sent out again up to
-    ``attempts`` times, ``pause`` seconds apart. Raises ``BrokenExecutor`` when Dask gives a call up; joblib's own way to
-    Dask waits forever then.
+    ``attempts`` times, ``pause`` seconds apart. Raises ``BrokenExecutor`` when Dask gives a
+    call up; joblib's own way to Dask waits forever then.
     """
     from distributed import KilledWorker
     from distributed.comm.core import CommClosedError
