@@ -418,9 +418,7 @@ def test_dask_collections_that_do_not_match_are_refused(stream):
     ):
         with pytest.raises(ValueError, match=message):
             cs.collision_matrix_from_posteriors(lazy, labels)
-    table = dd.from_pandas(
-        pd.DataFrame(P, columns=["a", "b", _dask.MORE_COLUMNS[0]]), npartitions=1
-    )
+    table = dd.from_pandas(pd.DataFrame(P, columns=["a", "b", "collidescope: y"]), npartitions=1)
     with pytest.raises(ValueError, match="P must not have a column called"):
         cs.collision_matrix_from_posteriors(table, table["a"])
     with pytest.raises(ValueError, match="cv must be 'prefit'"):
@@ -544,20 +542,21 @@ class ForgetfulClient:
         pass
 
 
-def test_rows_are_sent_again_when_a_worker_died_meanwhile(monkeypatch):
+def test_rows_are_sent_again_when_a_worker_died_meanwhile():
     """On a busy machine both workers fell silent, and with them the only copies of the rows."""
-    monkeypatch.setattr(_dask, "PAUSE", 0)
     for client in (ForgetfulClient(2, 0), ForgetfulClient(0, 2)):
         asked = []
         assert list(
-            _dask.results(client, lambda number, asked=asked: asked.append(number) or number, 3)
+            _dask.results(
+                client, lambda number, asked=asked: asked.append(number) or number, 3, pause=0
+            )
         ) == [0, 1, 2]
         assert asked == [0, 1, 2]
     for client in (ForgetfulClient(3, 0), ForgetfulClient(0, 3)):
         with pytest.raises(
             BrokenExecutor, match=r"Dask gave a call up: (already forgotten|Stream is closed)"
         ):
-            list(_dask.results(client, abs, 3))
+            list(_dask.results(client, abs, 3, pause=0))
 
 
 SETTINGS = {"limit": False, "cv": 2, "random_state": 0, "device": "cpu"}

@@ -1,8 +1,8 @@
 """Input checks shared by every module.
 
-Each check returns the input as a plain array, or raises a ``ValueError`` that names the argument, says
-what came and what to try. Nothing is repaired here except floating-point rounding, by tolerances that
-have a name.
+Each check returns the input as a plain array, or raises a ``ValueError`` that names the argument,
+says what came and what to try. Nothing is repaired here except floating-point rounding, by
+tolerances that have a name.
 """
 
 from __future__ import annotations
@@ -23,20 +23,17 @@ ArrayLike = npt.ArrayLike  #: what callers may pass for an array
 Given = ArrayLike | None
 Names = Sequence[Any] | Array  #: of classes
 
-SUM_TOLERANCE = 1e-5  #: float32 probabilities sum to 1 within about K * 6e-8: nearer rows are scaled, others refused
-EXACT_SUM = 1e-12  #: rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are
+#: float32 probabilities sum to 1 within about K * 6e-8: nearer rows are scaled, others refused.
+SUM_TOLERANCE = 1e-5
+#: Rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are.
+EXACT_SUM = 1e-12
 STOCHASTIC_TOLERANCE = (
     1e-8  #: S and priors are float64: what is further from 1 was typed or rounded
 )
-NEGATIVE_TOLERANCE = (
-    1e-9  #: a float32 softmax or a difference of float64 terms can leave a zero at -1e-9
-)
-#: Errors of S are divided by the squares of priors, and sums of squared weights are kept: beyond these they overflow.
+#: Errors of S are divided by the squares of priors, and sums of squared weights are kept: beyond
+#: these they overflow.
 SMALLEST_PRIOR = 1e-100
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-100, 1e100
-WEIGHT_RANGE = (
-    1e30  #: networks are trained in float32, where a weight this far below the largest is none
-)
 
 
 class CollisionWarning(UserWarning):
@@ -78,7 +75,8 @@ def check_finite(
     """``values`` as a finite float64 array of ``ndim`` dimensions."""
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(
-            f"{name} must not be a masked array: drop or fill what is masked, then pass a plain array"
+            f"{name} must not be a masked array: drop or fill what is masked, then pass a plain "
+            f"array"
         )
     values = to_numpy(values)
     try:
@@ -118,7 +116,8 @@ def check_square(values: npt.ArrayLike, name: str, n_classes: int | None = None)
         raise ValueError(f"{name} must cover at least 2 classes, got {array.shape[0]}")
     if n_classes not in (None, len(array)):
         raise ValueError(
-            f"{name} must be {n_classes}×{n_classes}, one row and column per class, got {array.shape}"
+            f"{name} must be {n_classes}×{n_classes}, one row and column per class, got "
+            f"{array.shape}"
         )
     return array
 
@@ -154,17 +153,22 @@ def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") ->
     if (array < SMALLEST_PRIOR).any():
         k = int(array.argmin())
         raise ValueError(
-            f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class out"
+            f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class "
+            f"out"
         )
     if abs(array.sum() - 1) > STOCHASTIC_TOLERANCE:
         raise ValueError(
-            f"{name} must sum to 1, got {array.sum():.10g} (counts or class weights? divide by their sum)"
+            f"{name} must sum to 1, got {array.sum():.10g} (counts or class weights? divide by "
+            f"their sum)"
         )
     return array.copy()
 
 
 def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = None) -> FloatArray:
-    """``P`` as an n×K array of probability rows (float64, rows sum to 1 up to rounding); not to be written to."""
+    """``P`` as an n×K array of probability rows, not to be written to.
+
+    In float64, rows sum to 1 up to rounding.
+    """
     array = check_finite(P, name, ndim=2)
     if array.shape[1] < 2:
         hint = "binary scores? pass np.column_stack([1 - p, p])"
@@ -175,7 +179,8 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
         raise ValueError(
             f"{name} must have one column per class ({n_classes}), got {array.shape[1]}"
         )
-    if (lowest := array.min()) < -NEGATIVE_TOLERANCE:
+    # a float32 softmax or a difference of float64 terms can leave a zero at -1e-9
+    if (lowest := array.min()) < -1e-9:
         raise ValueError(
             f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)"
         )
@@ -210,7 +215,7 @@ def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArra
 
 
 def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> FloatArray:
-    """``values`` as numbers of votes, rows × classes; unless told otherwise with a vote in every row."""
+    """``values`` as numbers of votes, rows × classes, with a vote in every row if ``every_row``."""
     array = check_finite(values, name, ndim=2 if every_row else None)
     check_non_negative(array, name, "a number of votes cannot be")
     if (odd := array % 1 != 0).any():
@@ -224,7 +229,8 @@ def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> 
     if every_row and not (voted := array.any(axis=1)).all():
         hint = "leave such rows out"
         raise ValueError(
-            f"{name} must have at least one vote per row, row {int(voted.argmin())} has none: {hint}"
+            f"{name} must have at least one vote per row, row {int(voted.argmin())} has none: "
+            f"{hint}"
         )
     return array
 
@@ -243,14 +249,15 @@ def check_text(value: Any, name: str = "names", *, optional: bool = False) -> An
     return value
 
 
-def unit_weights(weights: FloatArray) -> FloatArray:
+def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
     """Weights in units of a power of two near the largest.
 
-    The same shares to the last bit, and no square overflows.
+    The same shares to the last bit, and no square overflows. Networks are trained in float32, where
+    a weight that is ``most_range`` times below the largest is none.
     """
     largest = weights.max()
     used = weights[weights > 0]
-    if used.min() < largest / WEIGHT_RANGE:
+    if used.min() < largest / most_range:
         hint = (
             "which no estimate can use together: set the small ones to 0, or the large ones lower"
         )
@@ -270,7 +277,10 @@ def unit_weights(weights: FloatArray) -> FloatArray:
 def check_classes(
     classes: Sequence[Any] | npt.NDArray[Any] | None, n_classes: int | None = None
 ) -> npt.NDArray[Any]:
-    """``classes`` (None: numbers) as two or more distinct names, text as ``str``, mixed ones as objects."""
+    """``classes`` as two or more distinct names, text as ``str``, mixed ones as objects.
+
+    None stands for the numbers from 0.
+    """
     classes = range(n_classes) if classes is None and n_classes is not None else classes
     if (
         isinstance(classes, (str, bytes))
@@ -434,11 +444,12 @@ def _label_codes(labels: Array, classes: Array, name: str) -> IntArray:
 def labelled_posteriors(
     P: Any, y: Any = None, classes: Any = None, *, name: str = "P", y_name: str = "y"
 ) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
-    """(posteriors n×K, class numbers or None, class names): the one place where these three are fitted together.
+    """(posteriors n×K, class numbers or None, class names), fitted together here and only here.
 
-    ``P`` is an array, tensor or DataFrame (pandas, polars) of shape (n, K), or n values of p(second class). Columns
-    with names are aligned with the classes by name; names that do not fit are refused. ``classes`` are K names in the
-    order of unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1.
+    ``P`` is an array, tensor or DataFrame (pandas, polars) of shape (n, K), or n values of p(second
+    class). Columns with names are aligned with the classes by name; names that do not fit are
+    refused. ``classes`` are K names in the order of unnamed columns; default the sorted labels, the
+    names of the columns, or 0 … K-1.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"b": [0.1, 0.6], "a": [0.9, 0.4]})
@@ -497,15 +508,16 @@ def posterior_warnings(P: FloatArray, codes: IntArray) -> list[str]:
     if right.all() and (certain or few_rows):
         return [
             "the posteriors agree with the labels on every row, with one row of numbers per class: "
-            "are they made from the labels? Pass probabilities of a model that has not seen the rows"
+            "are they made from the labels? Pass probabilities of a model that has not seen the "
+            "rows"
         ]
     swapped = _better_order(P, codes)
     if swapped:
         return [swapped]
     if certain:
         return [
-            "the posteriors are all 0 or 1 (predicted classes?): PBER is then twice the error rate. "
-            "Pass probabilities, as of predict_proba"
+            "the posteriors are all 0 or 1 (predicted classes?): PBER is then twice the error "
+            "rate. Pass probabilities, as of predict_proba"
         ]
     return []
 
@@ -546,7 +558,7 @@ def _mean_brier(P: FloatArray, codes: IntArray) -> float:
 def aligned(
     values: FloatArray, columns: list[Any], names: npt.NDArray[Any], name: str
 ) -> FloatArray:
-    """The columns of ``values``, called ``columns``, in the order of ``names``; compared as text."""
+    """The columns of ``values``, called ``columns``, in the order of ``names`` (as text)."""
     place = {str(column): position for position, column in enumerate(columns)}
     wanted = [str(own) for own in names.tolist()]
     twice = len(place) < len(columns)
@@ -573,7 +585,7 @@ def column_names(P: Any) -> list[Any] | None:
 
 
 def _both_columns(p: Any, name: str) -> Any:
-    """The posteriors of both classes where ``p`` is a vector, those of the second of two classes; else ``p``."""
+    """Posteriors of both classes where ``p`` is a vector, those of the second class; else ``p``."""
     try:
         if np.ndim(to_numpy(p)) != 1:
             return p
@@ -582,9 +594,8 @@ def _both_columns(p: Any, name: str) -> Any:
     positive = check_finite(p, name, ndim=1)
     if positive.min() < 0 or positive.max() > 1:
         what = "must hold the probability of the second class"
-        raise ValueError(
-            f"{name} has one dimension, so it {what}, got {positive[np.abs(positive - 0.5).argmax()]:.6g}"
-        )
+        farthest = np.abs(positive - 0.5).argmax()
+        raise ValueError(f"{name} has one dimension, so it {what}, got {positive[farthest]:.6g}")
     return np.column_stack([1 - positive, positive])
 
 
@@ -654,7 +665,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_cut(name: Any) -> bool:
-    """Whether numpy's text arrays would drop zero characters at its end, which can make two names one."""
+    """Would numpy's text arrays drop zero characters at its end, which can make two names one?"""
     return isinstance(name, str) and name.endswith("\0")
 
 

@@ -1,4 +1,4 @@
-"""A number for every row of a table, by which rows that repeat or were trained on are recognised."""
+"""A number for every row of a table, by which rows that repeat are recognised."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def row_hashes(X: Any) -> Hashes:
     """64-bit hashes of the n rows of an array, sparse matrix or DataFrame.
 
     Numbers are compared as float32, in which models are trained, so that the dtype does not matter;
-    missing values are equal to each other. Two different rows share a hash with probability 2⁻⁶⁴ or
-    so.
+    missing values are equal to each other. Two different rows share a hash with a probability of
+    about 2⁻⁶⁴.
 
     >>> import pandas as pd
     >>> a = row_hashes(np.array([[1.0, 2.0], [2.0, 1.0]]))
@@ -187,7 +187,7 @@ def training_row_notes(hashes: Hashes, trained: Hashes) -> list[str]:
 
 
 def times_repeated(values: npt.NDArray[Any]) -> int:
-    """How many times the whole of a table stands in it, row by row or one after the other; mostly 1.
+    """How many times a whole table stands in ``values``, row by row or one after the other.
 
     >>> times_repeated(np.array([[1, 2], [3, 4], [1, 2], [3, 4]]))
     2

@@ -1,7 +1,8 @@
-"""From files and loaders to ``fit`` and ``accumulate``: rows and posteriors that do not fit in memory.
+"""From files and loaders to ``fit`` and ``accumulate``: rows that do not fit in memory.
 
-A network reads its rows many times, each time in a new order; files and loaders give them once and in theirs. So
-:func:`spool` makes one pass with a batch in memory: X stays on disk as a memory map, the labels are in memory.
+A network reads its rows many times, each time in a new order; files and loaders give them once and
+in theirs. So :func:`spool` makes one pass with a batch in memory: X stays on disk as a memory map,
+the labels are in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from operator import length_hint
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +28,13 @@ from collidescope._progress import Progress
 from collidescope.scale import _dask
 
 BATCH_ROWS = 65_536  #: rows of a Parquet file that are in memory at once
-ROWS_FILE, LABELS_FILE = "X.npy", "y.npy"  #: names of the two files in ``folder``
-#: Labels of one group may come in batches of different dtypes; those of two groups are different labels ("1" and 1).
-GROUPS = {"U": "text", "b": "booleans", "i": "numbers", "u": "numbers", "f": "numbers"}
+ROWS_FILE = "X.npy"  #: names of the two files in ``folder``
+LABELS_FILE = "y.npy"
+Source = Any  #: a file or folder, an iterable of batches, a Dask DataFrame
 
 
 def spool(
-    source: Any,
+    source: Source,
     target: str | None = None,
     *,
     columns: Sequence[str] | None = None,
@@ -42,21 +43,23 @@ def spool(
     batch_size: int = BATCH_ROWS,
     verbose: int = 0,
 ) -> tuple[Any, npt.NDArray[Any]]:
-    """Rows as a memory map on disk, in one pass and constant memory: ``clf.fit(*spool("rows.parquet", "label"))``.
+    """Rows as a memory map on disk: ``clf.fit(*spool("rows.parquet", "label"))``.
 
-    Returns X, a read-only ``numpy.memmap`` of shape (n, …), and y, an array of n labels in memory.
+    In one pass and constant memory. Returns X, a read-only ``numpy.memmap`` of shape (n, …), and y,
+    an array of n labels in memory.
 
     Parameters
     ----------
     source : file or folder, or iterable
-        A Parquet file or a folder of them; a torch ``DataLoader`` or any iterable of batches (x, y) with x of shape
-        (n, d), or (n, channels, height, width) for images; an iterable of pandas DataFrames, as
-        ``pandas.read_csv(path, chunksize=…)`` gives them; a Dask DataFrame, partition by partition.
+        A Parquet file or a folder of them; a torch ``DataLoader`` or any iterable of batches (x, y)
+        with x of shape (n, d), or (n, channels, height, width) for images; an iterable of pandas
+        DataFrames, as ``pandas.read_csv(path, chunksize=…)`` gives them; a Dask DataFrame,
+        partition by partition.
     target : column of the labels in files and DataFrames
     columns : columns of X in files and DataFrames; by default all but ``target``
     folder : path, optional
-        Where X.npy and y.npy are kept, to be read again with ``numpy.load(path, mmap_mode="r")``. By default they are
-        temporary and go when nothing refers to X any more.
+        Where X.npy and y.npy are kept, to be read again with ``numpy.load(path, mmap_mode="r")``.
+        By default they are temporary and go when nothing refers to X any more.
     dtype : "float32" (in which networks are trained) or "float64"
     batch_size : rows of a Parquet file that are in memory at once
     verbose : 1 shows how far it is
@@ -69,21 +72,18 @@ def spool(
     >>> X.shape, X.dtype.name, y.shape
     ((500, 3), 'float32', (500,))
     """
-    wanted = np.dtype(
-        check.check_choice(getattr(dtype, "__name__", str(dtype)), ["float32", "float64"], "dtype")
-    )
+    dtype_name = getattr(dtype, "__name__", str(dtype))
+    wanted = np.dtype(check.check_choice(dtype_name, ["float32", "float64"], "dtype"))
     stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
     made = folder is None or not os.path.exists(folder)
-    place = (
-        Path(tempfile.mkdtemp(prefix="collidescope-")) if folder is None else _new_folder(folder)
-    )
+    if folder is None:
+        place = Path(tempfile.mkdtemp(prefix="collidescope-"))
+    else:
+        place = _new_folder(folder)
     try:
-        # What is temporary goes as a whole when anything fails, and need not reach the disk before it is read.
-        with (
-            open(place / ROWS_FILE, "xb")
-            if folder is None
-            else _store.replacing(place / ROWS_FILE) as file
-        ):
+        # What is temporary goes as a whole when anything fails, and need not reach the disk first.
+        rows_file = _store.replacing if folder is not None else _exclusive
+        with rows_file(place / ROWS_FILE) as file:
             y = _write(stream, file, wanted, verbose)
             if folder is not None:
                 np.save(place / LABELS_FILE, y, allow_pickle=False)
@@ -93,12 +93,16 @@ def spool(
         if made:
             shutil.rmtree(place, ignore_errors=True)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            words = f"the disk of {str(place)!r} is full, what was written is removed: pass folder= on a larger one"
-            raise OSError(errno.ENOSPC, words) from None
+            full = f"the disk of {str(place)!r} is full, what was written is removed"
+            raise OSError(errno.ENOSPC, f"{full}: pass folder= on a larger one") from None
         raise
     if folder is None:  # views of X hold on to the map, not to X
         weakref.finalize(X._mmap, _remove, place, os.getpid())
     return X, y
+
+
+def _exclusive(path: Path) -> BinaryIO:
+    return open(path, "xb")
 
 
 def _remove(place: Path, owner: int) -> None:
@@ -113,7 +117,7 @@ def posterior_batches(
     columns: Sequence[str] | None = None,
     batch_size: int = BATCH_ROWS,
 ) -> Iterator[tuple[FloatArray, npt.NDArray[Any]] | FloatArray]:
-    """Posteriors (and labels) of a Parquet file, or of a folder of them, some rows at a time: for :func:`accumulate`.
+    """Posteriors (and labels) of Parquet files, some rows at a time: for :func:`accumulate`.
 
     Parameters
     ----------
@@ -142,7 +146,10 @@ def posterior_batches(
 def _parquet(
     path: Path, label: str | None, columns: Sequence[str] | None, batch_size: int
 ) -> tuple[Iterator[Any], int, list[str]]:
-    """Batches of the Parquet files at ``path`` (arrays, with labels where ``label`` names them), rows, columns."""
+    """Batches of the Parquet files at ``path``, their number of rows, and the columns used.
+
+    A batch is an array, with labels where ``label`` names them.
+    """
     try:
         from pyarrow import ArrowException, types
         from pyarrow.parquet import ParquetFile
@@ -150,41 +157,37 @@ def _parquet(
         raise ImportError(
             f'Parquet files need pyarrow ({error}): pip install "collidescope[cli]"'
         ) from error
-    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [_store.regular_file(path)]
+    files = sorted(path.rglob("*.parquet"))
+    if not path.is_dir():
+        files = [_store.regular_file(path)]
     if not files:
         raise ValueError(f"path {str(path)!r} is a folder without a .parquet file")
-    rows, numbers = 0, (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
+    rows = 0
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
     for file in files:
         try:
             with ParquetFile(file) as table:
-                schema, rows = table.schema_arrow, rows + table.metadata.num_rows
+                schema = table.schema_arrow
+                rows += table.metadata.num_rows
         except (OSError, ValueError, ArrowException) as error:
             raise ValueError(f"path {str(file)!r} is no Parquet file: {error}") from None
         # the order of the first file holds for all
         columns = wanted = _wanted(f"path {str(file)!r}", schema.names, label, columns)
-        for name, found in ((name, schema.field(name).type) for name in wanted):
+        for name in wanted:
+            found = schema.field(name).type
             if not any(test(found) for test in numbers):
                 raise ValueError(_no_number(name, found))
+
+    named = [*wanted] if label is None else [*wanted, label]
 
     def batches() -> Iterator[Any]:
         for file in files:
             try:
-                # Not ahead, and one row group at a time: what is in memory must not grow with the file.
+                # Not ahead, and one row group at a time: memory must not grow with the file.
                 with ParquetFile(file, pre_buffer=False) as table:
-                    named = wanted if label is None else [*wanted, label]
                     for batch in table.iter_batches(batch_size, columns=named, use_threads=False):
                         if batch.num_rows:
-                            P = np.column_stack(
-                                [
-                                    batch.column(name).to_numpy(zero_copy_only=False)
-                                    for name in wanted
-                                ]
-                            )
-                            yield (
-                                P
-                                if label is None
-                                else (P, batch.column(label).to_numpy(zero_copy_only=False))
-                            )
+                            yield _arrays(batch, wanted, label)
             except (OSError, ArrowException) as error:
                 raise ValueError(
                     f"path {str(file)!r} cannot be read to its end (damaged?): {error}"
@@ -193,26 +196,45 @@ def _parquet(
     return batches(), rows, wanted
 
 
+def _arrays(batch: Any, columns: list[str], label: str | None) -> Any:
+    """A batch of pyarrow as an array, rows × columns, with the labels where there are some."""
+    values = [batch.column(name).to_numpy(zero_copy_only=False) for name in columns]
+    P = np.column_stack(values)
+    if label is None:
+        return P
+    return P, batch.column(label).to_numpy(zero_copy_only=False)
+
+
 def _wanted(
     table: str, names: list[str], label: str | None, columns: Sequence[str] | None
 ) -> list[str]:
-    """Those of the ``names`` of a table that make up its rows: all but ``label``, or ``columns``."""
-    wanted = [name for name in names if name != label] if columns is None else list(columns)
-    if missing := [
-        name for name in [*wanted, *([] if label is None else [label])] if name not in names
-    ]:
-        raise ValueError(f"{table} has no column {missing[0]!r}, its columns are {names[:20]}")
+    """The columns that make up the rows of a table: all ``names`` but ``label``, or ``columns``."""
+    wanted = [name for name in names if name != label]
+    if columns is not None:
+        wanted = list(columns)
+    needed = list(wanted)
+    if label is not None:
+        needed.append(label)
+    for name in needed:
+        if name not in names:
+            raise ValueError(f"{table} has no column {name!r}, its columns are {names[:20]}")
     if not wanted:
         raise ValueError(f"{table} must have a column beside {label!r}, its columns are {names}")
     return wanted
 
 
-#: Batches; how many rows or batches there are (0: nobody knows); which of the two; target and columns of DataFrames.
-_Stream = tuple[Iterator[Any], int, str, str | None, list[str] | None]
+class _Stream(NamedTuple):
+    """Batches and what is known of them."""
+
+    batches: Iterator[Any]
+    total: int  #: how many rows or batches there are; 0 where nobody knows
+    unit: str  #: "rows" or "batches"
+    target: str | None  #: column of the labels in DataFrames
+    columns: list[str] | None  #: columns of X in DataFrames
 
 
 def _open(
-    source: Any, target: str | None, columns: Sequence[str] | None, batch_size: int
+    source: Source, target: str | None, columns: Sequence[str] | None, batch_size: int
 ) -> _Stream:
     if target is not None and not isinstance(target, str):
         raise ValueError(
@@ -230,7 +252,7 @@ def _open(
                 "target must name the column of labels when source is a file, got None"
             )
         batches, n_rows, wanted = _parquet(Path(source), target, columns, batch_size)
-        return batches, n_rows, "rows", None, wanted
+        return _Stream(batches, n_rows, "rows", None, wanted)
     if _dask.is_dask(source) and hasattr(source, "columns"):
         source = (part.compute() for part in source.to_delayed())
     if hasattr(source, "shape") or not isinstance(source, Iterable):
@@ -240,28 +262,29 @@ def _open(
         raise ValueError(f"source must be a file or an iterable of batches, got {found}")
     if target is None and columns is not None:
         raise ValueError("columns and target go together: batches of (x, y) have neither")
-    return (
-        iter(source),
-        length_hint(source),
-        "batches",
-        target,
-        None if columns is None else list(columns),
-    )
+    names = None
+    if columns is not None:
+        names = list(columns)
+    return _Stream(iter(source), length_hint(source), "batches", target, names)
 
 
 def _new_folder(folder: str | Path) -> Path:
     place = _store.made_folder(folder, "folder")
-    if there := [name for name in (ROWS_FILE, LABELS_FILE) if (place / name).exists()]:
-        said = f"folder {str(place)!r} holds {there[0]} already: read it with numpy.load(…, mmap_mode='r'),"
-        raise ValueError(f"{said} remove it, or name another folder")
+    for name in (ROWS_FILE, LABELS_FILE):
+        if (place / name).exists():
+            raise ValueError(
+                f"folder {str(place)!r} holds {name} already: read it with "
+                f"numpy.load(…, mmap_mode='r'), remove it, or name another folder"
+            )
     return place
 
 
 def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) -> npt.NDArray[Any]:
     """Write the rows as a .npy file, and return the labels."""
-    batches, total, unit, target, names = stream
+    names = stream.columns
     labels: list[npt.NDArray[Any]] = []
-    n_rows, shape = 0, ()
+    n_rows = 0
+    shape: tuple[int, ...] = ()
 
     def write_header() -> None:  # its first form leaves room: numpy pads it for any number of rows
         file.seek(0)
@@ -272,27 +295,13 @@ def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) 
         }
         npy.write_array_header_1_0(file, header)
 
-    with Progress(f"writing {unit}", total, verbose) as progress:
-        for number, batch in enumerate(batches):
+    with Progress(f"writing {stream.unit}", stream.total, verbose) as progress:
+        for number, batch in enumerate(stream.batches):
             try:
-                x, y, names = _split(batch, target, names)
+                x, y, names = _split(batch, stream.target, names)
                 rows = _rows(x, names, dtype, n_rows)
                 own = _labels(y) if len(rows) else np.atleast_1d(check.to_numpy(y))
-                if labels and rows.shape[1:] != shape:
-                    raise ValueError(
-                        f"x has rows of shape {rows.shape[1:]}, those before have {shape}"
-                    )
-                if len(rows) != len(own):
-                    raise ValueError(
-                        f"x and y must have the same number of rows, got {len(rows)} and {len(own)}"
-                    )
-                groups = [
-                    GROUPS.get(each.dtype.kind, str(each.dtype)) for each in (*labels[:1], own)
-                ]
-                if len(rows) and len(set(groups)) > 1:
-                    raise ValueError(
-                        f"it has labels that are {groups[1]}, those before are {groups[0]}: convert them"
-                    )
+                _check_batch(rows, own, shape, labels[:1])
             except ValueError as error:
                 raise ValueError(f"batch {number} of source, from row {n_rows}: {error}") from None
             if len(rows):
@@ -302,13 +311,39 @@ def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) 
                 file.write(np.ascontiguousarray(rows).data)
                 labels.append(own)
                 n_rows += len(rows)
-            progress.step(len(rows) if unit == "rows" else 1)
+            progress.step(len(rows) if stream.unit == "rows" else 1)
     if not labels:
         raise ValueError(
             "source holds no rows: an iterator that was read already, or an empty file?"
         )
     write_header()
     return np.concatenate(labels)
+
+
+def _check_batch(
+    rows: npt.NDArray[Any],
+    labels: npt.NDArray[Any],
+    shape: tuple[int, ...],
+    before: list[npt.NDArray[Any]],
+) -> None:
+    """Refuse a batch that does not fit those ``before``, or whose rows and labels do not."""
+    if before and rows.shape[1:] != shape:
+        raise ValueError(f"x has rows of shape {rows.shape[1:]}, those before have {shape}")
+    if len(rows) != len(labels):
+        raise ValueError(
+            f"x and y must have the same number of rows, got {len(rows)} and {len(labels)}"
+        )
+    kinds = [_kind(own) for own in (*before, labels)]
+    if len(rows) and len(set(kinds)) > 1:
+        raise ValueError(
+            f"it has labels that are {kinds[1]}, those before are {kinds[0]}: convert them"
+        )
+
+
+def _kind(labels: npt.NDArray[Any]) -> str:
+    """Labels of one kind may come in different dtypes; of two kinds they differ ("1" and 1)."""
+    kinds = {"U": "text", "b": "booleans", "i": "numbers", "u": "numbers", "f": "numbers"}
+    return kinds.get(labels.dtype.kind, str(labels.dtype))
 
 
 def _split(
@@ -324,7 +359,8 @@ def _split(
         return batch[names], batch[target], names
     if target is not None:
         raise ValueError(
-            f"target names a column of a file or DataFrame, but the batch is a {type(batch).__name__}"
+            f"target names a column of a file or DataFrame, but the batch is a "
+            f"{type(batch).__name__}"
         )
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         length = f" of length {len(batch)}" if isinstance(batch, tuple | list) else ""
@@ -342,7 +378,8 @@ def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> 
         for name, found in x.dtypes.items():
             if found.kind not in "fiub":
                 raise ValueError(_no_number(name, found))
-        names, x = list(x.columns), x.to_numpy(dtype=np.float64, na_value=np.nan)
+        names = list(x.columns)
+        x = x.to_numpy(dtype=np.float64, na_value=np.nan)
     try:
         given = np.asarray(check.to_numpy(x))
         if given.dtype.kind == "O":  # decimals, or truth values with gaps
@@ -356,20 +393,26 @@ def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> 
         raise ValueError(f"{said}: batch single examples first")
     with np.errstate(over="ignore"):
         rows = given.astype(dtype, copy=False)
-    if not (finite := np.isfinite(rows)).all():
-        where = tuple(int(i) for i in np.argwhere(~finite)[0])
-        column = (
-            names[where[1]] if names is not None else where[1] if len(where) == 2 else where[1:]
-        )
-        at = f"in row {first + where[0]}, column {column!r}"
-        if np.isfinite(float(given[where])):
-            raise ValueError(
-                f"x has {given[where]:.6g} {at}, beyond what {dtype} holds: pass dtype='float64'"
-            )
-        raise ValueError(
-            f"x must be finite, got {given[where]} {at}: drop or impute such rows first"
-        )
+    if not np.isfinite(rows).all():
+        raise ValueError(_not_finite(given, rows, names, first))
     return rows
+
+
+def _not_finite(
+    given: npt.NDArray[Any], rows: npt.NDArray[Any], names: list[str] | None, first: int
+) -> str:
+    """Which value, in which row and column, is not finite, or not as ``rows`` hold it."""
+    where = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+    column: Any = where[1:]
+    if names is not None:
+        column = names[where[1]]
+    elif len(where) == 2:
+        column = where[1]
+    at = f"in row {first + where[0]}, column {column!r}"
+    if np.isfinite(float(given[where])):
+        held = f"beyond what {rows.dtype} holds: pass dtype='float64'"
+        return f"x has {given[where]:.6g} {at}, {held}"
+    return f"x must be finite, got {given[where]} {at}: drop or impute such rows first"
 
 
 def _labels(y: Any) -> npt.NDArray[Any]:
@@ -380,11 +423,14 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     if not all(isinstance(label, str) and not label.endswith("\0") for label in labels.tolist()):
         found = sorted({type(label).__name__ for label in labels.tolist()})
         raise ValueError(
-            f"y must hold labels of one kind (text, whole numbers, booleans), got {found}: convert to str"
+            f"y must hold labels of one kind (text, whole numbers, booleans), got {found}: convert "
+            f"to str"
         )
     return labels.astype(str)
 
 
-def _no_number(name: Any, found: Any) -> str:
-    remedy = "leave it out with columns=, make numbers of it, or use TableClassifier, which takes text and dates"
-    return f"column {name!r} holds {found}, not numbers: {remedy}"
+def _no_number(name: object, found: object) -> str:
+    return (
+        f"column {name!r} holds {found}, not numbers: leave it out with columns=, make numbers of "
+        f"it, or use TableClassifier, which takes text and dates"
+    )

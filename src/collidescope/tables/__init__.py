@@ -46,9 +46,9 @@ logger = logging.getLogger(__name__)
 class TableClassifier(CollisionClassifier):
     """Collision matrix and posteriors from a table of mixed columns, with gaps.
 
-    A :class:`CollisionClassifier` of raw rows: numbers, categories, dates, text. Columns are encoded
-    without a look at the labels (:mod:`collidescope.tables.encoding`), and the encoding is part of
-    the saved model.
+    A :class:`CollisionClassifier` of raw rows: numbers, categories, dates, text. Columns are
+    encoded without a look at the labels (:mod:`collidescope.tables.encoding`), and the encoding is
+    part of the saved model.
 
     Parameters
     ----------
@@ -251,7 +251,8 @@ _ENGINE = [
     part.replace(kind=Parameter.KEYWORD_ONLY)
     for part in signature(CollisionClassifier).parameters.values()
 ]
-TableClassifier.__init__.__signature__ = Signature([_SELF, *_ENGINE, *_OWN])  # type: ignore[attr-defined]
+_EVERY = Signature([_SELF, *_ENGINE, *_OWN])
+TableClassifier.__init__.__signature__ = _EVERY  # type: ignore[attr-defined]
 
 
 def load(path: str | Path, model: Any = None) -> CollisionClassifier:

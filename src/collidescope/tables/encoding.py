@@ -1,10 +1,10 @@
 """A table of mixed columns as a matrix of numbers, by rules that a file can hold as plain values.
 
 ``number``: minus its median, which also stands in for missing cells; numbers may be written as text
-(:mod:`collidescope.tables.numerals`). ``date``: its parts, as numbers. ``category``: one feature per
-level, where a missing cell is a level like any other; two levels make one feature. ``text``: tf-idf
-of character n-grams reduced by a truncated SVD (skrub's ``StringEncoder``). Missing cells of numbers,
-dates and texts have a feature where training had some. None of them sees the label.
+(:mod:`collidescope.tables.numerals`). ``date``: its parts, as numbers. ``category``: one feature
+per level, where a missing cell is a level like any other; two levels make one feature. ``text``:
+tf-idf of character n-grams reduced by a truncated SVD (skrub's ``StringEncoder``). Missing cells of
+numbers, dates and texts have a feature where training had some. None of them sees the label.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def read_images(
     Parameters
     ----------
     source : folder or table
-        A folder with one subfolder per class, or a table (CSV, Parquet, …) with a column of paths,
+        A folder with one subfolder per class, or a table (CSV, Parquet) with a column of paths,
         relative to its folder, and a column of labels.
     size : int or (height, width), optional
         What images are scaled to. By default they stay as they are if all have one size, else they
@@ -63,8 +63,8 @@ def read_images(
     needed = len(good) * height * width * channels
     if needed > most_bytes:
         raise ValueError(
-            f"{len(good):,} images of {height} × {width} take {needed / 1e9:.1f} GB: pass a smaller "
-            f"size=, such as size=64, or more most_bytes="
+            f"{len(good):,} images of {height} × {width} take {needed / 1e9:.1f} GB: pass a "
+            f"smaller size=, such as size=64, or more most_bytes="
         )
     X = np.zeros((len(paths), height, width, channels), dtype=np.uint8)
     for number, path in enumerate(paths):

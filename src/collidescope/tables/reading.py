@@ -378,8 +378,8 @@ def _ragged_hint(plan: TextPlan, line: Line, width: int, second: bool) -> str:
         return f". {quote}: is one missing?"
     if second and line.cells == width + 1:
         return (
-            " (row names without a heading, as R writes them? write.csv(…, row.names=FALSE) leaves "
-            "them out)"
+            " (row names without a heading, as R writes them? write.csv(…, row.names=FALSE) "
+            "leaves them out)"
         )
     if second:
         return (
