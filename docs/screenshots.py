@@ -114,7 +114,7 @@ def main() -> None:
         keep(visit(digits, height=980), "report-answer")
 
         page = visit(digits, start="matrix", height=960)
-        box = page.locator("#heatmap .nsewdrag.drag").bounding_box()
+        box = page.locator("#heatmap canvas").bounding_box()
         order = page.evaluate(
             "JSON.parse(document.getElementById('summary').textContent).leaf_order"
         )
@@ -125,7 +125,7 @@ def main() -> None:
             page.mouse.move(
                 box["x"] + column * box["width"] + shift, box["y"] + row * box["height"]
             )
-        page.wait_for_selector("#heatmap .hovertext")
+        page.wait_for_selector("#tip:not([hidden])")
         keep(page, "report-matrix")
 
         page = visit(digits, "dark", start="merge", height=960)

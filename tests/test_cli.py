@@ -555,6 +555,13 @@ def test_copied_columns_may_be_called_like_those_of_the_result(folder, tmp_path)
     assert head.startswith("row,row (input),predicted (input),predicted,p_basic")
 
 
+def test_training_rows_among_those_to_predict_are_named(folder):
+    done = good("predict", folder / "m.collide", folder / "shop.csv")
+    assert "295 of 300 rows are training rows of the model" in done.stderr
+    done = good("predict", folder / "m.collide", folder / "test.csv")
+    assert "training rows" not in done.stderr
+
+
 def test_an_empty_file_of_costs_is_a_mistake(here, tmp_path):
     (tmp_path / "cost.csv").write_text("")
     done = run("ceilings", "p.csv", "-l", "y", "--cost", tmp_path / "cost.csv")

@@ -77,8 +77,10 @@ def predict(
     X, notes = run.raw_rows(fitted, table)
     check_columns(X, copied or ())
     note(*notes)
-    P, met = posteriors(fitted, _without_label(fitted, X), held_out=False)
-    notes += met
+    raw = _without_label(fitted, X)
+    P, met = posteriors(fitted, raw, held_out=False)
+    notes += [*met, *_training_rows(fitted, raw)]
+    note(*notes)
     before = X[copied] if copied else None
     found = opt.posterior_table(P, fitted.classes_, range(len(X)), before)
     data = {
@@ -97,6 +99,23 @@ def _without_label(fitted: Any, X: pd.DataFrame) -> pd.DataFrame:
     if label is None or label in used:
         return X
     return X.drop(columns=label, errors="ignore")
+
+
+def _training_rows(fitted: Any, X: pd.DataFrame) -> list[str]:
+    """What to know about rows that the model has seen: it is too sure of them."""
+    from collidescope._rows import row_hashes
+
+    trained = getattr(fitted, "row_hashes_", None)
+    if trained is None or not hasattr(fitted, "encode"):
+        return []
+    with notes_as_they_come():
+        hashes = row_hashes(fitted.encode(X))
+    known = set(trained.tolist())
+    seen = sum(row in known for row in hashes.tolist())
+    if not seen:
+        return []
+    many = f"{seen:,} of {len(X):,} rows are training rows of the model, which is too sure of them"
+    return [f"{many}: held-out posteriors are those of `fit … --out`"]
 
 
 @command(*opt.READING, "matrix", "out", *opt.PRINTING)
