@@ -40,7 +40,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from benchmarks import _record
-from collidescope import CollisionClassifier, collision_matrix_from_posteriors, datasets
+from collidescope import CollisionClassifier, collision_matrix_from_posteriors
 from collidescope.datasets import (
     GaussianProblem,
     Problem,
@@ -50,6 +50,7 @@ from collidescope.datasets import (
     scenario_a,
     scenario_b,
 )
+from studies import known as datasets
 
 TEST_ROWS = 5_000
 ORACLE, OURS = "oracle one-step", "collidescope"

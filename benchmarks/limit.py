@@ -22,11 +22,11 @@ import pandas as pd
 from scipy.special import softmax
 
 from benchmarks import _record
-from collidescope import datasets
 from collidescope import limit as limits
 from collidescope.limit import Limit, limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import CollisionAccumulator
+from studies import known as datasets
 
 PROBLEMS: dict[str, Callable[[], datasets.Problem]] = {
     "Scenario A5": lambda: datasets.scenario_a(5),
