@@ -22,9 +22,8 @@ from collidescope.equations.densities import Seed, as_generator
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
 
-#: Draws behind the truth of problems without exact nodes; the seed makes it the same every time.
-TRUTH_DRAWS = 1_000_000
-TRUTH_SEED = 20_250
+TRUTH_DRAWS = 1_000_000  #: behind the truth of problems without exact nodes
+TRUTH_SEED = 20_250  #: makes it the same every time
 BLOCK = 50_000
 
 Inputs = Callable[[int, np.random.Generator], FloatArray]
@@ -180,8 +179,10 @@ class GaussianProblem(Problem):
         largest = np.finfo(np.float64).max
         with np.errstate(over="ignore", invalid="ignore"):
             norms = np.minimum((X**2).sum(axis=1), largest)
-            squares = norms[:, None] * (precision - precision.min())
-            squares += ((means**2).sum(axis=1) - 2 * X @ means.T) * precision
+            beyond = precision - precision.min()
+            squares = norms[:, None] * beyond
+            means_squared = (means**2).sum(axis=1)
+            squares += (means_squared - 2 * X @ means.T) * precision
         volumes = X.shape[1] * np.log(self.scales)
         logs = np.log(self.priors) - volumes - squares / 2
         if not np.isfinite(logs.max(axis=1)).all():
@@ -206,11 +207,14 @@ class GaussianProblem(Problem):
         step = scale * (0.001 if rank == 1 else 0.02)
         grid = _grid_around(centres, margin=9.0 * scale, step=step)
         norm = (2 * np.pi * scale**2) ** (rank / 2)
-        for x in (grid[block] for block in blocks(len(grid), 1, BLOCK)):
-            squares = ((x[:, None] - centres) ** 2).sum(axis=2)
-            distances = squares / (2 * scale**2)
-            density = np.exp(-distances) @ self.priors / norm
-            yield self._posteriors_of(x, centres), density * step**rank
+        for block in blocks(len(grid), 1, BLOCK):
+            x = grid[block]
+            offsets = x[:, None] - centres
+            squares = (offsets**2).sum(axis=2)
+            kernels = np.exp(-(squares / (2 * scale**2)))
+            density = kernels @ self.priors / norm
+            weights = density * step**rank
+            yield self._posteriors_of(x, centres), weights
 
 
 def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
@@ -241,18 +245,23 @@ def led(noise: float = 0.1, priors: Given = None) -> Problem:
         return (segments[codes] ^ wrong).astype(np.intp)
 
     def joint(X: FloatArray) -> FloatArray:
-        odd = X[~np.isin(X, (0, 1))]
+        known = np.isin(X, (0, 1))
+        odd = X[~known]
         if odd.size:
             raise ValueError(f"X must hold segments of 0 or 1, got {odd[0]:.6g}")
-        wrong = np.abs(X[:, None, :] - segments).sum(axis=2)
-        likelihood = noise**wrong * (1 - noise) ** (7 - wrong)
+        differing = np.abs(X[:, None, :] - segments)
+        wrong = differing.sum(axis=2)
+        right = 7 - wrong
+        likelihood = noise**wrong * (1 - noise) ** right
         return np.asarray(likelihood * shares)
 
     def posteriors(X: FloatArray) -> FloatArray:
-        return joint(X) / joint(X).sum(axis=1, keepdims=True)
+        likelihoods = joint(X)
+        return likelihoods / likelihoods.sum(axis=1, keepdims=True)
 
     def nodes() -> Blocks:
-        bits = (np.arange(128)[:, None] >> np.arange(7)) & 1
+        numbers = np.arange(128)[:, None]
+        bits = (numbers >> np.arange(7)) & 1
         X = bits.astype(np.float64)
         yield posteriors(X), joint(X).sum(axis=1)
 
@@ -326,7 +335,8 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
 
     def draw(codes: IntArray, rng: np.random.Generator) -> Array:
         uniform = rng.random((len(codes), 1))
-        true = (uniform >= source.cumsum(axis=0).T[codes]).sum(axis=1)
+        limits = source.cumsum(axis=0).T
+        true = (uniform >= limits[codes]).sum(axis=1)
         return problem.draw(np.minimum(true, k - 1), rng)
 
     def posteriors(X: FloatArray) -> FloatArray:
@@ -419,14 +429,17 @@ def tangled(
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
         part = rng.integers(n_parts, size=len(codes))
         noise = rng.standard_normal((len(codes), n_features))
-        return means[codes, part] + np.einsum("nij,nj->ni", factors[codes, part], noise)
+        shaped = np.einsum("nij,nj->ni", factors[codes, part], noise)
+        return means[codes, part] + shaped
 
     def log_densities(X: FloatArray) -> FloatArray:
         logs = np.empty((n_classes, n_parts, len(X)))
         for k in range(n_classes):
             for p in range(n_parts):
-                z = (X - means[k, p]) @ inverses[k, p].T
-                logs[k, p] = (z**2).sum(axis=1) / -2 - log_scales[k, p]
+                centred = X - means[k, p]
+                z = centred @ inverses[k, p].T
+                squares = (z**2).sum(axis=1)
+                logs[k, p] = squares / -2 - log_scales[k, p]
         return np.asarray(logsumexp(logs, axis=1)).T
 
     return dense(draws, log_densities, n_classes, n_features)
@@ -454,7 +467,8 @@ def waveform() -> Problem:
     There are 21 features.
     """
     peaks = np.array([[11], [7], [15]])
-    waves = np.maximum(6 - np.abs(np.arange(1, 22) - peaks), 0.0)
+    distances = np.abs(np.arange(1, 22) - peaks)
+    waves = np.maximum(6 - distances, 0.0)
     start = waves[[1, 2, 2]]
     end = waves[[0, 0, 1]]
     step = end - start
@@ -468,13 +482,18 @@ def waveform() -> Problem:
     def log_densities(X: FloatArray) -> FloatArray:
         # ∫₀¹ N(x; start + u step, I) du in closed form: in u a normal around z / ‖step‖ of
         # deviation 1 / ‖step‖, cut to [0, 1].
-        z = (X @ step.T - (start * step).sum(axis=1)) / length
+        along = X @ step.T
+        origin = (start * step).sum(axis=1)
+        z = (along - origin) / length
         # On the other side both terms would be 1, and their difference nothing.
         flip = z > length / 2
-        upper = log_ndtr(np.where(flip, z, length - z))
-        lower = log_ndtr(np.where(flip, z - length, -z))
-        mass = upper + np.log1p(-np.exp(lower - upper))
-        at_start = X @ start.T - (start**2).sum(axis=1) / 2
+        far = np.where(flip, z, length - z)
+        near = np.where(flip, z - length, -z)
+        upper = log_ndtr(far)
+        ratio = np.exp(log_ndtr(near) - upper)
+        mass = upper + np.log1p(-ratio)
+        half_norms = (start**2).sum(axis=1) / 2
+        at_start = X @ start.T - half_norms
         return at_start + z**2 / 2 + mass - np.log(length)
 
     return dense(draws, log_densities, 3, 21)
