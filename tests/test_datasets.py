@@ -14,6 +14,7 @@ from collidescope.datasets import (
     waveform,
     with_label_noise,
 )
+from studies import known
 
 NOISE = 0.85 * np.eye(3) + 0.15 * np.array([[0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]])
 PROBLEMS = {f"A{k}": scenario_a(k) for k in (3, 4, 5)} | {"B": scenario_b(0.25), "led": led(0.15)}
@@ -23,11 +24,14 @@ PROBLEMS |= {
 }
 PROBLEMS |= {
     "noisy A3": with_label_noise(scenario_a(3), NOISE),
-    "noisy spiral": with_label_noise(ds.spiral(), NOISE),
+    "noisy spiral": with_label_noise(known.spiral(), NOISE),
 }
 PROBLEMS |= {"noisy led": with_label_noise(led(0.1), 0.9 * np.eye(10) + 0.01)}
-OTHERS = "ring twonorm ringnorm waveform heavy_tailed mlp_teacher tree_teacher chessboard friedman sparse_words spiral"
-PROBLEMS |= {name: getattr(ds, name)() for name in [*OTHERS.split(), "interactions", "tangled"]}
+OTHERS = (
+    *("ring", "twonorm", "ringnorm", "waveform", "heavy_tailed", "mlp_teacher", "tree_teacher"),
+    *("chessboard", "friedman", "sparse_words", "spiral", "interactions", "tangled"),
+)
+PROBLEMS |= {name: getattr(known, name)() for name in OTHERS}
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -138,7 +142,7 @@ def test_densities_of_waveforms_are_integrals_over_the_mixing_weight():
 
 
 def test_the_chessboard_says_nothing_in_any_single_coordinate():
-    X, y = ds.chessboard(3, fields=2, noise=0.1).sample(20_000, 0, stratified=False)
+    X, y = known.chessboard(3, fields=2, noise=0.1).sample(20_000, 0, stratified=False)
     halves = np.floor(2 * X).astype(int)
     for j in range(3):
         assert abs(np.mean(y[halves[:, j] == 0]) - 0.5) < 0.02

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from collidescope import CollisionClassifier, datasets
+from collidescope import CollisionClassifier
 from collidescope import limit as limits
 from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
+from studies import known as datasets
 from studies.markdown import again, table
 from studies.measures import tvd
 from studies.problems import FRESH

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collidescope import CollisionClassifier, collision_matrix_from_posteriors, datasets
+from collidescope import CollisionClassifier, collision_matrix_from_posteriors
 from collidescope.datasets import (
     GaussianProblem,
     Problem,
@@ -25,6 +25,7 @@ from collidescope.datasets import (
     scenario_a,
     scenario_b,
 )
+from studies import known as datasets
 from studies.baselines import class_averages
 from studies.baselines.stock import held_out_posteriors, usual_rivals
 from studies.markdown import made, table

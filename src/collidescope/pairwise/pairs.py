@@ -110,12 +110,15 @@ class _Urn:
         weight = self.weight[taken]
         # Uniform on the interval of the class, shorter by that of the row taken; what lies beyond
         # the start of this row moves past it.
-        point = self._points(self.low[k], self.high[k] - weight)
-        beyond = point >= self.ends[taken] - weight
-        drawn = self._places(torch.where(beyond, point + weight, point), k)
+        shorter = self.high[k] - weight
+        point = self._points(self.low[k], shorter)
+        start = self.ends[taken] - weight
+        moved = torch.where(point >= start, point + weight, point)
+        drawn = self._places(moved, k)
         # Rounding can put the point a hair inside the row taken when weights differ by 1e16: then
         # its neighbour is as good.
-        neighbour = torch.where(taken < self.last[k], taken + 1, taken - 1)
+        is_last = taken == self.last[k]
+        neighbour = torch.where(is_last, taken - 1, taken + 1)
         return torch.where(drawn == taken, neighbour, drawn)
 
     def _points(self, low: Tensor, high: Tensor) -> Tensor:
@@ -256,7 +259,10 @@ class PairObjective:
     def held_out_loss(self, module: nn.Module) -> Tensor:
         if self.held_out is None:
             return torch.full((1,), torch.nan, device=self.y.device)
-        blocks = torch.split(self.held_out, SCORING_BATCH, 1)
-        logits = [module(self.X[i], self.X[j]) for i, j, _ in blocks]
+        logits = []
+        for i, j, _ in torch.split(self.held_out, SCORING_BATCH, 1):
+            first = self.X[i]
+            second = self.X[j]
+            logits.append(module(first, second))
         same = self.held_out[2].float()
         return balanced_risk(torch.cat(logits), same)[None]

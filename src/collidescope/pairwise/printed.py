@@ -284,15 +284,18 @@ def descent_direction(
 ) -> tuple[FloatArray, FloatArray]:
     """(a + λ b of Algorithm 1, ‖S Sᵀ - G‖_F), for one matrix or for a stack of them (..., K, K)."""
     E = S @ S.swapaxes(-1, -2) - G
-    squares = (E * E).sum(axis=(-2, -1), keepdims=True)
-    gap = np.sqrt(squares)
+    entries = (-2, -1)
+    gap = np.sqrt((E * E).sum(axis=entries, keepdims=True))
     # E + Eᵀ and not 2 E: G is not quite symmetric, as V(x, x') is not.
     twice = E + E.swapaxes(-1, -2)
     smallest = np.finfo(np.float64).tiny
-    a = twice @ S / np.maximum(gap, smallest)
+    scale = np.maximum(gap, smallest)
+    a = twice @ S / scale
     row_sums = S.sum(axis=-1, keepdims=True)
-    b = np.sign(row_sums - 1) - (S < 0)
-    return a + penalty * b, gap[..., 0, 0]
+    negative = S < 0
+    b = np.sign(row_sums - 1) - negative
+    slope = a + penalty * b
+    return slope, gap[..., 0, 0]
 
 
 def is_feasible(S: ArrayLike, rounding: float = 1e-9) -> bool:

@@ -57,7 +57,8 @@ def similarity(
     ``shift`` is taken off the logit: :func:`~collidescope.pairwise.pairs.same_log_odds_shift` of
     the training pairs. ``symmetric=False`` asks the network for [a, b] alone, as the paper does.
     """
-    place = _gathering_place(module, 4 * len(A) * len(B))
+    n_bytes = 4 * len(A) * len(B)
+    place = _gathering_place(module, n_bytes)
     out = torch.empty(len(A), len(B), device=place)
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, A, B, symmetric):
@@ -142,9 +143,11 @@ def _check_references(labels: Tensor, own: Tensor, n: int, r: int, n_classes: in
     if labels.shape != (r,):
         came = f"got {tuple(labels.shape)}"
         raise ValueError(f"reference_labels must have one entry per reference ({r}), {came}")
-    if sorted(set(labels.tolist())) != list(range(n_classes)):
+    present = sorted(set(labels.tolist()))
+    if present != list(range(n_classes)):
         raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other")
-    if own.shape != (n,) or bool((own >= r).any()):
+    beyond = own >= r
+    if own.shape != (n,) or bool(beyond.any()):
         came = f"got shape {tuple(own.shape)}"
         raise ValueError(f"own must be {n} places below {r} (-1 for none), {came}")
 
@@ -184,9 +187,11 @@ def _class_sums(
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, X, references):
             scores = torch.sigmoid_(logits.sub_(shift)).to(place, dtype)
-            scores.masked_fill_(itself[rows] == places[columns], 0.0)
-            onto = (label[columns] == classes) * w[columns]
-            onto_squared = onto * w[columns]
+            is_itself = itself[rows] == places[columns]
+            scores.masked_fill_(is_itself, 0.0)
+            weights = w[columns]
+            onto = (label[columns] == classes) * weights
+            onto_squared = onto * weights
             total[rows] += scores @ onto
             cross[rows] += scores @ onto_squared
             squares[rows] += (scores * scores) @ onto_squared
@@ -243,8 +248,9 @@ def _blocks(
         left = scorer.prepare(A[rows].to(device))
 
         def logits(part: slice, columns: slice, a: int = a, left: list[Tensor] = left) -> Tensor:
-            upper = [x[part.start - a : part.stop - a] for x in left]
-            lower = [r[columns] for r in right]
+            within = slice(part.start - a, part.stop - a)
+            upper = [x[within] for x in left]
+            lower = [x[columns] for x in right]
             forward = scorer.forward(upper, lower)
             if not symmetric:
                 return forward
@@ -310,14 +316,19 @@ def _split_scorer(body: nn.Module) -> _SplitScorer | None:
     """None unless the body is a plain ReLU network."""
     if not isinstance(body, nn.Sequential):
         return None
-    layers = [layer for layer in body if not isinstance(layer, nn.Dropout)]
-    linear = [layer for layer in layers if isinstance(layer, nn.Linear) and layer.bias is not None]
-    activations = [layer for layer in layers if isinstance(layer, nn.ReLU)]
-    only_these = len(linear) + len(activations) == len(layers)
-    if not linear or layers[0] is not linear[0] or not only_these:
+    widest = 0
+    layers = []
+    for layer in body:
+        if isinstance(layer, nn.Dropout):
+            continue
+        if isinstance(layer, nn.Linear) and layer.bias is not None:
+            widest = max(widest, layer.out_features)
+        elif not isinstance(layer, nn.ReLU):
+            return None
+        layers.append(layer)
+    if not layers or not isinstance(layers[0], nn.Linear):
         return None
-    widest = max(layer.out_features for layer in linear)
-    return _SplitScorer(linear[0], layers[1:], widest)
+    return _SplitScorer(layers[0], layers[1:], widest)
 
 
 def _gathering_place(module: nn.Module, size: int, most_on_gpu: int = 2 * 2**30) -> torch.device:

@@ -263,8 +263,9 @@ class BestWeights:
 
     def __init__(self, module: nn.Module, n_members: int) -> None:
         device = next(module.parameters()).device
-        state = module.state_dict()
-        self.state = {name: tensor.detach().clone() for name, tensor in state.items()}
+        self.state = {}
+        for name, tensor in module.state_dict().items():
+            self.state[name] = tensor.detach().clone()
         self.loss = torch.full((n_members,), math.inf, device=device)
         self.epoch = torch.zeros(n_members, dtype=torch.long, device=device)
         self.waited = torch.zeros_like(self.epoch)
@@ -438,8 +439,9 @@ def _checked_history(
     """Losses and seconds, epoch by epoch; the held-out loss is nan where nothing was held out."""
     table = np.column_stack([columns[name] for name in HISTORY])
     numbers = table.dtype == np.float64 and table.shape[1] == len(HISTORY)
-    may_be_nan = np.array([nothing_held_out and name == "val_loss" for name in HISTORY])
-    finite = np.isfinite(table) | may_be_nan
+    finite = np.isfinite(table)
+    if nothing_held_out:
+        finite[:, HISTORY.index("val_loss")] = True
     if columns.keys() != set(HISTORY) or not numbers or not finite.all():
         raise ValueError("history must hold finite numbers for each quantity, epoch by epoch")
     history = []
