@@ -63,18 +63,18 @@ format: $(READY) ## apply ruff's fixes and format
 	@$(BIN)/ruff format .
 
 bench: $(READY) ## benchmarks of minutes, then the tables (make accuracy: the long one, hours on two cores)
-	@$(BIN)/python -m studies run recovery coverage-few-classes coverage-many-classes votes $(ARGS)
+	@$(BIN)/python -m studies run recovery coverage-few-classes coverage-many-classes votes --force $(ARGS)
 	@$(BIN)/python -m studies tables
 
 accuracy: $(READY) ## every scenario, rival and seed (ARGS="--jobs 16 --only case=A3" for some)
 	@$(BIN)/python -m studies run scenarios $(ARGS)
 
 stress: $(READY) ## long campaigns of faults and hostile files (a quarter of an hour), then their tables
-	@$(BIN)/python -m studies run kills fuzz --again $(ARGS)
+	@$(BIN)/python -m studies run kills fuzz --force $(ARGS)
 	@$(BIN)/python -m studies tables
 
 mutants: $(READY) ## does a test notice each small mistake in an equation? (an hour on two cores)
-	@$(BIN)/python -m studies run mutants $(ARGS)
+	@$(BIN)/python -m studies run mutants --force $(ARGS)
 	@$(BIN)/python -m studies tables
 
 docs: $(READY) ## the documentation, into docs/_build/html

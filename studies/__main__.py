@@ -24,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--quick", action="store_true", help="a small size, for a first look")
     one.add_argument("--jobs", type=int, default=2, help="cells side by side (default 2)")
     one.add_argument("--again", action="store_true", help="also what another pool has measured")
+    one.add_argument("--force", action="store_true", help="also what is recorded")
     one.add_argument(
         "--only",
         action="append",
@@ -57,7 +58,14 @@ def main(arguments: list[str] | None = None) -> None:
         return
     only = dict(part.split("=", 1) for part in options.only) or None
     for study in chosen(options.names, known):
-        run(study, quick=options.quick, jobs=options.jobs, only=only, again=options.again)
+        run(
+            study,
+            quick=options.quick,
+            jobs=options.jobs,
+            only=only,
+            again=options.again,
+            force=options.force,
+        )
         if study.table is not None and not options.quick:
             print(study.table(results(study.name)))
 

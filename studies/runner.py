@@ -31,6 +31,7 @@ def run(
     jobs: int = 1,
     only: dict[str, str] | None = None,
     again: bool = False,
+    force: bool = False,
     verbose: int = 1,
 ) -> None:
     """Run what is missing of a study; killed at any time, the next call goes on.
@@ -47,6 +48,8 @@ def run(
     again : bool
         Also run the cells that were measured with another pool than today's; the new records
         replace the old ones.
+    force : bool
+        Run all of these cells, recorded or not.
     """
     cells = study.cells(quick)
     path = path_of(study.name, quick)
@@ -54,7 +57,9 @@ def run(
     wanted = [cell for cell in cells if _has(cell, only or {})]
     if not wanted:
         raise SystemExit(f"no cell of {study.name} has {only}: its cells are like {cells[0]}")
-    missing = [cell for cell in wanted if _is_missing(done.get(key_of(cell)), again)]
+    missing = wanted
+    if not force:
+        missing = [cell for cell in wanted if _is_missing(done.get(key_of(cell)), again)]
     if verbose:
         print(f"{study.title}: {len(missing)} of {len(wanted)} cells to run → {path.name}")
     with Progress(study.name, len(missing), verbose) as progress:

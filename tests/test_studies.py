@@ -81,6 +81,14 @@ def test_again_repeats_what_another_pool_has_measured(folder):
     assert calls == [1, 2, 1]
 
 
+def test_force_repeats_what_is_recorded(folder):
+    calls: list[int] = []
+    run(counting(calls, CELLS), verbose=0)
+    run(counting(calls, CELLS), force=True, verbose=0)
+    assert calls == [1, 2, 1, 2]
+    assert len(results("toy")) == 2
+
+
 def test_the_header_of_old_records_stays_in_front(folder):
     path = path_of("toy")
     path.write_text(json.dumps({"header": {"environment": {"pool": 3}}}) + "\n")

@@ -21,7 +21,7 @@ from studies.store import Cell, Record, Study, flat
 
 def cells(quick: bool) -> list[Cell]:
     if quick:
-        return [{"seed": 0, "rows": 500}]
+        return [{"seed": 0, "rows": 150}]
     return [{"seed": seed, "rows": 10_000} for seed in range(5)]
 
 
