@@ -21,7 +21,7 @@ class Progress:
 
     def __init__(self, what: str, total: int, verbose: int) -> None:
         self.what, self.total, self.verbose = what, total, verbose
-        self.done = 0
+        self.done = 0.0
         self._bar: Any = None
         self._started = time.perf_counter()
 
@@ -49,11 +49,11 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def step(self, count: int = 1) -> None:
+    def step(self, count: float = 1) -> None:
         """``count`` more steps are done."""
         self.done += count
         elapsed = time.perf_counter() - self._started
-        text = f"{self.what}: {self.done}, {elapsed:.0f} s"
+        text = f"{self.what}: {self.done:.0f}, {elapsed:.0f} s"
         if self.total:
             left = elapsed / self.done * (self.total - self.done)
             # A share: steps are of any size, and of a fit eight to a fold.

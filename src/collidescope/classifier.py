@@ -19,6 +19,7 @@ from collidescope.fitted import FittedCollisions
 from collidescope.folds import CV, RandomState, make_folds
 from collidescope.models import models_for
 from collidescope.pairwise.model import Pairwise
+from collidescope.race import Race, race
 from collidescope.sample import Table, make_sample
 
 
@@ -162,7 +163,11 @@ class CollisionClassifier(FittedCollisions):
         )
         folds = make_folds(sample, self.cv, self.random_state)
         models = models_for(self.members, sample, folds)
-        crossfit = cross_fit(sample, models, folds, limit=self.limit, engine=self._engine())
+        engine = self._engine()
+        self.race_ = Race()
+        if isinstance(self.members, str):  # models that the user names are all trained
+            models, self.race_ = race(sample, models, folds, engine)
+        crossfit = cross_fit(sample, models, folds, limit=self.limit, engine=engine)
         found = estimate(sample, crossfit)
         self._keep(sample, crossfit, found)
         notes = fit_notes(sample, crossfit, found)

@@ -311,7 +311,7 @@ def _in_worker(train: Train[T], number: int, parent: int) -> T:
 
 
 def run_folds(
-    train: Train[T], n_folds: int, n_jobs: int | None, progress: Progress, steps: int
+    train: Train[T], n_folds: int, n_jobs: int | None, progress: Progress, steps: float
 ) -> tuple[list[T], bool]:
     """``train(number, report)`` of every fold, in turn or in parallel; and whether Ctrl-C ended it.
 
@@ -346,4 +346,8 @@ def _results(train: Train[T], n_folds: int, n_jobs: int | None, progress: Progre
         yield from _dask.results(cluster, lambda number: train(number, None), n_folds)
         return
     calls = (delayed(_in_worker)(train, number, os.getpid()) for number in range(n_folds))
-    yield from Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+    try:
+        workers = Parallel(n_jobs=n_jobs, return_as="generator")
+    except ValueError:  # a back end of joblib that returns nothing before it has everything
+        workers = Parallel(n_jobs=n_jobs)
+    yield from workers(calls)
