@@ -376,17 +376,25 @@ def train_fold(models: Sequence[Model], task: Task, test: Table) -> FoldUnits:
     units: dict[str, Unit] = {}
     numbers = test.shape[0] * task.n_classes * len(models)
     dtype = np.float32 if numbers > SCORED_NUMBERS else np.float64
-    for model in models:
-        try:
-            unit = train_unit(model, task, test, dtype)
-        except KeyboardInterrupt:
-            if not units:
-                raise
-            return FoldUnits(units, interrupted=True)
-        units[model.name] = unit
-        if unit.interrupted:  # a network keeps its best weights and says so
-            return FoldUnits(units, interrupted=True)
+    # Once for all models where it can be: finding the libraries takes milliseconds.
+    with one_thread(all(needs_one_thread(model, task) for model in models)):
+        for model in models:
+            try:
+                unit = train_unit(model, task, test, dtype)
+            except KeyboardInterrupt:
+                if not units:
+                    raise
+                return FoldUnits(units, interrupted=True)
+            units[model.name] = unit
+            if unit.interrupted:  # a network keeps its best weights and says so
+                return FoldUnits(units, interrupted=True)
     return FoldUnits(units, interrupted=False)
+
+
+def needs_one_thread(model: Model, task: Task) -> bool:
+    """Whether rows are so few that threads would wait for each other."""
+    small = math.prod(task.X.shape) <= ONE_THREAD_NUMBERS
+    return small and not getattr(model, "own_threads", False)
 
 
 def train_unit(model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.float64) -> Unit:
@@ -394,8 +402,7 @@ def train_unit(model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.
     started = time.perf_counter()
     k = task.n_classes
     scores = None
-    small = math.prod(task.X.shape) <= ONE_THREAD_NUMBERS
-    with one_thread(small and not getattr(model, "own_threads", False)):
+    with one_thread(needs_one_thread(model, task)):
         fitted = copy(model).fit(task_of(model, task))
         if not isinstance(model, Comparing):
             scores = np.empty((test.shape[0], k), dtype)
