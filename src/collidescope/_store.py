@@ -70,7 +70,7 @@ class ModelFileError(ValueError):
 
 
 def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False) -> None:
-    """Write ``tree`` as a file of ``kind`` ("model", "matrix", "checkpoint"): see :func:`writing`."""
+    """Write ``tree`` as a file of ``kind``, "model", "matrix" or "checkpoint": :func:`writing`."""
     flat = _Flat(pack=kind == "model")
     skeleton = flat.add(tree, "")
     content = {"format": FORMAT, "version": VERSION, "kind": kind, "tree": skeleton}
@@ -441,7 +441,7 @@ def regular_file(path: str | Path) -> Path:
 
 
 def made_folder(path: str | Path, name: str) -> Path:
-    """``path`` as a folder, made where there is none; ``name`` is the argument that it came from."""
+    """``path`` as a folder, made where there is none; ``name`` is the argument it came from."""
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"{name} must be the name of a folder, got {path!r}")
     try:
