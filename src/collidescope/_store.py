@@ -5,7 +5,7 @@ None. Models, matrices and checkpoints are trees, and :func:`write` stores one i
 file: arrays as tensors, the rest as JSON in the header, with a checksum of all of it::
 
     header["collidescope"]   a line with the SHA-256 of the next one and of every array, and the
-                             JSON text {"format": "collidescope", "version": 3, "kind": "model",
+                             JSON text {"format": "collidescope", "version": 4, "kind": "model",
                              "tree": skeleton}
     skeleton                 the tree; instead of an array {"$array": name of its tensor}
 
@@ -46,7 +46,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = "collidescope"
-VERSION = 3
+VERSION = 4
 KINDS = {"model": "a model", "matrix": "a collision matrix", "checkpoint": "a training checkpoint"}
 HEADER = "collidescope"  #: the entry that holds checksum and skeleton
 #: Array types that safetensors and numpy share.
@@ -70,7 +70,7 @@ class ModelFileError(ValueError):
 
 
 def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False) -> None:
-    """Write ``tree`` as a file of ``kind`` ("model", "matrix", "checkpoint"): see :func:`writing`."""
+    """Write ``tree`` as a file of ``kind``, "model", "matrix" or "checkpoint": :func:`writing`."""
     flat = _Flat(pack=kind == "model")
     skeleton = flat.add(tree, "")
     content = {"format": FORMAT, "version": VERSION, "kind": kind, "tree": skeleton}
@@ -441,7 +441,7 @@ def regular_file(path: str | Path) -> Path:
 
 
 def made_folder(path: str | Path, name: str) -> Path:
-    """``path`` as a folder, made where there is none; ``name`` is the argument that it came from."""
+    """``path`` as a folder, made where there is none; ``name`` is the argument it came from."""
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"{name} must be the name of a folder, got {path!r}")
     try:

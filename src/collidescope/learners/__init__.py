@@ -19,6 +19,8 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "linear": ("softmax.Softmax", {}),
     # for noisy labels of wide rows
     "linear-smooth": ("softmax.Softmax", {"per_feature": True}),
+    # for embeddings
+    "linear-tuned": ("softmax.TunedSoftmax", {}),
     # of many features few matter
     "linear-sparse": ("softmax.Softmax", {"penalty": 1.0, "sparse": True, "whitened": True}),
     # classes along one direction of the features

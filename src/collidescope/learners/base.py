@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, ClassVar
@@ -87,6 +87,18 @@ class Task:
         w = self.weights
         chosen = some(np.flatnonzero(w > 0), most, generator)
         return np.asarray(self.X[chosen], dtype=np.float32), self.codes[chosen], w[chosen]
+
+    def rows(self, chosen: IntArray) -> Task:
+        """The task of learning from these rows alone."""
+        groups = self.groups
+        if groups is not None:
+            groups = groups[chosen]
+        weights = self.sample_weight
+        if weights is not None:
+            weights = weights[chosen]
+        X = np.asarray(self.X[chosen], dtype=np.float32)
+        codes = self.codes[chosen]
+        return replace(self, X=X, codes=codes, sample_weight=weights, groups=groups)
 
     def scales(self, most_rows: int = 20_000, largest: float = 1e4) -> list[Float32]:
         """Factors of the features, of which one is chosen: 1, for deviation 1, as in the data."""

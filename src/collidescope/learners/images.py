@@ -256,16 +256,18 @@ class Training:
             self._report(epoch, loss)
         if forward is not module:  # graph and module hold on to each other, and to memory
             del forward.forward
-        averaged = average.module.eval()
-        return averaged.to(memory_format=torch.contiguous_format)  # type: ignore[no-any-return, call-overload]
+        averaged: Any = average.module.eval()
+        contiguous: nn.Module = averaged.to(memory_format=torch.contiguous_format)
+        return contiguous
 
     def _initial(self) -> nn.Module:
         shape = tuple(self.data.X.shape[1:])
         n_classes = self.task.n_classes
-        module = seeded_module(lambda: build(shape, n_classes, self.width), self.task.seed)
+        module: Any = seeded_module(lambda: build(shape, n_classes, self.width), self.task.seed)
         # Convolutions are a third faster with channels last.
-        module = module.to(self.task.device)
-        return module.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
+        on_device = module.to(self.task.device)
+        initial: nn.Module = on_device.to(memory_format=torch.channels_last)
+        return initial
 
     @property
     def _precision(self) -> torch.autocast:

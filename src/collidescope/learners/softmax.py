@@ -42,6 +42,7 @@ from collidescope.learners.base import (
     FloatArray,
     Task,
     log_softmax,
+    some,
 )
 
 # The members
@@ -264,15 +265,19 @@ class Softmax(ArrayMember):
         return scale
 
     def learn(self, task: Task) -> FittedSoftmax:
+        start = self._start(task)
+        if self.sparse:
+            start = self._with_own_priors(start, task)
+        return self._optimum(start, task, self.max_iterations)
+
+    def _start(self, task: Task) -> FittedSoftmax:
+        """Standardised features, no weights, and the class shares."""
         features = self.feature_map(task)
         mean, scale = weighted_moments(features, task.X, task.weights)
         scale = self.feature_scale(scale, task.X.shape[1])
         weight = np.zeros((len(mean), task.n_classes), np.float32)
         bias = np.log(task.priors)
-        start = FittedSoftmax(self.name, features, mean, scale, weight, bias)
-        if self.sparse:
-            start = self._with_own_priors(start, task)
-        return self._optimum(start, task, self.max_iterations)
+        return FittedSoftmax(self.name, features, mean, scale, weight, bias)
 
     def _optimum(
         self, start: FittedSoftmax, task: Task, limit: int, kept: Float32 | None = None
@@ -350,6 +355,54 @@ class Softmax(ArrayMember):
         v2 = self.penalty * w2.sum(axis=1)
         tau = v2 / (1 + known)
         return np.asarray(np.sqrt(tau))
+
+
+@dataclass(frozen=True)
+class TunedSoftmax(Softmax):
+    """Softmax regression with the penalty of the lowest held-out loss: for embeddings."""
+
+    per_feature: bool = True
+    penalties: tuple[float, ...] = (0.3, 0.1, 0.03, 0.01, 0.003)  #: that are tried, in this order
+    fewest_weights: int = 1_000  #: features × classes: of fewer, one fixed penalty will do
+    parts: int = 6  #: of the rows, of which one is held out
+    choosing_rows: int = 20_000  #: rows that choose the penalty
+
+    def takes_part(self, n: int, d: int, k: int) -> bool:
+        return d * k >= self.fewest_weights and super().takes_part(n, d, k)
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        few = min(n, self.choosing_rows)
+        return super().cost(n, d, k) + 1.5 * super().cost(few, d, k)
+
+    def learn(self, task: Task) -> FittedSoftmax:
+        chosen = replace(self, penalty=self._best_penalty(task))
+        return Softmax.learn(chosen, task)
+
+    def _best_penalty(self, task: Task) -> float:
+        """From large to small ones, each fit from the last, until held-out rows lose by it."""
+        part = task.inner_parts(self.parts, task.seed)
+        test = np.flatnonzero(part == 0)
+        if len(test) == 0:
+            return self.penalties[0]
+        generator = np.random.default_rng(task.seed)
+        rows = some(np.flatnonzero(part != 0), self.choosing_rows, generator)
+        train = task.rows(rows)
+        held_out = task.rows(some(test, self.choosing_rows, generator))
+        fitted = self._start(train)
+        F = fitted.standardised(train.X)
+        lowest = np.inf
+        best = self.penalties[0]
+        for penalty in self.penalties:
+            tried = replace(self, penalty=penalty)
+            fitted = tried._optimum(fitted, train, self.max_iterations, F)
+            logs = fitted.log_posteriors(held_out.X)
+            own = logs[np.arange(len(logs)), held_out.codes]
+            loss = float(-held_out.weights @ own)
+            if loss > lowest:
+                break
+            lowest = loss
+            best = penalty
+        return best
 
 
 @dataclass(frozen=True)
