@@ -208,3 +208,11 @@ def test_measured_values_of_which_some_agree_are_no_groups():
 def test_dates_with_the_month_in_letters_are_dates():
     table = pd.DataFrame({"date": DAYS.strftime("%d-%b-%y").str.upper(), "x": rng.normal(size=N)})
     assert screen(table, THREE).ids == {}
+
+
+def test_a_name_that_only_begins_like_that_of_a_group_needs_full_agreement():
+    """As the column of personal expenses of colleges: most rows of a value agree, not all."""
+    personal = rng.integers(0, 60, N)
+    y = np.where(rng.random(N) < 0.88, personal % 2, 1 - personal % 2)
+    table = pd.DataFrame({"Personal": personal, "person": personal, "x": rng.normal(size=N)})
+    assert list(screen(table, y).groups) == ["person"]

@@ -356,6 +356,17 @@ def is_id_name(name: str, weak: bool = True) -> bool:
     return parts[-1] in ID_WORDS or "".join(parts) in ID_WORDS
 
 
+def is_group_name(name: str) -> bool:
+    """Does the name of a column say that it names patients, documents or the like?
+
+    >>> [is_group_name(name) for name in ("patientID", "Subject no", "userid", "Personal")]
+    [True, True, True, False]
+    """
+    group = re.compile(rf"({GROUP_WORDS})(s|ids?|no|nr|num|names?|numbers?|codes?)?")
+    tokens = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return any(group.fullmatch(token.lower()) for token in tokens)
+
+
 def id_verdict(column: Column, index: pd.Index) -> Verdict | None:
     """Whether the values of a column name the rows, or None where they do not."""
     filled = ~column.missing
@@ -410,8 +421,7 @@ def counts_rows(numbers: FloatArray, index: pd.Index) -> bool:
 def _judge(column: Column, labels: Labels, found: Screening) -> None:
     """Note in ``found`` what a column says about the labels of its rows."""
     name = column.name
-    like_a_group = re.search(GROUP_WORDS, name, re.IGNORECASE) is not None
-    named = like_a_group or is_id_name(name, weak=False)
+    named = is_group_name(name) or is_id_name(name, weak=False)
     measured = column.kind == "number" and not named
     agree = group_agreement(column, labels, named)
     leak = find_leak(column, labels)
