@@ -316,13 +316,17 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
 def _matrix_lines(cm: CollisionMatrix) -> list[str]:
     names = [short(name, 24) for name in cm.classes]
     heads = [short(name, 10) for name in cm.classes]
-    left = max(8, *(len(name) + 1 for name in names))
-    width = max(7, *(len(name) + 1 for name in heads))
-    top = "".join(name.rjust(width) for name in heads)
-    lines = ["seen in".ljust(left) + top + "   ← seen again in"]
+    left = 1 + max(7, *map(len, names))
+    width = 1 + max(6, *map(len, heads))
+    top = "seen in".ljust(left)
+    for name in heads:
+        top += name.rjust(width)
+    lines = [f"{top}   ← seen again in"]
     for name, row in zip(names, cm.matrix, strict=True):
-        values = "".join(f"{value:{width}.4f}" for value in row)
-        lines.append(name.ljust(left) + values)
+        line = name.ljust(left)
+        for value in row:
+            line += f"{value:{width}.4f}"
+        lines.append(line)
     return lines
 
 
@@ -349,24 +353,27 @@ def as_html(cm: CollisionMatrix) -> str:
         pairs = leading_pairs(cm, 20)
         return words + pairs.to_html(index=False, float_format="{:.4f}".format, escape=True)
     names = [html.escape(str(name)) for name in cm.classes]
-    corner = "seen in ↓, again in →"
-    head = "".join(f"<th scope='col'>{name}</th>" for name in (corner, *names))
+    head = "<th scope='col'>seen in ↓, again in →</th>"
+    for name in names:
+        head += f"<th scope='col'>{name}</th>"
     body = "".join(_html_row(cm, names, i) for i in range(len(names)))
     return f"{words}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _html_row(cm: CollisionMatrix, names: list[str], i: int) -> str:
     """A row of the table: blue where an input stays in its class, red where it does not."""
+    blue, red = "70,130,180", "214,69,65"
     ends = stated(cm).interval()
-    cells = []
+    cells = f"<th scope='row'>{names[i]}</th>"
     for j, value in enumerate(cm.matrix[i]):
-        colour = "70,130,180" if i == j else "214,69,65"
+        colour = blue if i == j else red
+        style = f"background:rgba({colour},{value**0.5:.2f})"
         said = f"{names[i]} → {names[j]}: {value:.4f}"
         if ends is not None:
-            said += f", 95% interval {ends[0][i, j]:.4f} to {ends[1][i, j]:.4f}"
-        style = f"background:rgba({colour},{value**0.5:.2f})"
-        cells.append(f"<td style='{style}' title='{said}'>{value:.3f}</td>")
-    return f"<tr><th scope='row'>{names[i]}</th>{''.join(cells)}</tr>"
+            low, high = ends
+            said += f", 95% interval {low[i, j]:.4f} to {high[i, j]:.4f}"
+        cells += f"<td style='{style}' title='{said}'>{value:.3f}</td>"
+    return f"<tr>{cells}</tr>"
 
 
 def words_html(*lines: str) -> str:

@@ -106,10 +106,11 @@ class Rows:
         if size is None or size >= n:
             return self
         # With the rows in the order of their classes an even comb keeps the shares of all classes.
-        codes = np.unique(self.y, return_inverse=True)[1]
-        shuffled = np.random.default_rng(seed).random(n)
-        order = np.lexsort((shuffled, codes))
-        comb = np.linspace(0, n - 1, size).round().astype(np.intp)
+        _, codes = np.unique(self.y, return_inverse=True)
+        rng = np.random.default_rng(seed)
+        order = np.lexsort((rng.random(n), codes))
+        comb = np.linspace(0, n - 1, size)
+        comb = comb.round().astype(np.intp)
         more = "with all of them the numbers are more precise and often lower"
         said = f"a first look at {size:,} of {n:,} rows: {more}"
         return self.part(np.sort(order[comb]), said).without_rare(2)

@@ -77,8 +77,10 @@ def write_names(
 ) -> None:
     """Class names along one side: as many as fit, as large as fits."""
     each = points(ax, side) / len(names)
-    step = max(1, math.ceil(1.2 * SMALLEST_FONT / each))
-    size = float(np.clip(each * step / 1.2, SMALLEST_FONT, LARGEST_FONT))
+    least = 1.2 * SMALLEST_FONT
+    step = max(1, math.ceil(least / each))
+    fitting = each * step / 1.2
+    size = float(np.clip(fitting, SMALLEST_FONT, LARGEST_FONT))
     shown = np.asarray(places)[::step].tolist()
     texts = [plain(name) for name in names[::step]]
     if side == "y":
