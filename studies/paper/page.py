@@ -727,6 +727,22 @@ def sensitivity_table() -> str:
     return table([*head, "row sum error", "root"], body)
 
 
+def cost_table() -> str:
+    """Scenario C: methods by epochs."""
+    found: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for record in results("cost", quick=True):
+        cell = record["cell"]
+        for method, score in record["result"].items():
+            found[method][cell["settings"]["max_epochs"]][cell["seed"]] = score["mean"]
+    epochs = sorted({each for values in found.values() for each in values})
+    body = [
+        [method, *(mean_of(found[method][each]) for each in epochs)]
+        for method in rows.ORDER
+        if method in found
+    ]
+    return table(["row", *(f"{each} epochs" for each in epochs)], body)
+
+
 def paper_page() -> str:
     """The page."""
     found = claims()
@@ -785,6 +801,16 @@ No network: V is the best possible one, the Gramian that of 250 rows a class, te
 numbers of steps, and the share of the samples in which the loop had ended.
 
 {sensitivity_table()}
+
+## Less overlap, and fewer epochs
+
+Scenario B with less overlap, three samples, mean TVD of S:
+
+{ablation_table("mean", "overlap")}
+
+Scenario C, two samples, mean TVD of S by epochs:
+
+{cost_table()}
 
 ## Posteriors on a line of means
 
