@@ -35,7 +35,7 @@ def generator(seed=0):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(2, 12), min_size=2, max_size=6), st.integers(0, 50))
-def test_no_pair_joins_a_row_with_itself_and_same_tells_the_truth(counts, n_pairs):
+def test_drawn_pairs_join_distinct_rows_half_of_them_of_one_class(counts, n_pairs):
     labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
     labels = labels[torch.randperm(len(labels), generator=generator(1))]
     i, j, same = sample_pairs(labels, n_pairs, generator(2))
@@ -45,7 +45,7 @@ def test_no_pair_joins_a_row_with_itself_and_same_tells_the_truth(counts, n_pair
     assert int(same.sum()) == n_pairs // 2
 
 
-def test_balanced_pairs_have_the_probabilities_of_the_papers_risk_and_weights_count_within_classes():
+def test_balanced_pairs_have_the_probabilities_of_the_papers_risk():
     labels = torch.tensor([2, 0, 0, 1, 1, 1, 1, 2, 1])
     for w in (torch.ones(9), torch.tensor([1.0, 3, 1, 2, 1, 0, 1, 5, 1])):
         n_pairs, n, K = 400_000, len(labels), 3
@@ -65,7 +65,7 @@ def test_balanced_pairs_have_the_probabilities_of_the_papers_risk_and_weights_co
         assert bool(((found - expected).abs() <= 5 * noise + 1e-12).all())
 
 
-def test_weights_and_classes_that_dwarf_all_others_still_give_distinct_rows_in_balance():
+def test_extreme_weights_still_give_distinct_rows_in_balance():
     for w in ([1e18, 1, 1, 1], [1, 1e18, 1, 1], [1e18, 1e18, 1, 1]):
         i, j, same = sample_pairs(
             torch.tensor([0, 0, 1, 1]), 1000, generator(), torch.tensor(w, dtype=torch.float64)
@@ -220,7 +220,7 @@ BODIES = {
 
 @pytest.mark.parametrize("block_bytes", [1, 3000, 2**21])
 @pytest.mark.parametrize("name", BODIES)
-def test_scores_are_those_of_the_naive_forward_pass_and_symmetric(name, block_bytes, monkeypatch):
+def test_scores_are_those_of_the_naive_forward_pass(name, block_bytes, monkeypatch):
     monkeypatch.setattr(scoring, "BLOCK_BYTES", block_bytes)
     module = PairwiseNetwork(BODIES[name]).train()
     shape = (1, SIDE, SIDE) if name == "images" else (3,)
@@ -275,9 +275,7 @@ def test_streamed_class_means_equal_the_dense_ones(exclude, block_bytes, weighte
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_standard_error_is_the_spread_over_draws_of_references_and_one_claims_no_certainty(
-    weighted,
-):
+def test_the_standard_error_is_the_spread_over_draws_of_references(weighted):
     module = PairwiseNetwork(mlp(6, 1, (8,)))
     X, m = torch.randn(1, 3), 25
     labels, weight = (
@@ -293,7 +291,12 @@ def test_the_standard_error_is_the_spread_over_draws_of_references_and_one_claim
         torch.stack([d.stderr for d in draws]).mean(),
     )
     assert float(claimed) == pytest.approx(float(spread), rel=0.15)
-    result = class_similarity(module, X, torch.randn(2, 3), torch.tensor([0, 1]), 2)
+
+
+def test_a_single_reference_claims_no_certainty():
+    module = PairwiseNetwork(mlp(6, 1, (8,)))
+    X, references = torch.randn(1, 3), torch.randn(2, 3)
+    result = class_similarity(module, X, references, torch.tensor([0, 1]), 2)
     assert bool(torch.isinf(result.stderr).all())
 
 
@@ -340,7 +343,7 @@ def fitted(data):
     return CollisionClassifier(members=[Pairwise(network=body, n_references=20)], **LONG).fit(*data)
 
 
-def test_the_planted_collision_is_found_by_both_roads_and_in_posteriors_and_similarities(fitted):
+def test_the_planted_collision_is_found(fitted):
     assert fitted.collision_matrix_.matrix == pytest.approx(PLANTED, abs=0.08)
     assert fitted.recovery_.matrix == pytest.approx(PLANTED, abs=0.1)
     assert 0 < fitted.reference_stderr_ < 0.1
@@ -348,10 +351,17 @@ def test_the_planted_collision_is_found_by_both_roads_and_in_posteriors_and_simi
         np.bincount(references.codes).tolist()
         for references in fitted._ensemble.comparison.references
     ] == [[20] * 3] * 2
+
+
+def test_posteriors_of_planted_collisions_are_even(fitted):
     X, y = drawings(120, 1)
     shared = (y < 2) & (np.arange(120) // 3 % 2 == 0)
     assert np.abs(fitted.predict_proba(X)[shared, :2] - 0.5).mean() < 0.12
     assert (fitted.predict(X)[~shared] == y[~shared]).mean() > 0.95
+
+
+def test_similarities_tell_the_planted_classes_apart(fitted):
+    X, y = drawings(120, 1)
     sim = fitted.similarity(X[:20], X[20:])
     assert sim[(y[:20, None] == 2) & (y[20:] == 2)].mean() > 0.9
     assert sim[(y[:20, None] == 2) ^ (y[20:] == 2)].mean() < 0.1

@@ -36,7 +36,7 @@ def scaled(X):
     return out
 
 
-def test_a_feature_gets_median_0_and_scale_1_whatever_single_values_say_and_mean_0_when_most_are_equal():
+def test_scaling_is_not_moved_by_single_values():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(5, 0.01, 4000), rng.normal(-300, 40, 4000), np.zeros(4000)])
     X[0, 1], X[:400, 2] = 1e30, rng.normal(3, 1, 400)
@@ -68,7 +68,7 @@ def test_a_constant_feature_is_taken_out_also_of_rows_to_come_that_differ(value)
     assert np.array_equal(apply_scaling(np.full((1, 2), -value), centre, scale)[:, 1], [0])
 
 
-def test_sparse_rows_and_rows_block_by_block_are_scaled_to_the_same_numbers(monkeypatch):
+def test_every_kind_of_rows_is_scaled_to_the_same_numbers(monkeypatch):
     rng = np.random.default_rng(0)
     X = np.where(rng.random((300, 5)) < 0.6, rng.normal(size=(300, 5)), 0.0)
     before, whole = X.copy(), scaled(X)
@@ -251,16 +251,18 @@ def run(model="classes", seed=3, dropout=0.2, progress=None, **changes):
 
 
 @pytest.mark.parametrize("model", ["classes", "pairs"])
-def test_one_seed_gives_the_same_weights_bit_for_bit_and_another_seed_others(model):
+def test_weights_follow_from_the_seed_bit_for_bit(model):
     first, again, other = (run(model, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(parameters(first.module), parameters(again.module))
     assert not torch.equal(parameters(first.module), parameters(other.module))
 
 
-def test_ctrl_c_keeps_the_best_weights_so_far_and_a_diverging_run_says_what_to_do():
+def test_a_diverging_run_says_what_to_do():
     with pytest.raises(FloatingPointError, match="learning_rate"):
         run(learning_rate=1e30, weight_decay=0.0)
 
+
+def test_ctrl_c_keeps_the_best_weights_so_far():
     def stop(entry):
         if entry["epoch"] == 4:
             raise KeyboardInterrupt
@@ -310,7 +312,7 @@ def test_a_stack_learns_what_a_plain_network_learns_with_weights_as_copies_of_ro
     assert torch.allclose(*losses, atol=2e-3)
 
 
-def test_a_split_holds_out_a_share_of_every_class_and_trains_on_the_rest():
+def test_a_split_holds_out_a_share_of_every_class():
     y = torch.tensor([0] * 50 + [1] * 20 + [2] * 10 + [3])
     train, held_out = stratified_split(y, 0.1, 0)
     assert sorted(torch.cat([train, held_out]).tolist()) == list(range(81))
@@ -325,26 +327,32 @@ def test_a_split_holds_out_a_share_of_every_class_and_trains_on_the_rest():
         stratified_split(torch.arange(3), 0.1, 0)
 
 
-def test_settings_come_from_a_mapping_and_those_that_cannot_be_are_refused_by_name():
+def test_settings_come_from_a_mapping():
     assert TrainingConfig.from_mapping(
         {"hidden_layer_sizes": [8, 4]}, "cpu"
     ).hidden_layer_sizes == (8, 4)
     assert TrainingConfig.from_mapping(None, "cpu") == TrainingConfig()
-    bad = {
-        "learning_rate": 0.0,
-        "dropout": 1.0,
-        "batch_size": "big",
-        "weight_decay": -1.0,
-        "max_epochs": 0,
-    }
-    for name, value in [
-        *bad.items(),
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learning_rate", 0.0),
+        ("dropout", 1.0),
+        ("batch_size", "big"),
+        ("weight_decay", -1.0),
+        ("max_epochs", 0),
         ("patience", -1),
         ("hidden_layer_sizes", "deep"),
         ("hidden_layer_sizes", (0,)),
-    ]:
-        with pytest.raises(ValueError, match=rf"{name}.* must be"):
-            TrainingConfig(**{name: value})
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=rf"{name}.* must be"):
+        TrainingConfig(**{name: value})
+
+
+def test_batches_are_a_hundredth_of_the_rows_within_limits():
     # a hundredth of the rows within limits, as a power of two
     assert [TrainingConfig().batch_for(n) for n in (50, 100, 6_400, 20_000, 10**6)] == [
         50,
@@ -360,7 +368,7 @@ def tiny_numbers_are_kept() -> bool:
     return bool((torch.full((4,), 1e-40) * 1.0 > 0).all())
 
 
-def test_a_run_takes_tiny_numbers_for_zero_and_leaves_the_processor_as_it_was_even_after_ctrl_c():
+def test_tiny_numbers_are_zero_during_a_run_alone():
     """Averages of gradients that fade below 1e-38 slowed late epochs."""
 
     def stop(_):
@@ -374,7 +382,7 @@ def test_a_run_takes_tiny_numbers_for_zero_and_leaves_the_processor_as_it_was_ev
 
 
 @pytest.mark.parametrize("n", [100, 7, 2])
-def test_processes_share_every_row_of_a_batch_once_and_weigh_as_much_as_they_hold(monkeypatch, n):
+def test_processes_share_every_row_of_a_batch_once(monkeypatch, n):
     rows = []
     for rank in range(3):
         monkeypatch.setattr(machine, "world", lambda rank=rank: (rank, 3))

@@ -317,7 +317,7 @@ def _split_scorer(body: nn.Module) -> _SplitScorer | None:
     if not isinstance(body, nn.Sequential):
         return None
     widest = 0
-    layers = []
+    layers: list[nn.Module] = []
     for layer in body:
         if isinstance(layer, nn.Dropout):
             continue

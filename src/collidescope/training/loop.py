@@ -52,7 +52,8 @@ class Objective(Protocol):
     """What is learned by the M = ``n_members`` networks: data, batches and losses.
 
     ``signature`` is text that other data or weights would not share. The last dimension of a
-    batch counts rows, or pairs of them. ``loss`` is summed over the members, ``held_out_loss`` has shape (M,).
+    batch counts rows, or pairs of them. ``loss`` is summed over the members, ``held_out_loss`` has
+    shape (M,).
     """
 
     n_members: int

@@ -171,10 +171,14 @@ class FactorisedObjective:
         # nan where nothing is held out
         losses = torch.full((self.n_members,), torch.nan, device=self.y.device)
         for member, rows in enumerate(self.held_out_rows):
-            if len(rows):
-                parts = torch.split(rows, SCORING_BATCH)
-                logits = torch.cat([self._member(module, member, self.X[part]) for part in parts])
-                losses[member] = self._cross_entropy(logits[None], rows[None])[0]
+            if not len(rows):
+                continue
+            scored = []
+            for part in torch.split(rows, SCORING_BATCH):
+                inputs = self.X[part]
+                scored.append(self._member(module, member, inputs))
+            logits = torch.cat(scored)
+            losses[member] = self._cross_entropy(logits[None], rows[None])[0]
         return losses
 
     def _member(self, module: nn.Module, member: int, x: Tensor) -> Tensor:
@@ -187,7 +191,8 @@ class FactorisedObjective:
     def _cross_entropy(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Mean over the rows (M, B) of each member, weighted: (M, B, K) → (M,)."""
         labels = self.y[rows].flatten()
-        each = cross_entropy(logits.flatten(0, 1), labels, reduction="none").view(rows.shape)
+        flat = logits.flatten(0, 1)
+        each = cross_entropy(flat, labels, reduction="none").view(rows.shape)
         if self.weight is not None:
             each = each * self.weight[rows]
         return each.mean(1)
