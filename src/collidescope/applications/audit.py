@@ -471,10 +471,12 @@ class _ClusterSums:
         shape = (n_clusters, n_cells)
         table = csr_array((signs, (clusters, cells)), shape=shape)  # adds up what repeats
         entries = table.tocoo()
-        return cls(entries.row, entries.col, entries.data, n_clusters, n_cells)
+        row = entries.row.astype(np.intp)
+        column = entries.col.astype(np.intp)
+        return cls(row, column, entries.data, n_clusters, n_cells)
 
     def per_cell(self, values: FloatArray) -> FloatArray:
-        return np.bincount(self.cell, values, self.n_cells)
+        return np.bincount(self.cell, values, self.n_cells).astype(np.float64)
 
     def p_values(self) -> FloatArray:
         """One-sided, of "not above zero", for every cell."""
