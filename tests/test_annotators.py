@@ -26,7 +26,8 @@ def covered(a, b, votes, n, samples, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "votes"), [(0.3, 3, [3]), (0.3, 3, [2]), (0.2, 4, [2]), (1, 1, [3])]
+    ("a", "b", "votes"),
+    [(0.3, 3, [3]), (0.3, 3, [2]), (0.2, 4, [2]), (1, 1, [3]), (0.3, 3, [2, 8])],
 )
 def test_intervals_of_thirty_items_cover(a, b, votes):
     assert covered(a, b, votes, 30, 200).min() >= 0.92  # 95% less two standard errors

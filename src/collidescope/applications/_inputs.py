@@ -313,13 +313,16 @@ class Mean(NamedTuple):
         No error is below what the rows of the other would give so many: few rows without a single
         collision of some rare kind show no variance, and know nothing about it.
         """
-        expected = other.stderr * np.sqrt(m / n)
-        others_expected = self.stderr * np.sqrt(n / m)
-        variance = np.maximum(self.stderr, expected) ** 2
-        others_variance = np.maximum(other.stderr, others_expected) ** 2
-        total = variance + others_variance
+        like_other = other.stderr * np.sqrt(m / n)
+        like_self = self.stderr * np.sqrt(n / m)
+        own = np.maximum(self.stderr, like_other) ** 2
+        theirs = np.maximum(other.stderr, like_self) ** 2
+        total = own + theirs
+        own_part = own**2 / self.df
+        their_part = theirs**2 / other.df
+        spread = own_part + their_part
         with np.errstate(invalid="ignore"):
-            satterthwaite = total**2 / (variance**2 / self.df + others_variance**2 / other.df)
+            satterthwaite = total**2 / spread
         df = np.where(total > 0, satterthwaite, 1.0)
         return Mean(self.value - other.value, np.sqrt(total), df)
 
@@ -392,14 +395,18 @@ def share_interval(hits: BoolArray, clusters: IntArray | None, level: float) -> 
     if clusters is None:
         return wilson_interval(hits.sum(), n, level)
     mean, stderr, df = mean_and_error(hits.astype(np.float64), clusters)
-    z = stdtrit(df, (1 + level) / 2)
-    worth = min(n, max(df + 1, 1))
+    variance = mean * (1 - mean)
+    worth = df + 1
     if stderr > 0:
-        worth = min(n, mean * (1 - mean) / stderr**2)
-    centre = (mean + z**2 / (2 * worth)) / (1 + z**2 / worth)
-    spread = np.sqrt(mean * (1 - mean) / worth + z**2 / (4 * worth**2))
-    half = z * spread / (1 + z**2 / worth)
-    return max(float(centre - half), 0.0), min(float(centre + half), 1.0)
+        worth = variance / stderr**2
+    worth = min(n, worth)
+    z = stdtrit(df, (1 + level) / 2)
+    shrink = 1 + z**2 / worth
+    centre = mean + z**2 / (2 * worth)
+    half = z * np.sqrt(variance / worth + (z / (2 * worth)) ** 2)
+    low = (centre - half) / shrink
+    high = (centre + half) / shrink
+    return max(float(low), 0.0), min(float(high), 1.0)
 
 
 def check_rates(**rates: float) -> None:

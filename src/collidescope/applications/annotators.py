@@ -139,26 +139,32 @@ def _coefficient(
     if chance <= 1e-12:
         why = "chance alone would agree, and there is no coefficient"
         raise ValueError(f"votes are all for one class: {why}")
-    value = 1 - factor * float(weight @ disagree) / chance
+    observed = float(weight @ disagree)
+    value = 1 - factor * observed / chance
     # Pairs of different items only: ‖π‖² also holds what the votes of one item have in common.
     own = float(weight**2 @ np.asarray((shares * shares).sum(axis=1)))
     chance = 1 - (float(priors @ priors) - own) / (1 - float(weight @ weight))
     # d(1 - ‖π‖²) = -2 π·dπ, item by item.
     influence = -2 * (shares @ priors)
-    n = len(weight)
+    # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
+    # deviation is too small by that much (as HC3 has it for regressions).
+    leverage = np.minimum(3 * weight, 0.75)
 
     def beyond(kappa: float) -> float:
         """How far D - (1 - κ) C is from zero, less what sampling error allows."""
         values = disagree - (1 - kappa) * influence
         deviations = weight * (values - weight @ values)
-        squares = deviations**2
-        if squares.sum() <= 0:
+        squares = (deviations / (1 - leverage)) ** 2
+        variance = float(squares.sum())
+        if variance <= 0:
             return -1.0
-        # A few items carry the variance where a class is rare: as many degrees of freedom.
-        items = squares.sum() ** 2 / (squares**2).sum()
-        reach = stdtrit(max(items - 1, 1.0), (1 + level) / 2)
-        distance = abs(float(weight @ disagree) - (1 - kappa) * chance)
-        return float(distance - reach * np.sqrt(n / (n - 1) * squares.sum()))
+        # A few items carry the variance where a class is rare: as many degrees of freedom, less
+        # those of D and C.
+        items = variance**2 / float((squares**2).sum())
+        df = max(items - 2, 1.0)
+        reach = stdtrit(df, (1 + level) / 2) * np.sqrt(variance)
+        distance = abs(observed - (1 - kappa) * chance)
+        return float(distance - reach)
 
     low, high = _accepted(beyond, np.linspace(-1.0, 1.0, 201))
     return value, min(low, value), max(high, value)
@@ -343,7 +349,8 @@ class _ByAnnotator:
         n = self.counts[:, None]
         first = self.sums(table) / n
         second = self.sums(table * table) / n
-        stderr = np.sqrt(np.maximum(second - first**2, 0) / (n - 1))
+        variance = np.maximum(second - first**2, 0)
+        stderr = np.sqrt(variance / (n - 1))
         return first, np.hypot(stderr, UNSEEN / n)
 
 
@@ -402,18 +409,24 @@ def _agreement_rates(votes: _Votes, counts: csr_array) -> tuple[FloatArray, Floa
     """
     n_people = len(votes.people)
     per_item = np.asarray(counts.sum(axis=1), dtype=np.float64)
-    alike = np.asarray((counts * counts).sum(axis=1)) - per_item  # ordered pairs that agree
-    own = np.asarray(counts[votes.items, votes.codes]).ravel()
-    agreed = np.where(per_item > 1, alike / (per_item * (per_item - 1)), 0.0)
+    squares = np.asarray((counts * counts).sum(axis=1))
+    alike = squares - per_item  # ordered pairs that agree
+    pairs = per_item * (per_item - 1)
+    agreed = np.where(per_item > 1, alike / pairs, 0.0)
+    # From here on one entry per vote: the same votes on its item, itself left out, and all.
+    same = np.asarray(counts[votes.items, votes.codes]).ravel() - 1
     N = per_item[votes.items]
-    rate = (own - 1) / (N - 1)
-    # Without a vote its item has 2 (own - 1) fewer ordered pairs that agree.
-    alike_without = alike[votes.items] - 2 * (own - 1)
-    others = np.where(N > 2, alike_without / ((N - 1) * (N - 2)), 0.0)
+    rate = same / (N - 1)
+    # Without a vote its item has 2 same fewer ordered pairs that agree.
+    alike_without = alike[votes.items] - 2 * same
+    pairs_without = (N - 1) * (N - 2)
+    others = np.where(N > 2, alike_without / pairs_without, 0.0)
     # Without an annotator: items of three votes or more change, items of two votes are lost.
-    left = (per_item > 1).sum() - np.bincount(votes.who, N == 2, n_people)
-    change = np.bincount(votes.who, others - agreed[votes.items], n_people)
-    return rate, others, 1 - (agreed.sum() + change) / left
+    lost = np.bincount(votes.who, N == 2, n_people)
+    left = (per_item > 1).sum() - lost
+    change = others - agreed[votes.items]
+    changes = np.bincount(votes.who, change, n_people)
+    return rate, others, 1 - (agreed.sum() + changes) / left
 
 
 def _class_use(
@@ -422,18 +435,24 @@ def _class_use(
     """Per annotator the class whose use differs most from the others', by how much, z-value."""
     table = counts[votes.items]
     N = np.asarray(table.sum(axis=1), dtype=np.float64)
-    share = table * (1 / N)[:, None]
+    weight = 1 / N
+    share = table * weight[:, None]
     # The variance for a vote like the others on the item: who never used a rare class shows none.
-    expected = people.sums((share - share * share) * np.square(N / (N - 1))[:, None])
+    inflation = np.square(N / (N - 1))
+    variance = (share - share * share) * inflation[:, None]
+    expected = people.sums(variance)
     # c - (votes of the others) / (N-1) = (N c - all votes) / (N-1).
     each = np.diff(table.indptr)
-    chosen = table.indices == np.repeat(votes.codes, each)
-    table.data = (np.repeat(N, each) * chosen - table.data) / np.repeat(N - 1, each)
+    own = np.repeat(votes.codes, each)
+    n_votes = np.repeat(N, each)
+    chosen = table.indices == own
+    table.data = (n_votes * chosen - table.data) / (n_votes - 1)
     use, stderr = people.means(table)
-    stderr = np.maximum(stderr, np.sqrt(expected) / people.counts[:, None])
-    z = np.abs(use) / stderr
+    least = np.sqrt(expected) / people.counts[:, None]
+    z = np.abs(use) / np.maximum(stderr, least)
     most = np.nan_to_num(z).argmax(axis=1)
-    return most, use[np.arange(len(use)), most], z.max(axis=1)
+    rows = np.arange(len(use))
+    return most, use[rows, most], z.max(axis=1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -507,20 +526,26 @@ def _compared_pairs(
     same = np.ix_(order, order)
     S = estimated.matrix
     T = counted.matrix[same]
-    i, j = np.triu_indices(len(S), 1)
+    both = S + T
+    towards = both >= both.T  # of every pair the direction with the larger rate
+    upper, lower = np.triu_indices(len(S), 1)
+    forward = towards[upper, lower]
+    i = np.where(forward, upper, lower)
+    j = np.where(forward, lower, upper)
     each = 1 - (1 - level) / len(i)  # Bonferroni
-    reach = np.hypot(_half_widths(estimated, each), _half_widths(counted, each)[same])
-    swap = (S + T)[j, i] > (S + T)[i, j]  # the direction with the larger rate
-    i, j = np.where(swap, j, i), np.where(swap, i, j)
-    half = reach[i, j]
+    own = _half_widths(estimated, each)
+    theirs = _half_widths(counted, each)[same]
+    half = np.hypot(own, theirs)[i, j]
     names = {"class": estimated.classes[i], "other": estimated.classes[j]}
     pairs = pd.DataFrame(names | _compared(S[i, j], T[i, j], half))
     gap = pairs["difference"].abs().to_numpy()
     stderr = half / ndtri((1 + each) / 2)
     without_error = np.where(gap == 0, 0.0, np.inf)
     z = np.divide(gap, stderr, out=without_error, where=stderr > 0)
-    pairs.insert(7, "p_value", np.minimum(2 * ndtr(-z) * len(i), 1.0))
-    return pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
+    p = 2 * ndtr(-z) * len(i)
+    pairs.insert(7, "p_value", np.minimum(p, 1.0))
+    largest = np.argsort(-z, kind="stable")
+    return pairs.iloc[largest].reset_index(drop=True)
 
 
 def _population_notes(

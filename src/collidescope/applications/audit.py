@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
+from scipy.sparse import csr_array
 from scipy.special import entr, ndtri, stdtr, stdtrit
 from scipy.stats import binom
 
@@ -267,14 +267,15 @@ def _fixable_interval(
     wrong: BoolArray, best_wrong: BoolArray, clusters: IntArray | None, level: float
 ) -> tuple[float, float]:
     """Of the difference of two errors on the same rows; never narrower for clusters."""
-    worse = np.array((wrong & ~best_wrong).sum())
-    better = np.array((best_wrong & ~wrong).sum())
-    low, high = paired_interval(worse, better, np.array(len(wrong)), level)
-    if clusters is not None:
-        by_cluster = mean_and_error(wrong.astype(float) - best_wrong, clusters).interval(level)
-        low = np.maximum(np.minimum(low, by_cluster[0]), -1.0)
-        high = np.minimum(np.maximum(high, by_cluster[1]), 1.0)
-    return float(low), float(high)
+    worse = wrong & ~best_wrong
+    better = best_wrong & ~wrong
+    n = np.array(len(wrong))
+    low, high = paired_interval(worse.sum(), better.sum(), n, level)
+    if clusters is None:
+        return float(low), float(high)
+    difference = wrong.astype(np.float64) - best_wrong
+    lower, upper = mean_and_error(difference, clusters).interval(level)
+    return max(float(min(low, lower)), -1.0), min(float(max(high, upper)), 1.0)
 
 
 def _error_limit(P: FloatArray, y: IntArray, clusters: IntArray | None, level: float) -> float:
@@ -284,12 +285,15 @@ def _error_limit(P: FloatArray, y: IntArray, clusters: IntArray | None, level: f
     half of it.
     """
     each = 1 - (1 - level) / 2
-    brier = mean_and_error((residuals(P, y) ** 2).sum(axis=1), clusters)
+    r = residuals(P, y)
+    brier = mean_and_error((r**2).sum(axis=1), clusters)
     quantile = ndtri((1 + each) / 2)
     if clusters is not None:
         quantile = stdtrit(brier.df, (1 + each) / 2)
-    highest_error = share_interval(P.argmax(axis=1) != y, clusters, each)[1]
-    return min(highest_error, float(brier.value + quantile * brier.stderr))
+    highest_score = float(brier.value + quantile * brier.stderr)
+    wrong = P.argmax(axis=1) != y
+    _, highest_error = share_interval(wrong, clusters, each)
+    return min(highest_error, highest_score)
 
 
 def _calibration_note(
@@ -450,46 +454,79 @@ class _ClusterErrors:
     df: int
 
 
+@dataclass(frozen=True)
+class _ClusterSums:
+    """Sums by cluster of what a rule adds to cells, +1 or -1 each; sparse."""
+
+    cluster: IntArray
+    cell: IntArray
+    value: FloatArray
+    n_clusters: int
+    n_cells: int
+
+    @classmethod
+    def of(
+        cls, clusters: IntArray, cells: IntArray, signs: FloatArray, n_clusters: int, n_cells: int
+    ) -> _ClusterSums:
+        shape = (n_clusters, n_cells)
+        table = csr_array((signs, (clusters, cells)), shape=shape)  # adds up what repeats
+        entries = table.tocoo()
+        row = entries.row.astype(np.intp)
+        column = entries.col.astype(np.intp)
+        return cls(row, column, entries.data, n_clusters, n_cells)
+
+    def per_cell(self, values: FloatArray) -> FloatArray:
+        return np.bincount(self.cell, values, self.n_cells).astype(np.float64)
+
+    def p_values(self) -> FloatArray:
+        """One-sided, of "not above zero", for every cell."""
+        df = max(self.n_clusters - 1, 1)
+        total = self.per_cell(self.value)
+        squares = self.per_cell(self.value**2)
+        centred = squares - total**2 / self.n_clusters
+        variance = centred * self.n_clusters / df
+        varies = variance > 1e-12
+        stderr = np.sqrt(np.where(varies, variance, 1.0))
+        constant = np.where(total > 0, 0.0, 1.0)
+        return np.where(varies, stdtr(df, -total / stderr), constant)
+
+
 def _cluster_errors(
     y: IntArray, said: IntArray, best: IntArray, clusters: IntArray, k: int
 ) -> _ClusterErrors:
     n_clusters = int(clusters.max()) + 1
-    df = max(n_clusters - 1, 1)
     differ = np.flatnonzero(said != best)
     # +1 for the pair that the audited rule falls into, -1 for that of the best one.
-    true = np.concatenate([y[differ], y[differ]])
+    signs = np.repeat([1.0, -1.0], len(differ))
+    own = np.tile(clusters[differ], 2)
+    true = np.tile(y[differ], 2)
     called = np.concatenate([said[differ], best[differ]])
-    sign = np.repeat([1.0, -1.0], len(differ))
-    own = np.concatenate([clusters[differ], clusters[differ]])
-
-    def sums(cells: IntArray) -> coo_array:
-        table = coo_array((sign, (own, cells)), shape=(n_clusters, k * k)).tocsr()
-        return table.tocoo()
-
-    def p_values(cells: IntArray) -> FloatArray:
-        s = sums(cells)
-        total = np.bincount(s.col, s.data, k * k)
-        squares = np.bincount(s.col, s.data**2, k * k)
-        variance = (squares - total**2 / n_clusters) * n_clusters / df
-        with np.errstate(invalid="ignore", divide="ignore"):
-            tail = stdtr(df, -total / np.sqrt(np.maximum(variance, 0.0)))
-        return np.where(variance > 1e-12, tail, (total <= 0).astype(float)).reshape(k, k)
-
-    one_way = p_values(true * k + called)
-    both = p_values(np.minimum(true, called) * k + np.maximum(true, called))
-    both_ways = np.triu(both) + np.triu(both, 1).T
-    # A share is a ratio of sums, over all rows of class i: deviations s_g - r · n_g.
-    s = sums(true * k + called)
+    first = np.minimum(true, called)
+    second = np.maximum(true, called)
+    pairs = _ClusterSums.of(own, true * k + called, signs, n_clusters, k * k)
+    unordered = _ClusterSums.of(own, first * k + second, signs, n_clusters, k * k)
+    one_way = pairs.p_values().reshape(k, k)
+    upper = np.triu(unordered.p_values().reshape(k, k))
+    both_ways = np.maximum(upper, upper.T)
     per_class = np.zeros((n_clusters, k))
     np.add.at(per_class, (clusters, y), 1.0)
+    share = _share_errors(pairs, per_class)
+    return _ClusterErrors(share, one_way, both_ways, max(n_clusters - 1, 1))
+
+
+def _share_errors(pairs: _ClusterSums, per_class: FloatArray) -> FloatArray:
+    """Standard errors of sums over the rows of class i, a ratio: deviations s_g - r · n_g."""
+    n_clusters, k = per_class.shape
     rows = np.maximum(per_class.sum(axis=0), 1.0)[:, None]
-    rate = np.bincount(s.col, s.data, k * k).reshape(k, k) / rows
-    squares = np.bincount(s.col, s.data**2, k * k).reshape(k, k)
-    products = np.bincount(s.col, s.data * per_class[s.row, s.col // k], k * k).reshape(k, k)
     sizes = (per_class**2).sum(axis=0)[:, None]
-    variance = (squares - 2 * rate * products + rate**2 * sizes) * n_clusters / df
-    share = np.sqrt(np.maximum(variance, 0.0)) / rows
-    return _ClusterErrors(share, one_way, both_ways, df)
+    own_rows = per_class[pairs.cluster, pairs.cell // k]
+    total = pairs.per_cell(pairs.value).reshape(k, k)
+    squares = pairs.per_cell(pairs.value**2).reshape(k, k)
+    products = pairs.per_cell(pairs.value * own_rows).reshape(k, k)
+    rate = total / rows
+    deviations = squares - 2 * rate * products + rate**2 * sizes
+    variance = np.maximum(deviations, 0.0) * n_clusters / max(n_clusters - 1, 1)
+    return np.asarray(np.sqrt(variance) / rows)
 
 
 def ambiguous(
@@ -595,10 +632,14 @@ def stray_labels(P: FloatArray, codes: IntArray, pseudo_count: float = 2.0) -> F
     """
     k = P.shape[1]
     # Near CLEAR labels still stray because the row is ambiguous: clearer rows count more.
-    clarity = np.maximum((P.max(axis=1) - CLEAR) / (1 - CLEAR), 0.0) ** 2
-    counts = np.bincount(P.argmax(axis=1) * k + codes, clarity, k * k).reshape(k, k)
+    beyond = (P.max(axis=1) - CLEAR) / (1 - CLEAR)
+    clarity = np.maximum(beyond, 0.0) ** 2
+    likeliest = P.argmax(axis=1)
+    counts = np.bincount(likeliest * k + codes, clarity, k * k)
+    counts = counts.reshape(k, k)
     np.fill_diagonal(counts, 0.0)
-    counts += pseudo_count / (k - 1) * (1 - np.eye(k))
+    others = 1 - np.eye(k)
+    counts += pseudo_count / (k - 1) * others
     return counts / counts.sum(axis=1, keepdims=True)
 
 
@@ -611,8 +652,9 @@ def _scores(P: FloatArray, codes: IntArray, smallest: float = 1e-6) -> FloatArra
         # R[l, l] = 0: the label's own class adds nothing
         strayed[block] = np.einsum("nj,nj->n", P[block], towards[codes[block]])
     own = P[np.arange(len(P)), codes]
-    elsewhere = np.log(np.maximum(strayed, smallest * R[R > 0].min()))
-    return elsewhere - np.log(np.maximum(own, smallest))
+    least = smallest * R[R > 0].min()
+    elsewhere = np.maximum(strayed, least)
+    return np.log(elsewhere) - np.log(np.maximum(own, smallest))
 
 
 def entropies(P: FloatArray) -> FloatArray:

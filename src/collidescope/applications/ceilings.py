@@ -107,15 +107,20 @@ class _Jackknife(NamedTuple):
         rows = np.arange(len(P))
         roc, precision = self._areas(P)
         name = "ROC AUC" if self.k == 2 else "ROC AUC, one-vs-rest"
-        found = {name: _Metric(roc), "average precision": _Metric(precision)}
-        top = min(self.k - 1, 5 if self.k > 10 else 2)
+        found = {name: _Metric(roc)}
+        found["average precision"] = _Metric(precision)
+        of_many = 5 if self.k > 10 else 2
+        top = min(self.k - 1, of_many)
         if top > 1:
-            first = np.argsort(-P, axis=1, kind="stable")[:, :top]  # ties as in argmax
-            among = (first == self.codes[:, None]).any(axis=1)
-            found[f"top-{top} accuracy"] = _Metric(self._mean(among.astype(np.float64)))
+            order = np.argsort(-P, axis=1, kind="stable")  # ties as in argmax
+            hits = order[:, :top] == self.codes[:, None]
+            among = hits.any(axis=1).astype(np.float64)
+            found[f"top-{top} accuracy"] = _Metric(self._mean(among))
         floored = np.maximum(P, LEAST)
-        log_loss = -np.log(floored[rows, self.codes] / floored.sum(axis=1))
-        brier = (residuals(P, self.codes) ** 2).sum(axis=1)
+        own = floored[rows, self.codes]
+        log_loss = -np.log(own / floored.sum(axis=1))
+        r = residuals(P, self.codes)
+        brier = (r**2).sum(axis=1)
         found["log loss"] = _Metric(self._mean(log_loss), 0.0, False)
         found["Brier score"] = _Metric(self._mean(brier), 0.0, False)
         return found
@@ -127,11 +132,13 @@ class _Jackknife(NamedTuple):
 
     def _confusion(self, said: IntArray) -> FloatArray:
         """Counts of rows by true class and decision, (1 + g) × K × K."""
-        g = int(self.part.max()) + 1
-        cell = (self.part * self.k + self.codes) * self.k + said
-        counts = np.bincount(cell, minlength=g * self.k**2).reshape(g, self.k, self.k)
+        n_parts = int(self.part.max()) + 1
+        shape = (n_parts, self.k, self.k)
+        counts = np.zeros(shape)
+        np.add.at(counts, (self.part, self.codes, said), 1.0)
         total = counts.sum(axis=0)
-        return np.concatenate([total[None], total - counts]).astype(np.float64)
+        without = total - counts
+        return np.concatenate([total[None], without])
 
     def _areas(self, P: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Areas under the ROC and the precision-recall curve, means over classes.
@@ -144,12 +151,16 @@ class _Jackknife(NamedTuple):
         kept += [self.part != g for g in range(self.part.max() + 1)]
         areas = np.empty((2, len(classes), len(kept)))
         for place, c in enumerate(classes):
-            order = np.argsort(-P[:, c], kind="stable")
-            last = np.append(np.diff(P[order, c]) != 0, True)  # of rows with the same score
+            score = P[:, c]
+            order = np.argsort(-score, kind="stable")
+            changes = np.diff(score[order]) != 0
+            last = np.append(changes, True)  # of rows with the same score
             hit = self.codes[order] == c
             for g, rows in enumerate(kept):
-                areas[:, place, g] = _curve_areas(rows[order], hit, last)
-        roc, precision = np.ma.masked_invalid(areas).mean(axis=1).filled(np.nan)
+                used = rows[order]
+                areas[:, place, g] = _curve_areas(used, hit, last)
+        known = np.ma.masked_invalid(areas)
+        roc, precision = known.mean(axis=1).filled(np.nan)
         return roc, precision
 
 
@@ -158,14 +169,21 @@ def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
 
     Scores that only rows not used have add nothing to either.
     """
-    true = np.append(0, np.cumsum(used & hit)[last])  # with at least each of the scores
-    seen = np.append(0, np.cumsum(used)[last])
+    true_so_far = np.cumsum(used & hit)
+    seen_so_far = np.cumsum(used)
+    true = np.append(0, true_so_far[last])  # with at least each of the scores
+    seen = np.append(0, seen_so_far[last])
     false = seen - true
+    new_true = np.diff(true)
+    new_false = np.diff(false)
+    heights = true[1:] + true[:-1]
+    shown = np.maximum(seen[1:], 1)
     with np.errstate(invalid="ignore"):  # a class that is in no other part has no area
-        # Trapezoids, as a share of all pairs of a true and a false row; then Σ precision · Δrecall.
-        trapezoids = (true[1:] + true[:-1]) * np.diff(false)
-        roc = trapezoids.sum() / (2 * true[-1] * false[-1])
-        steps = np.diff(true) * true[1:] / np.maximum(seen[1:], 1)
+        # Trapezoids, as a share of all pairs of a true and a false row.
+        pairs = true[-1] * false[-1]
+        roc = (heights * new_false).sum() / (2 * pairs)
+        # Σ precision · Δrecall.
+        steps = new_true * true[1:] / shown
         precision = steps.sum() / true[-1]
     return roc, precision
 
@@ -358,15 +376,20 @@ def _range(sizes: list[int], curve: _Metric, level: float, n: int) -> tuple[floa
     distance = np.abs(curve.values - curve.best)
     if not np.isfinite(distance).all():  # a part holds all rows of a class
         return np.nan, np.nan
-    scale = 2 * max(float(distance[:, 0].max()), 0.5)  # a Limit has no more than 1
-    g = distance.shape[1] - 1
+    now = distance[:, 0]
     without = distance[:, 1:]
-    deviations = (without - without.mean(axis=1, keepdims=True)) / scale
+    scale = 2 * max(float(now.max()), 0.5)  # a Limit has no more than 1
+    g = without.shape[1]
+    means = without.mean(axis=1, keepdims=True)
+    deviations = (without - means) / scale
     # A Limit has normal errors; those of a jackknife have heavier tails.
-    wider = stdtrit(g - 1, (1 + level) / 2) / ndtri((1 + level) / 2)
-    covariance = wider**2 * (g - 1) / g * deviations @ deviations.T
-    stderr = float(np.sqrt(covariance[-1, -1]))
-    found = Limit(np.array(sizes), distance[:, 0] / scale, covariance, stderr, n)
+    quantile = (1 + level) / 2
+    wider = stdtrit(g - 1, quantile) / ndtri(quantile)
+    factor = wider**2 * (g - 1) / g
+    covariance = factor * deviations @ deviations.T
+    variance = covariance[-1, -1]
+    stderr = float(np.sqrt(variance))
+    found = Limit(np.array(sizes), now / scale, covariance, stderr, n)
     near, far = found.pber_interval(level)
     if curve.higher_is_better:
         return curve.best - scale * far, curve.best - scale * near

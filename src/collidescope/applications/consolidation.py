@@ -389,13 +389,15 @@ class _Tree:
         self.linkage = np.empty((k - 1, 4))
 
     def merge(self, a: int, b: int) -> None:
-        self.gains.append(float(self.W[a, b]))
+        gain = float(self.W[a, b])
+        self.gains.append(gain)
         self.size[a] += self.size[b]
         self.size[b] = 0
         # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes.
         step = len(self.pairs)
         nodes = sorted((self.node[a], self.node[b]))
-        self.linkage[step] = *nodes, sum(self.gains), self.size[a]
+        removed = sum(self.gains)
+        self.linkage[step] = [*nodes, removed, self.size[a]]
         self.node[a] = len(self.W) + step
         self.pairs.append((a, b))
         # Gains between groups add up. Row b stays: a group of size 0 takes no further part.
@@ -523,9 +525,12 @@ def _half_widths(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
         for step, grouping in enumerate(groupings):  # PBER = 1 - v·B, over the upper triangle of B
             together = grouping[i] == grouping[j]
             v = np.where(i == j, 1.0, 2.0 * together)
-            stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
-    elif cm.pber_stderr is not None and groupings[0].max() + 1 == cm.n_classes:
-        stderr[0] = cm.pber_stderr
+            variance = float(v @ cm.covariance @ v)
+            stderr[step] = np.sqrt(max(variance, 0.0))
+    elif cm.pber_stderr is not None:
+        nothing_merged = groupings[0].max() + 1 == cm.n_classes
+        if nothing_merged:
+            stderr[0] = cm.pber_stderr
     n_rows = None if cm.counts is None else cm.counts.sum()
     return half_width(stderr, n_rows, LEVEL, cm.n_units)
 

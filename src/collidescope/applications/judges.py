@@ -155,11 +155,12 @@ def _counts(votes: ArrayLike | pd.DataFrame, classes: Names) -> tuple[FloatArray
 
 def _human_pairs(counts: FloatArray) -> FloatArray:
     """Per item, K×K: the chance that one human says i and another j."""
-    n = counts.sum(axis=1)[:, None, None]
-    both = counts[:, :, None] * counts[:, None, :]
+    n_votes = counts.sum(axis=1)
+    pairs = n_votes * (n_votes - 1)
+    both = np.einsum("ni,nj->nij", counts, counts)
     k = np.arange(counts.shape[1])
     both[:, k, k] -= counts
-    return np.asarray(both / (n * (n - 1)))
+    return np.asarray(both / pairs[:, None, None])
 
 
 def _overall(
@@ -186,19 +187,19 @@ def _pairs(
 ) -> pd.DataFrame:
     """Per class ("missed") and ordered pair: what the judge does more often than a human."""
     k = len(names)
-    judged = shares[:, :, None] * np.eye(k)[said][:, None, :]  # a human says i, the judge j
+    onehot = np.eye(k)[said]
+    judged = np.einsum("ni,nj->nij", shares, onehot)  # a human says i, the judge j
     # The variance for a judge like the humans: who never made a rare error shows none.
-    null = shares[:, :, None] ** 2 * (shares * (1 - shares))[:, None, :]
+    spread = shares * (1 - shares)
+    null = np.einsum("ni,nj->nij", shares**2, spread)
     i, j = np.nonzero(~np.eye(k, dtype=bool))
-    missed_rate = shares - judged[:, np.arange(k), np.arange(k)]
-    missed_by_humans = shares - humans[:, np.arange(k), np.arange(k)]
-    missed_null = shares**2 * shares * (1 - shares)
-    rate = np.column_stack([missed_rate, judged[:, i, j]])
-    by_humans = np.column_stack([missed_by_humans, humans[:, i, j]])
-    expected = np.column_stack([missed_null, null[:, i, j]])
+    rate = _missed_and_pairs(shares, judged, i, j)
+    by_humans = _missed_and_pairs(shares, humans, i, j)
+    expected = np.column_stack([shares**2 * spread, null[:, i, j]])
     gap = mean_and_error(rate - by_humans)
     least = np.sqrt(expected.sum(axis=0)) / len(said)
-    gap = Mean(gap.value, np.maximum(gap.stderr, least), gap.df).wider(len(said))
+    stderr = np.maximum(gap.stderr, least)
+    gap = Mean(gap.value, stderr, gap.df).wider(len(said))
     return pd.DataFrame(
         {
             "judge": name,
@@ -210,6 +211,14 @@ def _pairs(
             "p_value": gap.p_value(sides=1),
         }
     )
+
+
+def _missed_and_pairs(
+    shares: FloatArray, tables: FloatArray, i: IntArray, j: IntArray
+) -> FloatArray:
+    """Per item: a human says k and the other something else, for every k; then the pairs."""
+    same = np.diagonal(tables, axis1=1, axis2=2)
+    return np.column_stack([shares - same, tables[:, i, j]])
 
 
 def _holm(p_values: FloatArray) -> FloatArray:

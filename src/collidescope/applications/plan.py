@@ -303,11 +303,14 @@ def _labels(
     P = given.posteriors
     amount = int(_affordable(price, budget, len(suspects)))
     rows = suspects["index"].to_numpy()[:amount]
-    onehot = np.eye(len(given.classes))[P[rows].argmax(axis=1)]
-    after = ((onehot - P[rows]) ** 2).sum(axis=1)
-    gain = (_brier(given)[rows] - after).sum() / len(P)
+    before = _brier(given)[rows]
+    put_right = given.codes.copy()
+    put_right[rows] = P[rows].argmax(axis=1)
+    after = _brier(given._replace(codes=put_right))[rows]
+    gain = float((before - after).sum()) / len(P)
     clear = P.max(axis=1, keepdims=True) >= CLEAR
-    by_chance = float(P.sum(where=clear & (P <= SUSPECT)))
+    unlikely = clear & (P <= SUSPECT)
+    by_chance = float(P.sum(where=unlikely))
     found = max(len(suspects), 1)
     share = max(1 - by_chance / found, 0.0)
     at_most = float(poisson.ppf((1 + level) / 2, by_chance))
@@ -322,15 +325,19 @@ def _rows(
 ) -> list[Option]:
     if limit is None:
         return []
-    amount = int(_affordable(price, budget, np.inf) if price is not None and budget else n)
-    size = float(limit.sizes[-1]) * (n + amount) / n  # training rows are a share of all rows
+    amount = n
+    if price is not None and budget is not None:
+        amount = int(budget / price)
+    growth = (n + amount) / n
+    size = float(limit.sizes[-1]) * growth  # training rows are a share of all rows
     now = _fit(limit.sizes, limit.scores, limit.covariance, limit.n_rows)
     later = _fit(limit.sizes, limit.scores, limit.covariance, limit.n_rows, size)
     falls = now.means + now.excess - later.means  # PBER(n) - PBER(size), for every curve
     order = np.argsort(falls)
     reached = now.weights[order].cumsum()
     tail = (1 - level) / 2
-    low, likely, high = falls[order][np.searchsorted(reached, [tail, 0.5, 1 - tail])]
+    places = np.searchsorted(reached, [tail, 0.5, 1 - tail])
+    low, likely, high = falls[order][places]
     if limit.state == "hardly begun":  # such a curve may fall by all that is left
         low = 0.0
         high = float(limit.scores[-1])
@@ -363,30 +370,40 @@ def _merge(
     step = found.path.iloc[1]
     if step["chance"]:
         return [], None, found.notes
-    pair = max(found.groups, key=len)
-    i, j = (cm.classes.tolist().index(name) for name in pair)
+    first, second = max(found.groups, key=len)
     gain = float(step["gain"])
     low = high = gain
     interval = cm.interval(level)
-    if interval is not None:  # both ways, B[i, j] = π_i S[i, j]
-        low = cm.priors[i] * interval[0][i, j] + cm.priors[j] * interval[0][j, i]
-        high = cm.priors[i] * interval[1][i, j] + cm.priors[j] * interval[1][j, i]
-    what = f"merge {pair[0]} with {pair[1]}"
-    option = Option("merge", what, 1, _cost(price, 1), gain, float(low), float(high))
+    if interval is not None:
+        names = cm.classes.tolist()
+        i = names.index(first)
+        j = names.index(second)
+        low, high = (_both_ways(cm.priors, S, i, j) for S in interval)
+    cost = _cost(price, 1)
+    option = Option("merge", f"merge {first} with {second}", 1, cost, gain, low, high)
     return [option], found.mapping, ()
+
+
+def _both_ways(priors: FloatArray, S: FloatArray, i: int, j: int) -> float:
+    """B[i, j] + B[j, i], with B = diag(priors) S."""
+    return float(priors[i] * S[i, j] + priors[j] * S[j, i])
 
 
 def _votes(given: Scored, price: float | None, budget: float | None) -> Option:
     """Second votes on the most ambiguous rows: the share of the doubt that they would check."""
     n = len(given.codes)
-    doubt = np.sort(1 - (given.posteriors**2).sum(axis=1))[::-1]
+    doubt = 1 - (given.posteriors**2).sum(axis=1)
+    largest = np.sort(doubt)[::-1]
     most = max(n // 10, 1)
     if price is not None and budget is not None:
         most = n
     amount = int(_affordable(price, budget, most))
-    share = doubt[:amount].sum() / max(doubt.sum(), np.finfo(float).tiny)
+    share = 0.0
+    if largest.sum() > 0:
+        share = largest[:amount].sum() / largest.sum()
     what = f"ask for second votes on {amount:,} rows, which hold {share:.0%} of the doubt"
-    return Option("votes", what, amount, _cost(price, amount), np.nan, np.nan, np.nan)
+    cost = _cost(price, amount)
+    return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
 
 
 def _ranked(options: list[Option]) -> pd.DataFrame:

@@ -179,15 +179,20 @@ def silverman(
     if len(highest) < 2:
         return 1.0, float(np.median(t))
     left, right = sorted(highest)
-    valley = left + int(smooth[left:right].argmin())
+    between = smooth[left:right]
+    valley = left + int(between.argmin())
     # Smoothed bootstrap, shrunk to the variance of the sample (Efron and Tibshirani, section 16.5).
     h = critical * (edges[1] - edges[0])
     shrink = 1 / np.sqrt(1 + (h / t.std()) ** 2)
     more = 0
+    centre = t.mean()
     for _ in range(resamples):
-        moved = rng.choice(t, len(t)) - t.mean() + h * rng.standard_normal(len(t))
-        drawn = np.histogram(t.mean() + shrink * moved, edges)[0].astype(np.float64)
-        more += len(_modes(drawn, critical)) > 1
+        picked = rng.choice(t, len(t)) - centre
+        moved = picked + h * rng.standard_normal(len(t))
+        drawn = centre + shrink * moved
+        drawn_counts = np.histogram(drawn, edges)[0]
+        modes = _modes(drawn_counts.astype(np.float64), critical)
+        more += len(modes) > 1
     return (1 + more) / (1 + resamples), float(edges[valley + 1])
 
 

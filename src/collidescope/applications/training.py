@@ -241,13 +241,20 @@ class AdaptiveSampler:
         k = len(self.classes)
         y = check.encode_labels(y_true, self.classes, "y_true")
         observed = _confusion(y, y_pred, self.classes)
-        i, j = np.nonzero(~np.eye(k, dtype=bool) & ~np.isnan(observed))
-        beyond = np.zeros((k, k))
-        beyond[i, j] = np.maximum(observed[i, j] - self.inherent[i, j], 0.0)
-        table = pd.DataFrame({"true": self.classes[i], "predicted": self.classes[j]})
-        table["observed"] = observed[i, j]
-        table["inherent"] = self.inherent[i, j]
-        table["excess"] = table["observed"] - table["inherent"]
+        excess = observed - self.inherent
+        known = ~np.isnan(observed)
+        np.fill_diagonal(known, False)
+        i, j = np.nonzero(known)
+        beyond = np.where(known, np.maximum(excess, 0.0), 0.0)
+        table = pd.DataFrame(
+            {
+                "true": self.classes[i],
+                "predicted": self.classes[j],
+                "observed": observed[i, j],
+                "inherent": self.inherent[i, j],
+                "excess": excess[i, j],
+            }
+        )
         self.excess_ = table.sort_values(
             "excess", ascending=False, kind="stable", ignore_index=True
         )
