@@ -421,8 +421,9 @@ class CollisionMatrix(Value):
     def top_collisions(self, n: int = 5, level: float = 0.95) -> pd.DataFrame:
         """The ``n`` most colliding pairs of classes, each once, in its stronger direction.
 
-        Columns: ``class``, ``other``, ``rate`` = S[class, other] with ``low`` and ``high`` (missing where not
-        estimated), and ``reverse`` = S[other, class].
+        Columns: ``class``, ``other``, ``rate`` = S[class, other] with ``low`` and ``high`` (missing
+        where not estimated), and ``reverse`` = S[other, class]. Pairs were chosen because they are
+        large: ``low`` allows for the choice among all pairs.
         """
         import pandas as pd
 
@@ -434,7 +435,13 @@ class CollisionMatrix(Value):
         low = high = np.full(len(i), np.nan)
         interval = self._entry_interval(i, j, level)
         if interval is not None:
-            low, high = interval
+            # The largest of many estimates is large by chance too: the lower ends hold for all
+            # pairs together (Bonferroni), of which these were chosen.
+            n_others = max(self.n_classes * (self.n_classes - 1) // 2, 1)
+            together = self._entry_interval(i, j, 1 - (1 - level) / n_others)
+            assert together is not None
+            low = together[0]
+            high = interval[1]
         columns = {
             "class": self.classes[i],
             "other": self.classes[j],
