@@ -341,7 +341,8 @@ def table(cells: dict[str, dict[str, dict[str, float]]]) -> str:
                 shown.append("–")
             else:
                 shown.append(f"{100 * found['covered']:.1f} ({found['over_oracle']:.2f})")
-        lines.append(f"| {option} | " + " | ".join(shown) + " |")
+        name = option.replace("|", "\\|")
+        lines.append(f"| {name} | " + " | ".join(shown) + " |")
     return "\n".join(lines)
 
 

@@ -451,7 +451,7 @@ def _as_matrix(
         )
     errors = np.sqrt(variance), float(np.sqrt(spread.error()[1]))
     coverage = covered_rows / rows if average == "rows" else covered / items
-    return CollisionMatrix(
+    counted = CollisionMatrix(
         S,
         counts / counts.sum(),
         names,
@@ -461,14 +461,15 @@ def _as_matrix(
         coverage,
         method,
         diagnostics=diagnostics,
-        **_held_out_votes(estimate, covered, average),
     )
+    if average == "items":
+        return _with_vote_error(counted, estimate.vote_error / covered, covered)
+    return counted
 
 
-def _held_out_votes(sums: PairSums, items: float, average: str) -> dict[str, float]:
-    """Error of the majority of the other votes and its standard error, a mean over items."""
-    if average != "items":
-        return {}
-    error, square = sums.vote_error / items
+def _with_vote_error(cm: CollisionMatrix, moments: FloatArray, items: float) -> CollisionMatrix:
+    """With the error of the majority of the other votes, from its mean and mean square."""
+    error, square = moments
     variance = max(square - error**2, 0.0) / max(items - 1, 1)
-    return {"held_out_error": float(error), "held_out_stderr": float(np.sqrt(variance))}
+    stderr = float(np.sqrt(variance))
+    return replace(cm, held_out_error=float(error), held_out_stderr=stderr)

@@ -83,7 +83,12 @@ class Diagnostics:
     shape_learned: float | None = None  #: how far its shape comes from the learning curve
 
     def __post_init__(self) -> None:
-        kinds = {"float": (int, float), "int": int, "bool": bool, "str": str}
+        kinds: dict[str, tuple[type, ...]] = {
+            "float": (int, float),
+            "int": (int,),
+            "bool": (bool,),
+            "str": (str,),
+        }
         for known in fields(self):
             value = getattr(self, known.name)
             kind = kinds[str(known.type).removesuffix(" | None")]
@@ -262,8 +267,8 @@ class CollisionMatrix(Value):
 
         Generalised Clopper–Pearson limits: :mod:`collidescope.intervals`.
         """
-        rows, columns = np.indices(self.matrix.shape)
-        return self._entry_interval(rows, columns, level)
+        places = np.indices(self.matrix.shape)
+        return self._entry_interval(places[0], places[1], level)
 
     def _entry_interval(
         self, i: IntArray, j: IntArray, level: float

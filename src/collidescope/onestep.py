@@ -350,7 +350,17 @@ class CollisionAccumulator:
             if part is not None:
                 covariance = share**2 * part + (0.0 if covariance is None else covariance)
         # The priors are given: S = B / π has no noise in its denominator, as it has in Moments.
-        return _Estimate(B, priors, variance / priors[:, None] ** 2, *scores.tolist(), covariance)
+        brier, brier_variance, error, error_variance = scores.tolist()
+        return _Estimate(
+            B,
+            priors,
+            variance / priors[:, None] ** 2,
+            brier,
+            brier_variance,
+            error,
+            error_variance,
+            covariance,
+        )
 
 
 def collision_matrix_from_posteriors(
