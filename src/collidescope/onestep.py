@@ -194,8 +194,8 @@ def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) ->
     """Say so where posteriors and labels contradict each other beyond the sampling error."""
     by_chance = 1 - float((found.priors**2).sum())
     cause = "are the columns in the order of classes? Over-confident posteriors do this too"
-    # Three standard errors, and what a few rows can do.
-    if found.brier > by_chance + 3 * stderr:
+    # Beyond three standard errors; models of pure noise are a little worse than the class shares.
+    if found.brier > 1.05 * by_chance + 3 * stderr:
         warnings.warn(
             f"P predicts worse than the class shares alone (Brier score {found.brier:.3f} against "
             f"{by_chance:.3f}), and PBER is that of the class shares: {cause}",

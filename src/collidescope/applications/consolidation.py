@@ -39,7 +39,7 @@ from collidescope.applications._inputs import (
     discovered,
     scored,
 )
-from collidescope.intervals import half_width
+from collidescope.intervals import brier_interval
 from collidescope.matrix import CollisionMatrix, class_numbers
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken, on every machine
@@ -402,8 +402,15 @@ def _path_table(cm: CollisionMatrix, search: Search, reference: Search) -> pd.Da
             stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
     elif cm.pber_stderr is not None and groupings[0].max() + 1 == cm.n_classes:
         stderr[0] = cm.pber_stderr
-    half = half_width(stderr, None if cm.counts is None else cm.counts.sum(), LEVEL, cm.n_units)
-    half = half * (groupings.max(axis=1) > 0)  # that one group never errs is no estimate
+    ends = np.array(
+        [
+            brier_interval(float(value), float(error), cm._all_units(), LEVEL, grouped=cm.grouped)
+            for value, error in zip(pber, stderr, strict=True)
+        ]
+    )
+    alone = groupings.max(axis=1) == 0  # that one group never errs is no estimate
+    ends[alone] = pber[alone, None]
+    ends[np.isnan(stderr) & ~alone] = np.nan
     merged = np.full((2, len(pber)), None)
     for step, pair in enumerate(pairs):
         before = groupings[step]
@@ -420,8 +427,8 @@ def _path_table(cm: CollisionMatrix, search: Search, reference: Search) -> pd.Da
     }
     columns |= {
         "pber": pber,
-        "pber_low": np.maximum(pber - half, 0.0),
-        "pber_high": np.minimum(pber + half, 1.0),
+        "pber_low": ends[:, 0],
+        "pber_high": ends[:, 1],
     }
     return pd.DataFrame(columns | {"gain": np.append(0.0, -np.diff(pber)), "price": price})
 
