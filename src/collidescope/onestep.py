@@ -194,7 +194,7 @@ def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) ->
     """Say so where posteriors and labels contradict each other beyond the sampling error."""
     by_chance = 1 - float((found.priors**2).sum())
     cause = "are the columns in the order of classes? Over-confident posteriors do this too"
-    # Beyond three standard errors; models of pure noise are a little worse than the class shares.
+    # Beyond three standard errors, and more than models of pure noise are beside the class shares.
     if found.brier > 1.05 * by_chance + 3 * stderr:
         warnings.warn(
             f"P predicts worse than the class shares alone (Brier score {found.brier:.3f} against "
@@ -202,7 +202,7 @@ def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) ->
             CollisionWarning,
             stacklevel=4,
         )
-    elif abs(projected - found.brier) > 3 * stderr:
+    elif abs(projected - found.brier) > 0.03 * by_chance + 3 * stderr:
         warnings.warn(
             f"P and the labels contradict each other: the Brier score is {found.brier:.3f}, the "
             f"nearest possible collision matrix has a PBER of {projected:.3f}: {cause}",
