@@ -798,8 +798,10 @@ def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
     i, j = np.triu_indices(A.shape[0])
     a, b = np.triu_indices(A.shape[1])
     # B'_ab = Σ_{i≤j} T_ij,ab B_ij: off the diagonal an entry stands for B_ij and for B_ji.
-    T = A[np.ix_(i, a)] * A[np.ix_(j, b)]
-    T += np.where((i != j)[:, None], A[np.ix_(j, a)] * A[np.ix_(i, b)], 0.0)
+    own = A[np.ix_(i, a)] * A[np.ix_(j, b)]
+    mirrored = A[np.ix_(j, a)] * A[np.ix_(i, b)]
+    mirrored[i == j] = 0.0
+    T = own + mirrored
     return T.T @ covariance @ T
 
 
@@ -813,6 +815,10 @@ def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, flo
     rows = B.sum(axis=1, keepdims=True)
     S = B / rows
     # S_ij = B_ij / Σ_l B_il has the gradient (δ_jl - S_ij) / Σ_l B_il in B_il.
-    variance = np.einsum("ijj->ij", C) - 2 * S * C.sum(axis=2) + S**2 * C.sum(axis=(1, 2))[:, None]
-    trace = covariance[np.ix_(np.diag(place), np.diag(place))].sum()
-    return np.sqrt(np.maximum(variance, 0.0)) / rows, float(np.sqrt(max(trace, 0.0)))
+    own = np.einsum("ijj->ij", C)
+    with_row = C.sum(axis=2)
+    of_row = C.sum(axis=(1, 2))[:, None]
+    variance = np.maximum(own - 2 * S * with_row + S**2 * of_row, 0.0)
+    diagonal = np.diag(place)
+    trace = covariance[np.ix_(diagonal, diagonal)].sum()
+    return np.sqrt(variance) / rows, float(np.sqrt(max(trace, 0.0)))
