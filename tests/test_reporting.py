@@ -308,7 +308,7 @@ def with_errors(S, n=10_000, stderr=0.001):
             {},
             "^With two classes there is nothing to merge. To tell 0 from 1",
         ),
-        (with_errors(PAIR, stderr=0.2), {}, "^More rows would make this surer"),
+        (with_errors(PAIR, stderr=0.12), {}, "^More rows would make this surer"),
         (with_errors(PAIR, n=12), {}, "Gather more of 0, 1, 2: fewer than 30 rows"),
         (cs.CollisionMatrix(*blocks((2, 2))), {}, "^Read with care: S is nearly singular"),
         (cs.CollisionMatrix(PAIR), {}, "^No intervals were estimated"),
