@@ -189,57 +189,73 @@ def votes_needed(
     check.check_between(half_width, 0, 1, "half_width")
     check.check_between(level, 0, 1, "level")
     known = cm.diagnostics
-    n, inverse_votes, inverse_pairs = (
-        known.distinct_inputs,
-        known.inverse_votes,
-        known.inverse_pairs,
-    )
-    if cm.stderr is None or cm.pber_stderr is None or inverse_votes is None:
-        roads = "collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
-        raise ValueError(f"cm must come from votes: {roads}")
-    assert n is not None  # they come together
-    assert inverse_pairs is not None
-    B, S, priors = cm.joint, cm.matrix, cm.priors[:, None]
-    # Variance of Z - Sρ with two votes. Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of
-    # 2 B_ij; on it Z = ρ_i = 1 where both are i; E ρ_i² = (π_i + B_ii) / 2.
-    E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
-    two = (E_ZZ * (1 - 2 * S) + S**2 * (priors + np.diag(B)[:, None]) / 2) / priors**2
-    now = n * cm.stderr**2
-    if of == "pber":
-        # Two votes differ or do not: Bernoulli.
-        two, now = np.array(cm.pber * (1 - cm.pber)), np.array(n * cm.pber_stderr**2)
-    elif of != "matrix":
-        if isinstance(of, str) or len(of) != 2:
-            raise ValueError(f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}")
-        i, j = check.encode_labels(list(of), cm.classes, "of")
-        two, now = two[i, j], now[i, j]
-    two, now = two.ravel(), now.ravel()
+    if cm.stderr is None or cm.pber_stderr is None or known.inverse_votes is None:
+        made = "collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
+        raise ValueError(f"cm must come from votes: {made}")
+    two, now = _variances(cm, of)
     each = np.array(VOTES_PER_ITEM)
-    fast, slow = 2 / (each * (each - 1)), 2 / each
-    variance, within = np.repeat(two[:, None], len(each), axis=1), np.zeros_like(two)
-    if inverse_pairs < 1:
-        # g = (1 - share) · fast + share · slow has the mean ḡ = inverse_pairs + share · gap over the items at hand:
-        # now = between + within · ḡ and two = between + within, so within = (two - now) / (1 - ḡ).
-        gap = 2 * inverse_votes - inverse_pairs
-        # The slowest fall that leaves a variance between items of 0 or more (ḡ ≤ now / two), then the fastest.
-        most = np.clip((now / np.maximum(two, np.finfo(float).tiny) - inverse_pairs) / gap, 0, 1)
-        variance[:] = 0
-        for share in (most, np.zeros_like(two)):
-            within = np.clip((two - now) / (1 - inverse_pairs - share * gap), 0, two)
-            falls = fast + np.outer(share, slow - fast)
-            variance = np.maximum(variance, two[:, None] - within[:, None] * (1 - falls))
-        # A first round that shows too little variance by luck must not promise the fastest fall.
-        variance = np.maximum(variance, now[:, None] * np.minimum(slow / (2 * inverse_votes), 1))
-    items = (
-        np.ceil(variance.max(axis=0) * (ndtri((1 + level) / 2) / half_width) ** 2)
-        .clip(min=2)
-        .astype(int)
-    )
+    variance, within = _planned_variance(two, now, each, known)
+    quantile = ndtri((1 + level) / 2)
+    items = np.ceil(variance.max(axis=0) * (quantile / half_width) ** 2)
+    items = items.clip(min=2).astype(int)
     plans = pd.DataFrame({"votes_per_item": each, "items": items, "votes": each * items})
     plans = plans.sort_values("votes", kind="stable", ignore_index=True)
     widest = int(variance[:, 0].argmax())
     plans.attrs = {"between": float((two - within)[widest]), "within": float(within[widest])}
     return plans
+
+
+def _variances(cm: CollisionMatrix, of: str | tuple[Any, Any]) -> tuple[FloatArray, FloatArray]:
+    """Variance of one item with two votes on it, and as it was, of what ``of`` asks for."""
+    assert cm.stderr is not None
+    assert cm.pber_stderr is not None
+    n = cm.diagnostics.distinct_inputs or 0
+    if of == "pber":
+        # Two votes differ or do not: Bernoulli.
+        return np.array([cm.pber * (1 - cm.pber)]), np.array([n * cm.pber_stderr**2])
+    B = cm.joint
+    S = cm.matrix
+    priors = cm.priors[:, None]
+    # Variance of Z - Sρ with two votes. Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j},
+    # a chance of 2 B_ij; on it Z = ρ_i = 1 where both are i; E ρ_i² = (π_i + B_ii) / 2.
+    E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
+    E_rho2 = (priors + np.diag(B)[:, None]) / 2
+    two = (E_ZZ * (1 - 2 * S) + S**2 * E_rho2) / priors**2
+    now = n * cm.stderr**2
+    if of == "matrix":
+        return two.ravel(), now.ravel()
+    if isinstance(of, str) or len(of) != 2:
+        raise ValueError(f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}")
+    i, j = check.encode_labels(list(of), cm.classes, "of")
+    return two[[i], [j]], now[[i], [j]]
+
+
+def _planned_variance(
+    two: FloatArray, now: FloatArray, each: IntArray, known: Diagnostics
+) -> tuple[FloatArray, FloatArray]:
+    """Variance of one item with each number of votes, and the part of it within items."""
+    inverse_votes = known.inverse_votes or 0.0
+    inverse_pairs = known.inverse_pairs or 0.0
+    if inverse_pairs >= 1:  # two votes on every item: all of it is taken to be between items
+        return np.repeat(two[:, None], len(each), axis=1), np.zeros_like(two)
+    fast = 2 / (each * (each - 1))
+    slow = 2 / each
+    # g = (1 - share) · fast + share · slow has the mean ḡ = inverse_pairs + share · gap over the
+    # items at hand: now = between + within · ḡ and two = between + within, so
+    # within = (two - now) / (1 - ḡ).
+    gap = 2 * inverse_votes - inverse_pairs
+    # The slowest fall that leaves a variance between items of 0 or more (ḡ ≤ now / two), then the
+    # fastest.
+    ratio = now / np.maximum(two, np.finfo(float).tiny)
+    most = np.clip((ratio - inverse_pairs) / gap, 0, 1)
+    variance = np.zeros((len(two), len(each)))
+    for share in (most, np.zeros_like(two)):
+        within = np.clip((two - now) / (1 - inverse_pairs - share * gap), 0, two)
+        falls = fast + np.outer(share, slow - fast)
+        variance = np.maximum(variance, two[:, None] - within[:, None] * (1 - falls))
+    # A first round that shows too little variance by chance must not promise the fastest fall.
+    least = now[:, None] * np.minimum(slow / (2 * inverse_votes), 1)
+    return np.maximum(variance, least), within
 
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
@@ -380,23 +396,25 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
 def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:
     """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N."""
     for block in row_blocks(*counts.shape, least=SPARSE_ROWS * counts.shape[1]):
-        n, size = counts[block], weight[block]
+        n = counts[block]
+        size = weight[block]
         s = size / (N[block] * (N[block] - 1))
-        sums.add(
-            Units(n * -s[:, None], s, n, n * (size / N[block])[:, None], size, np.zeros(len(s)))
-        )
+        rho = n * (size / N[block])[:, None]
+        sums.add(Units(n * -s[:, None], s, n, rho, size, np.zeros(len(s))))
 
 
 def _add_rows(spread: PairSums, n: csr_array) -> None:
-    """Rows as units: Z = c pᵀ + p cᵀ - p pᵀ = diag(c) - (c - p)(c - p)ᵀ with p the class shares of the other rows."""
-    # Rows of the same input and class are alike: one unit for each entry of n, as often as the entry says.
+    """Rows as units: Z = c pᵀ + p cᵀ - p pᵀ, with p the class shares of the other rows."""
+    # Rows of the same input and class are alike: one unit for each entry of n, as often as the
+    # entry says. Z = diag(c) - (c - p)(c - p)ᵀ.
     item = np.repeat(np.arange(n.shape[0]), np.diff(n.indptr))
     others = np.asarray(n.sum(axis=1)) - 1
     for block in row_blocks(n.nnz, n.shape[1], least=SPARSE_ROWS * n.shape[1]):
-        one, which = np.ones(len(item[block])), np.arange(len(item[block]))
-        c = csr_array((one, (which, n.indices[block])), shape=(len(one), n.shape[1]))
-        h = c - (n[item[block]] - c) * (1 / others[item[block]])[:, None]
-        spread.add(Units(c, -one, h, c, one, 0 * one), n.data[block])
+        own = item[block]
+        one = np.ones(len(own))
+        c = csr_array((one, (np.arange(len(own)), n.indices[block])), shape=(len(own), n.shape[1]))
+        p = (n[own] - c) * (1 / others[own])[:, None]
+        spread.add(Units(c, -one, c - p, c, one, np.zeros(len(own))), n.data[block])
 
 
 def _as_matrix(
@@ -433,7 +451,7 @@ def _as_matrix(
         )
     errors = np.sqrt(variance), float(np.sqrt(spread.error()[1]))
     coverage = covered_rows / rows if average == "rows" else covered / items
-    return CollisionMatrix(
+    counted = CollisionMatrix(
         S,
         counts / counts.sum(),
         names,
@@ -443,14 +461,15 @@ def _as_matrix(
         coverage,
         method,
         diagnostics=diagnostics,
-        **_held_out_votes(estimate, covered, average),
     )
+    if average == "items":
+        return _with_vote_error(counted, estimate.vote_error / covered, covered)
+    return counted
 
 
-def _held_out_votes(sums: PairSums, items: float, average: str) -> dict[str, float]:
-    """Error of the majority of the other votes and its standard error, a mean over items."""
-    if average != "items":
-        return {}
-    error, square = sums.vote_error / items
+def _with_vote_error(cm: CollisionMatrix, moments: FloatArray, items: float) -> CollisionMatrix:
+    """With the error of the majority of the other votes, from its mean and mean square."""
+    error, square = moments
     variance = max(square - error**2, 0.0) / max(items - 1, 1)
-    return {"held_out_error": float(error), "held_out_stderr": float(np.sqrt(variance))}
+    stderr = float(np.sqrt(variance))
+    return replace(cm, held_out_error=float(error), held_out_stderr=stderr)

@@ -462,7 +462,7 @@ def limit_from_scores(
     rows = _check_rows(scores, "scores", len(sizes))
     sample = _Sample.checked(len(rows), sample_weight, folds, groups)
     means, covariance, row_covariance = _covariance(rows, sample)
-    of_units = np.bincount(sample.units, sample.weights)
+    of_units = np.bincount(sample.units, sample.weights).astype(np.float64)
     values: dict[str, Any] = {
         "n_rows": float(sample.weights.sum() ** 2 / (sample.weights**2).sum()),
         "n_units": float(effective_units(*_power_sums(of_units))),

@@ -83,7 +83,12 @@ class Diagnostics:
     shape_learned: float | None = None  #: how far its shape comes from the learning curve
 
     def __post_init__(self) -> None:
-        kinds = {"float": (int, float), "int": int, "bool": bool, "str": str}
+        kinds: dict[str, tuple[type, ...]] = {
+            "float": (int, float),
+            "int": (int,),
+            "bool": (bool,),
+            "str": (str,),
+        }
         for known in fields(self):
             value = getattr(self, known.name)
             kind = kinds[str(known.type).removesuffix(" | None")]
@@ -262,8 +267,8 @@ class CollisionMatrix(Value):
 
         Generalised Clopper–Pearson limits: :mod:`collidescope.intervals`.
         """
-        rows, columns = np.indices(self.matrix.shape)
-        return self._entry_interval(rows, columns, level)
+        places = np.indices(self.matrix.shape)
+        return self._entry_interval(places[0], places[1], level)
 
     def _entry_interval(
         self, i: IntArray, j: IntArray, level: float
@@ -306,10 +311,11 @@ class CollisionMatrix(Value):
         if self.pber_stderr is None:
             return None
         return intervals.brier_interval(
-            self.pber, self.pber_stderr, self._all_units(), level, grouped=self.grouped
+            self.pber, self.pber_stderr, self.all_units, level, grouped=self.grouped
         )
 
-    def _all_units(self) -> float | None:
+    @property
+    def all_units(self) -> float | None:
         """Independent units behind the PBER and the held-out error."""
         if self.n_units is not None or self.counts is None:
             return self.n_units
@@ -332,7 +338,7 @@ class CollisionMatrix(Value):
             limit = intervals.upper_limit(
                 self.held_out_error,
                 self.held_out_stderr,
-                self._all_units(),
+                self.all_units,
                 level,
                 grouped=self.grouped,
                 counted=True,
@@ -340,7 +346,7 @@ class CollisionMatrix(Value):
             return float(limit)
         if self.pber_stderr is not None:
             return intervals.brier_interval(
-                self.pber, self.pber_stderr, self._all_units(), 2 * level - 1, grouped=self.grouped
+                self.pber, self.pber_stderr, self.all_units, 2 * level - 1, grouped=self.grouped
             )[1]
         if not self._is_known():
             raise ValueError(_NO_STDERR)
@@ -421,8 +427,9 @@ class CollisionMatrix(Value):
     def top_collisions(self, n: int = 5, level: float = 0.95) -> pd.DataFrame:
         """The ``n`` most colliding pairs of classes, each once, in its stronger direction.
 
-        Columns: ``class``, ``other``, ``rate`` = S[class, other] with ``low`` and ``high`` (missing where not
-        estimated), and ``reverse`` = S[other, class].
+        Columns: ``class``, ``other``, ``rate`` = S[class, other] with ``low`` and ``high`` (missing
+        where not estimated), and ``reverse`` = S[other, class]. Pairs were chosen because they are
+        large: ``low`` allows for the choice among all pairs.
         """
         import pandas as pd
 
@@ -434,7 +441,13 @@ class CollisionMatrix(Value):
         low = high = np.full(len(i), np.nan)
         interval = self._entry_interval(i, j, level)
         if interval is not None:
-            low, high = interval
+            # The largest of many estimates is large by chance too: the lower ends hold for all
+            # pairs together (Bonferroni), of which these were chosen.
+            n_others = max(self.n_classes * (self.n_classes - 1) // 2, 1)
+            together = self._entry_interval(i, j, 1 - (1 - level) / n_others)
+            assert together is not None
+            low = together[0]
+            high = interval[1]
         columns = {
             "class": self.classes[i],
             "other": self.classes[j],
@@ -786,8 +799,10 @@ def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
     i, j = np.triu_indices(A.shape[0])
     a, b = np.triu_indices(A.shape[1])
     # B'_ab = Σ_{i≤j} T_ij,ab B_ij: off the diagonal an entry stands for B_ij and for B_ji.
-    T = A[np.ix_(i, a)] * A[np.ix_(j, b)]
-    T += np.where((i != j)[:, None], A[np.ix_(j, a)] * A[np.ix_(i, b)], 0.0)
+    own = A[np.ix_(i, a)] * A[np.ix_(j, b)]
+    mirrored = A[np.ix_(j, a)] * A[np.ix_(i, b)]
+    mirrored[i == j] = 0.0
+    T = own + mirrored
     return T.T @ covariance @ T
 
 
@@ -801,6 +816,10 @@ def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, flo
     rows = B.sum(axis=1, keepdims=True)
     S = B / rows
     # S_ij = B_ij / Σ_l B_il has the gradient (δ_jl - S_ij) / Σ_l B_il in B_il.
-    variance = np.einsum("ijj->ij", C) - 2 * S * C.sum(axis=2) + S**2 * C.sum(axis=(1, 2))[:, None]
-    trace = covariance[np.ix_(np.diag(place), np.diag(place))].sum()
-    return np.sqrt(np.maximum(variance, 0.0)) / rows, float(np.sqrt(max(trace, 0.0)))
+    own = np.einsum("ijj->ij", C)
+    with_row = C.sum(axis=2)
+    of_row = C.sum(axis=(1, 2))[:, None]
+    variance = np.maximum(own - 2 * S * with_row + S**2 * of_row, 0.0)
+    diagonal = np.diag(place)
+    trace = covariance[np.ix_(diagonal, diagonal)].sum()
+    return np.sqrt(variance) / rows, float(np.sqrt(max(trace, 0.0)))

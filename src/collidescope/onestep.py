@@ -194,15 +194,15 @@ def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) ->
     """Say so where posteriors and labels contradict each other beyond the sampling error."""
     by_chance = 1 - float((found.priors**2).sum())
     cause = "are the columns in the order of classes? Over-confident posteriors do this too"
-    # Three standard errors, and what a few rows can do.
-    if found.brier > by_chance + 3 * stderr:
+    # Beyond three standard errors, and more than models of pure noise are beside the class shares.
+    if found.brier > 1.05 * by_chance + 3 * stderr:
         warnings.warn(
             f"P predicts worse than the class shares alone (Brier score {found.brier:.3f} against "
             f"{by_chance:.3f}), and PBER is that of the class shares: {cause}",
             CollisionWarning,
             stacklevel=4,
         )
-    elif abs(projected - found.brier) > 3 * stderr:
+    elif abs(projected - found.brier) > 0.03 * by_chance + 3 * stderr:
         warnings.warn(
             f"P and the labels contradict each other: the Brier score is {found.brier:.3f}, the "
             f"nearest possible collision matrix has a PBER of {projected:.3f}: {cause}",
@@ -350,7 +350,17 @@ class CollisionAccumulator:
             if part is not None:
                 covariance = share**2 * part + (0.0 if covariance is None else covariance)
         # The priors are given: S = B / π has no noise in its denominator, as it has in Moments.
-        return _Estimate(B, priors, variance / priors[:, None] ** 2, *scores.tolist(), covariance)
+        brier, brier_variance, error, error_variance = scores.tolist()
+        return _Estimate(
+            B,
+            priors,
+            variance / priors[:, None] ** 2,
+            brier,
+            brier_variance,
+            error,
+            error_variance,
+            covariance,
+        )
 
 
 def collision_matrix_from_posteriors(

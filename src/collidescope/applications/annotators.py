@@ -45,7 +45,6 @@ from collidescope.applications._inputs import (
     Result,
     check_matrix,
     check_rates,
-    mean_and_error,
     wilson_interval,
 )
 from collidescope.counting import (
@@ -88,10 +87,9 @@ def agreement(
     _warn_of_copies(counts)
     pairs = totals * (totals - 1)
     disagree = 1 - (np.asarray((counts * counts).sum(axis=1)) - totals) / pairs
-    pber, stderr, _ = mean_and_error(disagree)
-    half = float(half_width(stderr, len(totals), level))
-    low = max(pber - half, 0.0)
-    high = min(pber + half, 1.0)
+    counted = collision_matrix_from_votes(counts)
+    pber = counted.pber
+    low, high = counted.pber_interval(level) or (0.0, 1.0)
     shares = csr_array(counts * (1 / totals)[:, None])
     # Fleiss: every item the same. Krippendorff: items by their votes.
     even = np.full(len(totals), 1 / len(totals))

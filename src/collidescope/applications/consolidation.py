@@ -31,7 +31,7 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
 from collidescope.applications._inputs import BoolArray, Result, check_matrix
-from collidescope.intervals import half_width
+from collidescope.intervals import brier_interval
 from collidescope.matrix import CollisionMatrix, class_numbers
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken
@@ -498,7 +498,7 @@ def _legal(every: npt.NDArray[np.int8], rules: _Constraints) -> BoolArray:
 
 def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame:
     n_groups = found.n_groups
-    half = _half_widths(cm, found.groupings) * (n_groups > 1)  # that one group never errs is known
+    low, high = _ends(cm, found)
     first, second, chance = _merged_names(cm, found)
     reference = pd.Series(plain.pber, plain.n_groups).reindex(n_groups).to_numpy()
     return pd.DataFrame(
@@ -508,8 +508,8 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
             "first": first,
             "second": second,
             "pber": found.pber,
-            "pber_low": np.maximum(found.pber - half, 0.0),
-            "pber_high": np.minimum(found.pber + half, 1.0),
+            "pber_low": low,
+            "pber_high": high,
             "gain": np.append(0.0, -np.diff(found.pber)),
             "price": found.pber - reference,
             "chance": chance,
@@ -517,8 +517,23 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
     )
 
 
-def _half_widths(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
-    """Of the interval of the PBER of every grouping; nan where that would need a covariance."""
+def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
+    """The interval of the PBER of every grouping; nan where that would need a covariance."""
+    low = np.full(len(found.pber), np.nan)
+    high = np.full(len(found.pber), np.nan)
+    stderr = _standard_errors(cm, found.groupings)
+    for step, pber in enumerate(found.pber.tolist()):
+        if found.n_groups[step] == 1:  # that one group never errs is known
+            low[step] = pber
+            high[step] = pber
+        elif not np.isnan(stderr[step]):
+            low[step], high[step] = brier_interval(
+                pber, float(stderr[step]), cm.all_units, LEVEL, grouped=cm.grouped
+            )
+    return low, high
+
+
+def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
     stderr = np.full(len(groupings), np.nan)
     if cm.covariance is not None:
         i, j = np.triu_indices(cm.n_classes)
@@ -531,8 +546,7 @@ def _half_widths(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
         nothing_merged = groupings[0].max() + 1 == cm.n_classes
         if nothing_merged:
             stderr[0] = cm.pber_stderr
-    n_rows = None if cm.counts is None else cm.counts.sum()
-    return half_width(stderr, n_rows, LEVEL, cm.n_units)
+    return stderr
 
 
 def at_chance_level(cm: CollisionMatrix) -> BoolArray:

@@ -334,11 +334,13 @@ def row_units(
         return Units(np.zeros_like(P), w, P, w[:, None] * P, w, np.zeros(len(P)))
     v = votes.sum(axis=1)
     share = votes / v[:, None]
-    # Two votes or more: the mean of c_a c_bᵀ over ordered pairs a ≠ b is (n nᵀ - diag(n)) / (v (v-1)), whatever p is. A
-    # single vote: diag(c) - r rᵀ, the one-step term. Row sums are n / v both times.
-    paired, pairs = v > 1, w / np.maximum(v * (v - 1), 1)
+    # Two votes or more: the mean of c_a c_bᵀ over ordered pairs a ≠ b is
+    # (n nᵀ - diag(n)) / (v (v-1)), for any p. A single vote: diag(c) - r rᵀ, the one-step term. Row
+    # sums are n / v both times.
+    paired = v > 1
+    pairs = w / np.maximum(v * (v - 1), 1)
     a = np.where(paired, -pairs, w)[:, None] * votes
-    H, s = np.where(paired[:, None], votes, votes - P), np.where(paired, pairs, -w)
-    return Units(
-        a, s, H, w[:, None] * share, w, w * (1 - share[np.arange(len(P)), P.argmax(axis=1)])
-    )
+    s = np.where(paired, pairs, -w)
+    H = np.where(paired[:, None], votes, votes - P)
+    found = share[np.arange(len(P)), P.argmax(axis=1)]
+    return Units(a, s, H, w[:, None] * share, w, w * (1 - found))
