@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collidescope import votes as votes
     from collidescope._checks import CollisionWarning as CollisionWarning
     from collidescope._store import ModelFileError as ModelFileError
-    from collidescope.applications import audit as audit
-    from collidescope.applications import ceilings as ceilings
     from collidescope.applications import collisions_by as collisions_by
     from collidescope.applications import column_value as column_value
     from collidescope.applications import consolidate as consolidate
-    from collidescope.applications import plan as plan
     from collidescope.applications.annotators import compare as compare
+    from collidescope.applications.audit import audit as audit
+    from collidescope.applications.ceilings import ceilings as ceilings
+    from collidescope.applications.plan import plan as plan
     from collidescope.classifier import CollisionClassifier as CollisionClassifier
     from collidescope.counting import collision_matrix_from_votes as collision_matrix_from_votes
     from collidescope.counting import count_collisions as count_collisions
@@ -55,8 +55,8 @@ _HOME = {
     "ModelFileError": "_store",
     "Pairwise": "pairwise.model",
     "TableClassifier": "tables",
-    "audit": "applications",
-    "ceilings": "applications",
+    "audit": "applications.audit",
+    "ceilings": "applications.ceilings",
     "collision_matrix_from_posteriors": "onestep",
     "collision_matrix_from_votes": "counting",
     "collisions_by": "applications",
@@ -66,7 +66,7 @@ _HOME = {
     "count_collisions": "counting",
     "estimate_collisions": "estimators",
     "load": "tables",
-    "plan": "applications",
+    "plan": "applications.plan",
     "read_images": "tables",
     "report": "show",
 }
