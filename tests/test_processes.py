@@ -99,23 +99,41 @@ def test_a_fresh_process_and_its_forked_child_get_the_same_bits_from_pickles_and
     assert "forked: same" in done.stdout or not hasattr(os, "fork")
 
 
-def test_fits_at_the_same_time_in_threads_get_the_bits_of_fits_one_by_one_and_leave_the_process_alone():
-    """No seed, thread count or cache of one fit reaches another, nor the random numbers of the process."""
+def short_posteriors(seed):
+    return fit(members=["linear", "network", "forest"], random_state=seed).posteriors_
 
-    def posteriors(seed):
-        return fit(members=["linear", "network", "forest"], random_state=seed).posteriors_
 
+def test_fits_at_the_same_time_in_threads_get_the_bits_of_fits_one_by_one():
+    """No seed, thread count or cache of one fit reaches another."""
+    alone = [short_posteriors(seed) for seed in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(short_posteriors, range(3)))
+    assert all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
+
+
+def test_a_fit_leaves_the_random_numbers_of_the_process_alone():
     np.random.seed(0)  # noqa: NPY002 - the global generator is what is asked about
     torch.manual_seed(0)
-    before, numbers = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    threads = torch.get_num_threads()
-    alone = [posteriors(seed) for seed in range(3)]
+    of_torch = torch.get_rng_state()
+    of_numpy = np.random.get_state()[1].copy()  # noqa: NPY002
+    short_posteriors(0)
+    assert torch.equal(torch.get_rng_state(), of_torch)
+    assert np.array_equal(np.random.get_state()[1], of_numpy)  # noqa: NPY002
+
+
+def test_a_loaded_network_leaves_the_random_numbers_of_the_process_alone(tmp_path):
+    factories = [lambda d, k: torch.nn.Linear(d, k)]
+    fit(members=factories).save(tmp_path / "model")
+    before = torch.get_rng_state()
+    cs.load(tmp_path / "model", model=factories[0]).predict_proba(NEW)
     assert torch.equal(torch.get_rng_state(), before)
-    assert np.array_equal(np.random.get_state()[1], numbers)  # noqa: NPY002
+
+
+def test_fits_at_the_same_time_give_the_threads_of_torch_back():
+    before = torch.get_num_threads()
     with ThreadPoolExecutor(3) as pool:
-        together = list(pool.map(posteriors, range(3)))
-    assert all(np.array_equal(*pair) for pair in zip(alone, together, strict=True))
-    assert torch.get_num_threads() == threads
+        list(pool.map(short_posteriors, range(3)))
+    assert torch.get_num_threads() == before
 
 
 def test_blocks_of_one_thread_may_be_nested_and_give_the_threads_back_at_the_end():

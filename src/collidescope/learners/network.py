@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from collidescope._checks import IntArray
+from collidescope._checks import IntArray, to_numpy
 from collidescope._saving import NOT_SAVED
 from collidescope._threads import one_thread
 from collidescope.learners.base import (
@@ -133,7 +133,10 @@ class FittedNetwork(FittedModule):
     @cached_property
     def module(self) -> Any:
         sizes = self.hidden_layer_sizes
-        stack = StackedMLP(len(self.weight), self.n_features, self.n_classes, sizes)
+        # First weights, soon overwritten, come from a generator of their own: not the process's.
+        own = torch.Generator()
+        shape = (len(self.weight), self.n_features, self.n_classes)
+        stack = StackedMLP(*shape, sizes, generator=own)
         arrays: Arrays = {"weight": self.weight, "bias": self.bias}
         return loaded(stack, arrays, self.name).to(self.device)
 
@@ -256,8 +259,10 @@ class FittedCustom(FittedModule):
     def module(self) -> Any:
         if self.factory is None:
             raise ValueError("the model holds a custom module: pass the factory that built it")
-        built = OneMember(self.factory(self.shape[0], self.n_classes))
-        return loaded(built, self.state, self.name)
+        # Seeded, for the same reason as above.
+        build = partial(self.factory, self.shape[0], self.n_classes)
+        built = seeded_module(build, 0)
+        return loaded(OneMember(built), self.state, self.name)
 
     def logs(self, x: Tensor) -> Tensor:
         return super().logs(x[None])[0]
@@ -308,4 +313,4 @@ class Custom(Member):
 
 def state_arrays(module: nn.Module) -> Arrays:
     """Weights and buffers of a module, by their names."""
-    return {name: t.detach().cpu().numpy() for name, t in module.state_dict().items()}
+    return {name: to_numpy(tensor) for name, tensor in module.state_dict().items()}
