@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from collidescope import CollisionWarning
@@ -52,3 +53,9 @@ def test_votes_that_agree_are_not_taken_for_copies():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         agreement(2 * votes)
+
+
+def test_a_class_without_votes_changes_no_coefficient():
+    votes = np.array([[4, 0], [4, 0], [3, 1], [1, 3], [0, 4]])
+    with_empty = np.insert(votes, 1, 0, axis=1)
+    pd.testing.assert_frame_equal(agreement(with_empty), agreement(votes))

@@ -143,7 +143,7 @@ def test_the_pber_is_the_held_out_brier_score_where_the_projection_moves_the_tra
 def test_columns_in_another_order_are_warned_of():
     problem = scenario_a(5)
     X, y = problem.sample(2000, 0)
-    with pytest.warns(CollisionWarning, match="worse than the class shares.*columns in the order"):
+    with pytest.warns(CollisionWarning, match="worse than the class shares.*order of the classes"):
         cm = collision_matrix_from_posteriors(problem.posteriors(X)[:, ::-1], y)
     assert cm.pber == pytest.approx(1 - (cm.priors**2).sum())
 

@@ -193,18 +193,19 @@ def _projected(found: _Estimate, classes: Array, method: Method) -> CollisionMat
 def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) -> None:
     """Say so where posteriors and labels contradict each other beyond the sampling error."""
     by_chance = 1 - float((found.priors**2).sum())
-    cause = "are the columns in the order of classes? Over-confident posteriors do this too"
+    cause = "posteriors are over-confident, or their columns are not in the order of the classes"
     # Beyond three standard errors, and more than models of pure noise are beside the class shares.
     if found.brier > 1.05 * by_chance + 3 * stderr:
         warnings.warn(
-            f"P predicts worse than the class shares alone (Brier score {found.brier:.3f} against "
-            f"{by_chance:.3f}), and PBER is that of the class shares: {cause}",
+            f"the posteriors predict worse than the class shares alone (Brier score "
+            f"{found.brier:.3f} against {by_chance:.3f}), and PBER is that of the class shares: "
+            f"{cause}",
             CollisionWarning,
             stacklevel=4,
         )
     elif abs(projected - found.brier) > 0.03 * by_chance + 3 * stderr:
         warnings.warn(
-            f"P and the labels contradict each other: the Brier score is {found.brier:.3f}, the "
+            f"posteriors and labels contradict each other: the Brier score is {found.brier:.3f}, the "
             f"nearest possible collision matrix has a PBER of {projected:.3f}: {cause}",
             CollisionWarning,
             stacklevel=4,

@@ -83,6 +83,11 @@ def agreement(
         remedy = "nothing can agree, ask for second votes"
         raise ValueError(f"votes has fewer than two items with two votes: {remedy}")
     counts = counts[kept]
+    used = np.flatnonzero(counts.sum(axis=0))
+    if len(used) < 2:
+        why = "chance alone would agree, and there is no coefficient"
+        raise ValueError(f"votes are all for one class: {why}")
+    counts = counts[:, used]  # a class that nobody votes for changes no coefficient
     totals = totals[kept]
     _warn_of_copies(counts)
     pairs = totals * (totals - 1)
@@ -134,9 +139,6 @@ def _coefficient(
     """
     priors = shares.T @ weight
     chance = 1 - float(priors @ priors)
-    if chance <= 1e-12:
-        why = "chance alone would agree, and there is no coefficient"
-        raise ValueError(f"votes are all for one class: {why}")
     observed = float(weight @ disagree)
     value = 1 - factor * observed / chance
     # Pairs of different items only: ‖π‖² also holds what the votes of one item have in common.
