@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import StratifiedKFold
 
@@ -20,6 +21,9 @@ from collidescope import (
 from collidescope.datasets import scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
 from collidescope.equations.posterior import shift_priors
+from collidescope.matrix import Method
+from collidescope.pairwise.printed import PrintedSettings, printed_fit
+from collidescope.sample import make_sample
 from collidescope.training import loop as training
 from helpers import mean_tvd
 
@@ -319,7 +323,8 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(sha
         np.testing.assert_array_equal(loaded.predict_proba(images), flat.predict_proba(X))
 
 
-#: Where the map in docs/mathematics.md sends the reader of the paper: the caller's module and the function's name.
+#: Where the map in docs/equations.md sends the reader of the paper: the caller's module and the
+#: function's name.
 PAPER = {
     "(31, 32) balanced risk": ("collidescope.pairwise.pairs", "balanced_risk"),
     "(34) Gramian from m per class": (
@@ -332,10 +337,8 @@ PAPER = {
 
 
 @ignore_warnings
-def test_from_paper_makes_every_literal_choice_and_runs_the_functions_that_the_map_names(
-    monkeypatch, small
-):
-    page = (Path(__file__).parents[1] / "docs" / "mathematics.md").read_text(encoding="utf-8")
+def test_the_cross_fitted_paper_runs_the_functions_that_the_map_names(monkeypatch, small):
+    page = (Path(__file__).parents[1] / "docs" / "equations.md").read_text(encoding="utf-8")
     called = set()
     for equation, (module, name) in PAPER.items():
         original = getattr(importlib.import_module(module), name)
@@ -347,8 +350,18 @@ def test_from_paper_makes_every_literal_choice_and_runs_the_functions_that_the_m
 
         monkeypatch.setattr(importlib.import_module(module), name, spy)
     clf = CollisionClassifier.from_paper(
-        training={"max_epochs": 2, "hidden_layer_sizes": (8,)}, n_references=5, cv=2
+        cross_fitted=True,
+        training={"max_epochs": 2, "hidden_layer_sizes": (8,)},
+        n_references=5,
+        cv=2,
     )
+    assert [len(history["pairwise-8"]) for history in clf.fit(*small).history_] == [2, 2]
+    assert clf.priors_ == pytest.approx(np.full(3, 1 / 3))
+    assert called == set(PAPER)
+
+
+def test_the_cross_fitted_paper_makes_every_literal_choice():
+    clf = CollisionClassifier.from_paper(cross_fitted=True, n_references=5, cv=2)
     literal = Pairwise(
         recovery="gradient",
         correction="none",
@@ -357,11 +370,68 @@ def test_from_paper_makes_every_literal_choice_and_runs_the_functions_that_the_m
         estimate="gramian",
     )
     assert clf.members == [literal]
-    assert (clf.priors, clf.limit) == ("uniform", False)
-    assert CollisionClassifier.from_paper().training["hidden_layer_sizes"] == (128,) * 6
+    assert (clf.priors, clf.limit, clf.cv) == ("uniform", False, 2)
+    assert clf.training["hidden_layer_sizes"] == (128,) * 6
     assert clf.training["patience"] == 0
-    assert [len(history["pairwise-8"]) for history in clf.fit(*small).history_] == [2, 2]
-    assert clf.priors_ == pytest.approx(np.full(3, 1 / 3))
-    assert called == set(PAPER)
     with pytest.raises(TypeError, match="nonsense"):
+        CollisionClassifier.from_paper(cross_fitted=True, nonsense=1)
+
+
+AS_PRINTED = {"hidden_layer_sizes": (8,), "max_epochs": 3, "max_steps": 50}
+
+
+@pytest.fixture(scope="module")
+def as_printed(small):
+    clf = CollisionClassifier.from_paper(random_state=5, pairs_per_entry=200, **AS_PRINTED)
+    with pytest.warns(CollisionWarning, match="given up after 50 steps.*above γ = 0.0001"):
+        return clf.fit(*small)
+
+
+@pytest.fixture(scope="module")
+def by_functions(small):
+    X, y = small
+    sample = make_sample(X, y)
+    settings = PrintedSettings(pairs_per_entry=200, **AS_PRINTED)
+    return printed_fit(np.asarray(sample.X), sample.codes, 3, settings, seed=5)
+
+
+def test_from_paper_is_algorithm_1_as_printed(as_printed, by_functions):
+    np.testing.assert_array_equal(as_printed.gramian_, by_functions.gramian)
+    np.testing.assert_array_equal(as_printed.printed_.matrix, by_functions.matrix)
+
+
+def test_posteriors_of_from_paper_are_the_inverse_as_printed(as_printed, by_functions, small):
+    rows = np.asarray(make_sample(*small).X)
+    np.testing.assert_array_equal(as_printed.predict_proba(small[0]), by_functions.posteriors(rows))
+
+
+def test_the_matrix_of_from_paper_says_that_it_is_in_sample(as_printed):
+    cm = as_printed.collision_matrix_
+    assert cm.method == Method.GRAMIAN
+    assert cm.stderr is None
+    assert "in-sample" in cm.diagnostics.recovery
+
+
+def test_the_matrix_of_from_paper_says_that_the_descent_did_not_end(as_printed):
+    assert not as_printed.converged_
+    assert as_printed.collision_matrix_.diagnostics.converged is False
+
+
+def test_from_paper_names_the_parameters_that_it_has():
+    with pytest.raises(TypeError, match=r"no parameter 'nonsense'.*penalty, step_size, tolerance"):
         CollisionClassifier.from_paper(nonsense=1)
+
+
+def test_predictions_of_from_paper_are_names_of_classes(as_printed, small):
+    X, y = small
+    assert set(as_printed.predict(X)) <= set(y)
+    assert as_printed.similarity(X[:2], X[:3]).shape == (2, 3)
+
+
+def test_a_copy_of_from_paper_has_the_same_settings():
+    clf = clone(CollisionClassifier.from_paper(penalty=0.5, step_size=1e-3, tolerance=0.01))
+    assert (clf.settings.penalty, clf.settings.step_size, clf.settings.tolerance) == (
+        0.5,
+        1e-3,
+        0.01,
+    )

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils import Tags
@@ -17,10 +17,13 @@ from collidescope.crossfit import Engine, cross_fit, resolve_device
 from collidescope.estimate import estimate, fit_notes
 from collidescope.fitted import FittedCollisions
 from collidescope.folds import CV, RandomState, make_folds
-from collidescope.models import models_for
+from collidescope.models import models_for, need_torch
 from collidescope.pairwise.model import Pairwise
 from collidescope.race import Race, race
 from collidescope.sample import Table, make_sample
+
+if TYPE_CHECKING:
+    from collidescope.pairwise.paper import PrintedClassifier
 
 
 class CollisionClassifier(FittedCollisions):
@@ -114,22 +117,59 @@ class CollisionClassifier(FittedCollisions):
         self.random_state = random_state
 
     @classmethod
-    def from_paper(cls, **changes: Any) -> Self:
-        """Every literal choice of the paper; ``changes`` are parameters here or of ``Pairwise``.
+    def from_paper(cls, *, cross_fitted: bool = False, **settings: Any) -> PrintedClassifier | Self:
+        """The paper's Algorithms 1 and 2 as printed, or their cross-fitted variant.
 
-        A pair-wise network of 6 × 128 trained for 500 epochs without early stopping, weight decay
-        or logit shift; S by gradient descent, posteriors by S⁻¹, uniform priors. Scoring stays
-        held-out; ``training`` changes settings.
+        Parameters
+        ----------
+        cross_fitted : bool
+            False is the paper as printed: one network V of 6 × 128, trained on all rows for 500
+            epochs, averages over these same rows, gradient descent, S⁻¹ q neither clipped nor
+            scaled. True scores held-out rows instead, and clips posteriors to the simplex.
+        **settings :
+            As printed: the fields of :class:`~collidescope.pairwise.printed.PrintedSettings`
+            (``penalty`` λ, ``step_size`` η, ``tolerance`` γ, ``max_steps``, ``pairs_per_entry`` m
+            …), ``network`` and ``random_state``. Cross-fitted: parameters of this class or of
+            :class:`~collidescope.Pairwise`.
+
+        Returns
+        -------
+        :class:`~collidescope.pairwise.paper.PrintedClassifier`, which takes rows of numbers and
+        cannot be saved, or a classifier of this class.
         """
-        literal = {"max_epochs": 500, "patience": 0, "learning_rate": 1e-3, "weight_decay": 0.0}
-        own = changes.pop("training", None) or {}
-        training = {"hidden_layer_sizes": (128,) * 6, **literal, **own}
-        pairs = {"recovery": "gradient", "correction": "none", "solver": "inverse"}
-        names = [field.name for field in fields(Pairwise) if field.name in changes]
-        chosen = {name: changes.pop(name) for name in names}
-        model = Pairwise(**{"estimate": "gramian", **pairs, **chosen})
-        face = {"members": [model], "limit": False, "priors": "uniform", **changes}
-        return cls(**face, training=training)
+        if cross_fitted:
+            return cls._cross_fitted_paper(settings)
+        need_torch("from_paper()")
+        from collidescope.pairwise.paper import printed_classifier
+
+        return printed_classifier(**settings)
+
+    @classmethod
+    def _cross_fitted_paper(cls, settings: dict[str, Any]) -> Self:
+        """The literal choices of the paper (no logit shift, descent, S⁻¹) on held-out rows."""
+        of_pairs = {
+            "recovery": "gradient",
+            "correction": "none",
+            "solver": "inverse",
+            "estimate": "gramian",
+        }
+        of_face: dict[str, Any] = {"limit": False, "priors": "uniform"}
+        training: dict[str, Any] = {
+            "hidden_layer_sizes": (128,) * 6,
+            "max_epochs": 500,
+            "patience": 0,
+            "learning_rate": 1e-3,
+            "weight_decay": 0.0,
+        }
+        names = [field.name for field in fields(Pairwise)]
+        for name, value in settings.items():
+            if name == "training":
+                training.update(value or {})
+            elif name in names:
+                of_pairs[name] = value
+            else:
+                of_face[name] = value
+        return cls(members=[Pairwise(**of_pairs)], training=training, **of_face)  # type: ignore[arg-type]
 
     def fit(
         self,

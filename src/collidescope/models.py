@@ -143,10 +143,10 @@ def _suited(members: str, shape: tuple[int, ...], sample: Sample, folds: Folds) 
 def as_model(entry: Any) -> Model:
     """The model that an entry of ``members`` stands for."""
     if isinstance(entry, Comparing):
-        _need_torch("Pairwise()")
+        need_torch("Pairwise()")
         return entry  # type: ignore[return-value]
     if is_factory(entry):
-        _need_torch("a factory of torch modules among members")
+        need_torch("a factory of torch modules among members")
         return recipe("module", entry)
     if hasattr(entry, "predict_proba"):
         return recipe((type(entry).__name__.lower(), entry))
@@ -163,6 +163,7 @@ def keeps_layout(entry: object) -> bool:
     return is_factory(entry) or getattr(entry, "network", None) is not None
 
 
-def _need_torch(what: str) -> None:
+def need_torch(what: str) -> None:
+    """Say what to install where torch is missing."""
     if find_spec("torch") is None:
         raise ImportError(f"{what} needs torch: pip install 'collidescope[torch]'")

@@ -48,15 +48,12 @@ class PrintedSettings:
     max_epochs: int = 500
     batch_size: int | str = "auto"  #: the text names none
     learning_rate: float = 1e-3  #: of Adam; the text names neither
-    pairs_per_entry: int | None = (
-        None  #: m of Step B, pairs for each entry of G; None takes all of T_i × T_j
-    )
-    comparison_points: int | None = (
-        None  #: m of (38), points of each class; None takes all there are
-    )
-    validation_share: float = (
-        0.1  #: kept from training as comparison points; 0 compares with T itself
-    )
+    #: m of Step B, pairs for each entry of G; None takes all of T_i × T_j
+    pairs_per_entry: int | None = None
+    #: m of (38), points of each class; None takes all there are
+    comparison_points: int | None = None
+    #: kept from training as comparison points; 0 compares with T itself
+    validation_share: float = 0.1
     penalty: float = 0.1  #: λ of (36)
     step_size: float = 1e-4  #: η of Algorithm 1
     tolerance: float = 1e-4  #: γ of Algorithm 1
@@ -260,7 +257,7 @@ def step_c(
     Examples
     --------
     >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])
-    >>> found = step_c(S @ S.T, step_size=1e-3)
+    >>> found = step_c(S @ S.T, step_size=1e-3, tolerance=1e-3)
     >>> found.converged, found.matrix.round(3).tolist()
     (True, [[0.9, 0.1], [0.1, 0.9]])
     """
