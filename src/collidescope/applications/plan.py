@@ -93,7 +93,7 @@ def rows_needed(
 
     def chance(size: float) -> float:
         """That the curve is at or below the target with so many training rows."""
-        fit = _fit(limit.sizes, scores, covariance, limit.n_rows, size)
+        fit = _fit(limit, scores, covariance, size)
         return float(fit.weights @ ndtr((target - fit.means) / fit.deviations))
 
     tail = (1 - level) / 2
@@ -330,8 +330,8 @@ def _rows(
         amount = int(budget / price)
     growth = (n + amount) / n
     size = float(limit.sizes[-1]) * growth  # training rows are a share of all rows
-    now = _fit(limit.sizes, limit.scores, limit.covariance, limit.n_rows)
-    later = _fit(limit.sizes, limit.scores, limit.covariance, limit.n_rows, size)
+    now = _fit(limit, limit.scores, limit.covariance)
+    later = _fit(limit, limit.scores, limit.covariance, size)
     falls = now.means + now.excess - later.means  # PBER(n) - PBER(size), for every curve
     order = np.argsort(falls)
     reached = now.weights[order].cumsum()
