@@ -6,7 +6,7 @@ Its numbers come from what the package says elsewhere::
     rows      the learning curve, continued (:class:`~collidescope.Limit`)
     labels    suspect labels beyond those that chance makes (:func:`ambiguous`)
     columns   the rise of PBER without a column (:func:`column_value`)
-    merge     the PBER that merging two classes removes (:func:`consolidate`)
+    merge     the PBER that merging classes removes (:func:`consolidate`)
     votes     measure the PBER, and do not lower it: shown without rank
 
 The falls of different options do not add up, and a merge also gives something away: the two classes
@@ -29,8 +29,14 @@ from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, Given
 from collidescope.applications._inputs import Classifier, Result, Scored, check_rates, curve_of
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
-from collidescope.applications.columns import column_value
-from collidescope.applications.consolidation import consolidate, save_mapping
+from collidescope.applications.columns import ColumnValue, column_value
+from collidescope.applications.consolidation import (
+    ConsolidationPlan,
+    Groupings,
+    consolidate,
+    group_name,
+    save_mapping,
+)
 from collidescope.limit import Limit, _fit
 from collidescope.matrix import CollisionMatrix
 
@@ -93,7 +99,7 @@ def rows_needed(
 
     def chance(size: float) -> float:
         """That the curve is at or below the target with so many training rows."""
-        fit = _fit(limit.sizes, scores, covariance, limit.n_rows, size)
+        fit = _fit(limit, scores, covariance, size)
         return float(fit.weights @ ndtr((target - fit.means) / fit.deviations))
 
     tail = (1 - level) / 2
@@ -201,22 +207,23 @@ def plan(
     *,
     prices: Mapping[str, Any] | None = None,
     budget: float | None = None,
+    columns: ColumnValue | None = None,
     ordered: bool = False,
     level: float = 0.95,
-    random_state: int = 0,
 ) -> Plan:
     """What the next euro buys: rows, labels, columns, merged classes or votes, ranked.
 
     Parameters
     ----------
     clf : fitted ``CollisionClassifier`` (held-out posteriors, S and its limit)
-    X, y : its rows and labels; without X columns are no option
+    X, y : its rows and labels; with neither X nor ``columns``, columns are no option
     prices : mapping of "row", "label" (checking one), "vote", "merge" (the loss of telling two
         classes apart) and "columns" ({name: cost of having it}) to money
     budget : float, the money that rows, labels and votes are bought for
         Default what doubling the rows costs, else checking every suspect label.
+    columns : what :func:`column_value` found, by default asked about X: the longest part of it
     ordered : bool; only neighbouring classes may be merged
-    level, random_state : of the intervals; seed of the columns' folds
+    level : float, of the intervals
 
     Examples
     --------
@@ -239,16 +246,23 @@ def plan(
     else:
         check.check_at_least(budget, 0, "budget")
     options = [_labels(given, suspects, money.get("label"), budget, level)]
-    options += _rows(getattr(clf, "limit_", None), n, money.get("row"), budget, level)
-    if X is not None:
-        options += _columns(X, given, money.get("columns"), level, random_state)
-    merged, mapping, notes = _merge(
-        getattr(clf, "collision_matrix_", None), money.get("merge"), ordered, level
-    )
-    options += merged
+    limit = getattr(clf, "limit_", None)
+    if limit is not None:
+        options.append(_rows(limit, n, money.get("row"), budget, level))
+    if columns is None and X is not None:
+        columns = column_value(None, X, given.classes[given.codes], level=level)
+    if columns is not None:
+        options += _columns(columns, money.get("columns", {}))
+    cm = getattr(clf, "collision_matrix_", None)
+    merges: list[ConsolidationPlan] = []
+    notes: tuple[str, ...] = ()
+    if cm is not None and cm.n_classes > 2:
+        merges, notes = _merge_steps(cm, ordered)
+    options += [_merged(found, money.get("merge"), level) for found in merges]
     options.append(_votes(given, money.get("vote"), budget))
+    table = _ranked(options)
     pber = float(_brier(given).mean())
-    return Plan(pber, budget, _ranked(options), mapping, level, notes)
+    return Plan(pber, budget, table, _best_mapping(table, merges), level, notes)
 
 
 def _check_prices(prices: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -320,18 +334,14 @@ def _labels(
     return Option("labels", what, amount, cost, share * gain, least * gain, gain)
 
 
-def _rows(
-    limit: Limit | None, n: int, price: float | None, budget: float | None, level: float
-) -> list[Option]:
-    if limit is None:
-        return []
+def _rows(limit: Limit, n: int, price: float | None, budget: float | None, level: float) -> Option:
     amount = n
     if price is not None and budget is not None:
         amount = int(budget / price)
     growth = (n + amount) / n
     size = float(limit.sizes[-1]) * growth  # training rows are a share of all rows
-    now = _fit(limit.sizes, limit.scores, limit.covariance, limit.n_rows)
-    later = _fit(limit.sizes, limit.scores, limit.covariance, limit.n_rows, size)
+    now = _fit(limit, limit.scores, limit.covariance)
+    later = _fit(limit, limit.scores, limit.covariance, size)
     falls = now.means + now.excess - later.means  # PBER(n) - PBER(size), for every curve
     order = np.argsort(falls)
     reached = now.weights[order].cumsum()
@@ -343,50 +353,79 @@ def _rows(
         high = float(limit.scores[-1])
     what = f"collect {amount:,} more rows"
     cost = _cost(price, amount)
-    return [Option("rows", what, amount, cost, float(likely), float(low), float(high))]
+    return Option("rows", what, amount, cost, float(likely), float(low), float(high))
 
 
-def _columns(
-    X: ArrayLike, given: Scored, costs: Mapping[Any, float] | None, level: float, seed: int
-) -> list[Option]:
+def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
     """What keeping a column is worth: PBER would rise so much without it."""
-    labels = given.classes[given.codes]
-    found = column_value(None, X, labels, costs=costs, level=level, random_state=seed)
+    units = found.table.to_dict("records")
+    known = {column for unit in units for column in (unit["unit"], *unit["columns"])}
+    for name in costs:
+        if name not in known:
+            raise ValueError(f"prices['columns'] names {name!r}, which is no unit or column")
     options = []
-    for row in found.table.to_dict("records"):
-        what = f"keep the column {row['unit']}"
-        cost = row.get("cost", np.nan)
-        options.append(Option("column", what, 1, cost, row["needed"], row["low"], row["high"]))
+    for unit in units:
+        what = f"keep the column {unit['unit']}"
+        cost = costs.get(unit["unit"])
+        if cost is None:
+            cost = sum(costs.get(column, 0.0) for column in unit["columns"])
+        if cost == 0:
+            cost = np.nan
+        options.append(Option("column", what, 1, cost, unit["needed"], unit["low"], unit["high"]))
     return options
 
 
-def _merge(
-    cm: CollisionMatrix | None, price: float | None, ordered: bool, level: float
-) -> tuple[list[Option], dict[Any, str] | None, tuple[str, ...]]:
-    """The first merge of the path, unless it is at chance level."""
-    if cm is None or cm.n_classes < 3:
-        return [], None, ()
-    found = consolidate(cm, cm.n_classes - 1, ordered=ordered)
-    step = found.path.iloc[1]
-    if step["chance"]:
-        return [], None, found.notes
-    first, second = max(found.groups, key=len)
-    gain = float(step["gain"])
-    low = high = gain
-    interval = cm.interval(level)
-    if interval is not None:
-        names = cm.classes.tolist()
-        i = names.index(first)
-        j = names.index(second)
-        low, high = (_both_ways(cm.priors, S, i, j) for S in interval)
-    cost = _cost(price, 1)
-    option = Option("merge", f"merge {first} with {second}", 1, cost, gain, low, high)
-    return [option], found.mapping, ()
+def _merge_steps(
+    cm: CollisionMatrix, ordered: bool, most: int = 3
+) -> tuple[list[ConsolidationPlan], tuple[str, ...]]:
+    """The first steps of merging, up to one at chance level; what to say where that is the first."""
+    path = consolidate(cm, ordered=ordered)
+    steps = []
+    for step in path.path.iloc[1 : most + 1].to_dict("records"):
+        if step["n_groups"] < 2:
+            break
+        found = path.at(step["n_groups"])
+        if step["chance"]:
+            return steps, () if steps else found.notes
+        steps.append(found)
+    return steps, ()
 
 
-def _both_ways(priors: FloatArray, S: FloatArray, i: int, j: int) -> float:
-    """B[i, j] + B[j, i], with B = diag(priors) S."""
-    return float(priors[i] * S[i, j] + priors[j] * S[j, i])
+def _merged(found: ConsolidationPlan, price: float | None, level: float) -> Option:
+    """The PBER that a grouping removes: Σ of B over classes that become one."""
+    cm = found.source
+    amount = cm.n_classes - found.n_groups
+    fall = cm.pber - found.matrix.pber
+    low, high = _merged_interval(cm, found.groupings[amount], fall, level)
+    names = [group_name(group) for group in found.groups if len(group) > 1]
+    what = f"merge {' and '.join(names)}"
+    return Option("merge", what, amount, _cost(price, amount), fall, low, high)
+
+
+def _merged_interval(
+    cm: CollisionMatrix, grouping: Groupings, fall: float, level: float
+) -> tuple[float, float]:
+    """Of the PBER that a grouping removes, as far as errors are known."""
+    together = grouping[:, None] == grouping
+    np.fill_diagonal(together, False)
+    if cm.covariance is not None:
+        gradient = 2.0 * together[np.triu_indices(cm.n_classes)]
+        variance = float(gradient @ cm.covariance @ gradient)
+        half = cm._half_width(float(np.sqrt(max(variance, 0.0))), level)
+        return max(fall - half, 0.0), min(fall + half, 1.0)
+    ends = cm.interval(level)
+    if ends is None:
+        return fall, fall
+    low, high = (float((cm.priors[:, None] * S)[together].sum()) for S in ends)
+    return low, high
+
+
+def _best_mapping(table: pd.DataFrame, merges: list[ConsolidationPlan]) -> dict[Any, str] | None:
+    """That of the merge that ranks first; without a price that of the first step."""
+    if not merges:
+        return None
+    first = table[table["option"] == "merge"].iloc[0]
+    return merges[int(first["amount"]) - 1].mapping
 
 
 def _votes(given: Scored, price: float | None, budget: float | None) -> Option:
