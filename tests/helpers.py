@@ -140,6 +140,7 @@ def limit_like(
             part * (b + (cm.pber - b) * np.sqrt(n / np.array(rows))) for part in (0.9, 1, 1.1)
         ],
         state=state,
+        undecided=reason.startswith("too few rows to say"),
         reason=reason,
         to_dict=lambda: {"format": "collidescope.limit", "sizes": sizes.tolist()},
     )

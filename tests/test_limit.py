@@ -10,6 +10,7 @@ from scipy import stats
 from collidescope import limit as module
 from collidescope.datasets import ring, scenario_a
 from collidescope.equations.bounds import bayes_error_bounds
+from collidescope.equations.recalibration import raised
 from collidescope.intervals import widening
 from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
 from collidescope.onestep import CollisionAccumulator, collision_matrix_from_posteriors
@@ -61,14 +62,14 @@ def test_ranges_of_planted_power_laws_cover_as_promised():
 def test_the_mixture_is_that_of_a_loop_over_the_grid():
     limit = planted(0.2, 0.1, 0.5, np.random.default_rng(1))
     noise = limit.covariance + np.diag(
-        (module.DISCREPANCY * (limit.scores - limit.scores[-1])) ** 2 + 0.0005**2
+        (module.PRIOR.discrepancy * (limit.scores - limit.scores[-1])) ** 2 + 0.0005**2
     )
     root = np.linalg.inv(np.linalg.cholesky(noise))
     shares = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
     exponents = np.linspace(0.05, 2.0, 40)
     edges = np.concatenate([[0], (shares[1:] + shares[:-1]) / 2, [1]])
-    mass = np.diff(stats.beta(*module.SHARE).cdf(edges))
-    density = stats.lognorm(module.EXPONENT[1], scale=module.EXPONENT[0]).pdf(exponents)
+    mass = np.diff(stats.beta(module.PRIOR.alpha, module.PRIOR.beta).cdf(edges))
+    density = stats.lognorm(module.PRIOR.log_deviation, scale=module.PRIOR.exponent).pdf(exponents)
     logs, centres, spreads = [], [], []
     for i, c in enumerate(exponents):
         for j, f in enumerate(shares):
@@ -83,7 +84,7 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
     pick = rng.choice(len(weights), 400_000, p=weights / weights.sum())
     drawn = np.array(centres)[pick] + np.array(spreads)[pick] * rng.standard_normal(len(pick))
     for q in (0.025, 0.25, 0.5, 0.975):
-        assert limit._posterior.quantile(q) == pytest.approx(
+        assert limit._pber_curve.at().quantile(q) == pytest.approx(
             np.quantile(np.maximum(drawn, 0), q), abs=0.002
         )
 
@@ -282,10 +283,11 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     # generalised least squares: what of the scores is the excess at n
     few = widening(limit.n_units) / widening(limit.n_rows)  # Student's t for unequal weights
     noise = few * limit.covariance + np.diag(
-        (module.DISCREPANCY * (limit.scores - limit.scores[-1])) ** 2 + (0.5 / limit.n_rows) ** 2
+        (module.PRIOR.discrepancy * (limit.scores - limit.scores[-1])) ** 2
+        + (0.5 / limit.n_rows) ** 2
     )
     white = np.linalg.inv(np.linalg.cholesky(noise))
-    h = np.column_stack([np.ones(4), (SIZES / SIZES[-1]) ** -limit._posterior.exponent])
+    h = np.column_stack([np.ones(4), (SIZES / SIZES[-1]) ** -limit._pber_curve.exponent])
     contrast = np.linalg.lstsq(white @ h, white, rcond=None)[0][1]
     now, excess = limit.scores[-1], limit.matrix.diagnostics.excess
     errors = [[np.outer(c[i] - P[i], c[i] - P[i]) for P in posteriors] for i in range(150)]
@@ -325,7 +327,7 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
 def test_the_most_likely_values_have_the_least_expected_loss_where_too_much_excess_counts_twice():
     scores = planted(0.2, 0.1, 0.5, np.random.default_rng(3), level=0.0, difference=0.02)
     limit = replace(scores, errors=scores.scores, error_covariance=scores.covariance, stderr=0.1)
-    fit = limit._posterior
+    fit = limit._pber_curve
     for found, stderr in (
         (limit.pber, 0.98 * limit.stderr),
         (limit.bayes_error, np.sqrt(limit.covariance[-1, -1])),
@@ -627,3 +629,41 @@ def test_a_power_law_is_hardly_ever_refuted():
     rng = np.random.default_rng(0)
     states = [planted(0.2, 0.1, 0.5, rng).state for _ in range(300)]
     assert np.mean(np.array(states) == "refuted") < 0.01
+
+
+def confident(power: float, seed: int, n: int = 2000):
+    """(posteriors at every size, codes): true ones with shrinking noise, to a power."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.standard_normal((n, 3))
+    truth = raised(np.exp(logits), 1.0)
+    y = (rng.random((n, 1)) >= truth.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    noise = rng.standard_normal((n, 3))
+    sd = 0.5 * (SIZES / SIZES[0]) ** -0.25
+    return [raised(np.exp(logits + part * noise), power) for part in sd], y
+
+
+@pytest.mark.parametrize(("power", "word"), [(2.0, "over-confident"), (0.5, "under-confident")])
+def test_miscalibrated_posteriors_leave_no_lower_end(power, word):
+    for seed in range(5):
+        curves, y = confident(power, seed)
+        limit = limit_from_posteriors(curves, y, SIZES)
+        assert limit.state == "miscalibrated"
+        assert limit.pber_interval()[0] == limit.bayes_error_interval()[0] == 0
+        assert word in limit.reason
+
+
+def test_calibrated_posteriors_are_hardly_ever_called_miscalibrated():
+    found = [limit_from_posteriors(*confident(1.0, seed), SIZES).power for seed in range(40)]
+    assert sum(power is not None for power in found) <= 2
+
+
+def test_over_confidence_that_rows_remove_is_left_to_the_curve():
+    truth, y = confident(1.0, 0)
+    curves = [raised(truth[-1], 1 + 4 * m**-1.0 * 100) for m in SIZES]
+    assert limit_from_posteriors(curves, y, SIZES).power is None
+
+
+def test_few_errors_of_sure_posteriors_are_not_miscalibration():
+    P = np.tile([[0.999, 0.001], [0.001, 0.999]], (500, 1))
+    y = np.arange(1000) % 2
+    assert limit_from_posteriors([P] * 4, y, SIZES).power is None

@@ -144,6 +144,7 @@ def limit_facts(limit: Any) -> dict[str, str | float | None]:
     facts: dict[str, str | float | None] = {
         "limit_state": str(limit.state),
         "limit_reason": str(limit.reason or ""),
+        "limit_undecided": bool(limit.undecided),
         "limit_pber": float(limit.pber),
         "limit_pber_low": float(low),
         "limit_pber_high": float(high),
@@ -239,7 +240,7 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     left = f"unlimited rows would leave {_left(low, high, likely, state)}"
     if state == "settled" and is_narrow(low, high):
         said = f"More rows of this kind would hardly change that: {left}"
-    elif state == "settled" or reason.startswith(UNKNOWN):
+    elif state == "settled" or facts.get("limit_undecided"):
         said = f"Whether more rows of this kind would change that cannot be told: {left}"
     else:
         rest = "the rest is what the model has not learned yet"

@@ -3,18 +3,12 @@
 A model that has not learned everything counts what it missed as ambiguity: with n rows it reports
 PBER(n) = PBER + E‖p - y‖², too much by the excess. Held-out scores of the *same* rows at training
 sizes m₁ < … < m_T = n show how the excess falls. One assumption continues the curve, that it falls
-like a power of m::
-
-    s_t = L · (1 - f + f · (m_t / n)^-c) + noise    L = PBER(n), f = the share still to be learned
-    b = L · (1 - f)                                 what unlimited rows would leave
+like a power of m (:mod:`collidescope.equations.power_law`).
 
 Noise: the T×T covariance of the means, over independent units (rows, or groups of rows). All means
 are over the same rows, so their differences have small errors, and models of one fold share the
-sampling error of its training rows (:func:`_covariance`). Curves follow a power only roughly:
-``DISCREPANCY``. Priors: L flat, f ~ Beta(``SHARE``), c ~ ``EXPONENT``; ``benchmarks/limit.py
---tune`` tells where they come from. For every (c, f) of a grid L is normal, so b is a mixture of
-normals with marginal likelihoods as weights; 0 ≤ f ≤ 1 keeps b and the excess from being negative.
-The 0/1 errors of the same rows are continued in the same way.
+sampling error of its training rows (:func:`_covariance`). Curves follow a power only roughly. The
+0/1 errors of the same rows are continued in the same way.
 
 For the matrix B(m) = B∞ - E_m with E_m = E[δ δᵀ], δ = p - y. The contrast of sizes that estimates
 the excess of the PBER, applied to every entry, gives the shape of E; its size is the excess that
@@ -22,7 +16,8 @@ is believed of the PBER.
 
 Nothing of this holds without the assumption: some curves are flat for any number of rows and fall
 later (Antos, Devroye and Györfi, 1999). There is no lower end where a curve has not begun to fall,
-falls faster and faster, does not fit a power at all, or was ended by a cap on training.
+falls faster and faster, does not fit a power at all, was ended by a cap on training, or contains
+miscalibration that more rows do not remove (:func:`_needed_power`).
 """
 
 from __future__ import annotations
@@ -33,15 +28,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import betainc, chdtri, ndtr, ndtri
+from scipy.special import chdtri, ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
+from collidescope.equations.power_law import PowerLaw, Prior, fit_power_law
 from collidescope.equations.projection import project
+from collidescope.equations.recalibration import recalibration_gains
 from collidescope.intervals import (
     UNSEEN,
     brier_interval,
@@ -63,56 +59,58 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HEADER = {"format": "collidescope.limit", "version": 1}
-#: The exponent c: median, and standard deviation of its logarithm. 1 is the rate of a correct
-#: parametric model.
-EXPONENT = (0.5, 0.5)
-#: The share f of PBER(n) still to be learned: Beta(α, β), where nothing (0) and everything (1) are
-#: both likely.
-SHARE = (0.5, 0.75)
-#: How far a curve strays from a power law: standard deviation of s_t in units of s_t - s_T.
-DISCREPANCY = 0.1
+PRIOR = Prior()
 SEEN = 2.0  #: z-value from which a difference counts as seen
 TINY = float(np.finfo(float).tiny)
 
 
-class _Posterior(NamedTuple):
-    """b and the excess at every point (c, f) of the grid."""
+class RowsNeeded(NamedTuple):
+    """Training rows for a target: inf where it cannot be reached. See :meth:`Limit.rows_needed`."""
 
-    weights: FloatArray  #: of the points, adding up to 1
-    means: FloatArray  #: of b, normal at every point
-    deviations: FloatArray  #: of b
-    excess: FloatArray  #: L · f
-    exponent: float  #: the mean of c
-    misfit: float  #: least squared distance of the scores to a power law, whitened
+    low: float
+    likely: float
+    high: float
+    target: float
+    of: str
+    level: float
 
-    def quantile(self, probability: float) -> float:
-        """Of b, not below 0."""
+    def __str__(self) -> str:
+        name = "PBER" if self.of == "pber" else "error"
+        goal = f"{name} {self.target:.1%}"
+        if np.isinf(self.low):
+            return f"{goal} cannot be reached with more rows of this kind ({self.level:.0%})."
+        least = f"at least {self.low:,.0f} training rows"
+        if np.isinf(self.likely):
+            return f"{goal} needs {least}, and probably cannot be reached."
+        if np.isinf(self.high):
+            return f"{goal} needs about {self.likely:,.0f} training rows, {least}, perhaps more."
+        ends = f"{self.low:,.0f} to {self.high:,.0f}"
+        return f"{goal} needs about {self.likely:,.0f} training rows ({ends})."
 
-        def beyond(b: float) -> float:
-            return float(self.weights @ ndtr((b - self.means) / self.deviations)) - probability
 
-        # A normal has 1e-19 of its mass beyond 9 deviations: the ends enclose every quantile.
-        reach = 9 * self.deviations
-        low = (self.means - reach).min()
-        high = (self.means + reach).max()
-        return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
-
-    def cautious_excess(self, noise: float, too_high: float = 2.0) -> float:
-        """The excess ê of the least expected |ê - e| / (e + noise).
-
-        A PBER below the truth is ``too_high`` times as bad as one as far above it.
-        """
-        # A weighted quantile: at the optimum too_high times the weight below ê equals the weight
-        # above it.
-        order = np.argsort(self.excess)
-        weights = (self.weights / (np.maximum(self.excess, 0.0) + noise))[order]
-        middle = np.searchsorted(weights.cumsum(), weights.sum() / (1 + too_high))
-        return float(max(self.excess[order][middle], 0.0))
+def _smallest_size(curve: PowerLaw, target: float, wanted: float, most: float) -> float:
+    """The smallest size at which the curve is at the target with the chance wanted, to 1%."""
+    if curve.at(most).chance(target) < wanted:
+        return np.inf
+    low = 1.0
+    high = most
+    if curve.at(curve.rows).chance(target) >= wanted:
+        high = curve.rows
+    while high / low > 1.01:
+        middle = float(np.sqrt(low * high))
+        if curve.at(middle).chance(target) >= wanted:
+            high = middle
+        else:
+            low = middle
+    return float(np.ceil(high))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Limit(Value):
-    """A learning curve and where it ends. Made by :func:`limit_from_scores` and :func:`limit_from_posteriors`."""
+    """A learning curve and where it ends.
+
+    Made by :func:`limit_from_scores` and :func:`limit_from_posteriors`.
+    """
 
     sizes: FloatArray  #: (T,) rows that the models were trained on, increasing
     scores: FloatArray  #: (T,) PBER at each size: mean Brier scores of the same held-out rows
@@ -127,6 +125,8 @@ class Limit(Value):
     n_units: float | None = None  #: effective number of independent units, default n_rows
     grouped: bool = False  #: whether units are groups of rows
     capped: bool = False  #: whether a model stopped at a cap of steps or time
+    #: to which posteriors are raised to be calibrated, where more rows do not do that; else None
+    power: float | None = None
 
     def __post_init__(self) -> None:
         sizes = _check_sizes(self.sizes)
@@ -146,6 +146,7 @@ class Limit(Value):
                     raise ValueError(f"{name} must be positive semi-definite")
                 values[name] = array
         least_of = {"stderr": 0, "n_rows": 1, "baseline": 0, "skill_stderr": 0, "n_units": 1}
+        least_of["power"] = 0
         for name, least in least_of.items():
             if getattr(self, name) is not None:
                 values[name] = check.check_at_least(getattr(self, name), least, name)
@@ -179,20 +180,21 @@ class Limit(Value):
         is at least that of PBER(n), which needs no assumption.
         """
         tail = (1 - check.check_between(level, 0, 1, "level")) / 2
+        end = self._pber_curve.at()
         low = 0.0
         if not self._no_lower_end:
-            low = self._posterior.quantile(tail)
-        high = max(self._posterior.quantile(1 - tail), self._plain_interval(level)[1])
+            low = end.quantile(tail)
+        high = max(end.quantile(1 - tail), self._plain_interval(level)[1])
         return min(low, self.pber), min(high, 1.0)
 
     @property
     def bayes_error(self) -> float | None:
         """Error of the best guess with unlimited rows, as far as the curve makes it likely."""
-        if self.errors is None or self.error_covariance is None:
+        if self.errors is None or self._error_curve is None:
             return None
-        noise = np.hypot(np.sqrt(self.error_covariance[-1, -1]), UNSEEN / self.n_rows)
-        fit = _fit(self, self.errors, self.error_covariance)
-        return max(float(self.errors[-1]) - fit.cautious_excess(float(noise)), 0.0)
+        noise = float(np.hypot(self._error_stderr, UNSEEN / self.n_rows))
+        excess = self._error_curve.cautious_excess(noise)
+        return max(float(self.errors[-1]) - excess, 0.0)
 
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
         """(low, high) of the Bayes error, low under the assumption of :meth:`pber_interval`.
@@ -201,42 +203,44 @@ class Limit(Value):
         of Cover and Hart's bound at the lower end of the PBER and the end of the curve of the
         errors, each with half of the tail: the larger of two limits fails where either does.
         """
-        pber_low, pber_high = self.pber_interval(level)
+        pber_low, high = self.pber_interval(level)
+        if self.errors is None or self._error_curve is None:
+            return self._cover_hart(pber_low), high
+        low = self._cover_hart(self.pber_interval((1 + level) / 2)[0])
+        if not self._no_lower_end:
+            low = max(low, self._error_curve.at().quantile((1 - level) / 4))
+        # Posteriors without skill name the class that happens to be frequent among these rows.
+        if self._skill[2] >= NO_SKILL:
+            at_most = upper_limit(
+                self.errors[-1],
+                self._error_stderr,
+                self._units,
+                (1 + level) / 2,
+                grouped=self.grouped,
+                counted=True,
+            )
+            high = float(at_most)
+        return min(low, high), high
+
+    def _cover_hart(self, pber: float) -> float:
+        """The least Bayes error of such a PBER."""
         k = 10**9  # the bound is weakest for many classes
         if self.matrix is not None:
             k = self.matrix.n_classes
-        if self.errors is None or self.error_covariance is None:
-            return bayes_error_bounds(min(pber_low, 1 - 1 / k), k)[0], pber_high
-        at_least = self.pber_interval((1 + level) / 2)[0]
-        low = bayes_error_bounds(min(at_least, 1 - 1 / k), k)[0]
-        if not self._no_lower_end:
-            fit = _fit(self, self.errors, self.error_covariance)
-            low = max(low, fit.quantile((1 - level) / 4))
-        # Posteriors without skill name the class that happens to be frequent among these rows.
-        high = pber_high
-        if self._skill[2] >= NO_SKILL:
-            stderr = np.sqrt(self.error_covariance[-1, -1])
-            high = float(
-                upper_limit(
-                    self.errors[-1],
-                    stderr,
-                    self._units,
-                    (1 + level) / 2,
-                    grouped=self.grouped,
-                    counted=True,
-                )
-            )
-        return min(low, high), high
+        return bayes_error_bounds(min(pber, 1 - 1 / k), k)[0]
 
     @property
     def state(self) -> str:
         """Either "settled" or "still learning", or the state in which there is no lower end.
 
-        That is "hardly begun", "refuted" (the curve does not fall like a power of the rows) or
-        "capped" (limited by training, not by rows).
+        That is "hardly begun", "refuted" (the curve does not fall like a power of the rows),
+        "capped" (limited by training, not by rows) or "miscalibrated" (over- or under-confident
+        posteriors, however many the rows).
         """
         if self.capped:
             return "capped"
+        if self.power is not None:
+            return "miscalibrated"
         if self._not_begun:
             return "hardly begun"
         if self._refuted:
@@ -254,11 +258,17 @@ class Limit(Value):
             return self._no_lower_end
         if self.state == "settled":
             return "what may be left to learn is less than the sampling error"
-        drop, stderr = self._contrast([1.0, -1.0])
-        if drop < SEEN * stderr:
+        if self.undecided:
             return "too few rows to say: the last step changed the PBER by less than its error"
+        drop, _ = self._contrast([1.0, -1.0])
         before, last = self.sizes[-2:]
         return f"from {before:,.0f} to {last:,.0f} training rows the PBER fell by {drop:.2g}"
+
+    @property
+    def undecided(self) -> bool:
+        """Whether too few rows tell if more would help: neither settled nor seen to fall."""
+        drop, stderr = self._contrast([1.0, -1.0])
+        return self.state == "still learning" and drop < SEEN * stderr
 
     @property
     def curve(self) -> pd.DataFrame:
@@ -291,23 +301,73 @@ class Limit(Value):
         if sizes.min() < 1:
             wanted = "numbers of training rows, 1 or more"
             raise ValueError(f"sizes must be {wanted}, got {sizes.min():g}")
-        fits = [_fit(self, self.scores, self.covariance, size) for size in sizes]
-        low, middle, high = (
-            np.array([fit.quantile(q) for fit in fits]) for q in (tail, 0.5, 1 - tail)
-        )
+        bands = [self._pber_curve.at(size) for size in sizes]
+        low = np.array([band.quantile(tail) for band in bands])
+        middle = np.array([band.quantile(0.5) for band in bands])
+        high = np.array([band.quantile(1 - tail) for band in bands])
         middle = np.maximum(middle, self.pber)
         high = np.minimum(np.maximum(high, self._plain_interval(level)[1]), 1.0)
         if self._no_lower_end:
             return np.zeros_like(low), middle, high
         return np.minimum(low, middle), middle, high
 
+    def rows_needed(
+        self, target: float, *, of: str = "pber", level: float = 0.95, most: float = 1e12
+    ) -> RowsNeeded:
+        """How many training rows would bring the PBER, or the error, down to ``target``?
+
+        ``low``, ``likely`` and ``high`` are the smallest numbers of training rows at which the
+        curve is at or below the target with a small chance, an even one, and a large one
+        ((1 - level) / 2, 1/2, (1 + level) / 2); inf where more than ``most`` rows would not do. It
+        rests on the assumption of :meth:`pber_interval`.
+
+        >>> limit = Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-6 * np.eye(3), 0.003, 4000)
+        >>> found = limit.rows_needed(0.23)
+        >>> bool(1000 < found.low < found.likely < found.high)
+        True
+        """
+        check.check_between(target, 0, 1, "target")
+        tail = (1 - check.check_between(level, 0, 1, "level")) / 2
+        check.check_choice(of, ["pber", "error"], "of")
+        curve: PowerLaw | None = self._pber_curve
+        if of == "error":
+            curve = self._error_curve
+        if curve is None:
+            raise ValueError("of='error' needs a limit with errors: make it with errors=")
+        low = _smallest_size(curve, target, tail, most)
+        likely = _smallest_size(curve, target, 0.5, most)
+        high = _smallest_size(curve, target, 1 - tail, most)
+        if self._no_lower_end:  # nothing is known about where such a curve ends
+            low = min(low, curve.rows)
+            high = np.inf
+        return RowsNeeded(low, likely, high, float(target), of, level)
+
     @cached_property
-    def _posterior(self) -> _Posterior:
-        return _fit(self, self.scores, self.covariance)
+    def _pber_curve(self) -> PowerLaw:
+        noise = _noise(self, self.scores, self.covariance)
+        return fit_power_law(self.sizes, self.scores, noise, self._floor, PRIOR)
+
+    @cached_property
+    def _error_curve(self) -> PowerLaw | None:
+        if self.errors is None or self.error_covariance is None:
+            return None
+        noise = _noise(self, self.errors, self.error_covariance)
+        return fit_power_law(self.sizes, self.errors, noise, self._floor, PRIOR)
+
+    @property
+    def _floor(self) -> float:
+        """A standard deviation far below what n rows can tell."""
+        return 1e-3 / self.n_rows
+
+    @property
+    def _error_stderr(self) -> float:
+        if self.error_covariance is None:
+            return np.inf
+        return float(np.sqrt(self.error_covariance[-1, -1]))
 
     @property
     def _excess(self) -> float:
-        cautious = self._posterior.cautious_excess(self._half_width(0.95) / 2)
+        cautious = self._pber_curve.cautious_excess(self._half_width(0.95) / 2)
         return min(cautious, float(self.scores[-1]))
 
     @property
@@ -343,6 +403,11 @@ class Limit(Value):
         """Why the curve cannot be continued, or nothing."""
         if self.capped:
             return "limited by training, not by rows: a model stopped at a cap of steps or time"
+        if self.power is not None:
+            kind = "over" if self.power < 1 else "under"
+            return (
+                f"posteriors are {kind}-confident, and more rows do not cure that: calibrate them"
+            )
         return self._not_begun or self._refuted
 
     @cached_property
@@ -367,7 +432,7 @@ class Limit(Value):
     def _refuted(self) -> str:
         """Why no power law can be the curve, or nothing: a χ² test at 1 in 1,000."""
         free = len(self.sizes) - 3  # level, share and exponent are fitted
-        if free < 1 or self._posterior.misfit <= chdtri(free, 0.001):
+        if free < 1 or self._pber_curve.misfit <= chdtri(free, 0.001):
             return ""
         return "the PBER does not fall like a power of the number of rows"
 
@@ -394,7 +459,12 @@ class Limit(Value):
             return cls.from_dict(tree)
         names = {field.name for field in fields(cls)}
         found = set(tree) if isinstance(tree, Mapping) else set()
-        found |= {"n_units", "grouped", "capped"}  # a record of an earlier release has none
+        found |= {
+            "n_units",
+            "grouped",
+            "capped",
+            "power",
+        }  # a record of an earlier release has none
         if found != names:
             wrong = ", ".join(sorted(map(str, names ^ found)))
             raise ValueError(f"a limit is damaged, the file was cut or edited: check {wrong}")
@@ -534,6 +604,7 @@ def limit_from_posteriors(
         capped=capped,
     )
     sample = _Sample.checked(len(labels), weights, None, groups)
+    limit = replace(limit, power=_needed_power(arrays, labels, limit, sample))
     matrix = _matrix(limit, residuals, onehot, sample, pi)
     return replace(limit, matrix=replace(matrix, classes=names, counts=counts))
 
@@ -558,43 +629,30 @@ class _Sample(NamedTuple):
         return cls(check.unit_weights(check.check_weights(weights, n)), numbers, units)
 
 
+def _needed_power(
+    posteriors: list[FloatArray], codes: IntArray, limit: Limit, sample: _Sample
+) -> float | None:
+    """The power that calibrates the posteriors, where they need one and rows do not provide it.
+
+    They need one where it lowers the score on other rows beyond the error of that gain. The excess
+    then has a part that does not fall like a power of the rows, unless the gain at n is clearly
+    smaller than at the smallest size.
+    """
+    gains, power = recalibration_gains(posteriors[-1], codes, sample.weights, sample.units)
+    (last,), (variance,), _ = _covariance(gains[:, None], sample)
+    error = np.hypot(np.sqrt(variance[0]), UNSEEN / limit.n_rows)
+    if last <= SEEN * error:
+        return None
+    gains, _ = recalibration_gains(posteriors[0], codes, sample.weights, sample.units)
+    first = sample.weights @ gains / sample.weights.sum()
+    if last < first * (limit.sizes[-1] / limit.sizes[0]) ** -0.25:
+        return None
+    return power
+
+
 def _power_sums(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Σ, Σ of squares and Σ of cubes over the first axis."""
     return values.sum(axis=0), (values**2).sum(axis=0), (values**3).sum(axis=0)
-
-
-def _fit(
-    limit: Limit, scores: FloatArray, covariance: FloatArray, size: float = np.inf
-) -> _Posterior:
-    """PBER(``size``) as a mixture over a grid of (c, f): generalised least squares for L at each."""
-    sizes = limit.sizes
-    exponents = np.linspace(0.05, 2.0, 40)
-    shares = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
-    c, f = (axis.ravel() for axis in np.meshgrid(exponents, shares, indexing="ij"))
-    halvings = np.log2(sizes[-1] / sizes)
-    # s = L h + noise, h_t = 1 - f + f (m_t / n)^-c: (points of the grid, sizes).
-    h = 1 + f[:, None] * (2.0 ** (c[:, None] * halvings) - 1)
-    precision = np.linalg.inv(_noise(limit, scores, covariance))
-    # As L is flat, given (c, f) it is normal with mean ``level`` and precision ``information``, and
-    # integrating it out leaves a likelihood ∝ exp(level² · information / 2) / √information.
-    information = np.einsum("gt,ts,gs->g", h, precision, h)
-    level = h @ precision @ scores / information
-    explained = level**2 * information
-    # Prior mass of the shares nearest to each of the grid; c is log-normal: its density, on an
-    # even grid, is exp(-z²/2) / c.
-    edges = np.concatenate([[0.0], (shares[1:] + shares[:-1]) / 2, [1.0]])
-    mass = np.tile(np.diff(betainc(*SHARE, edges)), len(exponents))
-    z = np.log(c / EXPONENT[0]) / EXPONENT[1]
-    log_prior = np.log(mass) - np.log(c) - z**2 / 2
-    log_weights = (explained - np.log(information)) / 2 + log_prior
-    weights = np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
-    # PBER(size) as a share of L: 1 - f + f (size / n)^-c, and 1 - f with unlimited rows.
-    kept = 1 - f * (1 - (size / sizes[-1]) ** -c)
-    # The floor keeps normals normal where f = 1; it is far below what n rows can tell.
-    deviations = np.maximum(kept / np.sqrt(information), 1e-3 / limit.n_rows)
-    misfit = float(scores @ precision @ scores - explained.max())
-    return _Posterior(weights, level * kept, deviations, level * f, float(weights @ c), misfit)
 
 
 def _noise(limit: Limit, scores: FloatArray, covariance: FloatArray) -> FloatArray:
@@ -603,7 +661,8 @@ def _noise(limit: Limit, scores: FloatArray, covariance: FloatArray) -> FloatArr
     # the same scores row by row.
     widened = covariance * (widening(limit._units) / widening(limit.n_rows))
     unseen = UNSEEN / limit.n_rows
-    return widened + np.diag((DISCREPANCY * (scores - scores[-1])) ** 2 + unseen**2)
+    strayed = PRIOR.discrepancy * (scores - scores[-1])
+    return widened + np.diag(strayed**2 + unseen**2)
 
 
 def _covariance(rows: FloatArray, sample: _Sample) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -703,7 +762,7 @@ def _matrix(
 
 def _excess_contrast(limit: Limit) -> FloatArray:
     """Weights of the sizes, adding up to 0, whose sum with the scores estimates the excess at n."""
-    falls = (limit.sizes / limit.sizes[-1]) ** -limit._posterior.exponent
+    falls = (limit.sizes / limit.sizes[-1]) ** -limit._pber_curve.exponent
     h = np.column_stack([np.ones(len(falls)), falls])
     # Generalised least squares.
     W = np.linalg.solve(_noise(limit, limit.scores, limit.covariance), h)

@@ -162,8 +162,9 @@ def learning_curve(source: object) -> LearningCurve:
         raise ValueError(
             f"source must be a classifier with a limit, got {given}: fit again with limit=True"
         )
-    # A last drop within luck, with room below: neither settled nor seen to fall.
-    verdict = UNKNOWN if limit.reason.startswith(UNKNOWN) else VERDICTS.get(limit.state, UNKNOWN)
+    verdict = VERDICTS.get(limit.state, UNKNOWN)
+    if limit.undecided:
+        verdict = UNKNOWN
     doubled = None
     if limit.state in READABLE:
         low, middle, high = (

@@ -20,6 +20,7 @@ import pandas as pd
 
 from collidescope import CollisionClassifier
 from collidescope import limit as limits
+from collidescope.equations.power_law import Prior
 from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
 from studies import known as datasets
@@ -129,9 +130,7 @@ def tune(chosen: list[dict[str, Any]]) -> pd.DataFrame:
     rows = []
     candidates = itertools.product((0.4, 0.5, 0.6, 0.7), (0.4, 0.5), (0.75, 1.0), (0.05, 0.1))
     for median, deviation, beta, discrepancy in candidates:
-        limits.EXPONENT = (median, deviation)
-        limits.SHARE = (0.5, beta)
-        limits.DISCREPANCY = discrepancy
+        limits.PRIOR = Prior(median, deviation, 0.5, beta, discrepancy)
         row = {"c": median, "deviation": deviation, "beta": beta, "discrepancy": discrepancy}
         for half, odd in (("even", 0), ("odd", 1)):
             own = [_density_and_range(run) for run in chosen if run["seed"] % 2 == odd]
@@ -146,7 +145,7 @@ def tune(chosen: list[dict[str, Any]]) -> pd.DataFrame:
 def _density_and_range(run: dict[str, Any]) -> tuple[float, bool, float]:
     limit = Limit.from_dict(run["curve"])
     truth = run["truth"]
-    fit = limit._posterior
+    fit = limit._pber_curve.at()
     now = limit.scores[-1]
     # No one needs the PBER nearer than to a hundredth of it.
     spread = np.hypot(fit.deviations, 0.01 * now)

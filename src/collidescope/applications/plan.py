@@ -15,18 +15,18 @@ are no longer told apart, which is what its price stands for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr
 from scipy.stats import poisson
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, Given
+from collidescope._text import READABLE
 from collidescope.applications._inputs import Classifier, Result, Scored, check_rates, curve_of
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
 from collidescope.applications.columns import ColumnValue, column_value
@@ -37,35 +37,12 @@ from collidescope.applications.consolidation import (
     group_name,
     save_mapping,
 )
-from collidescope.limit import Limit, _fit
+from collidescope.limit import Limit
+from collidescope.limit import RowsNeeded as RowsNeeded
 from collidescope.matrix import CollisionMatrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-class RowsNeeded(NamedTuple):
-    """Training rows for a target, made by :func:`rows_needed`; inf where it cannot be reached."""
-
-    low: float
-    likely: float
-    high: float
-    target: float
-    of: str
-    level: float
-
-    def __str__(self) -> str:
-        name = "PBER" if self.of == "pber" else "error"
-        goal = f"{name} {self.target:.1%}"
-        if np.isinf(self.low):
-            return f"{goal} cannot be reached with more rows of this kind ({self.level:.0%})."
-        least = f"at least {self.low:,.0f} training rows"
-        if np.isinf(self.likely):
-            return f"{goal} needs {least}, and probably cannot be reached."
-        if np.isinf(self.high):
-            return f"{goal} needs about {self.likely:,.0f} training rows, {least}, perhaps more."
-        ends = f"{self.low:,.0f} to {self.high:,.0f}"
-        return f"{goal} needs about {self.likely:,.0f} training rows ({ends})."
 
 
 def rows_needed(
@@ -73,61 +50,9 @@ def rows_needed(
 ) -> RowsNeeded:
     """How many training rows would bring the PBER, or the error, down to ``target``?
 
-    ``low``, ``likely`` and ``high`` are the smallest numbers of training rows at which the curve is
-    at or below the target with a small chance, an even one, and a large one ((1 - level) / 2, 1/2,
-    (1 + level) / 2); inf where more than ``most`` rows would not do. It rests on the assumption of
-    the limit: what is left to learn falls like a power of the number of rows.
-
-    >>> from collidescope import limit_from_scores
-    >>> rng = np.random.default_rng(0)
-    >>> sizes = np.array([250, 500, 1000, 2000])
-    >>> scores = rng.exponential(0.2, (9000, 1)) + sizes**-0.5 * rng.exponential(1.0, (9000, 4))
-    >>> found = rows_needed(limit_from_scores(scores, sizes, baseline=0.5), 0.215)
-    >>> bool(2000 < found.low < found.likely < found.high)
-    True
+    See :meth:`Limit.rows_needed`.
     """
-    check.check_between(target, 0, 1, "target")
-    check.check_between(level, 0, 1, "level")
-    check.check_choice(of, ["pber", "error"], "of")
-    scores = limit.scores
-    covariance = limit.covariance
-    if of == "error":
-        if limit.errors is None or limit.error_covariance is None:
-            raise ValueError("of='error' needs a limit with errors: make it with errors=")
-        scores = limit.errors
-        covariance = limit.error_covariance
-
-    def chance(size: float) -> float:
-        """That the curve is at or below the target with so many training rows."""
-        fit = _fit(limit, scores, covariance, size)
-        return float(fit.weights @ ndtr((target - fit.means) / fit.deviations))
-
-    tail = (1 - level) / 2
-    now = float(limit.sizes[-1])
-    low = _smallest(chance, tail, now, most)
-    likely = _smallest(chance, 0.5, now, most)
-    high = _smallest(chance, 1 - tail, now, most)
-    if limit.state == "hardly begun":  # nothing is known about where such a curve ends
-        low = min(low, now)
-        high = np.inf
-    return RowsNeeded(low, likely, high, float(target), of, level)
-
-
-def _smallest(chance: Callable[[float], float], wanted: float, now: float, most: float) -> float:
-    """The smallest size at which the chance is as wanted, to 1%; it grows with the size."""
-    if chance(most) < wanted:
-        return np.inf
-    low = 1.0
-    high = most
-    if chance(now) >= wanted:
-        high = now
-    while high / low > 1.01:
-        middle = float(np.sqrt(low * high))
-        if chance(middle) >= wanted:
-            high = middle
-        else:
-            low = middle
-    return float(np.ceil(high))
+    return limit.rows_needed(target, of=of, level=level, most=most)
 
 
 class Option(NamedTuple):
@@ -340,15 +265,14 @@ def _rows(limit: Limit, n: int, price: float | None, budget: float | None, level
         amount = int(budget / price)
     growth = (n + amount) / n
     size = float(limit.sizes[-1]) * growth  # training rows are a share of all rows
-    now = _fit(limit, limit.scores, limit.covariance)
-    later = _fit(limit, limit.scores, limit.covariance, size)
-    falls = now.means + now.excess - later.means  # PBER(n) - PBER(size), for every curve
+    curve = limit._pber_curve
+    falls = curve.level - curve.at(size).means  # PBER(n) - PBER(size), for every curve
     order = np.argsort(falls)
-    reached = now.weights[order].cumsum()
+    reached = curve.weights[order].cumsum()
     tail = (1 - level) / 2
     places = np.searchsorted(reached, [tail, 0.5, 1 - tail])
     low, likely, high = falls[order][places]
-    if limit.state == "hardly begun":  # such a curve may fall by all that is left
+    if limit.state not in READABLE:  # such a curve may fall by all that is left
         low = 0.0
         high = float(limit.scores[-1])
     what = f"collect {amount:,} more rows"

@@ -230,6 +230,7 @@ def limit_part(limit: Limit | None) -> dict[str, Any] | None:
     return {
         "state": facts["limit_state"],
         "reason": facts["limit_reason"],
+        "undecided": facts["limit_undecided"],
         "pber": facts["limit_pber"],
         "low": facts["limit_pber_low"],
         "high": facts["limit_pber_high"],

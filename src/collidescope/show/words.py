@@ -14,7 +14,6 @@ from typing import Any
 from collidescope._text import (
     READABLE,
     SMALLEST,
-    UNKNOWN,
     between,
     duration,
     is_narrow,
@@ -146,7 +145,7 @@ def _more_rows(summary: Summary) -> list[str]:
 def _from_curve(now: float, limit: Summary) -> str:
     """Would more rows help? In the words of the headline (``limit_words``)."""
     if limit["state"] not in READABLE:
-        return "Gather more rows, or try another model, before you act: learning has hardly begun."
+        return f"Gather more rows, or try another model, before you act: {limit['reason']}."
     narrow = is_narrow(limit["low"], limit["high"])
     settled = limit["state"] == "settled"
     if settled and narrow:
@@ -156,7 +155,7 @@ def _from_curve(now: float, limit: Summary) -> str:
     twice = "twice the rows would do little"
     if gain >= SMALLEST:
         twice = f"twice the rows would take off about {points(gain)} percentage points"
-    if settled or limit["reason"].startswith(UNKNOWN):
+    if settled or limit["undecided"]:
         unclear = "what the last doubling changed is within sampling error"
         guess = f"At a guess, {twice}"
         return f"Whether more rows of this kind would help cannot be told yet: {unclear}. {guess}."

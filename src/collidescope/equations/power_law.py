@@ -1,0 +1,138 @@
+"""A curve that falls like a power of the training rows, and what is believed of it from its scores.
+
+::
+
+    s_t = L · (1 - f + f · (m_t / n)^-c) + noise    L = score at n rows, f = the share that will fall
+    s(m) = L · (1 - f + f · (m / n)^-c)             the curve continued; L · (1 - f) at its end
+
+Priors: L flat, f ~ Beta, c log-normal (:class:`Prior`). For every (c, f) of a grid L is normal, so
+s(m) is a mixture of normals with marginal likelihoods as weights; 0 ≤ f ≤ 1 keeps the end and the
+fall from being negative.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import betainc, ndtr
+
+from collidescope._checks import FloatArray
+
+
+class Prior(NamedTuple):
+    """What is believed before a curve is seen; ``studies/accuracy/limit.py`` tells from where."""
+
+    exponent: float = 0.5  #: median of c; 1 is the rate of a correct parametric model
+    log_deviation: float = 0.5  #: standard deviation of log c
+    #: f ~ Beta(alpha, beta), where nothing (0) and everything (1) are both likely
+    alpha: float = 0.5
+    beta: float = 0.75
+    #: how far a curve strays from a power: standard deviation of s_t in units of s_t - s_T
+    discrepancy: float = 0.1
+
+    def log_mass(self, exponents: FloatArray, shares: FloatArray) -> FloatArray:
+        """Of every point (c, f) of the grid, up to a constant: (exponents, shares)."""
+        # The mass of f between the middles to its neighbours. On an even grid of c the density of
+        # a log-normal is exp(-z²/2) / c.
+        middles = (shares[1:] + shares[:-1]) / 2
+        edges = np.concatenate([[0.0], middles, [1.0]])
+        of_share = np.diff(betainc(self.alpha, self.beta, edges))
+        z = np.log(exponents / self.exponent) / self.log_deviation
+        of_exponent = -np.log(exponents) - z**2 / 2
+        return np.asarray(of_exponent[:, None] + np.log(of_share))
+
+
+class Mixture(NamedTuple):
+    """A mixture of normals."""
+
+    weights: FloatArray  #: adding up to 1
+    means: FloatArray
+    deviations: FloatArray
+
+    def chance(self, value: float) -> float:
+        """The probability of at most ``value``."""
+        return float(self.weights @ ndtr((value - self.means) / self.deviations))
+
+    def quantile(self, probability: float) -> float:
+        """Not below 0."""
+
+        def beyond(value: float) -> float:
+            return self.chance(value) - probability
+
+        # A normal has 1e-19 of its mass beyond 9 deviations: the ends enclose every quantile.
+        reach = 9 * self.deviations
+        low = (self.means - reach).min()
+        high = (self.means + reach).max()
+        return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
+
+
+class PowerLaw(NamedTuple):
+    """What is believed of a curve: at every point (c, f) of the grid L is normal."""
+
+    weights: FloatArray  #: of the points, adding up to 1
+    exponents: FloatArray  #: c of every point
+    shares: FloatArray  #: f of every point
+    level: FloatArray  #: mean of L
+    information: FloatArray  #: 1 / variance of L
+    rows: float  #: n, the largest training size
+    floor: float  #: least standard deviation: keeps normals normal where f = 1
+    misfit: float  #: least squared distance of the scores to a power law, whitened
+
+    @property
+    def excess(self) -> FloatArray:
+        """What unlimited rows would take off the score at n rows."""
+        return self.level * self.shares
+
+    @property
+    def exponent(self) -> float:
+        """The mean of c."""
+        return float(self.weights @ self.exponents)
+
+    def at(self, size: float = np.inf) -> Mixture:
+        """The score with ``size`` training rows."""
+        left = (size / self.rows) ** -self.exponents
+        kept = 1 - self.shares * (1 - left)
+        deviations = np.maximum(kept / np.sqrt(self.information), self.floor)
+        return Mixture(self.weights, self.level * kept, deviations)
+
+    def cautious_excess(self, noise: float, too_high: float = 2.0) -> float:
+        """The excess ê of the least expected |ê - e| / (e + noise).
+
+        A score below the truth is ``too_high`` times as bad as one as far above it.
+        """
+        # A weighted quantile: at the optimum too_high times the weight below ê equals the weight
+        # above it.
+        order = np.argsort(self.excess)
+        loss = self.weights / (np.maximum(self.excess, 0.0) + noise)
+        below = loss[order].cumsum()
+        middle = np.searchsorted(below, loss.sum() / (1 + too_high))
+        return float(max(self.excess[order][middle], 0.0))
+
+
+def fit_power_law(
+    sizes: FloatArray, scores: FloatArray, noise: FloatArray, floor: float, prior: Prior
+) -> PowerLaw:
+    """Generalised least squares for L at every point of the grid; ``noise`` is a covariance."""
+    c_values = np.linspace(0.05, 2.0, 40)
+    f_values = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
+    c_grid, f_grid = np.meshgrid(c_values, f_values, indexing="ij")
+    c = c_grid.ravel()
+    f = f_grid.ravel()
+    halvings = np.log2(sizes[-1] / sizes)
+    # s = L h + noise, h_t = 1 - f + f (m_t / n)^-c: (points of the grid, sizes).
+    rise = 2.0 ** (c[:, None] * halvings) - 1
+    h = 1 + f[:, None] * rise
+    precision = np.linalg.inv(noise)
+    # As L is flat, given (c, f) it is normal with mean ``level`` and precision ``information``, and
+    # integrating it out leaves a likelihood ∝ exp(level² · information / 2) / √information.
+    information = np.einsum("gt,ts,gs->g", h, precision, h)
+    level = h @ precision @ scores / information
+    explained = level**2 * information
+    log_likelihood = (explained - np.log(information)) / 2
+    log_weights = log_likelihood + prior.log_mass(c_values, f_values).ravel()
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    misfit = float(scores @ precision @ scores - explained.max())
+    return PowerLaw(weights, c, f, level, information, float(sizes[-1]), floor, misfit)
