@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 from collidescope import CollisionClassifier, CollisionWarning, Pairwise, crossfit
-from collidescope.crossfit import Engine, cross_fit, make_task, train_fold, train_unit
+from collidescope._progress import Progress
+from collidescope.crossfit import Engine, cross_fit, make_task, train_folds, train_unit
 from collidescope.folds import Folds, make_folds, nested_splits, resolve_splits
 from collidescope.models import as_model
 from collidescope.pairwise.algorithms import (
@@ -147,10 +148,11 @@ def test_a_unit_gives_the_same_scores_alone_as_among_others():
     models = [as_model(name) for name in ("forest", "linear", "kernel")]
     task = make_task(sample, folds, Engine(), 1)
     test = sample.take(folds.splits[1][1])
-    together = train_fold(models, task, test)
+    with Progress("training folds", 3, verbose=0) as progress:
+        together, _ = train_folds(sample, models, folds, Engine(), progress)
     for model in reversed(models):
         alone = train_unit(model, task, test)
-        np.testing.assert_array_equal(alone.scores, together.units[model.name].scores)
+        np.testing.assert_array_equal(alone.scores, together[1][model.name].scores)
 
 
 def test_members_may_be_plain_classifiers():

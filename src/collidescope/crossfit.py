@@ -25,7 +25,7 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress, Report
 from collidescope._scaling import blocks
 from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
-from collidescope.folds import FRACTIONS, Folds, run_folds
+from collidescope.folds import FRACTIONS, Folds, run_units
 from collidescope.learners.base import Task
 from collidescope.learners.pool import pool, pool_weights
 from collidescope.models import Comparing, Comparison, Fitted, Model, Settings
@@ -78,12 +78,8 @@ class Unit:
     interrupted: bool = False
 
 
-@dataclass(frozen=True)
-class FoldUnits:
-    """The units of one fold at one size, by the name of the model."""
-
-    units: dict[str, Unit]
-    interrupted: bool
+#: The units of one fold at one size, by the name of the model.
+FoldUnits = dict[str, Unit]
 
 
 @dataclass(frozen=True)
@@ -305,18 +301,12 @@ def fit_size(
     sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine, progress: Progress
 ) -> SizeFit:
     """Train every model on every fold at one size, and pool the log posteriors of held-out rows."""
-
-    def train(number: int, report: Report | None) -> FoldUnits:
-        task = make_task(sample, folds, engine, number, report)
-        return train_fold(models, task, sample.take(folds.splits[number][1]))
-
-    steps = int(STEPS * folds.share)
-    trained, interrupted = run_folds(train, len(folds.splits), engine.n_jobs, progress, steps)
+    trained, interrupted = train_folds(sample, models, folds, engine, progress)
     # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds
     # come in order, so the first splits belong to the folds that are kept.
-    complete = [fold for fold in trained if len(fold.units) == len(models)]
+    complete = [units for units in trained if len(units) == len(models)]
     whole = complete or trained[:1]
-    known = [model for model in models if model.name in whole[0].units]
+    known = [model for model in models if model.name in whole[0]]
     names = [model.name for model in known]
     scores, comparisons = _scores(known, whole, sample, folds)
     tests = [test for _, test in folds.splits[: len(whole)]]
@@ -333,6 +323,40 @@ def fit_size(
         seconds=_seconds(whole),
         interrupted=interrupted,
     )
+
+
+def train_folds(
+    sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine, progress: Progress
+) -> tuple[list[FoldUnits], bool]:
+    """The units of every fold that was begun, and whether Ctrl-C ended the training.
+
+    Every unit is work of its own for ``n_jobs``. It takes the rows of its fold from the sample,
+    which processes share: beside the sample each holds the training rows of one fold.
+    """
+    n_models = len(models)
+    most_held_out = max(len(test) for _, test in folds.splits)
+    dtype: npt.DTypeLike = np.float64
+    if most_held_out * sample.n_classes * n_models > SCORED_NUMBERS:
+        dtype = np.float32
+
+    def train(number: int, report: Report | None) -> Unit:
+        fold, place = divmod(number, n_models)
+        task = make_task(sample, folds, engine, fold, report)
+        return train_unit(models[place], task, sample.take(folds.splits[fold][1]), dtype)
+
+    n_units = n_models * len(folds.splits)
+    steps = int(STEPS * folds.share)
+    small = folds.size * math.prod(sample.X.shape[1:]) <= ONE_THREAD_NUMBERS
+    # Once for all units where it can be: finding the libraries takes milliseconds.
+    with one_thread(small and not any(has_own_threads(model) for model in models)):
+        units, interrupted = run_units(
+            train, n_units, engine.n_jobs, progress, steps, per_step=n_models
+        )
+    trained = list[FoldUnits]()
+    for first in range(0, len(units), n_models):
+        own = zip(models, units[first : first + n_models], strict=False)
+        trained.append({model.name: unit for model, unit in own})
+    return trained, interrupted
 
 
 def make_task(
@@ -371,30 +395,15 @@ def make_task(
     )
 
 
-def train_fold(models: Sequence[Model], task: Task, test: Table) -> FoldUnits:
-    """The units of a fold one after the other; Ctrl-C keeps those that are done."""
-    units: dict[str, Unit] = {}
-    numbers = test.shape[0] * task.n_classes * len(models)
-    dtype = np.float32 if numbers > SCORED_NUMBERS else np.float64
-    # Once for all models where it can be: finding the libraries takes milliseconds.
-    with one_thread(all(needs_one_thread(model, task) for model in models)):
-        for model in models:
-            try:
-                unit = train_unit(model, task, test, dtype)
-            except KeyboardInterrupt:
-                if not units:
-                    raise
-                return FoldUnits(units, interrupted=True)
-            units[model.name] = unit
-            if unit.interrupted:  # a network keeps its best weights and says so
-                return FoldUnits(units, interrupted=True)
-    return FoldUnits(units, interrupted=False)
-
-
 def needs_one_thread(model: Model, task: Task) -> bool:
     """Whether rows are so few that threads would wait for each other."""
     small = math.prod(task.X.shape) <= ONE_THREAD_NUMBERS
-    return small and not getattr(model, "own_threads", False)
+    return small and not has_own_threads(model)
+
+
+def has_own_threads(model: Model) -> bool:
+    """Whether a model may use all threads even where rows are few."""
+    return getattr(model, "own_threads", False)
 
 
 def train_unit(model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.float64) -> Unit:
@@ -484,33 +493,33 @@ def _scores(
     comparisons: dict[str, Comparison] = {}
     for model in models:
         if isinstance(model, Comparing):
-            fitted = [fold.units[model.name].fitted for fold in trained]
+            fitted = [fold[model.name].fitted for fold in trained]
             comparisons[model.name] = model.compare(fitted, sample, folds)
     stacked = []
     for number, fold in enumerate(trained):
         each = []
         for model in models:
             comparison = comparisons.get(model.name)
-            own = fold.units[model.name].scores
+            own = fold[model.name].scores
             each.append(own if comparison is None else comparison.held_out[number])
         stacked.append(np.stack(each))  # type: ignore[arg-type]
     return stacked, comparisons
 
 
 def _fitted(fold: FoldUnits) -> dict[str, Fitted]:
-    return {name: unit.fitted for name, unit in fold.units.items()}
+    return {name: unit.fitted for name, unit in fold.items()}
 
 
 def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:
-    names = trained[0].units
-    return {name: sum(fold.units[name].seconds for fold in trained) for name in names}
+    names = trained[0]
+    return {name: sum(fold[name].seconds for fold in trained) for name in names}
 
 
 def _histories(fold: FoldUnits, weights: dict[str, float]) -> History:
     """Of the models that have a weight; one that is several networks has a history for each."""
     found: History = {}
     for name in weights:
-        history = getattr(fold.units[name].fitted, "history", None)
+        history = getattr(fold[name].fitted, "history", None)
         if isinstance(history, dict):
             found.update(history)
         elif history:

@@ -1,4 +1,4 @@
-"""The folds of a cross-fit: splits, nested subsets of the training rows, folds run in parallel.
+"""The folds of a cross-fit: splits, nested subsets of the training rows, units run in parallel.
 
 Symbols: n rows, K classes, F folds. A split is (training rows, held-out rows).
 """
@@ -283,14 +283,14 @@ def _places(
 
 
 class Trained(Protocol):
-    """What a fold came to."""
+    """What a unit of work came to."""
 
     @property
     def interrupted(self) -> bool: ...
 
 
 T = TypeVar("T", bound=Trained)
-#: Trains the fold of a number, and reports epochs where somebody looks.
+#: Does the unit of work of a number, and reports epochs where somebody looks.
 Train = Callable[[int, Report | None], T]
 
 
@@ -310,42 +310,49 @@ def _in_worker(train: Train[T], number: int, parent: int) -> T:
     return train(number, None)
 
 
-def run_folds(
-    train: Train[T], n_folds: int, n_jobs: int | None, progress: Progress, steps: float
+def run_units(
+    train: Train[T],
+    n_units: int,
+    n_jobs: int | None,
+    progress: Progress,
+    steps: float,
+    per_step: int = 1,
 ) -> tuple[list[T], bool]:
-    """``train(number, report)`` of every fold, in turn or in parallel; and whether Ctrl-C ended it.
+    """``train(number, report)`` of every unit, in turn or in parallel; and whether Ctrl-C ended it.
 
-    Each fold is so many ``steps`` of the progress bar. After Ctrl-C the folds trained so far are
-    kept. When nothing was trained yet KeyboardInterrupt is raised.
+    ``per_step`` units (the models of a fold) are so many ``steps`` of the progress bar. After
+    Ctrl-C the units done so far are kept. When nothing was done yet KeyboardInterrupt is raised.
     """
-    folds: list[T] = []
+    units: list[T] = []
     try:
-        for fold in _results(train, n_folds, n_jobs, progress):
-            folds.append(fold)
-            progress.step(steps)
-            if fold.interrupted:
-                return folds, True
+        for unit in _results(train, n_units, n_jobs, progress):
+            units.append(unit)
+            if len(units) % per_step == 0:
+                progress.step(steps)
+            if unit.interrupted:
+                return units, True
     except KeyboardInterrupt:
-        if not folds:
+        if not units:
             raise
-        return folds, True
+        return units, True
     except BrokenExecutor as error:
-        said = f"a worker process died with {len(folds)} of {n_folds} folds trained"
+        done = len(units) // per_step
+        said = f"a worker process died with {done} of {n_units // per_step} folds trained"
         why = "mostly because the system ended it for want of memory"
         hint = "With checkpoint= networks resume from their last epochs"
         raise WorkerError(f"{said}, {why}: use n_jobs=1. {hint}") from error
-    return folds, False
+    return units, False
 
 
-def _results(train: Train[T], n_folds: int, n_jobs: int | None, progress: Progress) -> Iterator[T]:
+def _results(train: Train[T], n_units: int, n_jobs: int | None, progress: Progress) -> Iterator[T]:
     if n_jobs in (None, 1):
-        yield from (train(number, progress.report) for number in range(n_folds))
+        yield from (train(number, progress.report) for number in range(n_units))
         return
     cluster = _dask.cluster()
     if cluster is not None:
-        yield from _dask.results(cluster, lambda number: train(number, None), n_folds)
+        yield from _dask.results(cluster, lambda number: train(number, None), n_units)
         return
-    calls = (delayed(_in_worker)(train, number, os.getpid()) for number in range(n_folds))
+    calls = (delayed(_in_worker)(train, number, os.getpid()) for number in range(n_units))
     try:
         workers = Parallel(n_jobs=n_jobs, return_as="generator")
     except ValueError:  # a back end of joblib that returns nothing before it has everything

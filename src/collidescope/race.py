@@ -31,7 +31,7 @@ import numpy as np
 
 from collidescope._progress import Progress, Report
 from collidescope.crossfit import Engine, Unit, make_task, train_unit
-from collidescope.folds import Folds, run_folds
+from collidescope.folds import Folds, run_units
 from collidescope.learners.base import some
 from collidescope.learners.pool import pool_weights
 from collidescope.models import Comparing, Model
@@ -237,7 +237,7 @@ def run_heat(
     def fit(number: int, report: Report | None) -> Unit:
         return train_unit(models[number], task, rows)
 
-    units, interrupted = run_folds(fit, len(models), engine.n_jobs, progress, 1)
+    units, interrupted = run_units(fit, len(models), engine.n_jobs, progress, 1)
     if interrupted:
         raise KeyboardInterrupt
     entries = sample.entries(scored)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from collidescope.crossfit import Engine, make_task, train_fold
+from collidescope._progress import Progress
+from collidescope.crossfit import Engine, train_folds
 from collidescope.folds import Folds
 from collidescope.learners.pool import pool, pool_weights
 from collidescope.models import models_for
@@ -38,9 +39,9 @@ def scores(X: np.ndarray, y: np.ndarray, seed: int) -> np.ndarray:
     folds = Folds(splits, seeds=[seed + number for number in range(len(splits))])
     models = models_for("auto", sample, folds)
     logs = np.empty((len(models), len(y), sample.n_classes))
-    for number, (_, test) in enumerate(splits):
-        task = make_task(sample, folds, Engine(), number)
-        units = train_fold(models, task, sample.take(test)).units
+    with Progress("training folds", len(splits), verbose=0) as progress:
+        trained, _ = train_folds(sample, models, folds, Engine(), progress)
+    for (_, test), units in zip(splits, trained, strict=True):
         logs[:, test] = np.stack([unit.scores for unit in units.values()])
     return logs
 

@@ -19,7 +19,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import StratifiedKFold
 
 from collidescope import CollisionClassifier, datasets
-from collidescope.crossfit import Engine, make_task, train_fold
+from collidescope._progress import Progress
+from collidescope.crossfit import Engine, train_folds
 from collidescope.folds import Folds
 from collidescope.models import models_for
 from collidescope.sample import make_sample
@@ -85,8 +86,8 @@ def members_alone(X: np.ndarray, y: np.ndarray) -> float:
     folds = Folds(splits, seeds=list(range(len(splits))))
     models = models_for("auto", sample, folds)
     start = time.process_time()
-    for number, (_, test) in enumerate(splits):
-        train_fold(models, make_task(sample, folds, Engine(), number), sample.take(test))
+    with Progress("training folds", len(splits), verbose=0) as progress:
+        train_folds(sample, models, folds, Engine(), progress)
     return time.process_time() - start
 
 
