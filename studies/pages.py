@@ -48,11 +48,11 @@ def write() -> None:
     }
     for name, text in texts.items():
         (docs / name).write_text(text, encoding="utf-8")
-    markdown.fill(ROOT / "README.md", {"real": real.summary()})
+    markdown.fill(docs / "comparison.md", {"real": real.summary()})
     markdown.fill(docs / "decisions.md", decisions.page_tables())
     markdown.fill(docs / "votes.md", votes.page_tables())
     markdown.fill(docs / "reliability.md", faults.parts())
     statistics = every()["statistics"].table
     markdown.fill(docs / "reliability-data.md", {"statistics": statistics(results("statistics"))})
-    filled = ["README.md", "decisions.md", "votes.md", "reliability.md", "reliability-data.md"]
+    filled = ["comparison.md", "decisions.md", "votes.md", "reliability.md", "reliability-data.md"]
     print(f"→ docs: {', '.join([*texts, *filled])}, figures")

@@ -1,5 +1,4 @@
-"""Every code block of the README and the documentation runs, every command exists, every link
-leads somewhere."""
+"""Every code block of the documentation runs, every command exists, every link leads somewhere."""
 
 import contextlib
 import doctest
@@ -25,13 +24,13 @@ from studies.catalogue import every
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")]
+FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "llms.txt", *DOCS.glob("*.md")]
 PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in FILES}
 LONG = {"docs/start.md", "docs/limits.md"}  # more than a few seconds
 SAME_AS_README = "docs/start.md"  # which is run
 NOT_RUN = re.compile(r"# not run: (.+)")
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK = re.compile(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -66,15 +65,12 @@ PYTHON = [block for block in BLOCKS if block.language in ("python", "pycon")]
 
 
 def agree(printed: str, shown: str) -> None:
-    """Words and layout must be the same, numbers about: other processors round differently in
-    training."""
+    """Words and layout must be the same, numbers about: processors round differently."""
     number = r"\d+\.\d+"
     assert re.sub(number, "#", printed).split() == re.sub(number, "#", shown).split()
     for ours, theirs in zip(re.findall(number, printed), re.findall(number, shown), strict=True):
-        assert abs(float(ours) - float(theirs)) <= (5.0 if float(theirs) > 1 else 0.05), (
-            ours,
-            theirs,
-        )
+        allowed = 5.0 if float(theirs) > 1 else 0.05
+        assert abs(float(ours) - float(theirs)) <= allowed, (ours, theirs)
 
 
 WITH_CODE = sorted({block.page for block in PYTHON} - {"README.md"})
@@ -83,7 +79,7 @@ WITH_CODE = sorted({block.page for block in PYTHON} - {"README.md"})
 @pytest.mark.parametrize(
     "page", [pytest.param(p, marks=pytest.mark.slow if p in LONG else ()) for p in WITH_CODE]
 )
-def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, tmp_path, monkeypatch):
+def test_the_code_of_a_page_prints_what_it_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     names: dict[str, object] = {"__name__": "__main__"}
@@ -101,20 +97,27 @@ def test_the_code_of_a_page_runs_and_prints_what_it_shows(page, tmp_path, monkey
                 )
                 assert runner.run(test, clear_globs=False).failed == 0, out.getvalue()
             else:
-                code = (
-                    "\n" * (block.line - 1) + block.body
-                )  # so that a traceback names the line of the page
+                # The empty lines make a traceback name the line of the page.
+                code = "\n" * (block.line - 1) + block.body
                 exec(compile(code, str(ROOT / page), "exec"), names)
         if block.shown is not None:
             agree(out.getvalue(), block.shown)
 
 
-def test_blocks_are_found_and_those_that_are_not_run_say_why():
+def test_the_code_of_the_readme_is_on_a_page_that_is_run():
     shown = {block[3:] for block in PYTHON if block.page == SAME_AS_README}
-    assert shown.issuperset(block[3:] for block in PYTHON if block.page == "README.md")
+    ours = [block[3:] for block in PYTHON if block.page == "README.md"]
+    assert ours
+    assert shown.issuperset(ours)
+
+
+def test_a_block_that_is_not_run_says_why():
     skipped = [block for block in PYTHON if "not run" in block.body.splitlines()[0]]
     assert all(NOT_RUN.match(block.body) for block in skipped)
     assert len(skipped) <= 2
+
+
+def test_every_block_has_a_language_that_is_checked():
     assert len(PYTHON) >= 15
     assert {block.language for block in BLOCKS} <= {"python", "pycon", "console", "text"}
 
@@ -195,22 +198,33 @@ def test_a_command_and_its_flags_exist(page, command, monkeypatch):
     check_command(command)
 
 
+def anchors(text: str) -> set[str]:
+    """What `#name` can lead to on a page: its labels, and its headings as myst writes them."""
+    titles = re.findall(r"^#{1,6} (.+)$", FENCE.sub("", text), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles]
+    return {*plain, *re.findall(r"^\((.+)\)=$", text, re.MULTILINE)}
+
+
 def leads_somewhere(page: str, target: str) -> bool:
-    path = target.split("#")[0]
-    if (
-        not path
-        or path.startswith(("http://", "https://", "mailto:"))
-        or path == "gallery/index.rst"
-    ):
+    path, _, name = target.partition("#")
+    if path.startswith(("http://", "https://", "mailto:")) or path == "gallery/index.rst":
         return True
     if match := re.fullmatch(r"gallery/(plot_\w+)\.rst", path):  # made by sphinx-gallery
         return (ROOT / "examples" / f"{match[1]}.py").is_file()
-    return ((ROOT / page).parent / path).exists()
+    found = ROOT / page
+    if path:
+        found = found.parent / path
+    if name and found.suffix == ".md":
+        return found.is_file() and name in anchors(found.read_text(encoding="utf-8"))
+    return found.exists()
 
 
-def test_every_page_is_in_a_table_of_contents_and_every_example_in_the_gallery():
+def test_every_example_is_in_the_gallery():
     shown = re.findall(r'"(plot_\w+\.py)"', (DOCS / "conf.py").read_text(encoding="utf-8"))
     assert sorted(shown) == sorted(path.name for path in (ROOT / "examples").glob("plot_*.py"))
+
+
+def test_every_page_is_in_a_table_of_contents():
     contents = re.findall(r"```\{toctree\}\n(.*?)```", "\n".join(PAGES.values()), re.DOTALL)
     listed = {line.strip() for body in contents for line in body.splitlines()}
     assert {path.stem for path in DOCS.glob("*.md")} - {"index"} <= listed
@@ -228,9 +242,23 @@ def named(dotted: str) -> object:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere_and_names_of_the_package_exist(page):
+def test_the_links_of_a_page_lead_somewhere(page):
     text = FENCE.sub("", PAGES[page])
     assert [target for target in LINK.findall(text) if not leads_somewhere(page, target)] == []
+
+
+def test_the_pages_that_consist_of_links_have_some():
+    assert len(LINK.findall(PAGES["docs/equations.md"])) > 50
+    assert len(LINK.findall(PAGES["README.md"])) > 10
+
+
+def test_a_link_to_a_heading_that_is_not_there_is_found():
+    assert leads_somewhere("README.md", "docs/start.md#install")
+    assert not leads_somewhere("README.md", "docs/start.md#no-such-heading")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_names_of_the_package_on_a_page_exist(page):
     names = re.findall(r"`~?collidescope\.([\w.]+?)(?:\(.*?\))?`", PAGES[page])
     for modules, listed in re.findall(
         r"^\| `collidescope\.([^|]+)` \| ([^|]+) \|$", PAGES[page], re.MULTILINE
@@ -244,32 +272,36 @@ def test_links_lead_somewhere_and_names_of_the_package_exist(page):
     assert [name for name in names if named(name) is None] == []
 
 
-@pytest.mark.slow
-def test_the_documentation_builds_without_warnings_and_is_read_without_a_network(tmp_path):
-    """Without running the tutorials: tests/test_examples.py does that."""
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The built documentation, without running the tutorials: tests/test_examples.py does that."""
     pytest.importorskip("sphinx_gallery")
+    tmp_path = tmp_path_factory.mktemp("documentation")
     leave = shutil.ignore_patterns(
         "_build", "gallery", "reference", "__pycache__", "*_execution_times.rst"
     )
     shutil.copytree(DOCS, tmp_path / "docs", ignore=leave)
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=leave)
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        "-D",
-        "plot_gallery=0",
-        "docs",
-        "html",
-    ]
+    for linked in ("src", "studies"):
+        (tmp_path / linked).symlink_to(ROOT / linked)
+    options = ["-W", "--keep-going", "-q", "-D", "plot_gallery=0"]
+    command = [sys.executable, "-m", "sphinx", *options, "docs", "html"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
     )
+    return done, tmp_path / "html"
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_warnings(built):
+    done, _ = built
     assert done.returncode == 0, done.stderr[-3000:]
-    page = (tmp_path / "html" / "mathematics.html").read_text(encoding="utf-8")
-    assert (tmp_path / "html" / "_static" / "tex-svg.js").is_file()
+
+
+@pytest.mark.slow
+def test_the_documentation_is_read_without_a_network(built):
+    _, html = built
+    page = (html / "mathematics.html").read_text(encoding="utf-8")
+    assert (html / "_static" / "tex-svg.js").is_file()
     assert re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["']https?:[^"']+""", page) == []

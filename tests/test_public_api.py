@@ -1,6 +1,7 @@
 """The public interface is what `tests/api_snapshot.txt` says: names, signatures, methods, fields.
 
-A change is on purpose: `python tests/test_public_api.py` writes the snapshot anew, and the reviewer sees what changed.
+A change is on purpose: `python tests/test_public_api.py` writes the snapshot anew, and the reviewer
+sees what changed.
 """
 
 import dataclasses
@@ -83,8 +84,9 @@ def snapshot() -> str:
 
 def test_the_public_interface_is_the_one_on_record():
     assert snapshot() == SNAPSHOT.read_text(encoding="utf-8"), (
-        "the public interface changed: keep the old call working with a DeprecationWarning for a release (see "
-        "docs/reliability-data.md), add a line to CHANGELOG.md, then run `python tests/test_public_api.py`"
+        "the public interface changed: keep the old call working with a DeprecationWarning for a "
+        "release (see docs/reliability-data.md), add a line to CHANGELOG.md, then run "
+        "`python tests/test_public_api.py`"
     )
 
 
@@ -111,7 +113,7 @@ def test_every_function_of_theory_is_in_the_reference():
 
 def test_every_public_name_has_an_example_that_runs():
     """The doctests themselves are run with those of the modules."""
-    # Made by functions that have the example; a file to load needs a fit.
+    # Made by functions that have the example; files to read need a fit, or images.
     made = {
         "Limit",
         "CollisionWarning",
@@ -120,6 +122,7 @@ def test_every_public_name_has_an_example_that_runs():
         "applications",
         "datasets",
         "plot",
+        "read_images",
     }
     names = cs.__all__
     without = {name for name in names if ">>> " not in (inspect.getdoc(getattr(cs, name)) or "")}
