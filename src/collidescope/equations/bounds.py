@@ -1,8 +1,9 @@
-"""Bounds: of the risk of the pair-wise model, of the Bayes error from the PBER, of solved posteriors.
+"""Bounds: of the risk of the pair-wise model, of the Bayes error, of solved posteriors.
 
-- Theorem 2, equation (33) of the paper: the empirical risk (32) of a pair-wise model is near the true one (31);
-- Cover and Hart (1967): the PBER, equation (5), is the asymptotic error of one nearest neighbour and so encloses the
-  Bayes error;
+- Theorem 2, equation (33) of the paper: the empirical risk (32) of a pair-wise model is near the
+  true one (31);
+- Cover and Hart (1967): the PBER, equation (5), is the asymptotic error of one nearest neighbour and
+  so encloses the Bayes error;
 - Lemma 2, equations (45) and (46): how far ŷ = Ŝ⁻¹ q̂ (44) can be from y.
 """
 
@@ -28,15 +29,17 @@ class PacBound(NamedTuple):
 def pac_bound(
     n: int, K: int, d: float, delta: float = 0.05, loss_bound: float = 1.0, constant: float = 1.0
 ) -> PacBound:
-    """Bound on |R(V) - R̂(V)|, uniformly over the model class, with probability 1 - delta: equation (33).
+    """Bound on |R(V) - R̂(V)|, uniform over the model class, with probability 1 - delta: (33).
 
     ``constant · (K / √(n² - K² n))^(1/d) + 12 K B / √(n² - K² n) · √(log(2/delta) / 2)``
 
-    for n > K² rows of K classes; d is the complexity exponent of the model class, B = ``loss_bound`` the largest loss
-    of one pair, ``constant`` what the theorem's O(·) leaves open: the first term is known only up to it.
+    for n > K² rows of K classes; d is the complexity exponent of the model class, B =
+    ``loss_bound`` the largest loss of one pair, ``constant`` what the theorem's O(·) leaves open:
+    the first term is known only up to it.
 
-    The formula is the paper's. Its second term falls like 1/n, as if the n² pairs were independent; they share n rows,
-    and in general only 1/√n can hold (U-statistics). Read it as the paper's statement, not as a guarantee.
+    The formula is the paper's. Its second term falls like 1/n, as if the n² pairs were independent;
+    they share n rows, and in general only 1/√n can hold (U-statistics). Read it as the paper's
+    statement, not as a guarantee.
 
     >>> round(pac_bound(n=10_000, K=3, d=2, loss_bound=4.0).confidence, 4)
     0.0196
@@ -44,7 +47,8 @@ def pac_bound(
     if K < 2:
         raise ValueError(f"K must be at least 2 classes, got {K}")
     check.check_between(delta, 0, 1, "delta")
-    for name, value in (("d", d), ("loss_bound", loss_bound), ("constant", constant)):
+    positive = {"d": d, "loss_bound": loss_bound, "constant": constant}
+    for name, value in positive.items():
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, got {value}")
     if n <= K * K:
@@ -52,15 +56,16 @@ def pac_bound(
         raise ValueError(f"the bound needs {needed}, got n = {n}: use more rows or merge classes")
     rate = K / math.sqrt(n * n - K * K * n)
     complexity = constant * rate ** (1 / d)
-    confidence = 12 * rate * loss_bound * math.sqrt(math.log(2 / delta) / 2)
+    deviation = math.sqrt(math.log(2 / delta) / 2)
+    confidence = 12 * rate * loss_bound * deviation
     return PacBound(complexity, confidence, complexity + confidence)
 
 
 def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
-    """Cover and Hart's bounds on the Bayes error rate from the *true* PBER of ``n_classes`` classes.
+    """Cover and Hart's bounds on the Bayes error rate from the *true* PBER of ``n_classes``.
 
-    (K-1)/K · (1 - sqrt(1 - K/(K-1) · PBER)) ≤ BER ≤ PBER. An estimated PBER is too high by what was not learned: its
-    lower bound bounds nothing.
+    (K-1)/K · (1 - sqrt(1 - K/(K-1) · PBER)) ≤ BER ≤ PBER. An estimated PBER is too high by what was
+    not learned: its lower bound bounds nothing.
 
     >>> bayes_error_bounds(0.5, 2)
     (0.5, 0.5)
@@ -68,10 +73,12 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
     check.check_count(n_classes, "n_classes", least=2)
     if not isinstance(pber, (int, float, np.number)) or not 0 <= pber <= 1:
         raise ValueError(f"pber must be between 0 and 1, got {pber!r}")
-    # Solves PBER = 2e - e² K/(K-1) for e: of all posteriors with error e = 1 - max y, those whose other K - 1 classes
-    # share e evenly have the largest impurity 1 - ‖y‖². Above (K-1)/K, where rounding can put the PBER, it has no root.
+    # Solves PBER = 2e - e² K/(K-1) for e: of all posteriors with error e = 1 - max y, those whose
+    # other K - 1 classes share e evenly have the largest impurity 1 - ‖y‖². Above (K-1)/K, where
+    # rounding can put the PBER, it has no root.
     most = (n_classes - 1) / n_classes
-    return most * (1 - float(np.sqrt(max(0.0, 1 - pber / most)))), float(pber)
+    root = float(np.sqrt(max(0.0, 1 - pber / most)))
+    return most * (1 - root), float(pber)
 
 
 def condition_number(S: FloatArray) -> float:
@@ -95,34 +102,43 @@ class PosteriorErrorBound(NamedTuple):
 def posterior_error_bound(
     S_hat: ArrayLike, S: ArrayLike, q_hat: ArrayLike, q: ArrayLike
 ) -> PosteriorErrorBound:
-    """How far a posterior solved from estimates, S (K, K) and q (K,) of one input, can be from the true one.
+    """How far a posterior solved from estimates of S (K, K) and q (K,) can be from the true one.
 
     >>> S = np.array([[0.9, 0.1], [0.1, 0.9]])
     >>> bound = posterior_error_bound(S, S, [0.52, 0.5], [0.5, 0.5])
     >>> round(bound.always, 3), round(bound.lemma, 3)
     (0.05, 0.1)
     """
-    S, S_hat = check.check_stochastic(S, "S"), check.check_square(S_hat, "S_hat")
-    q, q_hat = check.check_finite(q, "q", ndim=1), check.check_finite(q_hat, "q_hat", ndim=1)
-    for name, values, shape in (
-        ("S_hat", S_hat, S.shape),
-        ("q", q, S.shape[:1]),
-        ("q_hat", q_hat, S.shape[:1]),
-    ):
-        if values.shape != shape:
-            raise ValueError(
-                f"{name} must have one entry per class of S {shape}, got shape {values.shape}"
-            )
+    S = check.check_stochastic(S, "S")
+    S_hat = check.check_square(S_hat, "S_hat")
+    q = check.check_finite(q, "q", ndim=1)
+    q_hat = check.check_finite(q_hat, "q_hat", ndim=1)
+    _check_shape("S_hat", S_hat, S.shape)
+    _check_shape("q", q, S.shape[:1])
+    _check_shape("q_hat", q_hat, S.shape[:1])
     if not q.any():
         raise ValueError("q must not be all zeros: q = S y of a probability vector y is positive")
     S_error = float(np.linalg.norm(S_hat - S, np.inf))
-    error = S_error + float(np.abs(q_hat - q).max() / np.abs(q).max())
+    q_error = float(np.abs(q_hat - q).max() / np.abs(q).max())
+    error = S_error + q_error
     condition = condition_number(S)
     diagonal = np.diag(S)
     with np.errstate(divide="ignore"):
-        epsilon = float(np.max((S.sum(axis=1) - diagonal) / diagonal))
-    # The perturbation bound of a linear system: ‖S‖∞ = 1 and ‖y‖∞ ≤ 1 make its relative errors of S and of y absolute.
+        others = S.sum(axis=1) - diagonal
+        epsilon = float(np.max(others / diagonal))
+    # The perturbation bound of a linear system: ‖S‖∞ = 1 and ‖y‖∞ ≤ 1 make its relative errors of S
+    # and of y absolute.
     r = condition * S_error
-    always = condition / (1 - r) * error if r < 1 else math.inf
-    lemma = 2 * (1 + epsilon) / (1 - epsilon) * error if epsilon < 1 else math.inf
+    always = math.inf
+    if r < 1:
+        always = condition / (1 - r) * error
+    lemma = math.inf
+    if epsilon < 1:
+        lemma = 2 * (1 + epsilon) / (1 - epsilon) * error
     return PosteriorErrorBound(always, lemma, epsilon, condition)
+
+
+def _check_shape(name: str, values: FloatArray, shape: tuple[int, ...]) -> None:
+    if values.shape != shape:
+        wanted = f"one entry per class of S {shape}"
+        raise ValueError(f"{name} must have {wanted}, got shape {values.shape}")

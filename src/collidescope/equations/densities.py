@@ -1,18 +1,20 @@
-"""The truth, where the densities are known: posteriors, Bayes classifiers, S, BER, PBER and divergences.
+"""The truth, where densities are known: posteriors, Bayes classifiers, S, BER, PBER, divergences.
 
-A density is any object with ``logpdf`` (or ``pdf``, ``logpmf``, ``pmf``) and ``rvs(size=…, random_state=…)``: every
-frozen distribution of ``scipy.stats``. Posteriors are equation (47) of the paper, S is its Proposition 1, equation (6);
-expectations are Monte Carlo over the mixture and come with their standard errors.
+A density is any object with ``logpdf`` (or ``pdf``, ``logpmf``, ``pmf``) and
+``rvs(size=…, random_state=…)``: every frozen distribution of ``scipy.stats``. Posteriors are
+equation (47) of the paper, S is its Proposition 1, equation (6); expectations are Monte Carlo over
+the mixture and come with their standard errors.
 
-Divergences, with p(x) = f₁ / (f₁ + f₂), the posterior of the first at equal priors, and E over the even mixture::
+Divergences, with p(x) = f₁ / (f₁ + f₂), the posterior of the first at equal priors, and E over the
+even mixture::
 
     collision        1 - 2 S₁₂ = 1 - ∫ 2 f₁ f₂ / (f₁ + f₂)  =  E (2p - 1)²          the paper's (7) and (10)
     total variation  ½ ∫ |f₁ - f₂|                          =  E |2p - 1|
     Hellinger        √(1 - ∫ √(f₁ f₂))                      =  √(1 - E 2√(p (1 - p)))
     KL(f₁ ‖ f₂)      ∫ f₁ log(f₁ / f₂)                      =  E 2p log(p / (1 - p))
 
-so one set of nodes (p, weight) serves them all. The collision divergence is the Vincze-Le Cam divergence (half the
-triangular discrimination): TV² ≤ D ≤ TV.
+so one set of nodes (p, weight) serves them all. The collision divergence is the Vincze-Le Cam
+divergence (half the triangular discrimination): TV² ≤ D ≤ TV.
 """
 
 from __future__ import annotations
@@ -30,15 +32,8 @@ from collidescope.equations.moments import Moments
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 
-#: Quadrature for one-dimensional densities: panels between quantiles from this tail to the median, so many of each of
-#: the two on either side, and Gauss-Legendre nodes in each.
-TAIL, PANELS, NODES = 1e-14, 1_000, 10
-DENSITIES = (
-    "logpdf",
-    "logpmf",
-    "pdf",
-    "pmf",
-)  #: ways to tell a density, the first of which is taken
+#: ways to tell a density, the first of which is taken
+DENSITIES = ("logpdf", "logpmf", "pdf", "pmf")
 
 Seed = int | np.random.Generator | np.random.RandomState | None
 
@@ -65,21 +60,25 @@ def as_generator(random_state: Seed) -> np.random.Generator:
 def log_density(density: Any, X: ArrayLike) -> FloatArray:
     """Return log f(x) of every row, from whichever of logpdf, logpmf, pdf, pmf the object has."""
     name = next(name for name in DENSITIES if hasattr(density, name))
+    evaluate = getattr(density, name)
     try:
-        values = np.asarray(getattr(density, name)(X), dtype=np.float64).reshape(np.shape(X)[0])
+        values = np.asarray(evaluate(X), dtype=np.float64).reshape(np.shape(X)[0])
     except (TypeError, ValueError):
+        method = f"{type(density).__name__}.{name}"
         came = f"got {np.asarray(X).dtype.name} of shape {np.shape(X)}"
-        raise ValueError(
-            f"X does not suit the densities ({type(density).__name__}.{name}): {came}"
-        ) from None
+        raise ValueError(f"X does not suit the densities ({method}): {came}") from None
+    if name.startswith("log"):
+        return values
     with np.errstate(divide="ignore"):
-        return values if name.startswith("log") else np.log(values)
+        return np.log(values)
 
 
 def posteriors_from_densities(
     X: ArrayLike, densities: Sequence[Any], priors: Given = None
 ) -> FloatArray:
-    """Posterior y_k(x) = π_k f_k(x) / Σ_i π_i f_i(x) of every row (the paper's appendix), stable in the tails.
+    """Posterior y_k(x) = π_k f_k(x) / Σ_i π_i f_i(x) of every row, equation (47).
+
+    Stable in the tails.
 
     >>> from scipy.stats import norm
     >>> posteriors_from_densities([0.0], [norm(-1), norm(1)])
@@ -92,12 +91,13 @@ def posteriors_from_densities(
         raise ValueError("X must be an array of inputs, got rows of different shapes") from None
     if X.ndim == 0 or X.shape[0] == 0:
         raise ValueError(f"X must hold at least one input, got shape {X.shape}")
-    logs = np.column_stack([log_density(density, X) for density in densities]) + np.log(shares)
-    if not (known := np.isfinite(logs.max(axis=1))).all():
+    log_densities = np.column_stack([log_density(density, X) for density in densities])
+    logs = log_densities + np.log(shares)
+    known = np.isfinite(logs.max(axis=1))
+    if not known.all():
         row = int(known.argmin())
-        raise ValueError(
-            f"X has an input (row {row}) where every density is zero or undefined: it has no posterior"
-        )
+        said = f"X has an input (row {row}) where every density is zero or undefined"
+        raise ValueError(f"{said}: it has no posterior")
     return np.asarray(softmax(logs, axis=1))
 
 
@@ -113,9 +113,11 @@ def sample_mixture(
     check.check_count(n_samples, "n_samples", least=2)
     rng = as_generator(random_state)
     sizes = rng.multinomial(n_samples, shares).tolist()
-    # At least two draws: scipy's multivariate distributions drop an axis when one point is drawn.
-    pairs = zip(densities, sizes, strict=True)
-    draws = [np.asarray(density.rvs(size=max(n, 2), random_state=rng))[:n] for density, n in pairs]
+    draws = []
+    for density, n in zip(densities, sizes, strict=True):
+        # At least two: scipy's multivariate distributions drop an axis when one point is drawn.
+        drawn = np.asarray(density.rvs(size=max(n, 2), random_state=rng))
+        draws.append(drawn[:n])
     shapes = [draw.shape[1:] for draw in draws]
     if len(set(shapes)) > 1:
         raise ValueError(f"{what} must have the same dimension, got draws of shapes {shapes}")
@@ -144,24 +146,23 @@ def collision_matrix_from_densities(
     names = check.check_classes(classes, len(shares))
     X, _ = sample_mixture(densities, shares, n_samples, random_state)
     P = posteriors_from_densities(X, densities, shares)
-    if not P.any(axis=0).all():
-        raise ValueError(
-            f"n_samples={n_samples} is too few: class {names[~P.any(axis=0)].tolist()} was never drawn"
-        )
+    seen = P.any(axis=0)
+    if not seen.all():
+        never = names[~seen].tolist()
+        raise ValueError(f"n_samples={n_samples} is too few: class {never} was never drawn")
     moments = Moments(len(shares))
     moments.add_rows(P, None, np.ones(len(P)))
     S, variance = moments.ratio()
     # The priors are known exactly; the draws only come close to them.
-    B = balance((moments.rho / moments.size)[:, None] * S, shares)
-    S, errors = (
-        B / B.sum(axis=1, keepdims=True),
-        (np.sqrt(variance), float(np.sqrt(moments.error()[1]))),
-    )
+    drawn = moments.rho / moments.size
+    B = balance(drawn[:, None] * S, shares)
+    _, pber_variance = moments.error()
     return CollisionMatrix(
-        S,
+        B / B.sum(axis=1, keepdims=True),
         shares,
         names,
-        *errors,
+        stderr=np.sqrt(variance),
+        pber_stderr=float(np.sqrt(pber_variance)),
         covariance=moments.covariance(),
         method=Method.DENSITIES,
         diagnostics=Diagnostics(n_samples=n_samples),
@@ -181,8 +182,7 @@ class BayesOptimalClassifier:
     ) -> None:
         self.priors = _check_densities(densities, priors)
         self.densities = list(densities)
-        k = len(self.priors)
-        self.classes_ = check.check_classes(classes, k)
+        self.classes_ = check.check_classes(classes, len(self.priors))
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Posteriors of every row."""
@@ -196,7 +196,8 @@ class BayesOptimalClassifier:
         """Error on the population, by Monte Carlo over the mixture."""
         X, _ = sample_mixture(self.densities, self.priors, n_samples, random_state)
         losses = self._loss(self.predict_proba(X))
-        return Estimate(float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses))))
+        stderr = losses.std(ddof=1) / np.sqrt(len(losses))
+        return Estimate(float(losses.mean()), float(stderr))
 
     def _loss(self, P: FloatArray) -> FloatArray:
         """Expected error of the classifier at inputs with posteriors ``P``."""
@@ -204,7 +205,9 @@ class BayesOptimalClassifier:
 
 
 class ProbabilisticBayesClassifier(BayesOptimalClassifier):
-    """A class drawn from the posterior (the paper's Definition 5): its confusion matrix is S, its error the PBER.
+    """A class drawn from the posterior (the paper's Definition 5).
+
+    Its confusion matrix is S, its error the PBER.
 
     >>> from scipy.stats import norm
     >>> ProbabilisticBayesClassifier([norm(-1), norm(1)]).predict([-9.0, 9.0], random_state=0)
@@ -214,7 +217,8 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
     def predict(self, X: ArrayLike, random_state: Seed = None) -> Array:
         """A class for every row, drawn from its posterior."""
         cumulative = self.predict_proba(X).cumsum(axis=1)
-        # The last one becomes exactly 1, above every draw from [0, 1): rounding cannot lead beyond the last class.
+        # The last one becomes exactly 1, above every draw from [0, 1): rounding cannot lead beyond
+        # the last class.
         cumulative /= cumulative[:, -1:]
         draws = as_generator(random_state).random((len(cumulative), 1))
         return self.classes_[(draws >= cumulative).sum(axis=1)]
@@ -226,32 +230,31 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
 def _check_densities(
     densities: Sequence[Any], priors: Given, names: Sequence[str] = ()
 ) -> FloatArray:
-    """The priors; ``names`` are those of the arguments that the densities came in, where there is one for each."""
+    """The priors, once the densities were checked.
+
+    ``names`` are those of the arguments that they came in, where there is one for each.
+    """
+    came = type(densities).__name__
+    if isinstance(densities, Sequence):
+        came = f"{len(densities)} of them"
     if not isinstance(densities, Sequence) or len(densities) < 2:
-        came = (
-            f"{len(densities)} of them"
-            if isinstance(densities, Sequence)
-            else type(densities).__name__
-        )
-        raise ValueError(
-            f"densities must be a list of at least 2 distributions, one per class, got {came}"
-        )
+        wanted = "a list of at least 2 distributions, one per class"
+        raise ValueError(f"densities must be {wanted}, got {came}")
     what = " and ".join(names) or "densities"
-    for k, density in enumerate(densities):
-        if not hasattr(density, "rvs") or not any(hasattr(density, name) for name in DENSITIES):
-            said = f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {names[k] if names else f'number {k}'}"
-            raise ValueError(
-                f"{said} is a {type(density).__name__}: a frozen distribution of scipy.stats has them"
-            )
+    for number, density in enumerate(densities):
+        known = any(hasattr(density, name) for name in DENSITIES)
+        if not known or not hasattr(density, "rvs"):
+            which = names[number] if names else f"number {number}"
+            said = f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {which}"
+            hint = "a frozen distribution of scipy.stats has them"
+            raise ValueError(f"{said} is a {type(density).__name__}: {hint}")
     if len({_is_continuous(density) for density in densities}) > 1:
-        raise ValueError(
-            f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be compared"
-        )
-    return (
-        np.full(len(densities), 1 / len(densities))
-        if priors is None
-        else check.check_priors(priors, len(densities))
-    )
+        why = "a pdf and a pmf cannot be compared"
+        raise ValueError(f"{what} must be all continuous or all discrete: {why}")
+    k = len(densities)
+    if priors is None:
+        return np.full(k, 1 / k)
+    return check.check_priors(priors, k)
 
 
 def _is_continuous(density: Any) -> bool:
@@ -270,9 +273,10 @@ class Divergences(NamedTuple):
 def divergences(
     f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: Seed = None
 ) -> Divergences:
-    """Divergences between two known distributions: ``scipy.stats`` frozen ones, or objects with ``logpdf`` and ``rvs``.
+    """Divergences between two known distributions.
 
-    One-dimensional continuous ones (with ``ppf``) are integrated by quadrature, others by Monte Carlo.
+    ``scipy.stats`` frozen ones, or objects with ``logpdf`` and ``rvs``. One-dimensional continuous
+    ones (with ``ppf``) are integrated by quadrature, others by Monte Carlo.
 
     >>> from scipy.stats import norm
     >>> result = divergences(norm(-1), norm(1))
@@ -281,34 +285,55 @@ def divergences(
     """
     _check_densities([f1, f2], None, ("f1", "f2"))
     check.check_count(n_samples, "n_samples", least=2)
-    random_state, width = as_generator(random_state), None
-    if all(hasattr(f, "ppf") and _is_continuous(f) and not hasattr(f, "pmf") for f in (f1, f2)):
-        # Between quantiles of both, evenly in log odds: heavy tails and sharp peaks get panels of their own size.
-        u = expit(np.linspace(np.log(TAIL), 0.0, PANELS))
-        edges = np.unique(
-            np.concatenate([quantile(u) for f in (f1, f2) for quantile in (f.ppf, f.isf)])
-        )
-        if not np.isfinite(edges).all():
-            raise ValueError(
-                "f1 and f2 must have finite quantiles: their tails cannot be integrated"
-            )
-        points, weights = np.polynomial.legendre.leggauss(NODES)
-        # (panels, nodes): Gauss's nodes of [-1, 1] moved into every panel, their weights times half of its width.
-        half = np.diff(edges)[:, None] / 2
-        x, width = (edges[:-1, None] + half + half * points).ravel(), (half * weights).ravel()
-    else:
-        x, _ = sample_mixture([f1, f2], None, n_samples, random_state, "f1 and f2")
-    log1, log2 = log_density(f1, x), log_density(f2, x)
+    rng = as_generator(random_state)
     # E over the even mixture: draws from it count alike, a node counts by its density (f₁ + f₂) / 2.
-    mass = np.ones(len(x)) if width is None else np.exp(np.logaddexp(log1, log2)) / 2 * width
-    inside = (mass > 0) & ~(np.isneginf(log1) & np.isneginf(log2))
+    if _has_quantiles(f1) and _has_quantiles(f2):
+        x, width = _quadrature(f1, f2)
+        log1 = log_density(f1, x)
+        log2 = log_density(f2, x)
+        mass = np.exp(np.logaddexp(log1, log2)) / 2 * width
+    else:
+        x, _ = sample_mixture([f1, f2], None, n_samples, rng, "f1 and f2")
+        log1 = log_density(f1, x)
+        log2 = log_density(f2, x)
+        mass = np.ones(len(x))
+    outside = np.isneginf(log1) & np.isneginf(log2)
+    inside = (mass > 0) & ~outside
     return _from_log_odds(log1[inside] - log2[inside], mass[inside])
+
+
+def _has_quantiles(f: Any) -> bool:
+    return hasattr(f, "ppf") and _is_continuous(f) and not hasattr(f, "pmf")
+
+
+def _quadrature(
+    f1: Any, f2: Any, tail: float = 1e-14, panels: int = 1_000, nodes: int = 10
+) -> tuple[FloatArray, FloatArray]:
+    """Nodes and widths for integrals over two one-dimensional densities.
+
+    Panels lie between quantiles of both, evenly in log odds from ``tail`` to the median, so that
+    heavy tails and sharp peaks get panels of their own size; each has Gauss-Legendre nodes.
+    """
+    u = expit(np.linspace(np.log(tail), 0.0, panels))
+    quantiles = [f1.ppf(u), f1.isf(u), f2.ppf(u), f2.isf(u)]
+    edges = np.unique(np.concatenate(quantiles))
+    if not np.isfinite(edges).all():
+        raise ValueError("f1 and f2 must have finite quantiles: their tails cannot be integrated")
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    # (panels, nodes): Gauss's nodes of [-1, 1] moved into every panel, their weights times half of
+    # its width.
+    half = np.diff(edges)[:, None] / 2
+    x = edges[:-1, None] + half + half * points
+    width = half * weights
+    return x.ravel(), width.ravel()
 
 
 def collision_divergence(
     f1: Any, f2: Any, *, n_samples: int = 200_000, random_state: Seed = None
 ) -> float:
-    """1 - 2 S₁₂ at equal priors: 0 for equal distributions, 1 for disjoint ones (see :func:`divergences`).
+    """1 - 2 S₁₂ at equal priors, equation (7): 0 for equal distributions, 1 for disjoint ones.
+
+    See :func:`divergences`.
 
     >>> from scipy.stats import norm
     >>> round(collision_divergence(norm(-1), norm(1)), 4)
@@ -318,27 +343,34 @@ def collision_divergence(
 
 
 def divergences_from_posteriors(p: ArrayLike, sample_weight: Given = None) -> Divergences:
-    """Divergences from posteriors of the first distribution at equal priors, over a sample of the even mixture.
+    """Divergences from posteriors of the first distribution, over a sample of the even mixture.
 
     >>> divergences_from_posteriors([0.0, 1.0]).collision
     1.0
     """
     posteriors = check.check_finite(p, "p", ndim=1)
-    if posteriors.min() < 0 or posteriors.max() > 1:
-        raise ValueError(
-            f"p must be between 0 and 1, got {posteriors.min():.6g} to {posteriors.max():.6g}"
-        )
+    least = posteriors.min()
+    most = posteriors.max()
+    if least < 0 or most > 1:
+        raise ValueError(f"p must be between 0 and 1, got {least:.6g} to {most:.6g}")
     with np.errstate(divide="ignore"):
         log_odds = np.log(posteriors) - np.log1p(-posteriors)
-    return _from_log_odds(log_odds, check.check_weights(sample_weight, len(posteriors)))
+    weights = check.check_weights(sample_weight, len(posteriors))
+    return _from_log_odds(log_odds, weights)
 
 
 def _from_log_odds(log_odds: FloatArray, weights: FloatArray) -> Divergences:
     weights = weights / weights.sum()
     difference = np.tanh(log_odds / 2)  # 2p - 1
     p = (1 + difference) / 2
-    affinity = 1 / np.cosh(np.clip(log_odds / 2, -350, 350))  # 2 √(p (1-p)), without overflow
-    kl = np.sum(np.multiply(2 * weights * p, log_odds, where=p > 0, out=np.zeros_like(p)))
-    hellinger = np.sqrt(max(0.0, float(1 - weights @ affinity)))
-    parts = weights @ difference**2, weights @ np.abs(difference), hellinger, kl
-    return Divergences(*(float(part) for part in parts))
+    clipped = np.clip(log_odds / 2, -350, 350)  # without overflow
+    affinity = 1 / np.cosh(clipped)  # 2 √(p (1-p))
+    hellinger2 = float(1 - weights @ affinity)
+    terms = np.zeros_like(p)
+    np.multiply(2 * weights * p, log_odds, where=p > 0, out=terms)
+    return Divergences(
+        collision=float(weights @ difference**2),
+        total_variation=float(weights @ np.abs(difference)),
+        hellinger=float(np.sqrt(max(0.0, hellinger2))),
+        kl=float(np.sum(terms)),
+    )

@@ -1,12 +1,14 @@
 """Sums over independent units that give a collision matrix, its PBER and their variances.
 
-For one row ``c`` is the one-hot label, ``p`` the held-out posterior, ``w`` the weight and r = c - p. All is a sum over
-units, O(K²) numbers (plus those behind the covariance of B for few classes), in one pass, in any order, in parts.
+For one row ``c`` is the one-hot label, ``p`` the held-out posterior, ``w`` the weight and
+r = c - p. The estimates are those of S, equation (6) of the paper, and of the PBER, equation (5),
+and everything here is a sum over units: O(K²) numbers (plus those behind the covariance of B for
+few classes), in one pass, in any order, in parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -21,31 +23,22 @@ from collidescope.equations.posterior import shift_rows
 from collidescope.intervals import effective_units
 from collidescope.matrix import n_pairs
 
-MAX_COVARIANCE_CLASSES = (
-    32  #: up to these the covariance of B is kept (2 MB), for intervals of merged classes
-)
-#: Working memory of one block of rows, in numbers, and the fewest rows of a block with many classes: a product of few
-#: rows waits for the K² numbers that it is added to.
-BLOCK_NUMBERS = 2_000_000
-LEAST_ROWS = 4096
-VARIANCE_ROUNDING = (
-    1e-14  #: a variance below this share of the second moment it is the difference of is rounding
-)
-#: From this many classes on the products of a block are taken in float32 and the blocks added up in float64. Rounding
-#: is a share ε of Σ|x|, and Σ|x| ≤ √n √(Σ x²), so that a sum over n rows is off by less than ε √n standard errors; with
-#: ε near 1e-7 that is nothing for any n that fits a disk.
-SINGLE_CLASSES = 128
-#: Weights that differ by more than this are left in float64, and what is smaller than this is 0 in float32, where
-#: products of smaller numbers are slow and then lost.
-SINGLE_WEIGHTS, SINGLE_SMALLEST = 1e-4, 1e-18
-SINGLE_ROUNDING = 1e-6
+#: up to these the covariance of B is kept (2 MB), for intervals of merged classes
+MAX_COVARIANCE_CLASSES = 32
+BLOCK_NUMBERS = 2_000_000  #: working memory of one block of rows, in numbers
 
 
-def row_blocks(n_rows: int, n_classes: int, least: int = LEAST_ROWS) -> list[slice]:
-    """Slices of rows whose temporaries stay near ``BLOCK_NUMBERS``."""
-    few = n_classes <= MAX_COVARIANCE_CLASSES
-    width = n_pairs(n_classes) if few else 6 * n_classes
-    return list(blocks(n_rows, width, max(0 if few else least * width, BLOCK_NUMBERS)))
+def row_blocks(n_rows: int, n_classes: int, least: int = 4096) -> list[slice]:
+    """Slices of rows whose temporaries stay near ``BLOCK_NUMBERS``.
+
+    With many classes a block has at least ``least`` rows: a product of few rows waits for the K²
+    numbers that it is added to.
+    """
+    if n_classes <= MAX_COVARIANCE_CLASSES:
+        return list(blocks(n_rows, n_pairs(n_classes), BLOCK_NUMBERS))
+    width = 6 * n_classes
+    numbers = max(least * width, BLOCK_NUMBERS)
+    return list(blocks(n_rows, width, numbers))
 
 
 class Units(NamedTuple):
@@ -67,9 +60,10 @@ class Units(NamedTuple):
 class Moments:
     """Sums over independent units that give a collision matrix and its variance.
 
-    A unit u (a row, a group of rows, an input that repeats) brings a K×K matrix Z with row sums ρ, and its size N
-    (total weight). Then S_ij = ΣZ_ij / Σρ_i, B = ΣZ / ΣN and PBER = 1 - Σ tr Z / ΣN: ratios, whose variances need
-    second moments only. A row with a label has Z = w (diag(c) - r rᵀ), ρ = w c, N = w.
+    A unit u (a row, a group of rows, an input that repeats) brings a K×K matrix Z with row sums ρ,
+    and its size N (total weight). Then S_ij = ΣZ_ij / Σρ_i, B = ΣZ / ΣN and PBER = 1 - Σ tr Z / ΣN:
+    ratios, whose variances need second moments only. A row with a label has Z = w (diag(c) - r rᵀ),
+    ρ = w c, N = w.
     """
 
     units: float  #: number of units
@@ -87,57 +81,63 @@ class Moments:
     rho: FloatArray  #: (K,) Σ ρ
     rho2: FloatArray  #: (K,) Σ ρ²
     rho3: FloatArray  #: (K,) Σ ρ³
-    V_size: FloatArray  #: (D,) Σ v N with v the upper triangle of Z, row by row; for the covariance of B
+    V_size: FloatArray  #: (D,) Σ v N, v the upper triangle of Z row by row: for the covariance of B
     V2: FloatArray  #: (D, D) Σ v vᵀ
-    cr: FloatArray  #: (K, K) Σ w c rᵀ; this and what follows for the plug-in estimate and the Gramian
+    cr: FloatArray  #: (K, K) Σ w c rᵀ; from here on for the plug-in estimate and the Gramian
     crr: FloatArray  #: (K, K) Σ w² (3 - 4 p·c) c (r∘r)ᵀ
     off2: FloatArray  #: (K,) Σ w² (1 - p·c)² c
     p2: FloatArray  #: (K,) Σ w² ‖p‖² c
 
+    #: a variance below this share of the second moment it is the difference of is rounding
+    double_rounding = 1e-14
+    single_rounding = 1e-6  #: the same, where products were taken in float32
+
     def __init__(
         self, n_classes: int, covariance: bool | None = None, plug_in: bool = False
     ) -> None:
-        covariance = n_classes <= MAX_COVARIANCE_CLASSES if covariance is None else covariance
-        k, d, q = n_classes, n_pairs(n_classes) * covariance, n_classes * plug_in
-        shapes = {"Z": (k, k), "Z2": (k, k), "Z_rho": (k, k), "rho": (k,), "rho2": (k,)}
-        shapes["rho3"] = (k,)
-        shapes |= {
-            "V_size": (d,),
-            "V2": (d, d),
-            "cr": (q, q),
-            "crr": (q, q),
-            "off2": (q,),
-            "p2": (q,),
-        }
+        k = n_classes
+        if covariance is None:
+            covariance = k <= MAX_COVARIANCE_CLASSES
+        d = n_pairs(k) * covariance
+        q = k * plug_in
+        shapes: dict[str, tuple[int, ...]] = {"V_size": (d,), "V2": (d, d)}
+        shapes |= dict.fromkeys(("Z", "Z2", "Z_rho"), (k, k))
+        shapes |= dict.fromkeys(("rho", "rho2", "rho3"), (k,))
+        shapes |= dict.fromkeys(("cr", "crr"), (q, q))
+        shapes |= dict.fromkeys(("off2", "p2"), (q,))
         for sums in fields(self):
-            setattr(self, sums.name, np.zeros(shapes[sums.name]) if sums.name in shapes else 0.0)
+            setattr(self, sums.name, 0.0)
+        for name, shape in shapes.items():
+            setattr(self, name, np.zeros(shape))
         self._pairs = np.triu_indices(k) if covariance else None
         self._plug_in = plug_in
-        self._rounding = VARIANCE_ROUNDING
+        self._rounding = self.double_rounding
 
     def add(self, units: Units, times: FloatArray | None = None) -> None:
         """Add some units, each ``times`` times; ``a``, ``H`` and ``rho`` may be sparse."""
         a, s, H, rho, N, miss = units
-        if (
-            hasattr(H, "toarray") and H.shape[1] <= MAX_COVARIANCE_CLASSES
-        ):  # of few classes sparse products are slower
-            a, H, rho = (part.toarray() for part in (a, H, rho))
+        if hasattr(H, "toarray") and H.shape[1] <= MAX_COVARIANCE_CLASSES:
+            # Of few classes sparse products are slower.
+            a = a.toarray()
+            H = H.toarray()
+            rho = rho.toarray()
         m = np.ones(len(N)) if times is None else times
         sH = H * s[:, None]
         shh = sH * H
-        # Off the diagonal Z_ij = s h_i h_j and Z_ij² = (s h_i²)(s h_j²): each sum over units is one matrix product.
-        # On the diagonal Z_ii = a_i + s h_i²: ``own`` is what a adds there.
-        for total, left, right, own in (
-            (self.Z, sH, H, a),
-            (self.Z2, shh, shh, a * a + 2 * a * shh),
-            (self.Z_rho, rho * sH, H, rho * a),
-        ):
-            product = (left if times is None else left * times[:, None]).T @ right
-            total += product.toarray() if hasattr(product, "toarray") else product
-            diagonal(total)[:] += m @ own
+        # Off the diagonal Z_ij = s h_i h_j and Z_ij² = (s h_i²)(s h_j²): each sum over units is
+        # one matrix product. On the diagonal Z_ii = a_i + s h_i²: a is added there.
+        self.Z += _weighted_product(sH, H, times)
+        diagonal(self.Z)[:] += m @ a
+        self.Z2 += _weighted_product(shh, shh, times)
+        diagonal(self.Z2)[:] += m @ (a * a + 2 * a * shh)
+        self.Z_rho += _weighted_product(rho * sH, H, times)
+        diagonal(self.Z_rho)[:] += m @ (rho * a)
         rho2 = rho * rho
-        self._gather(rho=m @ rho, rho2=m @ rho2, rho3=m @ (rho2 * rho))
-        self._add_sizes(N, N - (a + shh).sum(axis=1), miss, m)
+        self.rho += m @ rho
+        self.rho2 += m @ rho2
+        self.rho3 += m @ (rho2 * rho)
+        trace = (a + shh).sum(axis=1)
+        self._add_sizes(N, N - trace, miss, m)
         # v and N scaled by √times: products of two of them then count ``times`` times.
         root = np.sqrt(m)
         self._add_triangle(root * s, H, root[:, None] * a, root * N)
@@ -145,23 +145,17 @@ class Moments:
     def add_labelled(self, P: Array, codes: IntArray, w: FloatArray) -> None:
         """Add rows with labels: posteriors n×K (float64 or float32), class numbers and weights.
 
-        What :meth:`add` would do, in two products of K² per row, Σ w r rᵀ and Σ w² (r∘r)(r∘r)ᵀ; all else has one entry
-        of c per row and costs K.
+        What :meth:`add` would do, in two products of K² per row, Σ w r rᵀ and Σ w² (r∘r)(r∘r)ᵀ; all
+        else has one entry of c per row and costs K.
         """
         n, k = P.shape
         rows = np.arange(n)
-        own = P[rows, codes].astype(np.float64)
+        single = _in_single(k, w)
+        if single:
+            self._rounding = self.single_rounding
+        r = _residuals(P, codes, single)
+        own = P[rows, codes].astype(np.float64)  # p·c
         away = 1 - own
-        even = bool((w == 1).all())
-        single = (
-            k >= SINGLE_CLASSES and w.min(where=w > 0, initial=np.inf) > SINGLE_WEIGHTS * w.max()
-        )
-        if single:
-            self._rounding = SINGLE_ROUNDING
-        r = np.negative(P, dtype=np.float32 if single else np.float64, casting="same_kind")
-        if single:
-            r[r > -SINGLE_SMALLEST] = 0
-        r[rows, codes] = away
 
         def onto(values: FloatArray) -> csr_array:
             """K×n: the value of each row in the line of its class."""
@@ -170,100 +164,112 @@ class Moments:
         def by_class(values: FloatArray) -> FloatArray:
             return np.bincount(codes, values, k).astype(np.float64)
 
-        # Z = w (diag(c) - r rᵀ) and ρ = w c: Z_ij ρ_i is w² (δ_ij - r_i r_j) where i is the label and 0 elsewhere.
+        # Z = w (diag(c) - r rᵀ) and ρ = w c: Z_ij ρ_i is w² (δ_ij - r_i r_j) where i is the label
+        # and 0 elsewhere.
         weights = w.astype(r.dtype)[:, None]
+        even = bool((w == 1).all())
         root = r if even else np.sqrt(weights) * r
-        self._gather(Z=-(root.T @ root), Z_rho=onto(-(w**2) * away) @ r)
+        self.Z -= root.T @ root
         del root
+        self.Z_rho += onto(-(w**2) * away) @ r
         if self._plug_in:
-            self._gather(cr=onto(w) @ r)
+            self.cr += onto(w) @ r
         if self._pairs is not None:
             self._add_triangle(-w, r, onto(w).T.toarray(), w)
         r *= r  # in place: with thousands of classes every further array of n×K counts
         if not even:
             r *= weights
         if single:
-            r[r < SINGLE_SMALLEST] = 0
+            r[r < _SINGLE_SMALLEST] = 0
         e = r.sum(axis=1, dtype=np.float64)  # w ‖c - p‖²
-        self._gather(Z2=r.T @ r, rho=by_class(w), rho2=by_class(w**2))
-        self._gather(rho3=by_class(w**3))
+        self.Z2 += r.T @ r
+        weight2 = by_class(w**2)
+        self.rho += by_class(w)
+        self.rho2 += weight2
+        self.rho3 += by_class(w**3)
         if self._plug_in:
-            self._gather(crr=onto(w * (3 - 4 * own)) @ r, off2=by_class((w * away) ** 2))
+            self.crr += onto(w * (3 - 4 * own)) @ r
+            self.off2 += by_class((w * away) ** 2)
             # ‖p‖² = ‖c - r‖² = ‖r‖² + 2 p·c - 1.
-            self._gather(p2=by_class(w * e + w**2 * (2 * own - 1)))
-        # What c adds to the diagonals, in float64. At the label Z_ii² = w² (1 - r_i²)² = w² r_i⁴ + w² (1 - 2 r_i²).
+            self.p2 += by_class(w * e + w**2 * (2 * own - 1))
+        # What c adds to the diagonals, in float64. At the label
+        # Z_ii² = w² (1 - r_i²)² = w² r_i⁴ + w² (1 - 2 r_i²).
         diagonal(self.Z)[:] += by_class(w)
         diagonal(self.Z2)[:] += by_class(w**2 * (1 - 2 * away**2))
-        diagonal(self.Z_rho)[:] += by_class(w**2)
-        self._add_sizes(w, e, w * (P.argmax(axis=1) != codes), np.ones(n))
+        diagonal(self.Z_rho)[:] += weight2
+        missed = P.argmax(axis=1) != codes
+        self._add_sizes(w, e, w * missed, np.ones(n))
 
     def add_rows(
         self, P: Array, codes: IntArray | None, w: FloatArray, ratio: FloatArray | None = None
     ) -> None:
         """Add rows with or without labels, block by block; ``ratio`` as for :func:`shift_rows`."""
         for block in row_blocks(*P.shape):
-            rows = P[block] if ratio is None else shift_rows(P[block], ratio)
+            rows = P[block]
+            if ratio is not None:
+                rows = shift_rows(rows, ratio)
             if codes is None:
                 self.add(row_units(rows, None, None, w[block]))
             else:
                 self.add_labelled(rows, codes[block], w[block])
 
     def add_groups(self, units: Units, groups: IntArray) -> None:
-        """As :meth:`add`, with all units of a group (0 … G-1, none empty) as one: Z, ρ and N are added up first."""
-        order = np.argsort(groups, kind="stable")
-        starts = np.searchsorted(groups[order], np.arange(groups.max() + 2))
-        rows, first = max(BLOCK_NUMBERS // units.H.shape[1] ** 2, 1), 0
-        while first < len(starts) - 1:
-            # As many whole groups as fit the working memory, at least one.
-            last = max(
-                first + 1, int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1
-            )
-            own, edges = (
-                units.take(order[starts[first] : starts[last]]),
-                starts[first:last] - starts[first],
-            )
-            a, rho, N, miss = (
-                np.add.reduceat(part, edges) for part in (own.a, own.rho, own.N, own.miss)
-            )
-            if last == first + 1:  # its rows may be too many for a matrix each
+        """As :meth:`add`, with all units of a group (0 … G-1, none empty) as one.
+
+        Z, ρ and N of the units of a group are added up first.
+        """
+        most_rows = max(BLOCK_NUMBERS // units.H.shape[1] ** 2, 1)
+        for order, edges in _whole_groups(groups, most_rows):
+            own = units.take(order)
+            if len(edges) == 1:  # its rows may be too many for a matrix each
                 Z = ((own.s[:, None] * own.H).T @ own.H)[None]
             else:
-                Z = np.add.reduceat(np.einsum("n,ni,nj->nij", own.s, own.H, own.H), edges)
-            np.einsum("gii->gi", Z)[:] += a
-            self._gather(
-                Z=Z.sum(axis=0), Z2=(Z**2).sum(axis=0), Z_rho=np.einsum("gij,gi->ij", Z, rho)
-            )
-            self._gather(rho=rho.sum(axis=0), rho2=(rho**2).sum(axis=0))
-            self._gather(rho3=(rho**3).sum(axis=0))
-            self._add_sizes(N, N - np.einsum("gii->g", Z), miss, np.ones(len(N)))
+                each = np.einsum("n,ni,nj->nij", own.s, own.H, own.H)
+                Z = np.add.reduceat(each, edges)
+            np.einsum("gii->gi", Z)[:] += np.add.reduceat(own.a, edges)
+            rho = np.add.reduceat(own.rho, edges)
+            N = np.add.reduceat(own.N, edges)
+            miss = np.add.reduceat(own.miss, edges)
+            self.Z += Z.sum(axis=0)
+            self.Z2 += (Z**2).sum(axis=0)
+            self.Z_rho += np.einsum("gij,gi->ij", Z, rho)
+            self.rho += rho.sum(axis=0)
+            self.rho2 += (rho**2).sum(axis=0)
+            self.rho3 += (rho**3).sum(axis=0)
+            trace = np.einsum("gii->g", Z)
+            self._add_sizes(N, N - trace, miss, np.ones(len(N)))
             if self._pairs is not None:
                 v = Z[:, *self._pairs]
-                self._gather(V_size=v.T @ N, V2=v.T @ v)
-            first = last
+                self.V_size += v.T @ N
+                self.V2 += v.T @ v
 
     def _add_sizes(self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray) -> None:
-        self._gather(
-            units=m.sum(), size=m @ N, size2=m @ N**2, error2=m @ e**2, error_size=m @ (e * N)
-        )
-        self._gather(miss=m @ miss, miss2=m @ miss**2, miss_size=m @ (miss * N))
-        self._gather(size3=m @ N**3)
+        self.units += m.sum()
+        self.size += m @ N
+        self.size2 += m @ N**2
+        self.size3 += m @ N**3
+        self.error2 += m @ e**2
+        self.error_size += m @ (e * N)
+        self.miss += m @ miss
+        self.miss2 += m @ miss**2
+        self.miss_size += m @ (miss * N)
 
     def _add_triangle(self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray) -> None:
-        if self._pairs is not None:
-            i, j = self._pairs
-            v = s[:, None] * H[:, i] * H[:, j]
-            v[:, i == j] += a
-            self._gather(V_size=v.T @ N, V2=v.T @ v)
-
-    def _gather(self, **new: Any) -> None:
-        for name, value in new.items():
-            held = getattr(self, name)
-            held += value  # arrays in place
-            setattr(self, name, held)
+        """Add v of units Z = diag(a) + s h hᵀ, where the covariance of B is kept."""
+        if self._pairs is None:
+            return
+        i, j = self._pairs
+        v = s[:, None] * H[:, i] * H[:, j]
+        v[:, i == j] += a
+        self.V_size += v.T @ N
+        self.V2 += v.T @ v
 
     def merge(self, other: Moments) -> None:
         """Add the sums of another part of the data."""
-        self._gather(**{sums.name: getattr(other, sums.name) for sums in fields(self)})
+        for sums in fields(self):
+            total = getattr(self, sums.name)
+            total += getattr(other, sums.name)  # arrays in place
+            setattr(self, sums.name, total)
         self._rounding = max(self._rounding, other._rounding)
 
     def class_units(self) -> FloatArray:
@@ -277,11 +283,14 @@ class Moments:
     def ratio(self) -> tuple[FloatArray, FloatArray]:
         """S_ij = ΣZ_ij / Σρ_i and its variance Σ(Z_ij - S_ij ρ_i)² / (Σρ_i)²."""
         rho = self.rho[:, None]
-        m = self.Z / rho
-        # Delta method: a unit moves S_ij by (Z_ij - S_ij ρ_i) / Σρ_i. The square is expanded into sums that are kept.
-        variance = self.Z2 - 2 * m * self.Z_rho + m**2 * self.rho2[:, None]
-        variance[variance < self._rounding * self.Z2] = 0.0
-        return m, self._bessel() * variance / rho**2
+        rho2 = self.rho2[:, None]
+        S = self.Z / rho
+        # Delta method: a unit moves S_ij by (Z_ij - S_ij ρ_i) / Σρ_i. The square is expanded into
+        # sums that are kept.
+        variance = self.Z2 - 2 * S * self.Z_rho + S**2 * rho2
+        is_rounding = variance < self._rounding * self.Z2
+        variance[is_rounding] = 0.0
+        return S, self._bessel() * variance / rho**2
 
     def error(self) -> tuple[float, float]:
         """The PBER 1 - Σ tr Z / ΣN and its variance."""
@@ -292,22 +301,25 @@ class Moments:
         return self._mean(self.miss, self.miss2, self.miss_size)
 
     def _mean(self, first: float, second: float, cross: float) -> tuple[float, float]:
-        m = first / self.size
-        variance = second - 2 * m * cross + m**2 * self.size2
-        return float(m), self._bessel() * max(variance, 0.0) / self.size**2
+        mean = first / self.size
+        variance = second - 2 * mean * cross + mean**2 * self.size2
+        return float(mean), self._bessel() * max(variance, 0.0) / self.size**2
 
     def covariance(self) -> FloatArray | None:
         """Covariance of the upper triangle of B = ΣZ / ΣN, or None when it was not kept."""
         if self._pairs is None:
             return None
-        m = self.Z[self._pairs] / self.size
+        mean = self.Z[self._pairs] / self.size
         # Σ (v - m N)(v - m N)ᵀ, expanded in the same way.
-        cross = np.outer(m, self.V_size)
-        left = self.V2 - cross - cross.T + self.size2 * np.outer(m, m)
+        cross = np.outer(mean, self.V_size)
+        squares = self.size2 * np.outer(mean, mean)
+        left = self.V2 - cross - cross.T + squares
         return np.asarray(self._bessel() * left / self.size**2)
 
     def _bessel(self) -> float:
-        return self.units / (self.units - 1) if self.units > 1 else 1.0
+        if self.units > 1:
+            return self.units / (self.units - 1)
+        return 1.0
 
 
 def merged(parts: Sequence[Any]) -> Any:
@@ -327,20 +339,79 @@ def row_units(
     P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w: FloatArray
 ) -> Units:
     """Every row as a unit: of a label (one vote), of votes, or of posteriors alone."""
+    n, k = P.shape
     if codes is not None:
-        votes = np.eye(P.shape[1])[codes]
+        votes = np.eye(k)[codes]
     if votes is None:
         # Posteriors alone: Z = w p pᵀ, row sums ρ = w p.
-        return Units(np.zeros_like(P), w, P, w[:, None] * P, w, np.zeros(len(P)))
+        return Units(a=np.zeros_like(P), s=w, H=P, rho=w[:, None] * P, N=w, miss=np.zeros(n))
     v = votes.sum(axis=1)
     share = votes / v[:, None]
     # Two votes or more: the mean of c_a c_bᵀ over ordered pairs a ≠ b is
     # (n nᵀ - diag(n)) / (v (v-1)), for any p. A single vote: diag(c) - r rᵀ, the one-step term. Row
     # sums are n / v both times.
     paired = v > 1
-    pairs = w / np.maximum(v * (v - 1), 1)
-    a = np.where(paired, -pairs, w)[:, None] * votes
-    s = np.where(paired, pairs, -w)
-    H = np.where(paired[:, None], votes, votes - P)
-    found = share[np.arange(len(P)), P.argmax(axis=1)]
-    return Units(a, s, H, w[:, None] * share, w, w * (1 - found))
+    ordered_pairs = np.maximum(v * (v - 1), 1)
+    per_pair = w / ordered_pairs
+    on_diagonal = np.where(paired, -per_pair, w)
+    found = share[np.arange(n), P.argmax(axis=1)]
+    return Units(
+        a=on_diagonal[:, None] * votes,
+        s=np.where(paired, per_pair, -w),
+        H=np.where(paired[:, None], votes, votes - P),
+        rho=w[:, None] * share,
+        N=w,
+        miss=w * (1 - found),
+    )
+
+
+#: What is smaller than this is 0 in float32, where products of smaller numbers are slow, then lost.
+_SINGLE_SMALLEST = 1e-18
+
+
+def _in_single(n_classes: int, w: FloatArray, many: int = 128, least_weight: float = 1e-4) -> bool:
+    """Whether the products of a block are taken in float32, and the blocks added up in float64.
+
+    So they are from ``many`` classes on, unless a weight is below ``least_weight`` of the largest.
+    Rounding is a share ε of Σ|x|, and Σ|x| ≤ √n √(Σ x²), so that a sum over n rows is off by less
+    than ε √n standard errors; with ε near 1e-7 that is nothing for any n that fits a disk.
+    """
+    if n_classes < many:
+        return False
+    smallest = w.min(where=w > 0, initial=np.inf)
+    return bool(smallest > least_weight * w.max())
+
+
+def _residuals(P: Array, codes: IntArray, single: bool) -> Array:
+    """The residuals r = c - p of every row, in float32 if ``single``."""
+    rows = np.arange(len(P))
+    own = P[rows, codes].astype(np.float64)
+    dtype = np.float32 if single else np.float64
+    r = np.negative(P, dtype=dtype, casting="same_kind")
+    if single:
+        r[r > -_SINGLE_SMALLEST] = 0
+    r[rows, codes] = 1 - own
+    return r
+
+
+def _weighted_product(left: Any, right: Any, times: FloatArray | None) -> Any:
+    """Σ times · left rightᵀ over units, as an array; the factors may be sparse."""
+    if times is not None:
+        left = left * times[:, None]
+    product = left.T @ right
+    if hasattr(product, "toarray"):
+        return product.toarray()
+    return product
+
+
+def _whole_groups(groups: IntArray, most_rows: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """Rows, group by group, and where each group starts; at most ``most_rows``, or one group."""
+    order = np.argsort(groups, kind="stable")
+    starts = np.searchsorted(groups[order], np.arange(groups.max() + 2))
+    first = 0
+    while first < len(starts) - 1:
+        begin = starts[first]
+        fitting = int(np.searchsorted(starts, begin + most_rows, side="right")) - 1
+        last = max(first + 1, fitting)
+        yield order[begin : starts[last]], starts[first:last] - begin
+        first = last

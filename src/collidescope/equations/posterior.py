@@ -1,8 +1,9 @@
 """Posteriors of single inputs from expected similarities (the paper's Theorem 3 and Algorithm 2).
 
-q_i(x) = E_{x' ~ D_i} Sim(x, x'), equation (37), and q(x) = S y(x), (43). Solving with S⁻¹, (44), is the paper's way
-and amplifies noise in q wherever classes overlap; least squares on the probability simplex cannot leave it, and a
-small ridge towards the priors keeps it steady where S is nearly singular.
+q_i(x) = E_{x' ~ D_i} Sim(x, x'), equation (37), and q(x) = S y(x), (43). Solving with S⁻¹, (44), is
+the paper's way and amplifies noise in q wherever classes overlap; least squares on the probability
+simplex cannot leave it, and a small ridge towards the priors keeps it steady where S is nearly
+singular.
 """
 
 from __future__ import annotations
@@ -14,15 +15,6 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given
 from collidescope.equations.bounds import condition_number
 
-MAX_STEPS = 30  #: of the solver, per class; one per class is usual, and scipy gives up after three
-SMALLEST_RIDGE = (
-    1e-12  #: what is always added to the diagonal of SᵀS, whose trace is between 1 and K
-)
-SAME_PRIORS = (
-    1e-12  #: priors that agree to rounding need no shift, a costly pass with a thousand classes
-)
-SINGULAR = 1e14  #: above this κ∞(S) the inverse has lost every digit of a float64 q
-
 
 def solve_posteriors(
     q: ArrayLike, S: ArrayLike, solver: str = "simplex", ridge: float = 1e-3, priors: Given = None
@@ -33,10 +25,12 @@ def solve_posteriors(
     ----------
     q : (n, K) or (K,) expected similarity of each input to each class
     S : (K, K)
-    solver : "simplex", argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖², or "inverse", S⁻¹ q (44):
-        the paper's Algorithm 2, exactly as it comes: entries may be negative or exceed 1
-    ridge, priors : how strongly ("simplex" alone), and to where, default uniform, posteriors are drawn
-        With 0, equally good posteriors (indistinguishable classes) still give the one nearest to ``priors``.
+    solver : "simplex", argmin over probability vectors of ‖S y - q‖² + ridge ‖y - priors‖², or
+        "inverse", S⁻¹ q (44): the paper's Algorithm 2, exactly as it comes: entries may be negative
+        or exceed 1
+    ridge, priors : how strongly ("simplex" alone), and to where, default uniform, posteriors are
+        drawn. With 0, equally good posteriors (indistinguishable classes) still give the one
+        nearest to ``priors``.
 
     Examples
     --------
@@ -51,31 +45,50 @@ def solve_posteriors(
         raise ValueError(f"q must have one column per class ({k}), got shape {scores.shape}")
     check.check_choice(solver, ["simplex", "inverse"], "solver")
     check.check_at_least(ridge, 0, "ridge")
+    if solver == "inverse":
+        return _solve_inverse(scores, S)
     # On the simplex a pull towards 0 is one towards its middle.
-    centre = np.zeros(k) if priors is None else check.check_priors(priors, k)
-    if solver == "simplex":
-        return _solve_simplex(np.atleast_2d(scores), S, ridge, centre).reshape(scores.shape)
-    if (condition := condition_number(S)) > SINGULAR:
+    centre = np.zeros(k)
+    if priors is not None:
+        centre = check.check_priors(priors, k)
+    y = _solve_simplex(np.atleast_2d(scores), S, ridge, centre)
+    return y.reshape(scores.shape)
+
+
+def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
+    """S⁻¹ q, equation (44)."""
+    lost_every_digit = 1e14  # of a float64 q
+    condition = condition_number(S)
+    if condition > lost_every_digit:
         same = "some classes are indistinguishable; use solver='simplex' or merge them"
         raise ValueError(f"S is singular (condition number {condition:.1g}): {same}")
-    return np.asarray(np.linalg.solve(S, scores.T).T, np.float64)  # (44)
+    return np.asarray(np.linalg.solve(S, q.T).T, np.float64)
 
 
 def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArray) -> FloatArray:
     """Least squares on the simplex by non-negative least squares, which scipy has.
 
-    With A = [S; √ridge I], b = [q; √ridge centre] and Σ y = 1, ‖A y - b‖² = ‖(A - b 1ᵀ) y‖² = f(y). For u = t y ≥ 0 the
-    least ‖(A - b 1ᵀ) u‖² + (Σ u - 1)² over t is f / (1 + f), which grows with f: y = u / Σ u is the optimum, exactly.
+    With A = [S; √ridge I], b = [q; √ridge centre] and Σ y = 1, ‖A y - b‖² = ‖(A - b 1ᵀ) y‖² = f(y).
+    For u = t y ≥ 0 the least ‖(A - b 1ᵀ) u‖² + (Σ u - 1)² over t is f / (1 + f), which grows with
+    f: y = u / Σ u is the optimum, exactly.
     """
     k = len(S)
-    # A ridge below rounding makes the optimum unique: of equally good posteriors the one nearest to the centre.
-    root = np.sqrt(max(ridge, SMALLEST_RIDGE))
-    A, one = np.vstack([S, root * np.eye(k)]), np.append(np.zeros(2 * k), 1.0)
+    # A ridge below rounding makes the optimum unique: of equally good posteriors the one nearest to
+    # the centre. It is added to the diagonal of SᵀS, whose trace is between 1 and K.
+    smallest_ridge = 1e-12
+    root = np.sqrt(max(ridge, smallest_ridge))
+    A = np.vstack([S, root * np.eye(k)])
+    ones = np.ones(k)
+    target = np.append(np.zeros(2 * k), 1.0)
+    most_steps = 30 * k  # one per class is usual, and scipy gives up after three
     y = np.empty_like(q)
-    for row, own in enumerate(q):
-        off = A - np.append(own, root * centre)[:, None]
-        # Dividing by the largest number only scales f: the same optimum, but comparable to the row of ones.
-        u, _ = nnls(np.vstack([off / np.abs(off).max(), np.ones(k)]), one, maxiter=MAX_STEPS * k)
+    for row, q_of_row in enumerate(q):
+        b = np.append(q_of_row, root * centre)
+        off = A - b[:, None]
+        # Dividing by the largest number only scales f: the same optimum, but comparable to the row
+        # of ones.
+        off /= np.abs(off).max()
+        u, _ = nnls(np.vstack([off, ones]), target, maxiter=most_steps)
         y[row] = u / u.sum()
     return y
 
@@ -90,14 +103,18 @@ def shift_priors(P: ArrayLike, old: ArrayLike, new: ArrayLike) -> FloatArray:
     """
     posteriors = check.check_posteriors(P)
     k = posteriors.shape[1]
-    return shift_rows(
-        posteriors, check.check_priors(new, k, "new") / check.check_priors(old, k, "old")
-    )
+    wanted = check.check_priors(new, k, "new")
+    given = check.check_priors(old, k, "old")
+    return shift_rows(posteriors, wanted / given)
 
 
-def shift_rows(P: Array, ratio: FloatArray) -> Array:
-    """Posteriors times the ratio of new to old priors, scaled to sum to 1; of the dtype (float32, float64) of ``P``."""
-    if np.abs(ratio - 1).max() <= SAME_PRIORS:
+def shift_rows(P: Array, ratio: FloatArray, rounding: float = 1e-12) -> Array:
+    """Posteriors times the ratio of new to old priors, scaled to sum to 1.
+
+    Of the dtype (float32, float64) of ``P``. Priors that agree to ``rounding`` need no shift, a
+    costly pass with a thousand classes.
+    """
+    if np.abs(ratio - 1).max() <= rounding:
         return P
     shifted = P * ratio.astype(P.dtype)
     shifted /= shifted.sum(axis=1, keepdims=True)
