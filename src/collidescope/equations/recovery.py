@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -31,13 +32,13 @@ STALL_WINDOW = 2000
 class Recovery:
     """S recovered from a Gramian, with what one needs to judge it."""
 
-    matrix: FloatArray  #: (K, K) S, row stochastic
-    priors: FloatArray  #: (K,)
+    matrix: Annotated[FloatArray, "f8 K K"]  #: S, row stochastic
+    priors: Annotated[FloatArray, "f8 K"]
     method: str  #: "root" or "gradient"
-    residual: float  #: ‖S Sᵀ - G‖_F for the matrix returned
-    moved: float  #: largest change of an entry of S made to turn the raw solution into a possible collision matrix
-    min_eigenvalue: float  #: of the symmetrised G; clearly negative when it is no Gramian (noise, wrong correction)
-    condition: float  #: κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞: how much posteriors solved from S amplify errors
+    residual: Annotated[float, "infinite"]  #: ‖S Sᵀ - G‖_F for the matrix returned
+    moved: Annotated[float, "infinite"]  #: largest change of an entry of S made to turn the raw solution into a possible collision matrix
+    min_eigenvalue: Annotated[float, "infinite"]  #: of the symmetrised G; clearly negative when it is no Gramian (noise, wrong correction)
+    condition: Annotated[float, "infinite"]  #: κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞: how much posteriors solved from S amplify errors
     converged: bool  #: False when a limit on steps ended it; a descent that stalls has converged, if not to G
     iterations: int
     status: str  #: in words: how it ended, and what to try when it did not end well
