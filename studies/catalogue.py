@@ -8,6 +8,7 @@ from studies.store import Study
 
 #: Modules that hold a ``STUDY``, or several ``STUDIES``, in the order in which they are listed.
 MODULES = (
+    "paper.study",
     "reproduction.synthetic",
     "reproduction.scenario_c",
     "reproduction.divergences",
@@ -15,7 +16,6 @@ MODULES = (
     "reproduction.tabular",
     "reproduction.counted",
     "reproduction.calibration",
-    "reproduction.errata",
     "reproduction.missing",
     "reproduction.applications_merging",
     "reproduction.applications_smoothing",

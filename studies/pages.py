@@ -8,8 +8,10 @@ from studies import markdown
 from studies.accuracy import decisions, real, votes
 from studies.catalogue import every
 from studies.faults import tables as faults
+from studies.paper import errata_page
+from studies.paper import page as paper
 from studies.reproduction import pages as reproduction
-from studies.reproduction import pages_applications, pages_errata
+from studies.reproduction import pages_applications
 from studies.store import results
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +45,8 @@ def write() -> None:
     texts = {
         "benchmarks.md": benchmarks(),
         "reproduction.md": reproduction.page(figures),
-        "errata.md": pages_errata.page(),
+        "errata.md": errata_page.text(),
+        "paper.md": paper.page(),
         "applications.md": pages_applications.page(),
     }
     for name, text in texts.items():

@@ -32,6 +32,7 @@ FIRST_POOL = 14
 
 Cell = dict[str, Any]
 Record = dict[str, Any]
+Result = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,6 @@ def test_a_page_is_filled_between_its_marks(tmp_path):
     [
         "scenario-a",
         "scenario-c",
-        "errata",
         "calibration-of-intervals",
         "coverage-few-classes",
         "recovery",

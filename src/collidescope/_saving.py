@@ -13,6 +13,7 @@ its fields say what they may hold:
     array                                                any array
     list[T], tuple[T, ...], tuple[A, B], dict[str, T]    parts of such types
     A | B                                                a dataclass by the name under "type"
+    a class with the classmethod restore(tree)           what its method export() made
 
 A file may come from anyone: unknown, missing and ill-typed fields are refused with a ValueError
 that names them. What types cannot say, a class says in ``__post_init__``. An abstract dataclass
@@ -49,6 +50,8 @@ def to_tree(value: Any) -> Any:
     """
     if isinstance(value, Enum):
         return value.value
+    if hasattr(type(value), "restore"):
+        return value.export()
     if dataclasses.is_dataclass(value):
         names = saved_fields(type(value))
         parts = {name: to_tree(getattr(value, name)) for name in names}
@@ -112,6 +115,8 @@ class _Reader:
             return self._mapping(kind, value, where)
         if origin is np.ndarray:
             return _instance(value, np.ndarray, where)
+        if hasattr(kind, "restore"):
+            return kind.restore(value)
         if dataclasses.is_dataclass(kind):
             return self._dataclass(kind, value, where)
         if isinstance(kind, type) and issubclass(kind, Enum):
@@ -165,7 +170,7 @@ class _Reader:
         classes: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
         if isinstance(value, Mapping) and classes:
             named = [kind for kind in classes if value.get(TYPE) == kind.__name__]
-            return self._dataclass((named or classes)[0], value, where)
+            return self.read((named or classes)[0], value, where)
         errors = []
         for kind in kinds:
             try:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from collidescope import smooth_labels
 from collidescope.datasets import imbalanced, scenario_a
 from collidescope.training.networks import mlp
-from studies.paper.record import Cell, Result
+from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

@@ -19,9 +19,9 @@ from collidescope import (
 )
 from collidescope.datasets import Problem, equidistant, scenario_a, scenario_b, tangled
 from collidescope.pairwise.printed import solve_printed, step_b, step_c
-from studies.paper.record import Cell, Result
 from studies.paper.recovery import IdealContrast
 from studies.paper.rows import Shifted, tvd
+from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from studies.paper import rows
-from studies.paper.record import Result, results
+from studies.paper.records import results
 from studies.paper.verdicts import mean_of
+from studies.store import Result
 
 
 def found(statement: str) -> list[tuple[dict[str, Any], Result]]:
     """(arguments, result) of every run of a statement."""
     return [
         (record["cell"]["arguments"], record["result"])
-        for record in results("errata", quick=True)
+        for record in results("errata")
         if record["cell"]["statement"] == statement
     ]
 
@@ -40,7 +41,7 @@ def mean(method: str, problem: Sequence[Any], study: str = "ablation") -> str:
     """Mean TVD of S in the ablation."""
     values = {
         record["cell"]["seed"]: record["result"][method]["mean"]
-        for record in results(study, quick=True)
+        for record in results(study)
         if record["cell"]["problem"] == list(problem) and method in record["result"]
     }
     return mean_of(values) if values else "–"
@@ -134,7 +135,7 @@ def heuristic_table() -> str:
             f"{record['result']['descent']:.4f}",
             f"{max(record['result']['root'], 1e-16):.0e}",
         ]
-        for record in results("heuristic", quick=True)
+        for record in results("heuristic")
     ]
     return table(["K", "favour", "descent from I", "root"], body)
 
@@ -152,7 +153,7 @@ def text() -> str:
     return f"""# Errata and strengthenings
 
 Where the paper ([arXiv:2411.12127](https://arxiv.org/abs/2411.12127)) is wrong, or says less than is true. Written by
-`python -m studies.paper --quick`; each number has a function that shows it.
+`python -m studies tables`; each number has a function that shows it.
 
 ## 1. The pair-wise model needs a shift of its logit
 

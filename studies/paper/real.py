@@ -15,7 +15,7 @@ import numpy.typing as npt
 from collidescope import CollisionMatrix
 from collidescope.pairwise.printed import PrintedSettings
 from studies.paper import rows
-from studies.paper.record import Cell, Result
+from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]

@@ -14,7 +14,7 @@ import numpy as np
 from collidescope.datasets import GaussianProblem, equidistant, scenario_a, scenario_b
 from collidescope.pairwise.printed import PrintedSettings, step_a, step_b
 from studies.paper import rows
-from studies.paper.record import Cell, Result
+from studies.store import Cell, Result
 
 #: 500 epochs of 6 × 128, as the paper's appendix says.
 FULL = {"hidden_layer_sizes": [128] * 6, "max_epochs": 500}

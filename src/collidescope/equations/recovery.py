@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -28,15 +28,16 @@ from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 class Recovery:
     """S recovered from a Gramian, with what one needs to judge it."""
 
-    matrix: FloatArray  #: (K, K) S, row stochastic
-    priors: FloatArray  #: (K,)
+    matrix: Annotated[FloatArray, "f8 K K"]  #: S, row stochastic
+    priors: Annotated[FloatArray, "f8 K"]
     method: str  #: "root" or "gradient"
-    residual: float  #: ‖S Sᵀ - G‖_F for the matrix returned
+    residual: Annotated[float, "infinite"]  #: ‖S Sᵀ - G‖_F for the matrix returned
     #: largest change of an entry of S that turned the raw solution into a possible matrix
-    moved: float
+    moved: Annotated[float, "infinite"]
     #: of the symmetrised G; clearly negative when it is no Gramian (noise, wrong correction)
-    min_eigenvalue: float
-    condition: float  #: κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞: how much posteriors solved from S amplify errors
+    min_eigenvalue: Annotated[float, "infinite"]
+    #: κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞: how much posteriors solved from S amplify errors
+    condition: Annotated[float, "infinite"]
     #: False when a limit on steps ended it; a descent that stalls has converged, if not to G
     converged: bool
     iterations: int

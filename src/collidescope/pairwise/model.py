@@ -6,10 +6,11 @@ Importing this module does not import torch; fitting does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from collidescope import _checks as check
+from collidescope._saving import NOT_SAVED
 from collidescope.folds import Folds
 from collidescope.learners.base import Task
 from collidescope.models import Factory, Settings
@@ -49,7 +50,7 @@ class Pairwise:
     correction: str = "prior"
     solver: str = "simplex"
     n_references: int | str = "all"
-    network: Factory | None = None
+    network: Factory | None = field(default=None, metadata=NOT_SAVED)
     estimate: str = "one-step"
 
     name = "pairwise"
