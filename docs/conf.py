@@ -65,7 +65,8 @@ class TutorialOrder:
         return f"<TutorialOrder: {TUTORIALS}>"
 
 
-# The sort key is a class of this file, which Sphinx cannot keep between builds: it reads all pages again.
+# The sort key is a class of this file, which Sphinx cannot keep between builds: it reads all pages
+# again.
 suppress_warnings = ["config.cache"]
 
 sphinx_gallery_conf = {
@@ -79,7 +80,8 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "download_all_examples": False,
     "show_signature": False,
-    "copyfile_regex": r"(?!)",  # scripts write into the gallery folder; nothing of theirs is a source
+    # Scripts write into the gallery folder; nothing of theirs is a source.
+    "copyfile_regex": r"(?!)",
     "min_reported_time": 1,
     "nested_sections": False,
     "remove_config_comments": True,

@@ -1,4 +1,4 @@
-"""The licences of what the package and its extras install: writes docs/licences.md from the installed metadata."""
+"""Writes docs/licences.md: the licences of what the package and its extras install."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "licences.md"
-#: Extras that users install; those of developers (tests, documentation) are never on a user's machine.
+#: Extras that users install; those of developers are never on a user's machine.
 EXTRAS = ("torch", "plot", "cli", "report", "dask", "experiments")
 #: Short names of licences that some packages only give as a whole text or as a sentence.
 SHORT = {
@@ -40,7 +40,7 @@ def declared() -> dict[str, list[Requirement]]:
 
 
 def needed() -> dict[str, set[str]]:
-    """Package → the extras that bring it ("" for the package itself), dependencies of dependencies included."""
+    """Package → the extras that bring it ("" for the package itself), also indirectly."""
     found: dict[str, set[str]] = {}
     for extra, requirements in declared().items():
         todo = [(requirement.name, requirement.extras) for requirement in requirements]
@@ -92,12 +92,13 @@ def page() -> str:
     """The page."""
     return f"""# Licences
 
-collidescope is BSD-3-Clause. What `pip` installs beside it, dependencies of dependencies included, as the packages
-themselves say (`python docs/licences.py` writes this table; a test compares):
+collidescope is BSD-3-Clause. What `pip` installs beside it, dependencies of dependencies included,
+as the packages themselves say (`python docs/licences.py` writes this table; a test compares):
 
 {table()}
 
-On Linux the CUDA build of PyTorch brings NVIDIA's libraries under NVIDIA's own licences; the CPU build does not.
+On Linux the CUDA build of PyTorch brings NVIDIA's libraries under NVIDIA's own licences; the CPU
+build does not.
 """
 
 

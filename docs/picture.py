@@ -1,4 +1,4 @@
-"""Draw docs/figures/digits.png, the picture of the front page and of the README: `python docs/picture.py`."""
+"""Draw docs/figures/digits.png, the picture of the README: `python docs/picture.py`."""
 
 from pathlib import Path
 

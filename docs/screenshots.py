@@ -37,7 +37,9 @@ def tumours(path: Path) -> None:
     """Two classes of table rows, seen through two of their columns only."""
     data = load_breast_cancer(as_frame=True)
     X, y = data.data[["mean texture", "mean smoothness"]], data.target_names[data.target]
-    P = cs.crossfit_posteriors(LogisticRegression(max_iter=1000), X / X.std(), y, random_state=0)
+    P = cs.theory.crossfit_posteriors(
+        LogisticRegression(max_iter=1000), X / X.std(), y, random_state=0
+    )
     cs.report(P, X, y, path, title="Two kinds of tumours, two columns")
 
 
@@ -45,9 +47,11 @@ def decisions(path: Path) -> None:
     """What the commands for decisions answer, as sections of one report."""
     data = load_wine(as_frame=True)
     X, y = data.data[["alcohol", "hue", "ash", "magnesium"]], data.target_names[data.target]
-    P = cs.crossfit_posteriors(LogisticRegression(max_iter=1000), X / X.std(), y, random_state=0)
+    P = cs.theory.crossfit_posteriors(
+        LogisticRegression(max_iter=1000), X / X.std(), y, random_state=0
+    )
     half = np.where(X["magnesium"] > X["magnesium"].median(), "much magnesium", "little magnesium")
-    Q = cs.crossfit_posteriors(
+    Q = cs.theory.crossfit_posteriors(
         LogisticRegression(max_iter=1000), (X / X.std())[["alcohol", "hue"]], y, random_state=0
     )
     sections = [applications.ceilings(P, y), applications.collisions_by(P, y, half)]
@@ -77,10 +81,8 @@ def families(path: Path) -> None:
 
 def move_to(page: Page, step: int) -> None:
     """Set the slider of the merge explorer."""
-    page.evaluate(
-        "s => { const e = document.getElementById('step'); e.value = s; e.dispatchEvent(new Event('input')) }",
-        step,
-    )
+    slider = page.locator("#step")
+    slider.evaluate("(e, s) => { e.value = s; e.dispatchEvent(new Event('input')) }", step)
     page.wait_for_timeout(500)
 
 

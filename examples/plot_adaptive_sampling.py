@@ -2,12 +2,13 @@
 Adaptive sampling: train on what can still be learned
 =====================================================
 
-Digits of which some are rare, and a small network. Drawing rare classes more often makes the network find more of them,
-and call more of the others by their names. :class:`~collidescope.AdaptiveSampler` draws a class more often
-only while it is confused beyond what the data make necessary, as far as held-out rows can tell.
+Digits of which some are rare, and a small network. Drawing rare classes more often makes the
+network find more of them, and call more of the others by their names.
+:class:`~collidescope.applications.AdaptiveSampler` draws a class more often only while it is confused beyond
+what the data make necessary, as far as held-out rows can tell.
 
-It is a sampler for ``torch.utils.data.DataLoader``. For the classifiers of scikit-learn, pass ``weights_`` as
-``sample_weight``.
+It is a sampler for ``torch.utils.data.DataLoader``. For the classifiers of scikit-learn, pass
+``weights_`` as ``sample_weight``.
 """
 
 import matplotlib.pyplot as plt
@@ -33,14 +34,14 @@ print("Training rows of each digit:", np.bincount(y).tolist())
 # %%
 # What is inherent?
 # -----------------
-# The confusion of the best rule on the held-out rows, from posteriors of a model that has not seen them. The posteriors
-# are moved to equal priors, since every digit shall count alike; without that the reference would be the rule with most
-# rows right, which leaves rare classes behind.
+# The confusion of the best rule on the held-out rows, from posteriors of a model that has not seen
+# them. The posteriors are moved to equal priors, since every digit shall count alike; without that
+# the reference would be the rule with most rows right, which leaves rare classes behind.
 
 clf = cs.CollisionClassifier(members=["kernel", "neighbours"], limit=False, random_state=0).fit(
     X, y
 )
-even = cs.shift_priors(clf.predict_proba(X_held), clf.priors_, np.full(10, 0.1))
+even = cs.theory.shift_priors(clf.predict_proba(X_held), clf.priors_, np.full(10, 0.1))
 inherent = bayes_confusion(even, y_held)
 
 # %%
@@ -61,7 +62,7 @@ def train(sampler, seed, epochs=15):
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(network(rows), labels).backward()
             optimiser.step()
-        if isinstance(sampler, cs.AdaptiveSampler):
+        if isinstance(sampler, cs.applications.AdaptiveSampler):
             with torch.no_grad():
                 sampler.update(y_held, network(torch.from_numpy(X_held)).argmax(dim=1).numpy())
     with torch.no_grad():
@@ -71,7 +72,7 @@ def train(sampler, seed, epochs=15):
 samplers = {
     "uniform": lambda: RandomSampler(y),
     "class-balanced": lambda: WeightedRandomSampler(1 / np.bincount(y)[y], len(y)),
-    "adaptive": lambda: cs.AdaptiveSampler(
+    "adaptive": lambda: cs.applications.AdaptiveSampler(
         clf.collision_matrix_, y, inherent=inherent, random_state=0
     ),
 }
@@ -90,13 +91,13 @@ for name, make in samplers.items():
     )
 
 # %%
-# What the sampler saw last, and what it made of it:
+# What the sampler saw last, and the weights that follow from it:
 
 print("Weights of the classes:", sampler.class_weights_.round(2).tolist())
 sampler.excess_.head(5).round(3)
 
 # %%
-# All on one split of few rows: a difference of a point or two is luck.
+# All on one split of few rows: a difference of a point or two is within the sampling error.
 
 figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
 for shift, (name, recall) in enumerate(recalls.items()):
@@ -106,5 +107,6 @@ axis.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=Fals
 plt.show()
 
 # %%
-# Read this with :doc:`/applications` beside it. On three larger data sets a balanced reference, as here, trades
-# accuracy for balance, and class-balanced sampling stays the best for balanced accuracy alone.
+# Read this with :doc:`/applications` beside it. On three larger data sets a balanced reference, as
+# here, trades accuracy for balance, and class-balanced sampling stays the best for balanced
+# accuracy alone.

@@ -2,8 +2,8 @@
 Which rows are ambiguous?
 =========================
 
-A row whose label has a low posterior is one of two things: an input between two classes, or an input with the wrong
-label. The first is worth a look. The second should be corrected.
+A row whose label has a low posterior is one of two things: an input between two classes, or an
+input with the wrong label. The first is worth a look. The second should be corrected.
 
 One digit label in twenty-five is made wrong here, so that the answer is known.
 """
@@ -25,13 +25,14 @@ print(f"{wrong.sum()} of {len(y)} labels are wrong")
 # %%
 # The posteriors must be held out
 # -------------------------------
-# A model that trained on a row agrees with its label. ``posteriors_`` of a fitted classifier are cross-fitted: no row
-# was scored by a model that saw it. (Two members of the pool and no range keep this page quick.)
+# A model that trained on a row agrees with its label. ``posteriors_`` of a fitted classifier are
+# cross-fitted: no row was scored by a model that saw it. (Two members of the pool and no range keep
+# this page quick.)
 
 clf = cs.CollisionClassifier(members=["kernel", "linear"], limit=False, random_state=0).fit(
     X, labels
 )
-rows = cs.ambiguous(clf.posteriors_, y=labels)
+rows = cs.applications.ambiguous(clf.posteriors_, y=labels)
 print(rows["kind"].value_counts().to_string())
 
 # %%
@@ -42,11 +43,11 @@ print(rows["kind"].value_counts().to_string())
 rows.head(6).round(3)
 
 # %%
-# :class:`~collidescope.PosteriorDisplay` shows the chance of each class for a few of them.
+# :class:`~collidescope.plot.PosteriorDisplay` shows the chance of each class for a few of them.
 
 shown = rows["index"].to_numpy()[:6]
 pictures = [X[row].reshape(8, 8) for row in shown]
-cs.PosteriorDisplay.from_posteriors(
+cs.plot.PosteriorDisplay.from_posteriors(
     clf.posteriors_[shown], classes=clf.classes_, images=pictures, labels=labels[shown]
 ).plot()
 plt.show()
@@ -54,15 +55,16 @@ plt.show()
 # %%
 # Labels to check, most suspect first
 # -----------------------------------
-# The score learns where labels go astray from rows that are clear: here, one key to the right. A stray label in that
-# direction is more suspect than one elsewhere.
+# The score learns where labels go astray from rows that are clear: here, one key to the right. A
+# stray label in that direction is more suspect than one elsewhere.
 
-suspects = cs.ambiguous(clf.posteriors_, y=labels, by="label", top=int(wrong.sum()))
+suspects = cs.applications.ambiguous(clf.posteriors_, y=labels, by="label", top=int(wrong.sum()))
 hits = wrong[suspects["index"].to_numpy()].mean()
 print(f"{hits:.0%} of the first {len(suspects)} suspects are labels that were made wrong.")
 p_label = clf.posteriors_[np.arange(len(labels)), labels]
+scores = cs.applications.label_error_scores(clf.posteriors_, labels)
 print(
-    f"Average precision {average_precision_score(wrong, cs.label_error_scores(clf.posteriors_, labels)):.3f}, "
+    f"Average precision {average_precision_score(wrong, scores):.3f}, "
     f"against {average_precision_score(wrong, -p_label):.3f} by the posterior of the label alone."
 )
 suspects.head(6).round(3)
@@ -83,5 +85,6 @@ figure.suptitle("Most ambiguous (above), most suspect labels (below)", fontsize=
 plt.show()
 
 # %%
-# How this compares with cleanlab's scores, on four data sets and two kinds of noise, is on :doc:`/applications`. Where
-# labels go astray in a pattern it leads throughout. Where they are flipped evenly, cleanlab is level or a little ahead.
+# How this compares with cleanlab's scores, on four data sets and two kinds of noise, is on
+# :doc:`/applications`. Where labels go astray in a pattern it leads throughout. Where they are
+# flipped evenly, cleanlab is level or a little ahead.

@@ -2,8 +2,8 @@
 Is my classifier at the ceiling?
 ================================
 
-A classifier makes errors. Some are its own fault. Some are in the data: inputs that nobody could tell apart. Before
-time is spent on a better model it is worth knowing which are which.
+A classifier makes errors. Some are its own fault. Some are in the data: inputs that nobody could
+tell apart. Before time is spent on a better model it is worth knowing which are which.
 
 We ask this of three classifiers of handwritten digits (1,797 images of 8×8 pixels).
 """
@@ -35,24 +35,27 @@ for name, predicted in said.items():
 # %%
 # A second opinion
 # ----------------
-# An audit needs posteriors of the audited rows from a model that has not seen them. ``posteriors_`` of a fitted
-# :class:`~collidescope.CollisionClassifier` are such: every row was scored by a fold that it was not part of. (One
-# member keeps this page quick. The default pools several kinds of models.)
+# An audit needs posteriors of the audited rows from a model that has not seen them. ``posteriors_``
+# of a fitted :class:`~collidescope.CollisionClassifier` are such: every row was scored by a fold
+# that it was not part of. (One member keeps this page quick. The default pools several kinds of
+# models.)
 
 second_opinion = cs.CollisionClassifier(members=["linear"], random_state=0).fit(X, y)
 
 # %%
-# Errors that the rule "take the most likely class" avoids are **fixable**, since here is a rule that avoids them. Of
-# the rest, some are **not learned yet**: more rows would avoid them. What unlimited rows would leave is **inherent**.
-# The range of the second opinion, ``limit_``, tells the last two apart.
+# Errors that the rule "take the most likely class" avoids are **fixable**, since here is a rule
+# that avoids them. Of the rest, some are **not learned yet**: more rows would avoid them. What
+# unlimited rows would leave is **inherent**. The range of the second opinion, ``limit_``, tells the
+# last two apart.
 
 audits = {name: cs.audit(second_opinion, X, y, predicted) for name, predicted in said.items()}
 for name, report in audits.items():
     print(f"{name.upper()}: {report.verdict}\n")
 
 # %%
-# Naive Bayes takes pixels for independent, and much of what it gets wrong need not be. Logistic regression errs less
-# than the second opinion, so the audit says that it cannot judge it: see the end of this page.
+# Naive Bayes takes pixels for independent, and much of what it gets wrong need not be. Logistic
+# regression errs less than the second opinion, so the audit says that it cannot judge it: see the
+# end of this page.
 
 figure, axis = plt.subplots(figsize=(7, 2.6), layout="constrained")
 names = list(audits)
@@ -70,21 +73,21 @@ plt.show()
 # %%
 # Pair by pair
 # ------------
-# The report lists what is taken for what. ``flagged`` pairs stand out beyond chance at a false-discovery rate of 5%.
+# The report lists what is taken for what. ``flagged`` pairs stand out beyond chance at a
+# false-discovery rate of 5%.
 
 report = audits["naive Bayes"]
 report.pairs.head(6).round(4)
 
 # %%
-# And row by row: the errors of the first pair, split into rows that the second opinion gets right and rows that it does
-# not.
+# And row by row: the errors of the first pair, split into rows that the second opinion gets right
+# and rows that it does not.
 
 top = report.pairs.iloc[0]
 true, predicted = int(top["true"]), int(top["predicted"])
 rows = report.rows(true, predicted, "fixable")
-print(
-    f"{true} taken for {predicted}: {len(rows)} fixable, {len(report.rows(true, predicted, 'inherent'))} inherent"
-)
+inherent = report.rows(true, predicted, "inherent")
+print(f"{true} taken for {predicted}: {len(rows)} fixable, {len(inherent)} inherent")
 
 figure, axes = plt.subplots(1, 8, figsize=(8, 1.5), layout="constrained")
 for axis in axes:
@@ -97,7 +100,8 @@ plt.show()
 # %%
 # How good is the second opinion?
 # -------------------------------
-# The audit is as good as its posteriors. The range says what more rows would still teach this model:
+# The audit is as good as its posteriors. The range says what more rows would still teach this
+# model:
 
 print(second_opinion.limit_)
 
@@ -110,6 +114,7 @@ stronger = cs.CollisionClassifier(members=["linear", "kernel", "neighbours"], ra
 print(cs.audit(stronger, X, y, said["logistic regression"]).verdict)
 
 # %%
-# So "nothing to fix" always means: as far as these posteriors can see. Take the best posteriors that you have, from
-# whatever model. Rows that a model was fitted on are recognised, and their held-out posteriors are used; with a test
-# set it is the same line: ``cs.audit(stronger, X_test, y_test, classifier)``.
+# So "nothing to fix" always means: as far as these posteriors can see. Take the best posteriors
+# that you have, from any model. Rows that a model was fitted on are recognised, and their
+# held-out posteriors are used; with a test set it is the same line: ``cs.audit(stronger, X_test,
+# y_test, classifier)``.

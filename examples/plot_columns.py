@@ -2,8 +2,9 @@
 Which column tells the classes apart?
 =====================================
 
-Two classes collide. Would another measurement resolve them, and which of those at hand are worth their cost? We ask
-this of 178 wines from three cultivars, with seven of their chemical measurements.
+Two classes collide. Would another measurement resolve them, and which of those at hand are worth
+their cost? We ask this of 178 wines from three cultivars, with seven of their chemical
+measurements.
 """
 
 import matplotlib.pyplot as plt
@@ -22,8 +23,9 @@ X = X[["alcohol", "malic_acid", "ash", "magnesium", "total_phenols", "flavanoids
 model = make_pipeline(StandardScaler(), LogisticRegression())
 
 # %%
-# Every column is left out once, and used alone once, with the same folds. ``needed`` is how much PBER rises without it,
-# ``alone`` how much it falls with nothing else; both are paired differences on the same rows, so that small ones show.
+# Every column is left out once, and used alone once, with the same folds. ``needed`` is how much
+# PBER rises without it, ``alone`` how much it falls with nothing else; both are paired differences
+# on the same rows, so that small ones show.
 
 found = column_value(
     model, X, y, costs={"alcohol": 1, "flavanoids": 20, "total_phenols": 15, "hue": 2}
@@ -32,8 +34,8 @@ print(found.verdict)
 found.table.drop(columns="columns").round(4)
 
 # %%
-# A column can be informative alone and still not be needed, because others know the same. And pair by pair: what
-# collides without it?
+# A column can be informative alone and still not be needed, because others know the same. And pair
+# by pair: what collides without it?
 
 found.pairs.query("flagged").round(4)
 
@@ -48,8 +50,8 @@ axis.set(xlabel="points of PBER lost without it (95% intervals)")
 plt.show()
 
 # %%
-# The other way round: a measurement that is *offered*. Leave it out, and ``needed`` is what it would take off; divided
-# by its cost it can be compared with others.
+# The other way round: a measurement that is *offered*. Leave it out, and ``needed`` is what it
+# would take off; divided by its cost it can be compared with others.
 
 found.table[["unit", "needed", "cost", "per_cost"]].dropna().sort_values(
     "per_cost", ascending=False
@@ -58,7 +60,8 @@ found.table[["unit", "needed", "cost", "per_cost"]].dropna().sort_values(
 # %%
 # For whom, and how far to the ceiling?
 # -------------------------------------
-# The same held-out posteriors answer two more questions. Do the classes collide more for some rows than for others?
+# The same held-out posteriors answer two more questions. Do the classes collide more for some rows
+# than for others?
 
 P = crossfit_posteriors(model, X, y, random_state=0)
 strong = np.where(X["alcohol"] > X["alcohol"].median(), "strong", "light")

@@ -2,9 +2,10 @@
 Label smoothing by the collision matrix
 =======================================
 
-Whoever labelled these digits mixed up 4 with 9, 3 with 8 and 1 with 7, one time in four. A classifier that believes
-every label learns to be certain of what is not. Label smoothing takes certainty away: uniform smoothing gives it to all
-classes alike, smoothing by the collision matrix to the classes that such inputs are found in when seen again.
+Somebody labelled these digits and mixed up 4 with 9, 3 with 8 and 1 with 7, one time in four. A
+classifier that believes every label learns to be certain of what is not. Label smoothing takes
+certainty away: uniform smoothing gives it to all classes alike, smoothing by the collision matrix
+to the classes that such inputs are found in when seen again.
 """
 
 import matplotlib.pyplot as plt
@@ -28,13 +29,14 @@ cm = cs.estimate_collisions(classifier, X, y, limit=False, random_state=0)
 cm.top_collisions(5).round(3)
 
 # %%
-# What was mixed up shows: an input seen as 3 would be an 8 when seen again, nearly every second time.
+# What was mixed up shows: an input seen as 3 would be an 8 when seen again, nearly every second
+# time.
 #
 # Soft targets
 # ------------
 # The label 8 keeps most of its weight; the rest goes where inputs labelled 8 are found.
 
-print(cs.smooth_labels([8], cm, strength=0.5).round(3))
+print(cs.applications.smooth_labels([8], cm, strength=0.5).round(3))
 
 # %%
 # How much?
@@ -53,27 +55,27 @@ for name, choice in choices.items():
 # %%
 # New rows
 # --------
-# Any classifier that takes ``sample_weight`` learns soft targets: one weighted copy of each row per class.
+# Any classifier that takes ``sample_weight`` learns soft targets: one weighted copy of each row per
+# class.
 
 
 def fitted(S, strength):
-    soft = cs.smooth_labels(y, S, strength)
+    soft = cs.applications.smooth_labels(y, S, strength)
     rows, labels = np.nonzero(soft > 1e-6)
     weights = {"logisticregression__sample_weight": soft[rows, labels]}
     return classifier.fit(X[rows], cm.classes[labels], **weights)
 
 
-print(
-    f"no smoothing: log loss of new rows {log_loss(y_test, fitted(cm, 0).predict_proba(X_test)):.4f}"
-)
+plain = log_loss(y_test, fitted(cm, 0).predict_proba(X_test))
+print(f"no smoothing: log loss of new rows {plain:.4f}")
 for name, S in (("collision matrix", cm), ("uniform", uniform)):
     strength = choices[name].best
     loss = log_loss(y_test, fitted(S, strength).predict_proba(X_test))
     print(f"{name}, strength {strength:g}: log loss of new rows {loss:.4f}")
 
 # %%
-# In torch, ``SmoothedCrossEntropy(cm, strength)`` of ``collidescope.applications.smoothing_loss`` takes the place of
-# ``nn.CrossEntropyLoss``.
+# In torch, ``SmoothedCrossEntropy(cm, strength)`` of ``collidescope.applications.smoothing_loss``
+# takes the place of ``nn.CrossEntropyLoss``.
 
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, choice in choices.items():
@@ -83,5 +85,5 @@ axes.legend()
 plt.show()
 
 # %%
-# Labels were mixed up on purpose here, which is where it helps most. On data as they come the gain is smaller, and on
-# one of six problems there was none: :doc:`/applications`.
+# Labels were mixed up on purpose here, which is where it helps most. On data as they come the gain
+# is smaller, and on one of six problems there was none: :doc:`/applications`.

@@ -2,10 +2,12 @@
 Which classes should I merge?
 =============================
 
-Ten handwritten digits on 8×8 pixels. If fewer mistakes matter more than ten labels, which of them should be one class?
+Ten handwritten digits on 8×8 pixels. If fewer mistakes matter more than ten labels, which of them
+should be one class?
 
-The collision matrix of merged classes follows exactly from that of the classes, with no retraining. So every grouping
-has its price at once: the chance that an input, seen again, falls into another group (the PBER).
+The collision matrix of merged classes follows exactly from that of the classes, with no retraining.
+So every grouping has its price at once: the chance that an input, seen again, falls into another
+group (the PBER).
 """
 
 # sphinx_gallery_thumbnail_number = 2
@@ -18,7 +20,8 @@ import collidescope as cs
 
 X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.4, stratify=y, random_state=0)
-# One member, a linear one, so that there is something to merge; the default pool tells these digits apart better.
+# One member, a linear one, so that there is something to merge; the default pool tells these digits
+# apart better.
 clf = cs.CollisionClassifier(members=["linear"], limit=False, random_state=0).fit(X_train, y_train)
 cm = clf.collision_matrix_
 print(cm)
@@ -32,7 +35,8 @@ plt.show()
 # %%
 # The whole path
 # --------------
-# Each step merges the two groups that collide most. The gain of a step is known before anything is trained.
+# Each step merges the two groups that collide most. The gain of a step is known before anything is
+# trained.
 
 plan = cs.consolidate(cm)
 plan.path[["n_groups", "first", "second", "pber", "pber_low", "pber_high"]].round(4)
@@ -41,7 +45,7 @@ plan.path[["n_groups", "first", "second", "pber", "pber_low", "pber_high"]].roun
 # The same as a tree. Heights are the PBER that merging has removed so far.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-cs.DendrogramDisplay.from_plan(plan).plot(ax=left)
+cs.plot.DendrogramDisplay.from_plan(plan).plot(ax=left)
 path = plan.path
 right.fill_between(
     path["n_groups"], path["pber_low"], path["pber_high"], color="#c8442c", alpha=0.2
@@ -64,8 +68,8 @@ half = cs.consolidate(cm, max_pber=cm.pber / 2)
 print(half)
 
 # %%
-# Greedy merging tends to grow one large group, which may be of no use. Conditions say what must be told apart, and what
-# must not. Here 8 and 9 stay apart, 1 and 7 become one:
+# Greedy merging tends to grow one large group, which may be of no use. Conditions say what must be
+# told apart, and what must not. Here 8 and 9 stay apart, 1 and 7 become one:
 
 strict = cs.consolidate(cm, n_groups=half.n_groups, must_merge=[(1, 7)], cannot_merge=[(8, 9)])
 print("Groups:", strict.groups)
@@ -74,8 +78,9 @@ print(f"PBER {strict.matrix.pber:.2%}; without conditions {half.matrix.pber:.2%}
 # %%
 # Was the promise kept?
 # ---------------------
-# On new rows the lowest possible Brier score of merged posteriors is the PBER of the groups. ``transform`` turns labels
-# into groups, and posteriors of a group are sums of those of its members.
+# On new rows the lowest possible Brier score of merged posteriors is the PBER of the groups.
+# ``transform`` turns labels into groups, and posteriors of a group are sums of those of its
+# members.
 
 P = clf.predict_proba(X_test)
 for some in (cs.consolidate(cm), half):
@@ -88,5 +93,5 @@ for some in (cs.consolidate(cm), half):
     )
 
 # %%
-# Keep training on the fine labels, and merge predictions. A model retrained on coarse labels did worse in our
-# experiments, by much where it is linear (:doc:`/applications`).
+# Keep training on the fine labels, and merge predictions. A model retrained on coarse labels did
+# worse in our experiments, by much where it is linear (:doc:`/applications`).

@@ -2,10 +2,11 @@
 I already have probabilities
 ============================
 
-A model has been trained, perhaps elsewhere and long ago, and what is left of it are probabilities of rows that it did
-not see. That is all that is needed: no refit, no access to the model, no torch.
+A model has been trained, perhaps elsewhere and long ago, and what is left of it are probabilities
+of rows that it did not see. That is all that is needed: no refit, no access to the model, no torch.
 
-We take three measurements of breast tumours (scikit-learn's breast cancer data, 569 rows) and a random forest.
+We take three measurements of breast tumours (scikit-learn's breast cancer data, 569 rows) and a
+random forest.
 """
 
 import matplotlib.pyplot as plt
@@ -28,12 +29,13 @@ P = cross_val_predict(forest, X, y, cv=5, method="predict_proba")
 print(P[:3].round(2))
 
 # %%
-# The rows must be held out: a test set, or out-of-fold predictions as above. On its own training rows the forest would
-# look certain of everything.
+# The rows must be held out: a test set, or out-of-fold predictions as above. On its own training
+# rows the forest would look certain of everything.
 #
 # One line
 # --------
-# Columns of ``P`` are in the order of the sorted labels, as in scikit-learn. Pass ``classes`` if yours are not.
+# Columns of ``P`` are in the order of the sorted labels, as in scikit-learn. Pass ``classes`` if
+# yours are not.
 
 cm = cs.collision_matrix_from_posteriors(P, y)
 print(cm)
@@ -41,9 +43,9 @@ print(cm)
 # %%
 # Why the labels?
 # ---------------
-# Without labels the matrix is the mean of p pᵀ, the plug-in estimate: it takes the posteriors as true. With labels,
-# first-order errors of the model cancel. A forest that is too sure of itself shows the difference, here one whose
-# probabilities are pushed to the ends:
+# Without labels the matrix is the mean of p pᵀ, the plug-in estimate: it takes the posteriors as
+# true. With labels, first-order errors of the model cancel. A forest that is too sure of itself
+# shows the difference, here one whose probabilities are pushed to the ends:
 
 bold = P**3 / (P**3).sum(axis=1, keepdims=True)
 for name, scores in (("as it is", P), ("made too sure", bold)):
@@ -52,8 +54,9 @@ for name, scores in (("as it is", P), ("made too sure", bold)):
     print(f"Forest {name}: PBER {believed:.1%} plugged in, {checked:.1%} with labels")
 
 # %%
-# Plugged in, the bold forest sees hardly any ambiguity. With labels it is found out: its PBER is its held-out Brier
-# score, which went up. So the smaller number *with labels* is always the better model:
+# Plugged in, the bold forest sees hardly any ambiguity. With labels it is found out: its PBER is
+# its held-out Brier score, which went up. So the smaller number *with labels* is always the better
+# model:
 
 models = {
     "random forest": forest,
@@ -80,9 +83,10 @@ print(f"Largest difference: {np.abs(together.matrix - cm.matrix).max():.1e}")
 # %%
 # Where the disease is rarer
 # --------------------------
-# In these data 37% of the tumours are malignant. Among all that are screened it is far fewer. How good would the same
-# measurements be there? The curves show precision and recall of the probabilistic Bayes classifier, which draws its
-# answer from the posteriors at equal priors, as the share of malignant tumours changes:
+# In these data 37% of the tumours are malignant. Among all that are screened it is far fewer. How
+# good would the same measurements be there? The curves show precision and recall of the
+# probabilistic Bayes classifier, which draws its answer from the posteriors at equal priors, as the
+# share of malignant tumours changes:
 
 even = cs.collision_matrix_from_posteriors(P, y, priors="uniform")
 shares = np.linspace(0.01, 0.99, 99)
@@ -101,5 +105,5 @@ print("Classes:", cm.classes.tolist())
 print(f"Malignant at 37%: found again {cm.matrix[1, 1]:.0%}; at 5%: {rare.matrix[1, 1]:.0%}")
 
 # %%
-# What to do with it? The same as with any collision matrix: merge classes, audit a classifier, look at ambiguous rows.
-# Keep it with ``cm.to_json("tumours.json")``.
+# What to do with it? The same as with any collision matrix: merge classes, audit a classifier, look
+# at ambiguous rows. Keep it with ``cm.to_json("tumours.json")``.

@@ -6,7 +6,8 @@ A large encoder is trained elsewhere: in a loop of its own, on several GPUs or m
 tutorial trains one under `Accelerate <https://huggingface.co/docs/accelerate>`_ and hands it to
 :class:`~collidescope.CollisionClassifier`, which says what its features can and cannot tell apart.
 
-The loop runs as it is on a laptop and, started with ``torchrun``, on as many processes as there are GPUs.
+The loop runs as it is on a laptop and, started with ``torchrun``, on as many processes as there are
+GPUs.
 """
 
 import copy
@@ -23,9 +24,9 @@ import collidescope as cs
 # %%
 # Two sets of rows
 # ----------------
-# S is right only where every row is scored by a model that did not learn from it. The classifier sees to that with its
-# folds, but it cannot know which rows an encoder has seen before it came. So those rows are kept apart: on one part the
-# encoder is trained, on the other S is estimated.
+# S is right only where every row is scored by a model that did not learn from it. The classifier
+# sees to that with its folds, but it cannot know which rows an encoder has seen before it came. So
+# those rows are kept apart: on one part the encoder is trained, on the other S is estimated.
 
 digits = load_digits()
 images = digits.images[:, None] / 16
@@ -37,8 +38,8 @@ print(f"{len(X_encoder)} images train the encoder, {len(X)} others estimate S.")
 # %%
 # The encoder
 # -----------
-# It ends in 32 features. Its first layer brings every image to mean 0 and variance 1, so that it does not matter in
-# which units pixels come: the classifier standardises what it is given.
+# It ends in 32 features. Its first layer brings every image to mean 0 and variance 1, so that it
+# does not matter in which units pixels come: the classifier standardises what it is given.
 
 
 def new_encoder():
@@ -68,8 +69,8 @@ def train(images, labels):
     rows = torch.utils.data.TensorDataset(
         torch.from_numpy(images).float(), torch.from_numpy(labels)
     )
-    # With a generator, Accelerate gives every process its part of the same order; and each must bring as many rows as
-    # the others, so the last, smaller batch is left out.
+    # With a generator, Accelerate gives every process its part of the same order; and each must
+    # bring as many rows as the others, so the last, smaller batch is left out.
     share, order = BATCH // accelerator.num_processes, torch.Generator().manual_seed(0)
     loader = torch.utils.data.DataLoader(rows, share, shuffle=True, drop_last=True, generator=order)
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-2)
@@ -95,8 +96,9 @@ plt.show()
 # %%
 # Back to the classifier
 # ----------------------
-# ``model`` takes a function that builds a network. Here it puts a new linear layer on the encoder, whose weights stay
-# as they are: each fold learns a few numbers only, and the rows that it is scored on were seen by nobody.
+# ``model`` takes a function that builds a network. Here it puts a new linear layer on the encoder,
+# whose weights stay as they are: each fold learns a few numbers only, and the rows that it is
+# scored on were seen by nobody.
 
 
 def on_top_of(trained):
@@ -115,8 +117,8 @@ plt.show()
 # %%
 # Was it worth it?
 # ----------------
-# The PBER is the held-out Brier score, so the lower one belongs to the better network. From scratch the same network
-# knows the rows of S alone:
+# The PBER is the held-out Brier score, so the lower one belongs to the better network. From scratch
+# the same network knows the rows of S alone:
 
 scratch = cs.CollisionClassifier(
     members=[lambda d, k: nn.Sequential(new_encoder(), nn.Linear(32, k))],
@@ -124,14 +126,15 @@ scratch = cs.CollisionClassifier(
     **quick,
 ).fit(X, y)
 print(
-    f"PBER: encoder from elsewhere {clf.one_step_.pber:.2%}, from scratch {scratch.one_step_.pber:.2%}"
+    f"PBER: encoder from elsewhere {clf.one_step_.pber:.2%}, "
+    f"from scratch {scratch.one_step_.pber:.2%}"
 )
 
 # %%
 # The mistake to avoid
 # --------------------
-# An encoder that was trained on the rows of S has learned their labels. Nothing in the result says so: it is merely too
-# good to be true, and a look at new rows would show it.
+# An encoder that was trained on the rows of S has learned their labels. Nothing in the result says
+# so: it is merely too good to be true, and a look at new rows would show it.
 
 seen, _ = train(X, y)
 wrong = cs.CollisionClassifier(members=[on_top_of(seen)], **settings).fit(X, y)
@@ -149,4 +152,5 @@ print(f"PBER of an encoder that has seen these very rows: {wrong.one_step_.pber:
 # The classifier shares its batches out in the same way: call ``fit`` in every process with the same
 # ``random_state``, for one that leaves it out keeps the others waiting.
 #
-# To let every fold change the encoder too, starting from its trained weights, leave out ``requires_grad_(False)``.
+# To let every fold change the encoder too, starting from its trained weights, leave out
+# ``requires_grad_(False)``.

@@ -2,13 +2,14 @@
 Several people labelled the same items
 ======================================
 
-A second label on the same input tells ambiguity from ignorance with no model and no assumption: where two people
-disagree about one image, no classifier of that image can please both. This tutorial turns votes into a collision
-matrix, looks at the annotators, and compares what people see with what a model sees.
+A second label on the same input tells ambiguity from ignorance with no model and no assumption:
+where two people disagree about one image, no classifier of that image can please both. This
+tutorial turns votes into a collision matrix, looks at the annotators, and compares what people see
+with what a model sees.
 
-Where the environment variable ``COLLIDESCOPE_DATA`` names a folder with *Fashion-MNIST-H* (Ishida et al., 2023: 10,000
-images of clothes with about 67 votes each) it is used. Otherwise the items are points of six overlapping classes, and
-the votes are drawn from their true posteriors.
+Where the environment variable ``COLLIDESCOPE_DATA`` names a folder with *Fashion-MNIST-H* (Ishida
+et al., 2023: 10,000 images of clothes with about 67 votes each) it is used. Otherwise the items are
+points of six overlapping classes, and the votes are drawn from their true posteriors.
 """
 
 import os
@@ -21,34 +22,22 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import collidescope as cs
-from collidescope.applications.annotators import agreement, compare_annotators
 from collidescope.datasets import ring
+from collidescope.votes import agreement, compare_annotators
 
 rng = np.random.default_rng(0)
 file = Path(os.environ.get("COLLIDESCOPE_DATA", "")) / "fashion_mnist_h" / "fashion_mnist_h.npz"
 if file.exists():
     with np.load(file) as data:
         X, votes = data["X"].reshape(len(data["X"]), -1) / 255, data["V"].astype(int)
-    names = [
-        "T-shirt",
-        "trouser",
-        "pullover",
-        "dress",
-        "coat",
-        "sandal",
-        "shirt",
-        "sneaker",
-        "bag",
-        "boot",
-    ]
+    names = "T-shirt trouser pullover dress coat sandal shirt sneaker bag boot".split()
 else:
     problem = ring()
     X, _ = problem.sample(3000, random_state=0)
     votes = rng.multinomial(rng.integers(1, 21, len(X)), problem.posteriors(X))
     names = [f"class {k}" for k in range(votes.shape[1])]
-print(
-    f"{len(votes):,} items, {votes.sum():,} votes, {votes.sum(axis=1).min()} to {votes.sum(axis=1).max()} on each"
-)
+per_item = votes.sum(axis=1)
+print(f"{len(votes):,} items, {votes.sum():,} votes, {per_item.min()} to {per_item.max()} on each")
 
 # %%
 # One row per item, one column per class, how many votes. That is all that is needed:
@@ -57,9 +46,9 @@ cm = cs.collision_matrix_from_votes(votes, classes=names)
 print(cm)
 
 # %%
-# Row *i*, column *j*: somebody said *i*; how often does somebody else say *j* about the same item? Every item counts
-# the same, however many votes it has, and items are the units behind the intervals. Items with a single vote say
-# nothing: ``cm.coverage`` is the share of the others.
+# Row *i*, column *j*: somebody said *i*; how often does somebody else say *j* about the same item?
+# Every item counts the same, however many votes it has, and items are the units behind the
+# intervals. Items with a single vote say nothing: ``cm.coverage`` is the share of the others.
 
 cs.CollisionMatrixDisplay.from_matrix(cm).plot()
 plt.show()
@@ -67,16 +56,17 @@ plt.show()
 # %%
 # The numbers that people know
 # ----------------------------
-# Two votes on an item agree with probability tr(B) = 1 - PBER. Fleiss' kappa and Krippendorff's alpha compare that with
-# votes drawn at random: both are functions of B, and say less than it does.
+# Two votes on an item agree with probability tr(B) = 1 - PBER. Fleiss' kappa and Krippendorff's
+# alpha compare that with votes drawn at random: both are functions of B, and say less than it does.
 
 print(agreement(votes, names).to_string(float_format="{:.3f}".format))
 
 # %%
 # Who differs?
 # ------------
-# With one row per vote and the name of the annotator, those who vote otherwise than the rest are found. Let us make up
-# five annotators who take one vote each, of whom one looks at a third of the items only and guesses the rest:
+# With one row per vote and the name of the annotator, those who vote otherwise than the rest are
+# found. Let us make up five annotators who take one vote each, of whom one looks at a third of the
+# items only and guesses the rest:
 
 enough = np.flatnonzero(votes.sum(axis=1) >= 5)[:1000]
 items = np.repeat(enough, 5)
@@ -94,11 +84,13 @@ print(
 )
 
 # %%
-# ``rate`` is how often an annotator agrees with another one, ``others`` how often two others agree on the same items.
+# ``rate`` is how often an annotator agrees with another one, ``others`` how often two others agree
+# on the same items.
 #
 # What people see, what a model sees
 # ----------------------------------
-# Now one label per item, drawn from its votes, and a simple model. Its S contains what it could not learn:
+# Now one label per item, drawn from its votes, and a simple model. Its S contains what it could not
+# learn:
 
 chance = np.cumsum(votes / votes.sum(axis=1, keepdims=True), axis=1)
 y = np.array(names)[(rng.random((len(X), 1)) >= chance).sum(axis=1).clip(0, len(names) - 1)]
@@ -108,8 +100,9 @@ both = cs.compare(estimated, cm)
 print(both)
 
 # %%
-# *Not learned yet* means that a better model would tell the two classes apart: people do. *Label noise or leak* means
-# that people disagree more than the labels show. The rest is agreed, and only better inputs could change it.
+# *Not learned yet* means that a better model would tell the two classes apart: people do. *Label
+# noise or leak* means that people disagree more than the labels show. The rest is agreed, and only
+# better inputs could change it.
 
 colours = {"not learned yet": "tab:blue", "label noise or leak": "tab:red", "agreed": "grey"}
 for verdict, part in both.pairs.groupby("verdict"):
@@ -126,7 +119,7 @@ plt.show()
 # ---------------
 # For a PBER known to within half a percentage point:
 
-print(cs.votes_needed(cm, half_width=0.005).head(5).to_string(index=False))
+print(cs.votes.votes_needed(cm, half_width=0.005).head(5).to_string(index=False))
 
 # %%
 # The first line is the cheapest plan. More items beat more votes per item, unless items are scarce.
