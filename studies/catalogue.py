@@ -34,6 +34,7 @@ MODULES = (
     "accuracy.coverage",
     "accuracy.recovery",
     "accuracy.decisions",
+    "plan",
     "accuracy.votes",
     "speed.engine",
     "speed.scale",

@@ -375,6 +375,21 @@ def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(
     assert told("limit", folder / "m.collide")["verdict"] == "more rows would lower it"
 
 
+def test_limit_says_how_many_rows_a_target_needs(folder, monkeypatch):
+    rng = np.random.default_rng(0)
+    sizes = np.array([250, 500, 1000, 2000])
+    scores = rng.exponential(0.2, (4000, 1)) + sizes**-0.5 * rng.exponential(1.0, (4000, 4))
+    limit = cs.limit_from_scores(scores, sizes, baseline=0.5)
+    cm = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], method="one-step")
+    model = SimpleNamespace(collision_matrix_=cm, limit_=limit)
+    monkeypatch.setattr("collidescope.cli._run.load", lambda path: model)
+    command = ["limit", folder / "m.collide", "--target"]
+    needed = applications.rows_needed(limit, 0.215)
+    assert str(needed) in good(*command, "21.5%").stdout
+    assert told(*command, "0.215")["rows_needed"]["likely"] == needed.likely
+    assert "--target takes a share" in run(*command, "few").stderr
+
+
 def test_posteriors_with_labels_give_the_matrix_of_python(folder, tmp_path):
     good("posteriors", folder / "heldout.csv", "--label", "plan")  # as it is written
     table = pd.read_csv(folder / "heldout.csv").drop(columns=["row", "predicted"])
@@ -815,3 +830,89 @@ def test_cells_that_a_spreadsheet_would_run_are_disarmed():
     disarmed = ["'=1+1", "'@x", "-1", "+2.5", "ok", "", "a;'=b", '"a\n\'=b"']
     found = as_csv(pd.DataFrame({"=name": cells, "n": -1}))
     assert found == "'=name,n\n" + "".join(f"{cell},-1\n" for cell in disarmed)
+
+
+def test_a_plan_of_a_model_ranks_what_has_a_price(folder):
+    command = ["plan", folder / "m.collide", folder / "shop.csv"]
+    data = told(*command, "--price", "merge=10", "--price", "label=1")
+    ranks = {row["option"]: row["rank"] for row in data["table"]}
+    assert ranks["labels"] == 1
+    assert ranks["votes"] is None
+
+
+def test_a_plan_fits_a_table_first(tmp_path):
+    X, y = GaussianProblem([[0.0, 0], [1.0, 0]]).sample(120, 0)
+    pd.DataFrame(X, columns=["a", "b"]).assign(y=y).to_csv(tmp_path / "t.csv", index=False)
+    outputs = ["--plot", tmp_path / "plan.svg", "--out", tmp_path / "plan.csv"]
+    command = ["plan", tmp_path / "t.csv", "-l", "y", "--price", "row=0.1", "--price", "a=5"]
+    done = good(*command, *outputs, "--report", tmp_path / "plan.html")
+    assert "PBER" in done.stdout.splitlines()[0]
+    table = pd.read_csv(tmp_path / "plan.csv")
+    assert set(table[table["rank"].notna()]["option"]) == {"rows", "column"}
+    assert "svg" in (tmp_path / "plan.svg").read_text()
+    page = (tmp_path / "plan.html").read_text()
+    assert "What to do with the next euro" in page
+    assert "collect 120 more rows</bdi>:" in page
+
+
+def test_a_price_of_nothing_known_is_refused(folder):
+    done = run("plan", folder / "m.collide", folder / "shop.csv", "--price", "rows=1")
+    assert done.exit_code == 2
+    assert "got 'rows'" in done.stderr
+
+
+def test_without_a_price_the_plan_asks_for_one_in_options(folder):
+    done = good("plan", folder / "m.collide", folder / "shop.csv")
+    assert "--price row=0.1" in done.stdout
+
+
+def judged(tmp_path, kind):
+    """Votes of people with judges who say what the first one says, or nonsense."""
+    rng = np.random.default_rng(0)
+    likely = rng.dirichlet([1, 1, 1], 400)
+    names = np.array(["cat", "dog", "owl"])
+    people = np.array([names[rng.choice(3, 4, p=p)] for p in likely])
+    table = pd.DataFrame(people[:, :3], columns=["ann", "bob", "cid"]).assign(item=range(400))
+    table = table.assign(like=people[:, 3], random=names[rng.integers(0, 3, 400)])
+    if kind == "rows":
+        table = table.melt(["item", "like", "random"], var_name="who", value_name="label")
+    elif kind == "wide":
+        for name in names:
+            table[name] = (table[["ann", "bob", "cid"]] == name).sum(axis=1)
+        table = table.drop(columns=["ann", "bob", "cid"])
+    table.to_csv(tmp_path / "votes.csv", index=False)
+    return tmp_path / "votes.csv"
+
+
+FORMATS = {
+    "rows": ["--label", "label"],
+    "wide": ["--wide"],
+    "columns": ["--annotator-columns"],
+}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_judges_are_compared_with_votes(tmp_path, kind):
+    command = ["votes", judged(tmp_path, kind), "--item", "item", *FORMATS[kind]]
+    data = told(*command, "--judge", "like", "--judge", "random")
+    verdicts = {row["judge"]: row["verdict"] for row in data["votes"]["judges"]["table"]}
+    assert verdicts == {"like": "like one more human", "random": "worse than a human"}
+
+
+def test_items_without_a_judge_are_left_out_of_the_comparison(tmp_path):
+    path = judged(tmp_path, "columns")
+    table = pd.read_csv(path)
+    table.loc[:9, "like"] = None
+    table.to_csv(path, index=False)
+    done = good(
+        "votes",
+        path,
+        "--item",
+        "item",
+        "--annotator-columns",
+        "--drop",
+        "random",
+        "--judge",
+        "like",
+    )
+    assert "10 items lack the label of a judge" in done.stderr

@@ -101,6 +101,29 @@ class Plan(Result, title="What to do with the next euro"):
     def verdict(self) -> str:
         return self.best
 
+    def section(self) -> dict[str, Any]:
+        """For ``sections=`` of :func:`~collidescope.report`, with a bar for every fall."""
+        told = super().section()
+        told["bars"] = self._bars()
+        return told
+
+    def _bars(self) -> list[dict[str, Any]]:
+        """Falls and their intervals, on a scale from 0 to 1 that very wide ones leave."""
+        shown = self.table[self.table["fall"].notna()]
+        if shown.empty:
+            return []
+        start = min(shown["low"].min(), 0.0)
+        end = min(shown["high"].max(), 2.5 * shown["fall"].max())
+        if end <= start:
+            end = start + 1e-9
+        places = ((shown[["fall", "low", "high"]] - start) / (end - start)).clip(0.0, 1.0)
+        bars = []
+        for row, place in zip(shown.to_dict("records"), places.to_dict("records"), strict=True):
+            points = f"{100 * row['fall']:.2f} points"
+            interval = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
+            bars.append({"name": row["what"], "words": f"{points} ({interval})", **place})
+        return bars
+
     def save_mapping(self, path: str | Path) -> None:
         """Write :attr:`mapping` as ``.json`` or ``.csv``."""
         if self.mapping is None:

@@ -18,7 +18,7 @@ import collidescope as cs
 from collidescope._checks import FloatArray, check_choice
 from collidescope.applications._inputs import Result
 from collidescope.cli._console import for_terminal, note, notes_as_they_come, say
-from collidescope.cli._run import Options, guard, load_model, unguard
+from collidescope.cli._run import Options, Output, guard, load_model, unguard
 from collidescope.sample import handle_rare
 from collidescope.tables.encoding import (
     MISSING_WORDS,
@@ -345,8 +345,8 @@ class Run(Options):
             used=list(getattr(getattr(fitted, "encoder_", None), "types", ())),
         )
 
-    def answer(self, found: Result, rows: Rows, **shown: Any) -> None:
-        """Print a result, then write its table, and the report of the rows with ``shown``."""
+    def answer(self, found: Result, rows: Rows, *more: Output, **shown: Any) -> None:
+        """Print a result, then write its table, the report of the rows with ``shown``, and more."""
         note(*rows.notes)
         told = found.to_dict()
         notes = told.get("notes", ())
@@ -357,7 +357,7 @@ class Run(Options):
         def page() -> dict[str, Any]:
             return self.summary(rows, **shown)
 
-        self.tell(str(found), told, table=table, page=page)
+        self.tell(for_terminal(str(found)), told, *more, table=table, page=page)
 
     def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
         """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""

@@ -489,6 +489,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     "From your own numbers": (posteriors, count, voting.votes),
     "Decide what to do next": (
+        using.plan,
         using.rows,
         using.columns,
         using.groups,

@@ -7,6 +7,7 @@ probabilities per class.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from copy import copy
@@ -323,6 +324,10 @@ def limit(
         argument("SOURCE", "A model (--save), or a table to fit (with --label)."),
     ],
     plot: Annotated[File, option("FILE.png", "Draw the curve (.png, .svg or .pdf).")] = None,
+    target: Annotated[
+        str | None,
+        option("X", "How many rows would bring the PBER down to X, such as 5%?"),
+    ] = None,
     seed: opt.Seed = 0,
 ) -> None:
     """What would twice the rows, or unlimited ones, leave? How good could it get?
@@ -335,13 +340,15 @@ def limit(
 
     - `collidescope limit model.collide`
     - `collidescope limit model.collide --plot curve.png`
+    - `collidescope limit model.collide --target 5%`
     - `collidescope limit table.csv --label income --json`
     """
     from collidescope._text import headline
+    from collidescope.applications import rows_needed
     from collidescope.trust import learning_curve, limit_of
 
     run.start(source, outputs=(plot,))
-    model = opt.load(source) if run.label is None else _fitted(run, source, seed)
+    model = opt.load(source) if run.label is None else _fitted(run, run.rows(source), seed)
     found = limit_of(model)
     if found is None:
         holds = f"{source.name} holds no limit: it takes a model that was fitted with one"
@@ -356,6 +363,12 @@ def limit(
     words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.words}."])
     data = found.to_dict()
     data |= {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
+    if target is not None:
+        needed = rows_needed(found, _share(target, "--target"))
+        words += f"\n{needed}"
+        ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
+        reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
+        data["rows_needed"] = {"target": needed.target, "words": str(needed)} | reachable
 
     def draw(path: Path) -> None:
         figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
@@ -364,8 +377,21 @@ def limit(
     run.tell(words, data, Output("curve", plot, draw))
 
 
-def _fitted(run: Run, table: Path, seed: int) -> Any:
-    rows = run.rows(table)
+def _share(text: str, option: str) -> float:
+    """A share, as 0.05 or 5%."""
+    number = text.strip().removesuffix("%")
+    try:
+        share = float(number)
+    except ValueError:
+        raise ValueError(f"{option} takes a share such as 5% or 0.05, got {text!r}") from None
+    if number != text.strip():
+        share /= 100
+    if not 0 < share < 1:
+        raise ValueError(f"{option} must be between 0 and 1 (0% and 100%), got {text!r}")
+    return share
+
+
+def _fitted(run: Run, rows: Rows, seed: int) -> Any:
     note(*rows.notes)
     with notes_as_they_come():
         model = cs.TableClassifier(random_state=seed, verbose=int(not run.quiet))
@@ -538,6 +564,78 @@ def columns(
         verbose=int(not run.quiet),
     )
     run.answer(found, rows, source=found.matrix, sections=[found])
+
+
+@decision
+def plan(
+    run: Run,
+    source: Annotated[
+        Path,
+        argument("MODEL_OR_TABLE", "A model (--save) and a TABLE, or a table to fit."),
+    ],
+    table: Annotated[File, argument("TABLE", "Labelled rows, where a model is given.")] = None,
+    price: Annotated[
+        Columns,
+        option(
+            "NAME=X",
+            "What one more row, checking a label, a vote or merging two classes costs (row, label, "
+            "vote, merge), or having a column (its name). Repeat for more.",
+        ),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        option("X", "Money for rows, labels or votes.  [default: what doubling the rows costs]"),
+    ] = None,
+    plot: Annotated[File, option("FILE.png", "Draw it (.png, .svg or .pdf).")] = None,
+    mapping: Annotated[
+        File,
+        option("FILE", "Write which class the best merge puts where (.json or .csv)."),
+    ] = None,
+    seed: opt.Seed = 0,
+) -> None:
+    """What to do with the next euro: more rows, checked labels, columns, or fewer classes?
+
+    For each option: by how much the PBER would fall, with an interval, and per unit of money.
+    Options without a price are shown without a rank. Columns are judged where one has a price: that
+    takes as long as `collidescope columns`.
+
+    **Examples**
+
+    - `collidescope plan table.csv --label income --price row=0.1 --price label=0.5`
+    - `collidescope plan model.collide table.csv --price row=0.1 --price age=20 --budget 500`
+    """
+    from collidescope.tables.encoding import listed
+
+    run.start(source, table, outputs=(plot, mapping))
+    prices = _pairs(price, "--price", float)
+    if table is None:
+        rows = run.rows(source)
+        model = _fitted(run, rows, seed)
+    else:
+        model = opt.load_model(source)
+        rows = run.scored_by(model, table)
+        model = copy(model)  # asked about these rows, in place of its own
+        model.posteriors_ = rows.P
+        model.row_hashes_ = None
+    kinds = ("row", "label", "vote", "merge")
+    money: dict[str, Any] = {name: prices.pop(name) for name in kinds if name in prices}
+    known = list(rows.X.columns)
+    for name in prices:
+        if name not in known:
+            wanted = f"{', '.join(kinds)} or a column ({listed(known)})"
+            raise ValueError(f"--price takes {wanted}, got {name!r}")
+    X = None
+    if prices:
+        X = rows.X
+        money["columns"] = prices
+    found = cs.plan(model, X, rows.y, prices=money, budget=budget)
+
+    def draw(path: Path) -> None:
+        found.plot().figure.savefig(path)  # type: ignore[union-attr]
+
+    drawn = Output("picture", plot, draw)
+    merges = Output("mapping", mapping, found.save_mapping)
+    run.answer(found, rows, drawn, merges, source=model, sections=[found])
 
 
 def _units(given: list[str] | None, rows: Rows) -> dict[str, list[str]] | None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import collidescope as cs
 from collidescope.cli import _run as opt
 from collidescope.cli._console import note
-from collidescope.cli._run import Column, File, command, load_matrix, option
+from collidescope.cli._run import Column, Columns, File, command, load_matrix, option
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from collidescope._checks import Array
+    from collidescope.applications.judges import JudgeReport
     from collidescope.cli._inputs import Run
     from collidescope.matrix import CollisionMatrix
 
@@ -27,6 +28,7 @@ class Votes:
     counts: Any
     classes: Any = None
     people: Any = None
+    judges: dict[str, pd.Series] = field(default_factory=dict)  #: what each says of every item
     notes: list[str] = field(default_factory=list)
 
 
@@ -61,18 +63,28 @@ def votes(
         File,
         option("FILE", "A model or matrix of the same classes, to compare with.", "--model", "-m"),
     ] = None,
+    judge: Annotated[
+        Columns,
+        option(
+            "COLUMN",
+            "What a model or another judge says of the item: is it as good as one more human? "
+            "Repeat for more.",
+        ),
+    ] = None,
     drop: opt.Drop = None,
 ) -> None:
     """S from several labels per item: what people disagree about, with no model.
 
     One row per vote, or one row per item: with `--wide` a column per class, with
     `--annotator-columns` a column per annotator. Every item with two votes or more counts the same.
+    With `--judge` the labels of a model are compared with the votes, overall and pair by pair.
 
     **Examples**
 
     - `collidescope votes votes.csv --item id --label label --annotator who --report report.html`
     - `collidescope votes counts.csv --wide --item id --model model.collide`
     - `collidescope votes ratings.csv --annotator-columns --item id`
+    - `collidescope votes ratings.csv --annotator-columns --item id --judge gpt --judge claude`
     """
     run.start(table, model)
     other = None
@@ -82,12 +94,12 @@ def votes(
         raise ValueError("--wide and --annotator-columns are two kinds of table: leave one out")
     if wide:
         _no_long_options(run, annotator, "--wide has one column per class")
-        found = _from_counts(run, table, item, drop or [], skip_empty)
+        found = _from_counts(run, table, item, drop or [], skip_empty, judge or [])
     elif annotator_columns:
         _no_long_options(run, annotator, "--annotator-columns has one column per annotator")
-        found = _from_annotators(run, table, item, drop or [], skip_empty)
+        found = _from_annotators(run, table, item, drop or [], skip_empty, judge or [])
     else:
-        found = _from_rows(run, table, item, annotator)
+        found = _from_rows(run, table, item, annotator, judge or [])
     _answer(run, table, found, other)
 
 
@@ -110,7 +122,8 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
     beside = None
     if other is not None:
         beside = cs.compare(other, cm)
-    more = [result for result in (found.people, beside) if result is not None]
+    judged = _judged(found)
+    more = [result for result in (found.people, judged, beside) if result is not None]
     shown = section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index())
     summary = summarised(
         cm,
@@ -122,17 +135,51 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
     summary["votes"] = {"agreement": plain(told)}
     if found.people is not None:
         summary["votes"] = found.people.to_dict()
+    if judged is not None:
+        summary["votes"]["judges"] = judged.to_dict()
     if beside is not None:
         summary["votes"]["compared"] = beside.to_dict()
     agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(float_format="{:.4f}".format)
     run.finish(cm, summary, said="\n\n".join([agreed, *map(str, more)]))
 
 
+def _judged(found: Votes) -> JudgeReport | None:
+    """The judges beside the votes, on the items that all of them have judged."""
+    import numpy as np
+    from scipy.sparse import issparse
+
+    from collidescope.applications import compare_judges
+    from collidescope.cli._inputs import match_labels
+
+    if not found.judges:
+        return None
+    classes = found.classes
+    counts = found.counts
+    if classes is None:
+        classes = list(counts.columns)
+    if issparse(counts):
+        counts = counts.toarray()
+    counts = np.asarray(counts)
+    said = {}
+    every = np.ones(len(counts), dtype=bool)
+    for name, labels in found.judges.items():
+        words, judged = match_labels(labels, classes, "judge")
+        said[name] = np.full(len(counts), None, dtype=object)
+        said[name][judged] = words
+        every &= judged
+    if not every.all():
+        lost = f"{int((~every).sum()):,} items lack the label of a judge"
+        note(f"{lost}: the comparison with judges leaves them out")
+    kept = {name: labels[every].tolist() for name, labels in said.items()}
+    return compare_judges(counts[every], kept, classes=classes)
+
+
 def _from_counts(
-    run: Run, table: Path, item: str | None, drop: list[str], skip_empty: bool
+    run: Run, table: Path, item: str | None, drop: list[str], skip_empty: bool, judge: list[str]
 ) -> Votes:
     """One row per item, one column per class."""
     counts, notes = _items(run, table, item, drop)
+    counts, judges = _without_judges(counts, judge)
     for name in counts.columns:
         column = counts[name]
         if column.dtype.kind not in "iufb":
@@ -144,12 +191,25 @@ def _from_counts(
     empty = (counts.fillna(0) == 0).all(axis=1).to_numpy()
     if empty.any() and skip_empty:
         counts = counts[~empty]
+        judges = judges[~empty]
         notes.append(f"{int(empty.sum()):,} items without a vote are left out (--skip-empty)")
     elif empty.any():
         first = ", ".join(str(row) for row in empty.nonzero()[0][:5])
         many = f"{int(empty.sum()):,} items have no vote (row {first}, counted from 0)"
         raise ValueError(f"{many}: leave them out with --skip-empty")
-    return Votes(counts, notes=notes)
+    return Votes(counts, judges=_by_name(judges), notes=notes)
+
+
+def _without_judges(frame: pd.DataFrame, judge: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(the table without the columns of judges, these columns)."""
+    from collidescope.tables.encoding import check_columns
+
+    check_columns(frame, judge)
+    return frame.drop(columns=judge), frame[judge]
+
+
+def _by_name(judges: pd.DataFrame) -> dict[str, pd.Series]:
+    return {str(name): judges[name].reset_index(drop=True) for name in judges.columns}
 
 
 def _items(
@@ -173,7 +233,7 @@ def _looks_like_id(column: pd.Series, fewest: int = 5) -> bool:
 
 
 def _from_annotators(
-    run: Run, table: Path, item: str | None, drop: list[str], skip_empty: bool
+    run: Run, table: Path, item: str | None, drop: list[str], skip_empty: bool, judge: list[str]
 ) -> Votes:
     """One row per item, one column per annotator: an empty cell is no vote."""
     import pandas as pd
@@ -184,6 +244,7 @@ def _from_annotators(
     if frame.index.has_duplicates:
         twice = frame.index[frame.index.duplicated()][0]
         raise ValueError(f"item {twice!r} has two rows: --annotator-columns takes one per item")
+    frame, judges = _without_judges(frame, judge)
     empty = frame.isna().all(axis=1).to_numpy()
     if empty.any() and not skip_empty:
         many = f"{int(empty.sum()):,} items have no vote (the first is row {empty.argmax()})"
@@ -200,10 +261,15 @@ def _from_annotators(
         }
     ).dropna(subset="vote")
     labels, used, _ = clean_labels(long["vote"])
-    return _counted(long["item"][used], labels, long["annotator"][used], notes)
+    items = long["item"][used]
+    found = _counted(items, labels, long["annotator"][used], notes)
+    found.judges = _by_name(judges.loc[items.unique()])
+    return found
 
 
-def _from_rows(run: Run, table: Path, item: str | None, annotator: str | None) -> Votes:
+def _from_rows(
+    run: Run, table: Path, item: str | None, annotator: str | None, judge: list[str]
+) -> Votes:
     """One row per vote."""
     rows = run.rows(table)
     names = list(rows.X.columns)
@@ -220,7 +286,16 @@ def _from_rows(run: Run, table: Path, item: str | None, annotator: str | None) -
     people = None
     if annotator is not None:
         people = rows.X[wanted[1]].astype(str)
-    return _counted(rows.X[wanted[0]], rows.y, people, rows.notes)
+    items = rows.X[wanted[0]]
+    found = _counted(items, rows.y, people, rows.notes)
+    _, judged = _without_judges(rows.X, judge)
+    by_item = judged.groupby(items, sort=False)
+    for name, differ in (by_item.nunique() > 1).items():
+        if differ.any():
+            twice = differ.index[differ][0]
+            raise ValueError(f"--judge {name!r} says two things of item {twice!r}: keep one")
+    found.judges = _by_name(by_item.first())
+    return found
 
 
 def _counted(items: pd.Series, labels: Array, people: pd.Series | None, notes: list[str]) -> Votes:

@@ -80,7 +80,7 @@ def summarise(
     sections : list, optional
         More results to show: what ``compare``, ``ceilings``, ``column_value`` and others return, or
         mappings with ``title``, ``sentences`` (list of text) and ``table`` (None, or a mapping of
-        ``columns`` and ``rows``).
+        ``columns`` and ``rows``). A :class:`~collidescope.applications.Plan` has a picture too.
 
     Examples
     --------
@@ -504,7 +504,14 @@ def _section(part: object) -> dict[str, Any]:
         table = {"columns": [text(name) for name in table["columns"]], "rows": rows}
     sentences = _texts(part.get("sentences", ()), "sentences of a section")
     title = text(check.check_text(part["title"], "title of a section"))
-    return {"title": title, "sentences": sentences, "table": table}
+    bars = [_bar(bar) for bar in part.get("bars", ())]
+    return {"title": title, "sentences": sentences, "bars": bars, "table": table}
+
+
+def _bar(bar: Mapping[str, Any]) -> dict[str, Any]:
+    """A value with its interval, on a scale from 0 to 1."""
+    places = {name: float(bar[name]) for name in ("fall", "low", "high")}
+    return {"name": text(bar["name"]), "words": text(bar["words"])} | places
 
 
 def _cell(value: object) -> str | float | None:
