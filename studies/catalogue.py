@@ -24,6 +24,7 @@ MODULES = (
     "reproduction.applications_noise",
     "accuracy.scenarios",
     "accuracy.limit",
+    "accuracy.trained",
     "accuracy.fashion",
     "accuracy.real",
     "accuracy.made_up",
