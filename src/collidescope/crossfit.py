@@ -76,6 +76,7 @@ class Unit:
     )  #: log posteriors of held-out rows; None before a comparison
     seconds: float
     interrupted: bool = False
+    capped: bool = False  #: whether training ended for lack of steps, not because it was done
 
 
 #: The units of one fold at one size, by the name of the model.
@@ -89,6 +90,7 @@ class HeldOut:
     size: float  #: training rows of a fold, on average
     rows: IntArray
     posteriors: npt.NDArray[np.floating]
+    capped: bool = False  #: whether a model with a weight ended for lack of steps
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,11 @@ class CrossFit:
     def held_out(self) -> HeldOut:
         """With all training rows."""
         return self.curve[-1]
+
+    @property
+    def capped(self) -> bool:
+        """Whether training ended for lack of steps at any size."""
+        return any(held_out.capped for held_out in self.curve)
 
 
 def cross_fit(
@@ -315,7 +322,9 @@ def fit_size(
     return SizeFit(
         models=known,
         folds=[_fitted(fold) | comparisons for fold in whole],
-        held_out=HeldOut(folds.size, pooled.rows, pooled.posteriors),
+        held_out=HeldOut(
+            folds.size, pooled.rows, pooled.posteriors, _capped(whole, pooled.weights)
+        ),
         weights=pooled.weights,
         fold_weights=pooled.fold_weights,
         comparison=comparisons.get(alone),
@@ -418,7 +427,9 @@ def train_unit(model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.
             for block in row_blocks(test, k):
                 scores[block] = log_posteriors(model, fitted, test[block])
     seconds = time.perf_counter() - started
-    return Unit(fitted, scores, seconds, getattr(fitted, "interrupted", False))
+    interrupted = getattr(fitted, "interrupted", False)
+    capped = getattr(fitted, "capped", False)
+    return Unit(fitted, scores, seconds, interrupted, capped)
 
 
 @dataclass(frozen=True)
@@ -508,6 +519,10 @@ def _scores(
 
 def _fitted(fold: FoldUnits) -> dict[str, Fitted]:
     return {name: unit.fitted for name, unit in fold.items()}
+
+
+def _capped(trained: Sequence[FoldUnits], weights: dict[str, float]) -> bool:
+    return any(fold.units[name].capped for fold in trained for name in weights)
 
 
 def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:

@@ -137,6 +137,7 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
             sample_weight=sample.weights,
             priors=sample.target,
             groups=sample.groups,
+            capped=crossfit.capped,
         )
     # The Brier score of a vote drawn from those on a row.
     share = sample.votes / sample.votes.sum(axis=1, keepdims=True)
@@ -151,6 +152,7 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
         folds=folds,
         sample_weight=sample.weights,
         groups=sample.groups,
+        capped=crossfit.capped,
     )
 
 

@@ -1,10 +1,15 @@
-"""A small convolutional network for images, with light augmentation where held-out images like it.
+"""A residual network for small images, trained to its own end at every number of images.
 
-Symbols: images of shape (n, C, H, W), K classes. Blocks of two 3×3 convolutions with batch
-normalisation, halved in size between blocks, then a pooled linear layer. The learning rate rises
-and falls once (one cycle), and the average of the last epochs' weights (an exponential moving
-average) is kept. Images are shifted by a pixel or so; whether they are mirrored and mixed is chosen
-in short runs by the loss of held-out images, then all are trained on.
+Symbols: images of shape (n, C, H, W), K classes, E epochs. The network has nine layers (a ResNet-9):
+convolutions of w, 2w, 4w and 8w channels, two of them with a residual pair, the largest value over
+the image, and K logits. The rate of SGD rises and falls once. Images are shifted with reflected
+edges, and a square of each is blanked (cutout).
+
+What is not fixed is chosen on images held out from the training rows, all by the Brier score after
+one temperature: whether images are mirrored and mixed, and how long a run is. Runs start at half of
+the usual number of epochs and are doubled until a run of 2E epochs is not better than one of E
+beyond its standard error: then E is the end. A network whose runs may not be doubled again, for
+lack of time or because the user says so, is ``capped``. Then all images are trained on.
 """
 
 from __future__ import annotations
@@ -14,7 +19,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -22,27 +26,39 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
+from torch.nn import functional
 
+from collidescope._checks import CollisionWarning
 from collidescope._saving import NOT_SAVED, check_array
 from collidescope._threads import one_thread
 from collidescope.learners.base import Fitted, Member, Task
-from collidescope.learners.network import Arrays, FittedModule, loaded, state_arrays
-from collidescope.training.loop import epoch_generator, seeded_module
-from collidescope.training.machine import flushed_denormals
+from collidescope.learners.network import Arrays, FittedModule, History, loaded, state_arrays
+from collidescope.training.config import TrainingConfig
+from collidescope.training.cycle import OneCycle
+from collidescope.training.loop import Run, fit_loop, seeded_module
+from collidescope.training.rows import as_rows, signature
+
+Shape = tuple[int, int, int]
+LARGEST_SIDE = 96  #: images with a longer side are scaled down to it
+N_RANDOM = 6  #: random numbers that an image takes in an epoch
 
 
 @dataclass(frozen=True)
 class FittedConvolution(FittedModule):
-    """The state of a convolutional network."""
+    """The state of a network for images."""
 
     images: ClassVar[bool] = True
     single: ClassVar[float] = math.inf
 
     arrays: Arrays
-    shape: tuple[int, int, int]  #: channels, height and width
+    shape: Shape  #: channels, height and width
     width: Annotated[int, 1, 1024]
     n_classes: Annotated[int, "K"]
+    mirrored: bool  #: whether logits of the mirror image count too
+    temperature: Annotated[float, 0.01, 100.0]  #: of the logits
+    history: History
+    interrupted: bool = field(default=False, metadata=NOT_SAVED)
+    capped: bool = field(default=False, metadata=NOT_SAVED)  #: ended for lack of epochs
     row_shape: tuple[int, ...] | None = field(
         default=None, metadata=NOT_SAVED
     )  #: that rows must have
@@ -76,6 +92,10 @@ class FittedConvolution(FittedModule):
     def row_numbers(self) -> float:
         return 4 * self.width * self.shape[1] * self.shape[2]
 
+    def logs(self, x: Tensor) -> Tensor:
+        logits = averaged_logits(self.module, scaled_down(x), self.mirrored)
+        return torch.log_softmax(logits.double() / self.temperature, -1)
+
 
 @dataclass(frozen=True)
 class Images:
@@ -90,7 +110,8 @@ class Images:
         X = torch.from_numpy(np.array(task.X[:], np.float32))
         y = torch.from_numpy(np.asarray(task.codes, np.int64))
         w = torch.from_numpy(task.weights.astype(np.float32))
-        return cls(X.to(task.device), y.to(task.device), w.to(task.device))
+        on_device = X.to(task.device)
+        return cls(scaled_down(on_device), y.to(task.device), w.to(task.device))
 
     def take(self, rows: Tensor) -> Images:
         return Images(self.X[rows], self.y[rows], self.w[rows])
@@ -98,81 +119,164 @@ class Images:
 
 @dataclass(frozen=True)
 class Convolution(Member):
-    """A small convolutional network."""
+    """A residual network for images of 28 to 96 pixels; larger ones are scaled down."""
 
-    cpu_width: int = 16  #: channels of the first block; they double with every block
-    gpu_width: int = 64
-    #: images shown in training: longer learns the noise of labels by heart
-    cpu_images: int = 25_600
-    gpu_images: int = 64_000
-    epochs: tuple[int, int] = (6, 40)  #: the fewest and the most
+    gpu_width: int = 64  #: channels of the first layer
+    cpu_widths: tuple[int, ...] = (16, 12, 8)  #: the widest that takes at most ``cpu_seconds``
+    cpu_seconds: float = 40.0  #: of a run of the usual length, estimated
+    #: epochs of a run on 1,000 images, fewer in proportion to the square root of their number
+    gpu_epochs: float = 80.0
+    cpu_epochs: float = 40.0
+    most_doublings: int = 3  #: of a run, from half of the usual epochs on
     #: how images may be varied, tried in turn: "mixed" is in pairs, with their labels
     varied: tuple[str, ...] = ("mirrored", "mixed")
-    choosing_share: float = 0.4  #: of the epochs, in runs that choose
-    choosing_images: int = 3_000
+    choosing_share: float = 0.25  #: of the usual epochs, in runs that choose how to vary
+    choosing_images: int = 6_000  #: images that runs which choose learn from
     parts: int = 6  #: of which one is held out for choosing
 
     images: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedConvolution
 
     def cost(self, n: int, d: int, k: int) -> float:
-        shown = max(self.cpu_images, self.epochs[0] * n)
-        return 2e-7 * (1 + 3 * self.choosing_share) * shown * d * self.cpu_width
+        pixels = d
+        if d % 3 == 0 and math.isqrt(d // 3) ** 2 == d // 3:  # colours
+            pixels = d // 3
+        epochs = self.cpu_epochs * math.sqrt(1000 / n)
+        width = self._cpu_width(n, pixels)
+        usual_runs = 4  # those that choose, those of half and twice the length, and the last
+        return usual_runs * run_seconds(n, pixels, width, epochs)
 
     def unsaved_values(self, shape: tuple[int, ...]) -> dict[str, Any]:
         return {"row_shape": shape}
 
     def fit(self, task: Task) -> FittedConvolution:
         data = Images.of(task)
-        shape: tuple[int, int, int] = tuple(data.X.shape[1:])  # type: ignore[assignment]
-        width = self.cpu_width
-        shown = self.cpu_images
-        if task.device != "cpu":
-            width = self.gpu_width
-            shown = self.gpu_images
-        fewest, most = self.epochs
-        epochs = min(most, max(fewest, round(shown / len(data.X))))
-        with deterministic_training(task.device):
-            varied = self._chosen_variations(task, data, width, epochs)
-            training = Training(task, data, width, epochs, varied, self.name)
-            module = training.run()
-        for parameter in module.parameters():
-            parameter.data = parameter.data.half().float()
-        fitted = FittedConvolution(self.name, _small(module), shape, width, task.n_classes)
+        shape: Shape = tuple(task.X.shape[1:])  # type: ignore[assignment]
+        side = max(shape[1:])
+        if side > LARGEST_SIDE:
+            said = f"images of {shape[1]} × {shape[2]} pixels are scaled down to"
+            small = " × ".join(str(length) for length in data.X.shape[2:])
+            warnings.warn(f"{said} {small}: details are lost", CollisionWarning, stacklevel=2)
+        with prepared(task.device):
+            training = self._training(task, data)
+            plan = self._plan(training)
+            run = training.run(data, plan.epochs, plan.varied, self.name)
+        if run.interrupted and not run.history:
+            raise KeyboardInterrupt
+        module = rounded(run.module)
+        fitted = FittedConvolution(
+            self.name,
+            small_arrays(module),
+            shape,
+            training.width,
+            task.n_classes,
+            "mirrored" in plan.varied,
+            plan.temperature,
+            run.history,
+            interrupted=run.interrupted,
+            capped=plan.capped,
+        )
         vars(fitted)["module"] = module  # on its device
         return fitted
 
-    def _chosen_variations(
-        self, task: Task, data: Images, width: int, epochs: int
-    ) -> frozenset[str]:
-        """Those that lower the loss of held-out images after short runs."""
+    def _training(self, task: Task, data: Images) -> Training:
+        n = len(data.X)
+        width = self.gpu_width
+        epochs = self.gpu_epochs
+        if task.device == "cpu":
+            width = self._cpu_width(n, math.prod(data.X.shape[2:]))
+            epochs = self.cpu_epochs
+        return Training(task, image_settings(task), width, epochs)
+
+    def _cpu_width(self, n: int, pixels: int) -> int:
+        epochs = self.cpu_epochs * math.sqrt(1000 / n)
+        for width in self.cpu_widths:
+            if run_seconds(n, pixels, width, epochs) <= self.cpu_seconds:
+                return width
+        return min(self.cpu_widths)
+
+    def _plan(self, training: Training) -> Plan:
+        """How images are varied and how long a run is, by images that are held out."""
+        task = training.task
         part = torch.from_numpy(task.inner_parts(self.parts, task.seed)).to(task.device)
-        tried = data.take((part > 0).nonzero()[:, 0][: self.choosing_images])
+        data = Images.of(task)
+        tried = data.take((part != 0).nonzero()[:, 0][: self.choosing_images])
         held_out = data.take((part == 0).nonzero()[:, 0][: self.choosing_images])
-        chosen = frozenset[str]()
+        n = len(data.X)
         if len(held_out.X) == 0:
-            return chosen
-        few = max(3, round(self.choosing_share * epochs))
+            return Plan(training.epochs(n, 1.0), frozenset(), 1.0, capped=True)
+        chosen = self._variations(training, tried, held_out)
+
+        def scores(multiple: float) -> Scores:
+            epochs = training.epochs(len(tried.X), multiple)
+            run = training.trial(tried, epochs, chosen, f"{self.name}-{epochs}-epochs")
+            return held_out_scores(run.module, held_out, "mirrored" in chosen)
+
+        multiple = 0.5
+        best = scores(multiple)
+        capped = True
+        for _ in range(self.most_doublings):
+            if training.epochs(n, 2 * multiple) == training.epochs(n, multiple):
+                break
+            longer = scores(2 * multiple)
+            gain, error = paired_gain(best, longer)
+            if gain > 0:
+                best = longer
+                multiple *= 2
+            if gain <= error:
+                capped = False
+                break
+        return Plan(training.epochs(n, multiple), chosen, best.temperature, capped)
+
+    def _variations(self, training: Training, tried: Images, held_out: Images) -> frozenset[str]:
+        """Those that lower the score of held-out images after short runs."""
+        epochs = training.epochs(len(tried.X), self.choosing_share)
+        chosen = frozenset[str]()
         lowest = math.inf
         for change in ((), *((own,) for own in self.varied)):
             varied = chosen.union(change)
-            training = Training(task, tried, width, few, varied, "choosing")
-            loss = _held_out_loss(training.run(), held_out)
-            if loss < lowest:
+            name = "-".join([self.name, "choosing", *sorted(varied)])
+            run = training.trial(tried, epochs, varied, name)
+            score = held_out_scores(run.module, held_out, "mirrored" in varied).mean
+            if score < lowest:
                 chosen = varied
-                lowest = loss
+                lowest = score
         return chosen
 
 
+@dataclass(frozen=True)
+class Plan:
+    """How a network is trained on all images, and the temperature of its logits."""
+
+    epochs: int
+    varied: frozenset[str]
+    temperature: float
+    capped: bool
+
+
+def run_seconds(n: int, pixels: int, width: int, epochs: float) -> float:
+    """About the seconds of a run on one core: each of five stages takes 18 w² products a pixel."""
+    seconds = 4e-11  # a product, forwards and backwards
+    return seconds * 90 * width**2 * pixels * n * epochs
+
+
+def image_settings(task: Task) -> TrainingConfig:
+    """What the user's ``training`` says of a network for images; the rest is refused by name."""
+    given = task.training or {}
+    config = TrainingConfig.from_mapping(given, task.device)
+    known = ("max_epochs", "batch_size", "learning_rate", "weight_decay")
+    for name in given:
+        if name not in known:
+            said = f"training has {name!r}, which the member 'convolution' does not take"
+            hint = "leave it out, or choose members such as ['network']"
+            raise ValueError(f"{said} (it takes {', '.join(known)}): {hint}")
+    return config
+
+
 @contextmanager
-def deterministic_training(device: str) -> Iterator[None]:
-    """Deterministic kernels: the same seed gives the same network on one machine."""
-    with (
-        torch.random.fork_rng(devices=[]),
-        flushed_denormals(),
-        one_thread(device == "cpu"),
-        warnings.catch_warnings(),
-    ):
+def prepared(device: str) -> Iterator[None]:
+    """One thread on a CPU; warnings of torch that concern nobody are not shown."""
+    with one_thread(device == "cpu"), warnings.catch_warnings():
         # Recorded steps have a stream of their own, and the first one finds no context: torch
         # says so, and goes on.
         known = "The AccumulateGrad node's stream|Attempting to run cuBLAS"
@@ -180,88 +284,154 @@ def deterministic_training(device: str) -> Iterator[None]:
         yield
 
 
-def _held_out_loss(module: nn.Module, held_out: Images) -> float:
+def rounded(module: nn.Module) -> nn.Module:
+    """Parameters in half precision, as files hold them."""
+    for parameter in module.parameters():
+        parameter.data = parameter.data.half().float()
+    return module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload,no-any-return]
+
+
+def small_arrays(module: nn.Module) -> Arrays:
+    """The state of a module, its parameters in half precision."""
+    arrays = state_arrays(module)
+    for name, _ in module.named_parameters():
+        arrays[name] = arrays[name].astype(np.float16)
+    return arrays
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Brier scores of held-out images after one temperature, and their weights."""
+
+    brier: Tensor
+    weights: Tensor
+    temperature: float
+
+    @property
+    def mean(self) -> float:
+        return float((self.brier * self.weights).sum() / self.weights.sum())
+
+
+def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scores:
+    """How well a network scores images that it has not seen, at its best temperature."""
     images_at_once = 1_024
     with torch.inference_mode():
         parts = torch.split(held_out.X, images_at_once)
-        logits = torch.cat([module(x) for x in parts])
-        each = nn.functional.cross_entropy(logits, held_out.y, reduction="none")
-    return float((each * held_out.w).sum() / held_out.w.sum())
+        logits = torch.cat([averaged_logits(module, x, mirrored) for x in parts]).double()
+        temperature = best_temperature(logits, held_out)
+        P = torch.softmax(logits / temperature, -1)
+        onehot = functional.one_hot(held_out.y, P.shape[1])
+        return Scores((P - onehot).square().sum(1), held_out.w, temperature)
 
 
-def _small(module: nn.Module) -> Arrays:
-    """The state of a module, its parameters in half precision."""
-    parameters = dict(module.named_parameters())
-    arrays = state_arrays(module)
-    return {
-        name: array.astype(np.float16) if name in parameters else array
-        for name, array in arrays.items()
-    }
+def best_temperature(logits: Tensor, held_out: Images) -> float:
+    """The temperature of the lowest log loss; few images hardly move it from 1."""
+    lowest = math.inf
+    best = 1.0
+    for power in torch.linspace(-2, 2, 33).tolist():
+        each = functional.cross_entropy(logits / 2**power, held_out.y, reduction="none")
+        prior = 2 * power**2  # a Gaussian: within a factor of √2 of 1, more often than not
+        loss = float((each * held_out.w).sum()) + prior
+        if loss < lowest:
+            lowest = loss
+            best = 2**power
+    return best
+
+
+def paired_gain(before: Scores, after: Scores) -> tuple[float, float]:
+    """By how much the mean score fell, and the standard error of that."""
+    share = before.weights / before.weights.sum()
+    difference = before.brier - after.brier
+    gain = float((share * difference).sum())
+    variance = float((share**2 * (difference - gain).square()).sum())
+    return gain, math.sqrt(variance)
+
+
+def averaged_logits(module: nn.Module, x: Tensor, mirrored: bool) -> Tensor:
+    """Mean logits of an image, of the same moved by a pixel, and of their mirror images."""
+    padded = functional.pad(x, (1, 1, 1, 1), mode="replicate")
+    height, width = x.shape[2:]
+    views = [x, padded[:, :, :height, :width], padded[:, :, 2:, 2:]]
+    if mirrored:
+        views += [view.flip(-1) for view in views]
+    total = torch.zeros((), device=x.device)
+    for view in views:
+        total = total + module(view)
+    return total / len(views)
+
+
+def scaled_down(x: Tensor, largest: int = LARGEST_SIDE) -> Tensor:
+    """Images with no side longer than ``largest``: pixels are averaged."""
+    height, width = small_size(tuple(x.shape[2:]), largest)
+    if (height, width) == tuple(x.shape[2:]):
+        return x
+    return functional.interpolate(x, (height, width), mode="area")
+
+
+def small_size(size: tuple[int, ...], largest: int = LARGEST_SIDE) -> tuple[int, int]:
+    """Height and width, in proportion, with no side longer than ``largest``."""
+    height, width = size
+    factor = min(1.0, largest / max(size))
+    return max(1, round(height * factor)), max(1, round(width * factor))
 
 
 @dataclass(frozen=True)
 class Training:
-    """One run: a network trained on ``data`` for a number of epochs."""
+    """Runs of one network: they differ in images, length and variation."""
 
     task: Task
-    data: Images
+    config: TrainingConfig  #: what the user says
     width: int
-    epochs: int
-    varied: frozenset[str]
-    name: str
-    learning_rate: float = 4e-3
-    weight_decay: float = 0.05
-    follow: float = 0.02  #: share of a step by which the averaged weights follow the trained ones
+    usual_epochs: float  #: on 1,000 images
+    gpu_rate: float = 0.4  #: the highest, for batches of ``largest_batch``
+    weight_decay: float = 5e-4
+    largest_batch: int = 512
 
-    @property
-    def on_gpu(self) -> bool:
-        return torch.device(self.task.device).type == "cuda"
+    def epochs(self, n: int, multiple: float) -> int:
+        """Epochs of a run on n images that has ``multiple`` times the usual length."""
+        fewest = 4
+        wanted = max(fewest, round(multiple * self.usual_epochs * math.sqrt(1000 / n)))
+        if self._says("max_epochs"):
+            return min(wanted, self.config.max_epochs)
+        return wanted
 
-    @property
-    def batch(self) -> int:
-        """Images of a batch leave about 64 steps per epoch."""
-        smallest, largest, steps = 64, 512, 64
-        return min(largest, max(smallest, len(self.data.X) // steps))
+    def _says(self, name: str) -> bool:
+        return name in (self.task.training or {})
 
-    @property
-    def steps(self) -> int:
-        return len(_batches(torch.empty(len(self.data.X)), self.batch))
+    def batch(self, n: int) -> int:
+        """Images of a batch: about 64 steps are left per epoch."""
+        if not isinstance(self.config.batch_size, str):
+            return min(n, self.config.batch_size)
+        smallest = 32
+        steps = 64
+        return min(self.largest_batch, max(smallest, n // steps))
 
-    def run(self) -> nn.Module:
-        """The averaged weights after the last epoch."""
-        module = self._initial()
-        optimizer = torch.optim.AdamW(
-            module.parameters(),
-            self.learning_rate,
-            weight_decay=self.weight_decay,
-            fused=self.on_gpu,
+    def run(self, data: Images, epochs: int, varied: frozenset[str], name: str) -> Run:
+        """A network trained on ``data``; in the checkpoint folder under its own ``name``."""
+        batch = self.batch(len(data.X))
+        rate = self.gpu_rate * batch / self.largest_batch
+        if self._says("learning_rate"):
+            rate = self.config.learning_rate
+        decay = self.weight_decay
+        if self._says("weight_decay"):
+            decay = self.config.weight_decay
+        cycle = OneCycle(epochs, rate, decay)
+        config = TrainingConfig(max_epochs=epochs, patience=0, device=self.task.device)
+        module = self._initial(tuple(data.X.shape[1:]))
+        objective = ImageObjective(data, module, batch, varied, self.task.n_classes)
+        task = self.task
+        return fit_loop(
+            module, objective, config, task.seed, self._report, task.checkpoint, name, cycle
         )
-        total_steps = self.epochs * self.steps
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, self.learning_rate, total_steps=total_steps
-        )
-        average = Average(module, self.follow)
-        module.train()
-        forward = self._recorded(module)
-        for epoch in range(1, self.epochs + 1):
-            loss = torch.zeros((), device=self.task.device)
-            for x, targets in self._augmented(epoch):
-                step_loss = self._loss(forward, module, x, targets)
-                optimizer.zero_grad(set_to_none=True)
-                step_loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                schedule.step()
-                average.update()
-                loss += step_loss.detach()
-            self._report(epoch, loss)
-        if forward is not module:  # graph and module hold on to each other, and to memory
-            del forward.forward
-        averaged: Any = average.module.eval()
-        contiguous: nn.Module = averaged.to(memory_format=torch.contiguous_format)
-        return contiguous
 
-    def _initial(self) -> nn.Module:
-        shape = tuple(self.data.X.shape[1:])
+    def trial(self, data: Images, epochs: int, varied: frozenset[str], name: str) -> Run:
+        """A run that only helps to choose: Ctrl-C ends the whole fit."""
+        run = self.run(data, epochs, varied, name)
+        if run.interrupted:
+            raise KeyboardInterrupt
+        return run
+
+    def _initial(self, shape: tuple[int, ...]) -> nn.Module:
         n_classes = self.task.n_classes
         module: Any = seeded_module(lambda: build(shape, n_classes, self.width), self.task.seed)
         # Convolutions are a third faster with channels last.
@@ -269,9 +439,69 @@ class Training:
         initial: nn.Module = on_device.to(memory_format=torch.channels_last)
         return initial
 
+    def _report(self, entry: dict[str, Any]) -> None:
+        if self.task.report is not None:
+            self.task.report({**entry, "val_loss": entry["train_loss"]})
+
+
+class ImageObjective:
+    """Cross-entropy of the class of varied images: see :class:`~collidescope.training.loop.Objective`.
+
+    A batch is a tensor (1 + N_RANDOM, B): numbers of images, and random numbers for each.
+    """
+
+    n_members = 1
+
+    def __init__(
+        self,
+        data: Images,
+        module: nn.Module,
+        batch: int,
+        varied: frozenset[str],
+        n_classes: int,
+    ) -> None:
+        self.data = data
+        self.batch = batch
+        self.varied = varied
+        onehot = functional.one_hot(data.y, n_classes)
+        self.targets = onehot * data.w[:, None]
+        self.on_gpu = data.X.is_cuda
+        self.recorded = self._recorded(module)
+
+    @property
+    def signature(self) -> str:
+        rows = as_rows(self.data.X, self.data.X.device)
+        own = signature(rows, self.data.y, self.data.w)
+        return f"{own} {self.batch} {sorted(self.varied)}"
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        n = len(self.data.X)
+        device = self.data.X.device
+        order = torch.randperm(n, generator=generator, device=device)
+        noise = torch.rand(N_RANDOM, n, generator=generator, device=device)
+        # Whole numbers up to 2**53 are exact.
+        epoch = torch.cat([order[None].double(), noise.double()])
+        parts = list(torch.split(epoch, self.batch, 1))
+        if len(parts) > 1 and parts[-1].shape[1] < self.batch / 2:
+            del parts[-1]  # a noisy step: images are in another order in the next epoch
+        yield from parts
+
+    def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
+        rows = batch[0].long()
+        x, targets = augment(self.data.X[rows], self.targets[rows], batch[1:].float(), self.varied)
+        forward: Callable[[Tensor], Tensor] = module
+        if len(rows) == self.batch and self.recorded is not None:
+            forward = self.recorded
+        with self._precision:
+            logits = forward(x.contiguous(memory_format=torch.channels_last))
+        return functional.cross_entropy(logits.float(), targets)
+
+    def held_out_loss(self, module: nn.Module) -> Tensor:
+        return torch.full((1,), math.nan, device=self.data.X.device)
+
     @property
     def _precision(self) -> torch.autocast:
-        device = torch.device(self.task.device).type
+        device = self.data.X.device.type
         return torch.autocast(device, torch.bfloat16, enabled=self.on_gpu, cache_enabled=False)
 
     def _recorded(self, module: nn.Module) -> Any:
@@ -282,126 +512,109 @@ class Training:
         """
         alone = threading.current_thread() is threading.main_thread()
         if not self.on_gpu or not alone or len(self.data.X) < self.batch:
-            return module
+            return None
+        module.train()
         # every step writes over the sample
         sample = self.data.X[: self.batch].clone(memory_format=torch.channels_last)
         with self._precision, torch.cuda.device(self.data.X.device):
             return torch.cuda.make_graphed_callables(nn.Sequential(module), (sample,))
 
-    def _augmented(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of varied images and their weighted labels.
 
-        Random numbers of the whole epoch come from the CPU, the same for every device, and travel
-        at once.
-        """
-        n = len(self.data.X)
-        onehot = nn.functional.one_hot(self.data.y, self.task.n_classes)
-        Y = onehot * self.data.w[:, None]
-        generator = epoch_generator(self.task.seed, epoch)
-        torch.manual_seed(generator.initial_seed() % 2**63)  # of dropout
-        order = torch.randperm(n, generator=generator)
-        noise = torch.rand(n, N_RANDOM, generator=generator)
-        of_rows = _batches(order.to(self.task.device), self.batch)
-        of_noise = _batches(noise.to(self.task.device), self.batch)
-        for rows, random in zip(of_rows, of_noise, strict=True):
-            x, targets = augment(self.data.X[rows], Y[rows], random, self.varied)
-            yield x.contiguous(memory_format=torch.channels_last), targets
+class Residual(nn.Module):
+    """Two convolutions beside a shortcut."""
 
-    def _loss(
-        self, forward: Callable[[Tensor], Tensor], module: nn.Module, x: Tensor, targets: Tensor
-    ) -> Tensor:
-        own: Callable[[Tensor], Tensor] = module
-        if len(x) == self.batch:
-            own = forward
-        with self._precision:
-            logits = own(x)
-        return nn.functional.cross_entropy(logits.float(), targets)
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = convolution(channels, channels)
+        self.second = convolution(channels, channels)
 
-    def _report(self, epoch: int, loss: Tensor) -> None:
-        if self.task.report is not None:
-            entry = {"name": self.name, "epoch": epoch, "max_epochs": self.epochs}
-            self.task.report({**entry, "val_loss": float(loss) / self.steps})
+    def forward(self, x: Tensor) -> Tensor:
+        added: Tensor = self.second(self.first(x))
+        return x + added
 
 
-class Average:
-    """An exponential moving average of the weights of a module, from its first step on."""
+class Logits(nn.Module):
+    """The largest value of every channel, and an eighth of the logits that follow from them.
 
-    def __init__(self, module: nn.Module, follow: float) -> None:
-        self.trained = module
-        self.module = module
-        self.average = get_ema_multi_avg_fn(1 - follow)  # type: ignore[no-untyped-call]
+    Small logits keep the first steps, at high rates, from being sure of anything.
+    """
 
-    def update(self) -> None:
-        if self.module is self.trained:
-            self.module = deepcopy(self.trained)
-        self.average(_floats(self.module), _floats(self.trained), None)
+    def __init__(self, channels: int, n_classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(channels, n_classes)
 
-
-def _floats(module: nn.Module) -> list[Tensor]:
-    """Weights, and the averages that batch normalisation keeps, which are averaged too."""
-    return [t for t in module.state_dict().values() if t.is_floating_point()]
+    def forward(self, x: Tensor) -> Tensor:
+        largest = x.amax((2, 3))
+        logits: Tensor = self.linear(largest) / 8
+        return logits
 
 
-def build(shape: tuple[int, ...], n_classes: int, width: int) -> nn.Sequential:
-    """The network for images of one shape."""
-    smallest_side = 8  # images below are not halved again
-    channels = shape[0]
-    side = min(shape[1:])
-    layers: list[nn.Module] = []
-    halvings = max(0, round(math.log2(max(side, 1) / smallest_side))) + 1
-    for block in range(halvings + 1):
-        out = width * 2 ** min(block, 2)
-        for _ in range(2):
-            layers.append(nn.Conv2d(channels, out, 3, padding=1, bias=False))
-            layers += [nn.BatchNorm2d(out), nn.ReLU()]
-            channels = out
-        if block < halvings and side > 3:
-            layers.append(nn.MaxPool2d(2))
-            side //= 2
-    layers += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(0.1)]
-    layers.append(nn.Linear(4 * channels, n_classes))
+def convolution(channels: int, out: int, halved: bool = False) -> nn.Sequential:
+    """A 3 × 3 convolution with batch normalisation, halved in size where asked."""
+    layers: list[nn.Module] = [nn.Conv2d(channels, out, 3, padding=1, bias=False)]
+    if halved:
+        layers.append(nn.MaxPool2d(2))
+    layers += [nn.BatchNorm2d(out), nn.ReLU()]
     return nn.Sequential(*layers)
 
 
-N_RANDOM = 5  #: random numbers that an image takes
+def build(shape: tuple[int, ...], n_classes: int, width: int) -> nn.Sequential:
+    """The network for images of one shape: the last layers see about four pixels a side."""
+    size = small_size(shape[1:])
+    halvings = max(0, round(math.log2(min(size) / 4)))
+    layers: list[nn.Module] = [convolution(shape[0], width)]
+    for _ in range(halvings - 3):  # before the layers that cost most
+        layers.append(nn.MaxPool2d(2))
+    layers.append(convolution(width, 2 * width, halvings >= 3))
+    layers.append(Residual(2 * width))
+    layers.append(convolution(2 * width, 4 * width, halvings >= 2))
+    layers.append(convolution(4 * width, 8 * width, halvings >= 1))
+    layers.append(Residual(8 * width))
+    layers.append(Logits(8 * width, n_classes))
+    return nn.Sequential(*layers)
 
 
 def augment(
-    x: Tensor,
-    targets: Tensor,
-    random: Tensor,
-    varied: frozenset[str],
-    largest_shift: float = 0.08,
-    largest_angle: float = 0.15,
+    x: Tensor, targets: Tensor, random: Tensor, varied: frozenset[str]
 ) -> tuple[Tensor, Tensor]:
-    """Images shifted and turned a little, half of them mirrored, mixed in pairs as labels are.
+    """Images shifted, with a blank square, half of them mirrored, mixed in pairs as labels are.
 
-    ``random`` (n, N_RANDOM) are uniform numbers: shifts (as a share of the side), angle (in
-    radians), whether to mirror, share of a pair.
+    ``random`` (N_RANDOM, n) are uniform numbers: two of the shift, two of the place of the square,
+    whether to mirror, share of a pair. Shifts are up to an eighth of the side, and the square has a
+    quarter of it.
     """
     n, _, height, width = x.shape
-    # One affine map per image; bilinear, so that shifts by fractions of a pixel help small images.
-    theta = torch.zeros(n, 2, 3, device=x.device)
-    theta[:, 0, 0] = 1
-    theta[:, 1, 1] = 1
-    theta[:, :, 2] = (random[:, :2] * 4 - 2) * largest_shift
-    theta[:, 1, 0] = (random[:, 2] * 2 - 1) * largest_angle
-    theta[:, 0, 1] = -theta[:, 1, 0]
-    grid = nn.functional.affine_grid(theta, [n, 1, height, width], align_corners=False)
-    x = nn.functional.grid_sample(x, grid, padding_mode="border", align_corners=False)
+    rows = reflected(height, random[0])
+    columns = reflected(width, random[1])
     if "mirrored" in varied:
-        mirrored = random[:, 3, None, None, None] < 0.5
-        x = torch.where(mirrored, x.flip(-1), x)
+        mirrored = random[4, :, None] < 0.5
+        columns = torch.where(mirrored, columns.flip(1), columns)
+    image = torch.arange(n, device=x.device)[:, None, None]
+    moved = x.permute(0, 2, 3, 1)[image, rows[:, :, None], columns[:, None, :]]
+    blank_rows = blanked(height, random[2])
+    blank_columns = blanked(width, random[3])
+    blank = blank_rows[:, :, None] & blank_columns[:, None, :]
+    x = moved.masked_fill(blank[..., None], 0.0).permute(0, 3, 1, 2)
     if "mixed" in varied:
         # mixup (Zhang et al. 2018); batches are in random order: the image before is as good as any
-        share = 0.5 - 0.5 * torch.cos(torch.pi * random[:, 4])
+        share = 0.5 - 0.5 * torch.cos(torch.pi * random[5])
         x = torch.lerp(x.roll(1, 0), x, share[:, None, None, None])
         targets = torch.lerp(targets.roll(1, 0), targets, share[:, None])
     return x, targets
 
 
-def _batches(whole: Tensor, size: int) -> list[Tensor]:
-    parts = list(torch.split(whole, size))
-    if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot take a single image
-        parts[-2:] = [torch.cat(parts[-2:])]
-    return parts
+def reflected(side: int, random: Tensor) -> Tensor:
+    """Which pixels of a side stand where after a shift of every image: (n, side)."""
+    largest = round(side / 8)
+    shift = (random * (2 * largest + 1)).long() - largest
+    place = torch.arange(side, device=random.device) + shift[:, None]
+    last = side - 1
+    return last - (last - place.abs()).abs()
+
+
+def blanked(side: int, random: Tensor) -> Tensor:
+    """Which pixels of a side are blank in every image: (n, side)."""
+    length = round(side / 4)
+    start = (random * (side - length + 1)).long()
+    place = torch.arange(side, device=random.device)
+    return (place >= start[:, None]) & (place < start[:, None] + length)

@@ -116,6 +116,7 @@ class FittedNetwork(FittedModule):
     n_classes: Annotated[int, "K"]
     history: History
     interrupted: bool = field(default=False, metadata=NOT_SAVED)
+    capped: bool = field(default=False, metadata=NOT_SAVED)  #: ended for lack of epochs
     device: str = field(default="cpu", metadata=NOT_SAVED)
 
     def __post_init__(self) -> None:
@@ -191,8 +192,9 @@ class Network(Member):
             d,
             task.n_classes,
             run.history,
-            run.interrupted,
-            task.device,
+            interrupted=run.interrupted,
+            capped=run.capped,
+            device=task.device,
         )
 
     def _config(self, task: Task) -> TrainingConfig:
@@ -238,6 +240,7 @@ class FittedCustom(FittedModule):
     n_classes: Annotated[int, "K"]
     history: History
     interrupted: bool = field(default=False, metadata=NOT_SAVED)
+    capped: bool = field(default=False, metadata=NOT_SAVED)  #: ended for lack of epochs
     factory: Callable[[int, int], Any] | None = field(default=None, metadata=NOT_SAVED)
     row_shape: tuple[int, ...] | None = field(
         default=None, metadata=NOT_SAVED
@@ -297,8 +300,9 @@ class Custom(Member):
             shape,
             task.n_classes,
             run.history,
-            run.interrupted,
-            self.factory,
+            interrupted=run.interrupted,
+            capped=run.capped,
+            factory=self.factory,
         )
         vars(fitted)["module"] = run.module  # on its device; a copy would be built from the state
         return fitted

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ from torch import Tensor, nn
 from collidescope import _store
 from collidescope._environment import version_of
 from collidescope.training.config import TrainingConfig
+from collidescope.training.cycle import OneCycle, adam_w
 from collidescope.training.machine import (
     average_gradients,
     explained_errors,
@@ -82,31 +84,6 @@ def seeded_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
         return build()
 
 
-def make_optimizer(module: nn.Module, config: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW; weights decay, biases and other vectors do not.
-
-    Decay would pull class frequencies to uniform.
-    """
-    decaying = []
-    free = []
-    fused = True
-    for name, parameter in module.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        known_device = parameter.device.type in ("cpu", "cuda")
-        fused = fused and known_device and parameter.is_floating_point()
-        if config.weight_decay == 0 or "bias" in name or parameter.ndim < 2:
-            free.append(parameter)
-        else:
-            decaying.append(parameter)
-    groups = []
-    if decaying:
-        groups.append({"params": decaying, "weight_decay": config.weight_decay})
-    if free:
-        groups.append({"params": free, "weight_decay": 0.0})
-    return torch.optim.AdamW(groups, lr=config.learning_rate, fused=fused)
-
-
 def fit_loop(
     module: nn.Module,
     objective: Objective,
@@ -115,8 +92,9 @@ def fit_loop(
     progress: Callable[[dict[str, Any]], None] | None = None,
     checkpoint: str | Path | None = None,
     name: str = "network",
+    cycle: OneCycle | None = None,
 ) -> Run:
-    """Train until the held-out loss stops falling.
+    """Train until the held-out loss stops falling, or for one ``cycle``.
 
     Ctrl-C (KeyboardInterrupt) ends the loop, keeps the best weights so far and sets
     ``interrupted``.
@@ -128,12 +106,18 @@ def fit_loop(
     """
     module.to(config.device)
     best = BestWeights(module, objective.n_members)
-    run = Run(module, make_optimizer(module, config), best)
+    if cycle is None:
+        optimizer: torch.optim.Optimizer = adam_w(module, config.learning_rate, config.weight_decay)
+    else:
+        optimizer = cycle.optimizer(module)
+    run = Run(module, optimizer, best, cycle)
     path: Path | None = None
     settings: dict[str, Any] = {}
     if checkpoint is not None:
         path = _store.made_folder(checkpoint, "checkpoint") / f"{name}.safetensors"
         settings = _settings(module, objective, config, seed)
+        if cycle is not None:
+            settings |= cycle.fingerprint()
         run.restore(path, settings)
     with _prepared(config.device):
         try:
@@ -148,10 +132,21 @@ def fit_loop(
                     progress({"name": name, "max_epochs": config.max_epochs, **run.history[-1]})
         except KeyboardInterrupt:
             run.interrupted = True
+    run.capped = _is_capped(run, config)
     module.load_state_dict(best.state)
     module.eval()
     run.history = [_finite(entry) for entry in run.history]
     return run
+
+
+def _is_capped(run: Run, config: TrainingConfig) -> bool:
+    """Whether the last allowed epoch came before the held-out loss of all had stopped falling.
+
+    Without a held-out loss nobody knows: then it counts as capped.
+    """
+    waited = int(run.best.waited.min())
+    ended = 0 < config.patience <= waited
+    return len(run.history) >= config.max_epochs and not ended
 
 
 def _settings(
@@ -201,7 +196,10 @@ def _one_epoch(
         with torch.cuda.device(device):
             torch.cuda.manual_seed(generator.initial_seed())
     started = time.perf_counter()
-    train_loss = run_epoch(run.module, objective, run.optimizer, generator)
+    rate = None
+    if run.cycle is not None:
+        rate = partial(_cycle_rate, run.cycle, run.optimizer, epoch)
+    train_loss = run_epoch(run.module, objective, run.optimizer, generator, rate)
     run.module.eval()
     with torch.inference_mode():
         val_loss = objective.held_out_loss(run.module).clone()
@@ -214,6 +212,11 @@ def _one_epoch(
     }
 
 
+def _cycle_rate(cycle: OneCycle, optimizer: torch.optim.Optimizer, epoch: int, done: float) -> None:
+    """Set the rate once a share ``done`` of this epoch is over."""
+    cycle.set_rate(optimizer, (epoch - 1 + done) / cycle.epochs)
+
+
 def _finite(entry: dict[str, Any]) -> dict[str, Any]:
     """Without the held-out loss where nothing was held out: files hold finite numbers alone."""
     return {key: value for key, value in entry.items() if not math.isnan(value)}
@@ -224,12 +227,19 @@ def run_epoch(
     objective: Objective,
     optimizer: torch.optim.Optimizer,
     generator: torch.Generator,
+    rate: Callable[[float], None] | None = None,
 ) -> float:
-    """One pass over the objective's batches; returns the mean training loss of a member."""
+    """One pass over the objective's batches; returns the mean training loss of a member.
+
+    ``rate`` is told before every step which share of the epoch is over.
+    """
     module.train()
-    losses = [
-        train_step(module, objective, optimizer, batch) for batch in objective.batches(generator)
-    ]
+    losses = []
+    batches = list(objective.batches(generator))
+    for number, batch in enumerate(batches):
+        if rate is not None:
+            rate(number / len(batches))
+        losses.append(train_step(module, objective, optimizer, batch))
     # One transfer per epoch: asking each step for its number would make an accelerator wait for
     # the host.
     mean = float(torch.stack(losses).mean()) / objective.n_members
@@ -302,8 +312,10 @@ class Run:
     module: nn.Module
     optimizer: torch.optim.Optimizer
     best: BestWeights
+    cycle: OneCycle | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
+    capped: bool = False  #: whether it ended for lack of epochs
 
     def save(self, path: Path, settings: dict[str, Any]) -> None:
         """Write the state after an epoch."""
@@ -374,13 +386,20 @@ class Run:
                 prefix = f"optimizer.{index}."
                 # None where no loss reaches the parameter.
                 if any(name.startswith(prefix) for name in arrays):
-                    device = parameter.device if group["fused"] else "cpu"
-                    self.optimizer.state[parameter] = {
-                        "step": torch.zeros((), device=device),
-                        "exp_avg": torch.zeros_like(parameter),
-                        "exp_avg_sq": torch.zeros_like(parameter),
-                    }
+                    self.optimizer.state[parameter] = _empty_state(parameter, group)
                 index += 1
+
+
+def _empty_state(parameter: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
+    """What AdamW, or SGD with momentum, keeps for a parameter."""
+    if "momentum" in group:
+        return {"momentum_buffer": torch.zeros_like(parameter)}
+    device = parameter.device if group["fused"] else "cpu"
+    return {
+        "step": torch.zeros((), device=device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }
 
 
 def _check_settings(path: Path, found: Any, settings: dict[str, Any]) -> None:
