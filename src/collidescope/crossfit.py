@@ -522,7 +522,7 @@ def _fitted(fold: FoldUnits) -> dict[str, Fitted]:
 
 
 def _capped(trained: Sequence[FoldUnits], weights: dict[str, float]) -> bool:
-    return any(fold.units[name].capped for fold in trained for name in weights)
+    return any(fold[name].capped for fold in trained for name in weights)
 
 
 def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:
