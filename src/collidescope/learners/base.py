@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
@@ -26,7 +26,7 @@ from sklearn.base import clone
 from collidescope._checks import FloatArray as FloatArray
 from collidescope._checks import IntArray
 from collidescope._saving import LARGEST_NUMBER as LARGEST_NUMBER
-from collidescope._saving import NOT_SAVED, TYPE, check_array, from_tree, to_tree
+from collidescope._saving import NOT_SAVED, TYPE, from_tree, to_tree
 from collidescope._scaling import blocks
 from collidescope._store import Tree as Tree
 from collidescope._threads import one_thread
@@ -67,13 +67,14 @@ class Task:
     def weights(self) -> FloatArray:
         if self.sample_weight is None:
             return np.ones(len(self.codes))
-        return np.asarray(self.sample_weight, np.float64)
+        return double(self.sample_weight)
 
     @property
     def priors(self) -> FloatArray:
         """Weighted shares of the classes; half a row is added to each, so that logarithms exist."""
-        shares = np.bincount(self.codes, self.weights, minlength=self.n_classes) + 0.5
-        return np.asarray(shares / shares.sum(), dtype=np.float64)
+        counts = class_weights(self.codes, self.weights, self.n_classes)
+        shares = counts + 0.5
+        return double(shares / shares.sum())
 
     def sample(
         self, rows: int, numbers: int | None = None, generator: np.random.Generator | None = None
@@ -85,8 +86,10 @@ class Task:
         if generator is None:
             generator = np.random.default_rng(self.seed)
         w = self.weights
-        chosen = some(np.flatnonzero(w > 0), most, generator)
-        return np.asarray(self.X[chosen], dtype=np.float32), self.codes[chosen], w[chosen]
+        used = np.flatnonzero(w > 0)
+        chosen = some(used, most, generator)
+        X = single(self.X[chosen])
+        return X, self.codes[chosen], w[chosen]
 
     def rows(self, chosen: IntArray) -> Task:
         """The task of learning from these rows alone."""
@@ -96,27 +99,37 @@ class Task:
         weights = self.sample_weight
         if weights is not None:
             weights = weights[chosen]
-        X = np.asarray(self.X[chosen], dtype=np.float32)
-        codes = self.codes[chosen]
-        return replace(self, X=X, codes=codes, sample_weight=weights, groups=groups)
+        return replace(
+            self,
+            X=single(self.X[chosen]),
+            codes=self.codes[chosen],
+            sample_weight=weights,
+            groups=groups,
+        )
 
     def scales(self, most_rows: int = 20_000, largest: float = 1e4) -> list[Float32]:
         """Factors of the features, of which one is chosen: 1, for deviation 1, as in the data."""
-        sd = np.asarray(self.X[:most_rows], dtype=np.float64).std(axis=0)
+        rows = double(self.X[:most_rows])
+        sd = rows.std(axis=0)
+        varies = sd > 0
+        as_given = np.ones(len(sd))
         inverse = 1 / np.maximum(sd, 1e-6)
-        found = [np.ones(len(sd)), np.where(sd > 0, inverse, 0.0)]
+        to_one = np.where(varies, inverse, 0.0)
+        found = [as_given, to_one]
         if self.spread is not None:
-            found.append(np.asarray(self.spread, dtype=np.float64))
+            as_measured = double(self.spread)
+            found.append(as_measured)
         kept: list[Float32] = []
         for factors in found:
-            varying = factors[(factors > 0) & (sd > 0)]
-            if len(varying) == 0:
+            in_use = (factors > 0) & varies
+            if not in_use.any():
                 continue
-            if any(_same_scale(factors, own, sd > 0) for own in kept):
+            if any(_same_scale(factors, own, varies) for own in kept):
                 continue
-            unit = np.clip(factors / np.median(varying), 0, largest)
-            kept.append(unit.astype(np.float32))
-        return kept or [np.ones(len(sd), dtype=np.float32)]
+            median = np.median(factors[in_use])
+            unit = np.clip(factors / median, 0, largest)
+            kept.append(single(unit))
+        return kept or [single(as_given)]
 
     def inner_parts(self, n_parts: int, seed: int) -> IntArray:
         """The part 0 … n_parts-1 in which each row is held out; -1 for rows always trained on.
@@ -131,9 +144,12 @@ class Task:
         dealt = np.flatnonzero(sizes[self.codes] > 1)
         # Shuffled, then sorted by class: dealing the rows out in turn gives each part its share of
         # every class.
-        order = np.random.default_rng(seed).permutation(dealt)
-        order = order[np.argsort(self.codes[order], kind="stable")]
-        n_parts = max(2, min(n_parts, len(order) // 2))
+        generator = np.random.default_rng(seed)
+        shuffled = generator.permutation(dealt)
+        by_class = np.argsort(self.codes[shuffled], kind="stable")
+        order = shuffled[by_class]
+        most = len(order) // 2
+        n_parts = max(2, min(n_parts, most))
         part[order] = np.arange(len(order)) % n_parts
         return part
 
@@ -271,15 +287,19 @@ class FittedForeign(Fitted):
     priors: FloatArray = field(metadata=NOT_SAVED)
 
     def log_posteriors(self, X: Any) -> FloatArray:
-        p = np.zeros((len(X), len(self.priors)))
+        rows = np.asarray(X)
+        shape = (len(rows), len(self.priors))
+        p = np.zeros(shape)
         known = np.asarray(self.fitted.classes_, dtype=np.intp)
-        p[:, known] = self.fitted.predict_proba(np.asarray(X))
+        p[:, known] = self.fitted.predict_proba(rows)
         if not np.isfinite(p).all():
             hint = "leave it out of members"
             raise ValueError(f"member {self.name!r} gives posteriors that are not finite: {hint}")
         share = 1e-3  # rows' worth of the priors in every posterior: no logarithm of zero
-        p = (p + share * self.priors) / (p.sum(axis=1, keepdims=True) + share)
-        return np.asarray(np.maximum(np.log(p), LOG_FLOOR))
+        total = p.sum(axis=1, keepdims=True)
+        p = (p + share * self.priors) / (total + share)
+        logs = np.log(p)
+        return np.maximum(logs, LOG_FLOOR)
 
     def export(self) -> Tree:
         kind = type(self.fitted).__name__
@@ -327,26 +347,44 @@ class Foreign(Member):
 
 def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
     """Normalised logarithms of posteriors, float64 and at least :data:`LOG_FLOOR`."""
-    z = np.asarray(logits, dtype=np.float64)
-    z = z - z.max(axis=1, keepdims=True)
-    z -= np.log(np.exp(z).sum(axis=1, keepdims=True))
-    return np.asarray(np.maximum(z, LOG_FLOOR))
+    z = double(logits)
+    largest = z.max(axis=1, keepdims=True)
+    z = z - largest
+    total = np.exp(z).sum(axis=1, keepdims=True)
+    z -= np.log(total)
+    return np.maximum(z, LOG_FLOOR)
 
 
 def log_shares(counts: FloatArray) -> FloatArray:
     """Logarithms of the shares of every row's sum, at least :data:`LOG_FLOOR`."""
-    shares = counts / counts.sum(axis=1, keepdims=True)
-    return np.asarray(np.maximum(np.log(shares), LOG_FLOOR))
+    total = counts.sum(axis=1, keepdims=True)
+    logs = np.log(counts / total)
+    return np.maximum(logs, LOG_FLOOR)
 
 
 def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: float) -> FloatArray:
     """``score`` of all rows, as many at once as :data:`BLOCK_NUMBERS` allows."""
     parts = blocks(len(X), row_numbers, BLOCK_NUMBERS)
-    return np.concatenate([score(np.asarray(X[rows], dtype=np.float32)) for rows in parts])
+    return np.concatenate([score(single(X[rows])) for rows in parts])
 
 
-def checked(
-    tree: Tree, name: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]
-) -> npt.NDArray[Any]:
-    """The array ``name`` of a tree: see :func:`collidescope._saving.check_array`."""
-    return check_array(tree[name], name, dtypes, shape)
+def single(values: npt.ArrayLike) -> Float32:
+    """``values`` in single precision."""
+    return np.asarray(values, dtype=np.float32)
+
+
+def double(values: npt.ArrayLike) -> FloatArray:
+    """``values`` in double precision."""
+    return np.asarray(values, dtype=np.float64)
+
+
+def class_weights(codes: IntArray, w: FloatArray | Float32, n_classes: int) -> FloatArray:
+    """(K,) weights of the rows of every class."""
+    return double(np.bincount(codes, w, minlength=n_classes))
+
+
+def of_class(values: FloatArray, codes: IntArray) -> FloatArray:
+    """The entry of every row's own class, of (n, K)."""
+    rows = np.arange(len(values))
+    own: FloatArray = values[rows, codes]
+    return own

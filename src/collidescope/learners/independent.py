@@ -25,7 +25,9 @@ from collidescope.learners.base import (
     Float32,
     FloatArray,
     Task,
+    double,
     log_softmax,
+    single,
 )
 
 ALPHAS = tuple(10.0 ** (e / 2) for e in range(-1, 13))  #: pseudo-counts of a class that are tried
@@ -40,8 +42,10 @@ class FittedHistograms(FittedArrays):
     log_priors: Annotated[FloatArray, "f8 K"]
 
     def __post_init__(self) -> None:
-        falls = (np.diff(self.edges, axis=0) < 0).any()
-        if falls or self.logs.shape[1] != len(self.edges) + 1:
+        rises = np.diff(self.edges, axis=0)
+        falls = (rises < 0).any()
+        n_bins = self.logs.shape[1]
+        if falls or n_bins != len(self.edges) + 1:
             raise ValueError("edges must not decrease, and must be one fewer than the bins")
 
     @property
@@ -50,7 +54,8 @@ class FittedHistograms(FittedArrays):
 
     def score(self, x: Float32) -> FloatArray:
         total = np.tile(self.log_priors, (len(x), 1))
-        for logs, bins in zip(self.logs, _bins(self.edges, x), strict=True):
+        every = _bins(self.edges, x)
+        for logs, bins in zip(self.logs, every, strict=True):
             total += logs[bins]
         return log_softmax(total)
 
@@ -76,14 +81,21 @@ class Histograms(ArrayMember):
 
     def learn(self, task: Task) -> FittedHistograms:
         X, codes, w = task.sample(self.most_rows, self.most_numbers)
-        edges = np.stack([_edges(column, self.bins) for column in X.T], axis=1)
-        sizes = (self.bins, task.n_classes)
+        of_features = [_edges(column, self.bins) for column in X.T]
+        edges = np.stack(of_features, axis=1)
+        K = task.n_classes
+        n_cells = self.bins * K
         N = []
         for bins in _bins(edges, X):
-            cells = np.ravel_multi_index((bins, codes), sizes)
-            N.append(np.bincount(cells, w, np.prod(sizes)))
-        logs = log_class_shares(np.reshape(N, (-1, *sizes)))
-        return FittedHistograms(self.name, edges, logs, np.log(task.priors))
+            cells = bins * K + codes
+            N.append(np.bincount(cells, w, n_cells))
+        counts = np.reshape(N, (-1, self.bins, K))
+        return FittedHistograms(
+            name=self.name,
+            edges=edges,
+            logs=log_class_shares(counts),
+            log_priors=np.log(task.priors),
+        )
 
 
 @dataclass(frozen=True)
@@ -128,17 +140,26 @@ class Counts(ArrayMember):
         lowest = X.min(axis=0)
         above = X - lowest
         # Features come standardised: the smallest difference of a count is one.
-        gaps = np.where(above > self.smallest_gap, above, np.inf).min(axis=0)
-        per_unit = (1 / gaps).astype(np.float32)
+        differs = above > self.smallest_gap
+        gaps = np.where(differs, above, np.inf)
+        per_unit = single(1 / gaps.min(axis=0))
         counts = _counts(X, lowest, per_unit)
-        weight = np.zeros((X.shape[1], task.n_classes), dtype=np.float32)
+        K = task.n_classes
+        weight = np.zeros((X.shape[1], K), np.float32)
         from_whole = np.abs(counts - np.rint(counts))
         if from_whole.mean() < self.whole:
-            onehot = np.eye(task.n_classes)[codes] * w[:, None]
-            N = counts.T.astype(np.float64) @ onehot
+            onehot = np.eye(K)[codes]
+            onehot *= w[:, None]
+            N = double(counts.T) @ onehot
             weight = log_class_shares(N[None])[0]
             weight -= weight.mean(axis=1, keepdims=True)  # changes no posterior, rounds less
-        return FittedCounts(self.name, lowest, per_unit, weight, np.log(task.priors))
+        return FittedCounts(
+            name=self.name,
+            lowest=lowest,
+            per_unit=per_unit,
+            weight=weight,
+            log_priors=np.log(task.priors),
+        )
 
 
 def _bins(edges: Float32, x: Float32) -> Iterator[IntArray]:
@@ -148,20 +169,23 @@ def _bins(edges: Float32, x: Float32) -> Iterator[IntArray]:
 
 
 def _counts(x: Float32, lowest: Float32, per_unit: Float32) -> Float32:
-    return np.asarray(np.maximum(x - lowest, 0) * per_unit, dtype=np.float32)
+    above = np.maximum(x - lowest, 0)
+    return single(above * per_unit)
 
 
 def _edges(column: Float32, bins: int) -> Float32:
     """Between at most so many values or quantiles; of fewer, the last edge is repeated."""
     values = np.unique(column)
     if len(values) > bins:
-        edges = np.quantile(column, np.linspace(0, 1, bins + 1)[1:-1])
+        levels = np.linspace(0, 1, bins + 1)
+        edges = np.quantile(column, levels[1:-1])
     else:
-        middles = (values[1:] + values[:-1]) / 2
+        sums = values[1:] + values[:-1]
         # A repeated edge makes a bin without training rows: every feature has as many bins.
-        repeated = np.repeat(values[-1], bins - len(values))
-        edges = np.append(middles, repeated)
-    return edges.astype(np.float32)
+        n_repeated = bins - len(values)
+        repeated = np.repeat(values[-1], n_repeated)
+        edges = np.append(sums / 2, repeated)
+    return single(edges)
 
 
 def log_class_shares(N: FloatArray, pseudo_count: float = 0.1) -> Float32:
@@ -169,16 +193,21 @@ def log_class_shares(N: FloatArray, pseudo_count: float = 0.1) -> Float32:
 
     Shares over all classes get a ``pseudo_count``: no logarithm of zero.
     """
-    over_classes = N.sum(axis=-1, keepdims=True) + pseudo_count
-    m = over_classes / over_classes.sum(axis=-2, keepdims=True)
+    over_classes = N.sum(axis=-1, keepdims=True)
+    over_classes += pseudo_count
+    over_all = over_classes.sum(axis=-2, keepdims=True)
+    m = over_classes / over_all
     total = N.sum(axis=-2, keepdims=True)
 
     def likelihood(alpha: float) -> float:
         # Dirichlet-multinomial, without the coefficients, in which α does not occur.
         prior = alpha * m
-        of_shares = gammaln(N + prior) - gammaln(prior)
+        of_shares = gammaln(N + prior)
+        of_shares -= gammaln(prior)
         of_totals = gammaln(alpha) - gammaln(total + alpha)
-        return float(of_shares.sum() + of_totals.sum())
+        both = of_shares.sum() + of_totals.sum()
+        return float(both)
 
     alpha = max(ALPHAS, key=likelihood)
-    return np.asarray(np.log((N + alpha * m) / (total + alpha)), dtype=np.float32)
+    shares = (N + alpha * m) / (total + alpha)
+    return single(np.log(shares))

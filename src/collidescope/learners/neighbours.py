@@ -23,7 +23,10 @@ from collidescope.learners.base import (
     Float32,
     FloatArray,
     Task,
+    double,
     log_shares,
+    of_class,
+    single,
     some,
 )
 
@@ -57,7 +60,7 @@ class FittedNeighbours(FittedArrays):
     def _search(self) -> Any:
         from sklearn.neighbors import NearestNeighbors
 
-        scaled = self.rows.astype(np.float32) * self.spread
+        scaled = single(self.rows) * self.spread
         algorithm = "kd_tree"
         if scaled.shape[1] > 12:
             algorithm = "brute"
@@ -68,14 +71,15 @@ class FittedNeighbours(FittedArrays):
         return len(self.spread) + min(self.k, len(self.rows)) + len(self.priors)
 
     def score(self, x: Float32) -> FloatArray:
-        distance, index = self.nearest(x, min(self.k, len(self.rows)))
+        k = min(self.k, len(self.rows))
+        distance, index = self.nearest(x, k)
         counts = self.class_counts(distance, index)
         return log_shares(counts + self.prior_count * self.priors)
 
     def nearest(self, x: Float32, k: int) -> tuple[FloatArray, IntArray]:
         """Distances of the k nearest references and their numbers, (n, k) each."""
         distance, index = self._search.kneighbors(x * self.spread, k)
-        return np.asarray(distance, dtype=np.float64), index
+        return double(distance), index
 
     def class_counts(self, distance: FloatArray, index: IntArray) -> FloatArray:
         """Neighbours of each class, weighted, (n, K)."""
@@ -85,13 +89,14 @@ class FittedNeighbours(FittedArrays):
         # Where all k are at distance 0 the floor lets each count fully.
         furthest = np.maximum(squares[:, -1:], 1e-30)
         weights = np.broadcast_to(self.weights, len(self.rows))
-        nearness = np.exp(-squares / furthest) * weights[index]
+        nearness = np.exp(-squares / furthest)
+        nearness *= weights[index]
         # (row, class) as one number: one bincount serves all rows.
-        classes = self.codes[index].astype(np.intp)
-        first = K * np.arange(n)[:, None]
-        places = (first + classes).ravel()
-        counts = np.bincount(places, nearness.ravel(), minlength=n * K)
-        return np.asarray(counts.reshape(n, K), dtype=np.float64)
+        classes = self.codes[index]
+        first = K * np.arange(n)
+        places = first[:, None] + classes
+        counts = np.bincount(places.ravel(), nearness.ravel(), n * K)
+        return double(counts.reshape(n, K))
 
 
 @dataclass(frozen=True)
@@ -108,8 +113,10 @@ class Neighbours(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         references = min(n, MOST_ROWS)
-        distances = min(n, self.choosing_rows) * references
-        return 1.2e-10 * distances * (d + 30) + 1e-8 * n * k + 0.02
+        compared = min(n, self.choosing_rows) * references
+        distances = 1.2e-10 * compared * (d + 30)
+        counts = 1e-8 * n * k
+        return distances + counts + 0.02
 
     def learn(self, task: Task) -> FittedNeighbours:
         generator = np.random.default_rng(task.seed)
@@ -123,12 +130,16 @@ class Neighbours(ArrayMember):
         # Half precision before anything is chosen: a model that was saved and loaded gives the
         # same posteriors.
         rows = X.astype(np.float16)
-        small_codes = codes.astype(small)
-        weights = w.astype(np.float32)
-        priors = task.priors.astype(np.float32)
         lowest = np.inf
         for spread in task.scales():
-            tried = FittedNeighbours(self.name, rows, small_codes, weights, spread, priors)
+            tried = FittedNeighbours(
+                name=self.name,
+                rows=rows,
+                codes=codes.astype(small),
+                weights=single(w),
+                spread=spread,
+                priors=single(task.priors),
+            )
             loss, k, prior_count = self._leave_one_out(tried, chosen)
             if loss < lowest:
                 lowest = loss
@@ -141,17 +152,21 @@ class Neighbours(ArrayMember):
         if n < 2:
             return 0.0, 1, self.prior_counts[-1]
         sizes = [k for k in self.sizes if k < n] or [1]
-        rows = tried.rows[chosen].astype(np.float32)
-        distance, index = without_itself(*tried.nearest(rows, sizes[-1] + 1), chosen)
+        rows = single(tried.rows[chosen])
+        codes = tried.codes[chosen]
+        most = sizes[-1] + 1
+        distance, index = tried.nearest(rows, most)
+        distance, index = without_itself(distance, index, chosen)
         w = np.broadcast_to(tried.weights, n)[chosen]
         w = w / w.sum()
-        right = (np.arange(len(chosen)), tried.codes[chosen])
         found = []
         for k in sizes:
             counts = tried.class_counts(distance[:, :k], index[:, :k])
             for prior_count in self.prior_counts:
                 logs = log_shares(counts + prior_count * tried.priors)
-                found.append((float(-w @ logs[right]), k, prior_count))
+                own = of_class(logs, codes)
+                loss = float(-w @ own)
+                found.append((loss, k, prior_count))
         return min(found)
 
 
@@ -163,7 +178,8 @@ def without_itself(
     Among duplicates a row may not be found, and then the last neighbour goes.
     """
     own = index == rows[:, None]
-    own[~own.any(axis=1), -1] = True
+    not_found = ~own.any(axis=1)
+    own[not_found, -1] = True
     others = ~own
     shape = (len(rows), -1)
     return distance[others].reshape(shape), index[others].reshape(shape)
