@@ -4,8 +4,8 @@ Adaptive sampling: train on what can still be learned
 
 Digits of which some are rare, and a small network. Drawing rare classes more often makes the
 network find more of them, and call more of the others by their names.
-:class:`~collidescope.applications.AdaptiveSampler` draws a class more often only while it is confused beyond
-what the data make necessary, as far as held-out rows can tell.
+:class:`~collidescope.applications.AdaptiveSampler` draws both classes of a confused pair more
+often, while they are confused beyond what the data make necessary, judged by held-out rows.
 
 It is a sampler for ``torch.utils.data.DataLoader``. For the classifiers of scikit-learn, pass
 ``weights_`` as ``sample_weight``.

@@ -30,7 +30,8 @@ file = Path(os.environ.get("COLLIDESCOPE_DATA", "")) / "fashion_mnist_h" / "fash
 if file.exists():
     with np.load(file) as data:
         X, votes = data["X"].reshape(len(data["X"]), -1) / 255, data["V"].astype(int)
-    names = "T-shirt trouser pullover dress coat sandal shirt sneaker bag boot".split()
+    names = ["T-shirt", "trouser", "pullover", "dress", "coat"]
+    names += ["sandal", "shirt", "sneaker", "bag", "boot"]
 else:
     problem = ring()
     X, _ = problem.sample(3000, random_state=0)

@@ -1,4 +1,5 @@
-"""The audit: an exact split, planted weaknesses found; ambiguous rows and suspect labels told apart where planted."""
+"""The audit: an exact split, planted weaknesses found; ambiguous rows and suspect labels told apart
+where planted."""
 
 import json
 import re
@@ -83,7 +84,8 @@ def test_a_classifier_blind_to_one_feature_is_caught_at_the_pair_it_needs_that_f
 
 
 def test_trading_one_error_for_its_reverse_is_no_weakness():
-    """e and f are one distribution: whoever tosses a coin between them is as good as the rule that always says e."""
+    """e and f are one distribution: whoever tosses a coin between them is as good as the rule that
+    always says e."""
     flags = 0
     for seed in range(60):
         _, y, P = rows(600, seed)
@@ -226,7 +228,8 @@ def test_the_order_follows_the_question_and_with_no_stray_labels_the_posterior_o
 
 @pytest.mark.parametrize("kind", ["symmetric", "pair"])
 def test_label_errors_are_ranked_above_inherent_ambiguity(kind):
-    """Against the usual -p(label) and the margin, on the same cross-fitted posteriors: never worse than both."""
+    """Against the usual -p(label) and the margin, on the same cross-fitted posteriors: never worse
+    than both."""
     found = []
     for seed in range(4):
         X, y, wrong = noisy(0.1, kind, seed, 800)

@@ -16,7 +16,8 @@ from helpers import ZOO, blocks, planted, random_posteriors
 
 
 def apart(k):
-    """Classes numbered 0 … k-1 that collide with their neighbours, the more the higher the number."""
+    """Classes numbered 0 … k-1 that collide with their neighbours, the more the higher the
+    number."""
     B = np.diag(np.full(k, 4.0 * k))
     for i in range(k - 1):
         B[i, i + 1] = B[i + 1, i] = i + 1

@@ -1,4 +1,5 @@
-"""Counted S: repeated inputs and several labels per item, against brute force, planted truth and the literature."""
+"""Counted S: repeated inputs and several labels per item, against brute force, planted truth and
+the literature."""
 
 import json
 import os
@@ -25,7 +26,8 @@ from helpers import assert_same, planted, planted_population, random_posteriors,
 def draw_votes(
     rng: np.random.Generator, P: np.ndarray, weights: np.ndarray, numbers: np.ndarray
 ) -> np.ndarray:
-    """Votes on random items of a finite population with posteriors ``P``; ``numbers`` of votes per item."""
+    """Votes on random items of a finite population with posteriors ``P``; ``numbers`` of votes per
+    item."""
     return rng.multinomial(numbers, P[rng.choice(len(P), len(numbers), p=weights)])
 
 
@@ -42,7 +44,8 @@ def one_row_per_vote(votes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("n", [300, 4000])
 def test_intervals_cover_when_inputs_repeat_rarely_and_when_they_repeat_often(n):
-    """From 2 to 31 rows an input; the target is what counting estimates on average, the rows covered being random."""
+    """From 2 to 31 rows an input; the target is what counting estimates on average, the rows
+    covered being random."""
     problem = led(0.2)
     rng = np.random.default_rng(0)
     runs = [count_collisions(*problem.sample(n, rng, stratified=False)) for _ in range(150)]
@@ -254,7 +257,8 @@ def test_plans_reach_the_width_they_promise_and_not_much_less():
                 draw_votes(rng, P, weights, np.full(plans.loc[each, "items"], each))
             )
             stderr = {"pber": cm.pber_stderr, "matrix": cm.stderr.max()}.get(of) or cm.stderr[0, 2]
-            # exact with two votes and with as many as at hand; in between and beyond the plan is on the safe side
+            # exact with two votes and with as many as at hand; in between and beyond the plan is on
+            # the safe side
             assert least < 1.96 * stderr / 0.005 < 1.04, (of, each)
     many = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(2000, 50)))
     plans = votes_needed(many, 0.01, level=0.9)
@@ -265,7 +269,8 @@ def test_plans_reach_the_width_they_promise_and_not_much_less():
         ][0]
         == 3
     )
-    # two votes have the variance of a coin; from there to that of the votes at hand it falls no more slowly than 2/N
+    # two votes have the variance of a coin; from there to that of the votes at hand it falls no
+    # more slowly than 2/N
     two, now = many.pber * (1 - many.pber), 2000 * many.pber_stderr**2
     steepest = (two - now) / (1 - 2 / 50)
     expected = np.ceil(
@@ -279,12 +284,14 @@ def test_plans_reach_the_width_they_promise_and_not_much_less():
     assert plans.attrs["within"] == 0
 
 
-#: The worked example of Fleiss' kappa with ten subjects and fourteen raters, which has kappa = 0.210.
+#: The worked example of Fleiss' kappa with ten subjects and fourteen raters, which has kappa =
+#: 0.210.
 FLEISS = [
     [0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0], [2, 2, 8, 1, 1],
     [7, 7, 0, 0, 0], [3, 2, 6, 3, 0], [2, 5, 3, 2, 2], [6, 5, 2, 1, 0], [0, 2, 2, 3, 7],
 ]  # fmt: skip
-#: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section C: nominal data with gaps, alpha = 0.743.
+#: Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section C: nominal data with
+#: gaps, alpha = 0.743.
 OBSERVERS = ["123321412...", "1233224125.3", ".3332342251.", "12332441251."]
 KRIPPENDORFF = np.array(
     [[sum(row[u] == c for row in OBSERVERS) for c in "12345"] for u in range(12)]
@@ -317,7 +324,8 @@ def test_coefficients_are_those_of_the_literature_and_the_functions_of_B_that_th
 
 
 def crowd(rng, n_items=200, n_people=6, each=4, careless=0.0):
-    """Votes by people who draw them from the same posteriors; person 0 answers at random in a share of cases."""
+    """Votes by people who draw them from the same posteriors; person 0 answers at random in a share
+    of cases."""
     P, _ = random_posteriors(rng, n_items, 3)
     items = np.repeat(np.arange(n_items), each)
     who = np.argsort(rng.random((n_items, n_people)), axis=1)[:, :each].ravel()

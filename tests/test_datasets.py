@@ -105,7 +105,8 @@ def test_noise_turns_clean_labels_into_collisions():
     clean = GaussianProblem([[0.0], [100.0], [200.0]])
     noisy = with_label_noise(clean, NOISE)
     assert clean.collision_matrix().pber < 1e-9
-    # with separable inputs P(seen again in j | seen in i) mixes the rows of the transition by the source of i
+    # with separable inputs P(seen again in j | seen in i) mixes the rows of the transition by the
+    # source of i
     source = (clean.priors[:, None] * NOISE) / noisy.priors
     assert np.allclose(noisy.collision_matrix().matrix, source.T @ NOISE, atol=1e-9)
 
@@ -124,7 +125,8 @@ def test_gaussian_posteriors_hold_far_out():
 
 
 def test_breimans_problems_have_their_published_bayes_errors():
-    """Breiman (1996, 1998): twonorm 2.3%, ringnorm 1.3%, waveform 14% (of one test set), LED 26% at 10% noise."""
+    """Breiman (1996, 1998): twonorm 2.3%, ringnorm 1.3%, waveform 14% (of one test set), LED 26% at
+    10% noise."""
     assert led(0.1).bayes_error() == pytest.approx(0.26, abs=0.001)
     for name, error, within in (
         ("twonorm", 0.023, 0.0005),

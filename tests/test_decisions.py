@@ -1,4 +1,5 @@
-"""From S to the next decision: subgroups, changes, columns, metrics and splits, each against a planted truth."""
+"""From S to the next decision: subgroups, changes, columns, metrics and splits, each against a
+planted truth."""
 
 import json
 from types import SimpleNamespace
@@ -330,7 +331,8 @@ def test_a_class_of_two_groups_is_found_with_the_rows_of_each_and_one_between_tw
 
 
 def test_rows_of_the_fit_get_their_held_out_posteriors():
-    """A model that remembers its labels: without its held-out posteriors every error of a rival looks fixable."""
+    """A model that remembers its labels: without its held-out posteriors every error of a rival
+    looks fixable."""
     X, y, P = rows(300)
     codes = np.searchsorted(NAMES, y)
     fields = {"classes_": NAMES, "posteriors_": P, "row_hashes_": row_hashes(X)}

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pytest
 
 import collidescope as cs
+from collidescope.learners import MEMBERS
 from studies.__main__ import parser as study_parser
 from studies.catalogue import every
 
@@ -203,6 +204,17 @@ def anchors(text: str) -> set[str]:
     titles = re.findall(r"^#{1,6} (.+)$", FENCE.sub("", text), re.MULTILINE)
     plain = [re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles]
     return {*plain, *re.findall(r"^\((.+)\)=$", text, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("call", re.findall(r"-m (studies[^\n$]*)", MAKEFILE))
+def test_the_makefile_calls_studies_that_exist(call, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    check_command(f"python -m {call}")
+
+
+def test_every_member_of_the_pool_is_on_the_page_of_methods():
+    page = PAGES["docs/choosing.md"]
+    assert [name for name in MEMBERS if f"`{name}`" not in page] == []
 
 
 def leads_somewhere(page: str, target: str) -> bool:

@@ -1,4 +1,5 @@
-"""The paper's equations: Gramian, recovery of S, projection, posteriors and priors, known densities, divergences."""
+"""The paper's equations: Gramian, recovery of S, projection, posteriors and priors, known
+densities, divergences."""
 
 from types import SimpleNamespace
 
@@ -69,7 +70,8 @@ def test_posteriors_give_the_mean_similarity_of_all_pairs_of_different_rows(k, w
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_similarities_give_the_same_gramian_as_the_pairs_behind_them(weighted):
-    """q from a symmetric pair score, the row itself left out: one road must lead where the other does."""
+    """q from a symmetric pair score, the row itself left out: one road must lead where the other
+    does."""
     P, codes, w = sample(3, weighted)
     sim = P @ P.T
     q = np.empty((len(codes), 3))
@@ -79,7 +81,8 @@ def test_similarities_give_the_same_gramian_as_the_pairs_behind_them(weighted):
     off = gramian_from_similarities(q, codes, w if weighted else None) - double_loop(
         sim, codes, w, 3
     )
-    # On the diagonal the two differ in whether a row's partners are weighted with or without that row.
+    # On the diagonal the two differ in whether a row's partners are weighted with or without that
+    # row.
     assert np.abs(off[~np.eye(3, dtype=bool)]).max() < 1e-12
     assert np.abs(np.diag(off)).max() < (0.02 if weighted else 1e-12)
 
@@ -96,7 +99,7 @@ def test_wrong_codes_are_refused_by_name():
             gramian_from_posteriors(np.full((4, 2), 0.5), codes)
 
 
-# ------------------------------------------------------------------------------------------ recovery
+# ----------------------------------------------------------------------------------------- recovery
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -111,7 +114,8 @@ def test_root_recovers_every_planted_matrix_from_its_exact_gramian_and_projectio
 
 
 def descend(G, penalty, learning_rate, steps):
-    """The paper's objective by automatic differentiation: (S of the lowest objective, its objective)."""
+    """The paper's objective by automatic differentiation: (S of the lowest objective, its
+    objective)."""
     S = torch.eye(len(G), dtype=torch.float64)
     G = torch.as_tensor(G)
     best, lowest = S, np.inf
@@ -193,7 +197,7 @@ def test_descent_ends_at_its_tolerance_near_s_at_its_last_step_or_where_it_stall
     assert "stalled" in stalled.status
 
 
-# ------------------------------------------------------------------------------------------ projection
+# --------------------------------------------------------------------------------------- projection
 
 
 def noisy(seed: int, k: int = 5, noise: float = 0.03) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -229,7 +233,8 @@ def test_projection_and_recovery_give_possible_matrices_and_the_first_is_closer_
 
 @pytest.mark.parametrize("seed", range(2))
 def test_no_feasible_point_is_nearer(seed):
-    """Against a general-purpose solver (SLSQP over the upper triangle, K = 3), an independent road to that point."""
+    """Against a general-purpose solver (SLSQP over the upper triangle, K = 3), an independent road
+    to that point."""
     _, estimate, priors = noisy(seed, k=3, noise=0.3)
     scale = np.sqrt(np.outer(priors, priors))
     i, j = np.triu_indices(3)
@@ -305,7 +310,7 @@ def test_an_estimate_that_is_not_symmetric_is_made_so_first_and_negative_eigenva
     assert project(flipped, priors).min_eigenvalue == pytest.approx(-0.6)
 
 
-# ------------------------------------------------------------------------------------------ posteriors and priors
+# ---------------------------------------------------------------------------- posteriors and priors
 
 S5, PRIORS5 = planted(5, ratio=5, sharpness=2, seed=4)
 
@@ -345,7 +350,8 @@ def test_the_simplex_solver_is_optimal_also_where_s_is_nearly_singular(k, overla
         assert y.min() >= 0
         assert np.allclose(y.sum(axis=1), 1)
         gradient = (y @ S.T - q) @ S + ridge * (y - centre)
-        # a convex problem on the simplex: y is optimal if no class offers a smaller slope than the classes in use do
+        # a convex problem on the simplex: y is optimal if no class offers a smaller slope than the
+        # classes in use do
         assert ((gradient * y).sum(axis=1) - gradient.min(axis=1)).max() < 1e-9
     assert np.allclose(solve_posteriors(q[0], S, ridge=ridge, priors=priors), y[0], atol=1e-4)
 
@@ -421,7 +427,8 @@ def test_the_two_bounds_are_their_formulas_and_the_papers_lemma_is_first_order_o
     exactly_one = posterior_error_bound(np.diag([2.0, 1.0]), np.eye(2), q, q)
     assert exactly_one.always == np.inf  # r = 1
     assert posterior_error_bound(np.eye(2)[::-1], np.eye(2)[::-1], q, q).dominance_factor == np.inf
-    # S is diagonally dominant and Ŝ is nearly singular: the lemma's right side stays finite, the error does not
+    # S is diagonally dominant and Ŝ is nearly singular: the lemma's right side stays finite, the
+    # error does not
     S, S_hat = np.array([[0.6, 0.4], [0.4, 0.6]]), np.array([[0.4999, 0.5001], [0.5001, 0.4999]])
     bound = posterior_error_bound(S_hat, S, S[:, 0], S[:, 0])
     assert bound.dominance_factor < 1
@@ -437,7 +444,7 @@ def test_equal_priors_leave_posteriors_alone_and_a_rare_class_that_gets_rarer_co
     assert np.allclose(shift_priors([[0.3, 0.3, 0.4]], old, new), [[0.375, 0.375, 0.25]])
 
 
-# ------------------------------------------------------------------------------------------ known densities
+# ---------------------------------------------------------------------------------- known densities
 
 
 def gaussians(problem):
@@ -548,7 +555,7 @@ def test_the_matrix_of_densities_is_that_of_the_posteriors_of_its_draws_at_the_g
     assert (even.classes_.tolist(), even.priors.tolist()) == ([0, 1, 2], [1 / 3] * 3)
 
 
-# ------------------------------------------------------------------------------------------------ divergences
+# -------------------------------------------------------------------------------------- divergences
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])

@@ -1,4 +1,5 @@
-"""A small version of ``studies/grid.py``: the rows in which printed confidences used to be false."""
+"""A small version of ``studies/grid.py``: the rows in which printed confidences used to be
+false."""
 
 import warnings
 

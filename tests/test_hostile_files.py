@@ -59,7 +59,8 @@ HEADERS = [
 
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory):
-    """Models of every kind, as bytes and taken apart, and the judge of what was read from their files."""
+    """Models of every kind, as bytes and taken apart, and the judge of what was read from their
+    files."""
     return ModelFiles(tmp_path_factory.mktemp("models"))
 
 
@@ -82,7 +83,8 @@ def test_a_mutated_file_is_refused_with_our_own_error_or_works(tmp_path, subject
 
 
 def test_reading_a_model_runs_no_code_and_writes_nothing(path, subject):
-    """By the interpreter's own audit: no unpickling, no process, no socket, no file opened for writing."""
+    """By the interpreter's own audit: no unpickling, no process, no socket, no file opened for
+    writing."""
     acts, active = [], []
 
     def audit(event, args):
@@ -251,7 +253,8 @@ def edited(skeleton, where, value):
 def test_any_entry_replaced_by_anything_is_refused_or_works_and_takes_no_memory_for_its_claims(
     path, subject, value
 ):
-    """Settings of the solver, weights and history were taken as they came, and arrays asked whether they are true."""
+    """Settings of the solver, weights and history were taken as they came, and arrays asked whether
+    they are true."""
     for _, skeleton, arrays in subject.files:
         places = list(leaves(skeleton))
         some = places[:: max(1, len(places) // 30)]
@@ -264,7 +267,8 @@ def test_any_entry_replaced_by_anything_is_refused_or_works_and_takes_no_memory_
 
 
 def test_a_file_cannot_choose_where_a_refit_writes(path, subject, data, tmp_path):
-    """``checkpoint`` was taken from the file, so that a later ``fit`` wrote wherever its maker liked."""
+    """``checkpoint`` was taken from the file, so that a later ``fit`` wrote wherever its maker
+    liked."""
     _, skeleton, arrays = subject.files[0]
     for where in [where for where in leaves(skeleton) if where[-1] == "checkpoint"]:
         path.write_bytes(
@@ -314,13 +318,15 @@ CHANGES = [
 
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_a_matrix_that_could_not_be_used_is_refused_with_a_value_error(changes):
-    """Whole numbers beyond the largest float raised OverflowError; infinities and half characters came through."""
+    """Whole numbers beyond the largest float raised OverflowError; infinities and half characters
+    came through."""
     with pytest.raises(ValueError, match=r"."):
         cs.CollisionMatrix.from_json(matrix_text(**changes))
 
 
 def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
-    """numpy takes the memory that a header claims, and unpacks whatever is packed; entries may share their bytes."""
+    """numpy takes the memory that a header claims, and unpacks whatever is packed; entries may
+    share their bytes."""
     path = tmp_path / "matrix.npz"
     buffer = io.BytesIO()
     np.save(buffer, np.eye(2))
@@ -393,7 +399,8 @@ FORGERIES = {
 def test_a_checkpoint_edited_with_a_checksum_that_fits_is_refused_before_it_is_trained_on(
     tmp_path, data, said, forge
 ):
-    """State of the optimiser was a KeyError in the middle of a step; history and weights made models unreadable."""
+    """State of the optimiser was a KeyError in the middle of a step; history and weights made
+    models unreadable."""
     settings = {**TINY, "members": ["network"], "checkpoint": tmp_path}
     cs.CollisionClassifier(**settings).fit(*data)
     file = sorted(tmp_path.rglob("*.safetensors"))[0]

@@ -264,7 +264,8 @@ def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean
 def sequential(
     rows: np.ndarray, m: np.ndarray, kappa: float, nu: float, scatter: np.ndarray
 ) -> float:
-    """Log marginal likelihood of the rows of a class: each by its t density given the rows before it."""
+    """Log marginal likelihood of the rows of a class: each by its t density given the rows before
+    it."""
     total, p, mean = 0.0, len(m), m
     for x in rows:
         df = nu - p + 1
@@ -633,7 +634,8 @@ def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chan
 
 
 def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> None:
-    """Members trained once per outer fold, weights from the other folds: the pool must not find what is not there."""
+    """Members trained once per outer fold, weights from the other folds: the pool must not find
+    what is not there."""
     excess, names = [], ("priors", "linear", "quadratic-smooth", "kernel", "neighbours", "trees")
     for seed in range(3):
         generator = np.random.default_rng(seed)

@@ -32,7 +32,8 @@ def test_true_matrices_are_in_detailed_balance_positive_semidefinite_and_as_prec
 
 
 def test_decision_at_uniform_priors_on_an_uneven_population_gives_the_papers_precision():
-    """BRFSS diabetes: recall .665 at uniform decision priors is a precision of about 1/4 at a prevalence of 13.9%."""
+    """BRFSS diabetes: recall .665 at uniform decision priors is a precision of about 1/4 at a
+    prevalence of 13.9%."""
     cm = CollisionMatrix([[0.664, 0.336], [0.335, 0.665]], counts=[218_334, 35_346])
     precision = cm.precision(population_priors=[0.861, 0.139])
     assert precision[1] == pytest.approx(0.139 * 0.665 / (0.139 * 0.665 + 0.861 * 0.336))
@@ -190,7 +191,8 @@ def test_few_groups_widen_an_interval():
 
 
 def test_the_units_behind_an_entry_are_those_of_the_heavier_of_its_two_classes():
-    """Ten rows of class 1 stand for half of the population: what they do moves S of both classes."""
+    """Ten rows of class 1 stand for half of the population: what they do moves S of both
+    classes."""
     cm = CollisionMatrix(
         [[0.9, 0.1], [0.1, 0.9]], stderr=np.full((2, 2), 0.01), counts=[1000, 10], priors=[0.5, 0.5]
     )
@@ -203,7 +205,8 @@ def test_the_units_behind_an_entry_are_those_of_the_heavier_of_its_two_classes()
 def test_bayes_bounds_are_those_of_cover_and_hart():
     low, high = bayes_error_bounds(0.3, 3)
     assert high == 0.3
-    # The PBER of a problem where every input has the same posterior (1 - e, e/2, e/2), e the Bayes error.
+    # The PBER of a problem where every input has the same posterior (1 - e, e/2, e/2), e the Bayes
+    # error.
     assert 1 - (1 - low) ** 2 - 2 * (low / 2) ** 2 == pytest.approx(0.3)
     assert bayes_error_bounds(0.0, 5) == (0.0, 0.0)  # they meet at both ends
     assert bayes_error_bounds(0.8, 5) == pytest.approx((0.8, 0.8))

@@ -1,4 +1,5 @@
-"""Results in words: the headline says nothing that a classifier could refute, and names are escaped in notebooks."""
+"""Results in words: the headline says nothing that a classifier could refute, and names are escaped
+in notebooks."""
 
 from dataclasses import replace
 from html.parser import HTMLParser

@@ -1,4 +1,5 @@
-"""The paper's pairs: drawn as promised, their loss minimised by Sim, scored fast, with a custom body on images."""
+"""The paper's pairs: drawn as promised, their loss minimised by Sim, scored fast, with a custom
+body on images."""
 
 import math
 
@@ -77,7 +78,8 @@ def test_extreme_weights_still_give_distinct_rows_in_balance():
     i, j, same = sample_pairs(labels, 10_000, generator())
     assert bool((i != j).all())
     assert float((labels[i[same]] == 1).double().mean()) == pytest.approx(0.5, abs=0.04)
-    # in float32 a sum of 2²⁴ no longer grows by ones: row 4 would never be the partner of another class
+    # in float32 a sum of 2²⁴ no longer grows by ones: row 4 would never be the partner of another
+    # class
     heavy = torch.tensor([2.0**25, 1, 1, 1, 1, 1])
     i, j, same = sample_pairs(torch.tensor([0, 0, 0, 0, 1, 1]), 100, generator(), heavy)
     assert set(torch.cat([i, j])[(~same).repeat(2)].tolist()) == {0, 4, 5}
@@ -114,9 +116,10 @@ def test_no_batch_of_pairs_is_a_single_one_unless_all_are(n, batch):
     assert batch == 1 or min(sizes) > 1
 
 
-# ------------------------------------------------------------------------------------------ risk and bound
+# ----------------------------------------------------------------------------------- risk and bound
 
-# Three inputs, three classes: counts[x, k] rows of input x with label k, the same number of rows in every class.
+# Three inputs, three classes: counts[x, k] rows of input x with label k, the same number of rows in
+# every class.
 COUNTS = torch.tensor([[12, 2, 1], [2, 10, 5], [2, 4, 10]])
 
 
@@ -187,7 +190,7 @@ def test_the_pac_bound_is_the_two_terms_of_the_theorem():
     assert pac_bound(n=100, K=2, d=1).complexity == pytest.approx(2 / math.sqrt(100**2 - 4 * 100))
 
 
-# ------------------------------------------------------------------------------------------ networks and scoring
+# ----------------------------------------------------------------------------- networks and scoring
 
 SIDE = 6
 
@@ -312,7 +315,7 @@ def test_references_that_cannot_be_averaged_are_refused():
             class_similarity(*given, torch.tensor(labels), n_classes, torch.tensor(own))
 
 
-# ------------------------------------------------------------------------------------------ a custom body
+# ------------------------------------------------------------------------------------ a custom body
 
 
 #: Classes 0 and 1 show a drawing that both make half of the time, class 2 never does.

@@ -1,4 +1,5 @@
-"""Displays show the data that they are given, for few classes and many, whatever the classes are called."""
+"""Displays show the data that they are given, for few classes and many, whatever the classes are
+called."""
 
 import sys
 from itertools import pairwise

@@ -1,4 +1,5 @@
-"""The report in a real browser: no network, no errors, values on hover, merging by slider and keyboard, inert names."""
+"""The report in a real browser: no network, no errors, values on hover, merging by slider and
+keyboard, inert names."""
 
 import json
 import os
@@ -24,7 +25,8 @@ def bare(text):
 
 @pytest.fixture(scope="module")
 def visit(tmp_path_factory):
-    """Opens the report of K classes, one of which tries to be a script, and notes all that must not happen there."""
+    """Opens the report of K classes, one of which tries to be a script, and notes all that must not
+    happen there."""
     path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if path is None:
         reason = f"no browser found: none of {', '.join(BROWSERS)} is on PATH"

@@ -1,4 +1,5 @@
-"""The summary says what the other rooms say, JSON can hold it, and the page escapes whatever it is given."""
+"""The summary says what the other rooms say, JSON can hold it, and the page escapes whatever it is
+given."""
 
 import base64
 import copy

@@ -1,4 +1,5 @@
-"""Batches, files, Dask and several processes give the answer of one array in one process, and leave no half file."""
+"""Batches, files, Dask and several processes give the answer of one array in one process, and leave
+no half file."""
 
 import errno
 import gc
@@ -299,7 +300,7 @@ def test_memory_of_a_spool_does_not_grow_with_the_rows(here):
     assert used[1] - used[0] < 0.2 * 100 * 20_000 * 25 * 4  # a fifth of what the rows take
 
 
-# ------------------------------------------------------------------------------------------ accumulating
+# ------------------------------------------------------------------------------------- accumulating
 
 
 @pytest.fixture(scope="module")
@@ -374,7 +375,8 @@ def test_dask_arrays_are_accumulated_where_they_are(stream):
 def test_dask_frames_are_accumulated_by_partition_whatever_the_partitions_of_their_columns(
     stream, tmp_path
 ):
-    """Dask reads one column of a file in fewer partitions than ten: the two were once refused as not matching."""
+    """Dask reads one column of a file in fewer partitions than ten: the two were once refused as
+    not matching."""
     P, y, w = stream
     frame = pd.DataFrame(np.repeat(P, 20, axis=0), columns=NAMES).assign(
         label=np.repeat(y, 20), w=np.repeat(w, 20)
@@ -430,12 +432,13 @@ def test_dask_collections_that_do_not_match_are_refused(stream):
         cs.estimate_collisions(fitted, lazy, da.from_array(y), cv="prefit", groups=y)
 
 
-# ------------------------------------------------------------------------------------------ a Dask cluster
+# ----------------------------------------------------------------------------------- a Dask cluster
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two worker processes, which joblib is told to use; a task may kill one of them and no more."""
+    """Two worker processes, which joblib is told to use; a task may kill one of them and no
+    more."""
     distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
     options = {
         "n_workers": 2,
@@ -519,7 +522,8 @@ def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_
 
 
 class ForgetfulClient:
-    """So many times it loses all calls when asked for the second one, or a worker while it sends rows out."""
+    """So many times it loses all calls when asked for the second one, or a worker while it sends
+    rows out."""
 
     def __init__(self, forgets, loses):
         self.forgets, self.loses, self.sent = forgets, loses, 0

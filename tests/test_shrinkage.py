@@ -1,4 +1,5 @@
-"""Many classes: the one-step estimate drawn towards the plug-in estimate, as far as the labels allow."""
+"""Many classes: the one-step estimate drawn towards the plug-in estimate, as far as the labels
+allow."""
 
 import numpy as np
 import pytest
@@ -45,7 +46,8 @@ def test_few_classes_cannot_vouch_for_the_model_and_keep_the_one_step_estimate(k
 
 
 def two_estimates(P: np.ndarray, codes: np.ndarray, w: np.ndarray):
-    """Plug-in, one-step and the variance of their difference, one row at a time; weights sum to 1."""
+    """Plug-in, one-step and the variance of their difference, one row at a time; weights sum
+    to 1."""
     k = P.shape[1]
     plug_in, labels, square = np.zeros((k, k)), np.zeros((k, k)), np.zeros((k, k))
     for p, c, v in zip(P, np.eye(k)[codes], w, strict=True):

@@ -1,4 +1,5 @@
-"""S in training: soft targets, the loss against them and their strength; draws of what is confused beyond need."""
+"""S in training: soft targets, the loss against them and their strength; draws of what is confused
+beyond need."""
 
 import numpy as np
 import pandas as pd
@@ -67,7 +68,8 @@ def test_the_loss_is_the_cross_entropy_against_soft_targets_which_travel_with_th
 
 
 def noisy(seed=0):
-    """Two classes that a line separates, each label wrong one time in four, features that invite overfitting."""
+    """Two classes that a line separates, each label wrong one time in four, features that invite
+    overfitting."""
     clean = GaussianProblem(np.outer([-3.0, 3.0], np.eye(12)[0]))
     problem = with_label_noise(clean, [[0.75, 0.25], [0.25, 0.75]])
     X, y = problem.sample(120, seed)
@@ -239,7 +241,8 @@ def test_every_row_comes_as_often_as_its_weight_says_also_in_a_data_loader_of_to
 
 
 def test_known_ambiguity_scores_low_and_the_unexplored_high():
-    """Bootstrap members agree where classes overlap, and disagree about the cluster of which they saw three rows."""
+    """Bootstrap members agree where classes overlap, and disagree about the cluster of which they
+    saw three rows."""
     problem = GaussianProblem([[0, 0], [1, 0], [8, 0], [8, 1]])
     X, y = problem.sample(4000, 0)
     rng = np.random.default_rng(0)

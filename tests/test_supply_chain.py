@@ -1,4 +1,5 @@
-"""What comes with the package, and what it never does: no network at import, fit or report; pins, wheel, licences."""
+"""What comes with the package, and what it never does: no network at import, fit or report; pins,
+wheel, licences."""
 
 import importlib.util
 import re
@@ -22,7 +23,8 @@ PINS = {canonicalize_name(name): version.strip() for name, version in PAIRS}
 WANTED = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
 REQUIREMENTS = [Requirement(text) for texts in WANTED for text in texts]
 
-#: Every way of Python's to reach another machine raises an error, and is noted in case the error is swallowed.
+#: Every way of Python's to reach another machine raises an error, and is noted in case the error is
+#: swallowed.
 BLOCKED = """
 import sys
 touched = []

@@ -1,4 +1,5 @@
-"""Tables: files are read as they are meant, columns become numbers that a saved model makes again, traps are named."""
+"""Tables: files are read as they are meant, columns become numbers that a saved model makes again,
+traps are named."""
 
 import copy
 import gzip
@@ -401,7 +402,8 @@ def varint(value, length=1):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
 def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(tmp_path, monkeypatch):
-    """Kilobytes of: one long page, numbers, a text or a list that repeats, texts that start alike, a forged size."""
+    """Kilobytes of: one long page, numbers, a text or a list that repeats, texts that start alike,
+    a forged size."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -437,7 +439,8 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(tmp
         (tmp_path / "page").read_bytes().replace(true, varint(40, len(true)))
     )
     assert pq.read_metadata("forged").row_group(0).column(0).total_uncompressed_size == 40
-    # Statistics for an optional column that is said to be required: pyarrow's view of them ended the process.
+    # Statistics for an optional column that is said to be required: pyarrow's view of them ended
+    # the process.
     (tmp_path / "column").write_bytes(
         (tmp_path / "small").read_bytes().replace(b"\x25\x02\x18", b"\x25\x00\x18")
     )
@@ -529,7 +532,8 @@ def test_a_column_that_determines_the_label_is_found_and_a_good_one_is_not(imbal
 
 
 def test_columns_that_name_groups_of_rows_with_one_label_are_found():
-    """30 patients, 20 rows each, one random label per patient: known patients are told apart, new ones are not."""
+    """30 patients, 20 rows each, one random label per patient: known patients are told apart, new
+    ones are not."""
     rng = np.random.default_rng(0)
     patient = np.repeat(np.arange(30), 20)
     y = rng.integers(0, 2, 30)[patient]

@@ -1,4 +1,5 @@
-"""Rows, networks and training: scaled, read from anywhere, reproducible, resumable, interruptible."""
+"""Rows, networks and training: scaled, read from anywhere, reproducible, resumable,
+interruptible."""
 
 import pickle
 import subprocess
@@ -186,7 +187,8 @@ print(peak[0] - before)
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_map_is_never_copied_whole(tmp_path):
-    """100,000 × 300 float32 are 114 MB; the sample behind the scaling is 11, posteriors, labels, blocks the rest."""
+    """100,000 × 300 float32 are 114 MB; the sample behind the scaling is 11, posteriors, labels,
+    blocks the rest."""
     rows = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (100_000, 300))
     for block in np.split(rows, 10):
         block[:] = np.random.default_rng(0).normal(size=block.shape)
@@ -220,7 +222,7 @@ def test_a_stack_computes_its_members_one_by_one():
     )  # an input for each
 
 
-# ------------------------------------------------------------------------------------------ training
+# ----------------------------------------------------------------------------------------- training
 
 FAST = {"max_epochs": 6, "patience": 3, "batch_size": 32}
 

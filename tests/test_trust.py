@@ -1,4 +1,5 @@
-"""Shuffled labels, the learning curve that a fit left behind, and what an estimate says about itself."""
+"""Shuffled labels, the learning curve that a fit left behind, and what an estimate says about
+itself."""
 
 import warnings
 from types import SimpleNamespace
@@ -43,7 +44,8 @@ def test_an_honest_fit_shows_no_structure_in_shuffled_labels(estimator):
 
 
 class Leak(Memoriser):
-    """Remembers rows across fits (a cache outside the estimator): later folds know what earlier ones were shown."""
+    """Remembers rows across fits (a cache outside the estimator): later folds know what earlier
+    ones were shown."""
 
     cache: dict = {}  # noqa: RUF012 - that it is shared is the point
 
