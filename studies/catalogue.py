@@ -25,6 +25,7 @@ MODULES = (
     "accuracy.scenarios",
     "accuracy.limit",
     "accuracy.fashion",
+    "accuracy.images",
     "accuracy.real",
     "accuracy.made_up",
     "accuracy.nested",
