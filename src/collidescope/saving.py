@@ -15,6 +15,7 @@ import numpy as np
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray
+from collidescope._saving import from_tree, to_tree
 from collidescope._store import ModelFileError, Tree
 from collidescope.crossfit import Ensemble
 from collidescope.equations.recovery import Recovery
@@ -24,6 +25,7 @@ from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
 from collidescope.models import Factory, Fitted, Model, is_factory, keeps_layout
 from collidescope.pairwise.model import Pairwise
+from collidescope.race import Race
 from collidescope.sample import Scaling
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ def export(clf: CollisionClassifier, saved_numbers: int = 5_000_000) -> Tree:
         "one_step": clf.one_step_.export(),
         "recovery": recovery,
         "limit": None if clf.limit_ is None else clf.limit_.to_dict(),
+        "race": to_tree(clf.race_),
         "feature_names": list(getattr(clf, "feature_names_in_", [])),
         # By these an audit recognises training rows and gives them their held-out posteriors.
         "posteriors": P,
@@ -172,6 +175,7 @@ def restore_fit(clf: CollisionClassifier, tree: Tree, model: Factory | None) -> 
         raise ValueError(f"it has {len(names)} feature names for {clf.n_features_in_} features")
     if names:
         clf.feature_names_in_ = np.array(names, dtype=object)
+    clf.race_ = from_tree(Race, tree["race"])
     clf.history_ = list(tree["history"])
     clf.member_weights_ = list(tree["member_weights"])
     _check_numbers(clf.history_, clf.member_weights_)
