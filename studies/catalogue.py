@@ -36,6 +36,7 @@ MODULES = (
     "accuracy.decisions",
     "accuracy.votes",
     "speed.engine",
+    "speed.sizes",
     "speed.scale",
     "faults.kills",
     "faults.fuzz",

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 #: Sections of docs/benchmarks.md, in their order.
 BENCHMARKS = ("scenarios", "limit", "fashion", "real", "made-up", "nested", "feebee")
 BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
-BENCHMARKS += ("recovery", "engine", "scale")
+BENCHMARKS += ("recovery", "engine", "sizes", "scale")
 
 
 def benchmarks() -> str:
