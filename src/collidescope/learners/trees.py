@@ -530,10 +530,11 @@ class Boosting(ArrayMember):
         trees: list[BoostedTree] = []
         kinds = self._kinds(len(task.codes), task.n_classes)
         most = self._most_rounds(task.n_classes, len(kinds))
+        rows = BoostingRows(np.asarray(task.X, dtype=np.float32), task.codes, task.weights)
         for number, kind in enumerate(kinds):
             part = task.inner_parts(self.parts, task.seed + number)
             options = self._options(task, kind, most)
-            text = self._boosted(task, part, options, most)
+            text = self._boosted(rows, part, options, most)
             trees += _read_trees(text)
         values = np.concatenate([tree.leaf_values for tree in trees])
         values = values / len(kinds)
@@ -576,19 +577,20 @@ class Boosting(ArrayMember):
             "verbosity": -1,
         }
 
-    def _boosted(self, task: Task, part: IntArray, options: dict[str, Any], most: int) -> str:
+    def _boosted(
+        self, rows: BoostingRows, part: IntArray, options: dict[str, Any], most: int
+    ) -> str:
         """LightGBM's text of the trees.
 
         Few rows are cross-validated, then all trained on; of many some stay held out.
         """
         import lightgbm
 
-        rows = BoostingRows(np.asarray(task.X, dtype=np.float32), task.codes, task.weights)
         if part.max() < 0:  # a single group: nothing to hold out
-            booster = lightgbm.train(options, rows.dataset(), num_boost_round=30)
-        elif not self._many(len(task.codes), task.n_classes):
+            booster = lightgbm.train(options, rows.binned, num_boost_round=30)
+        elif not self._many(len(rows.codes), options["num_class"]):
             rounds = self._cross_validated_rounds(rows, part, options, most)
-            booster = lightgbm.train(options, rows.dataset(), rounds)
+            booster = lightgbm.train(options, rows.binned, rounds)
         else:
             stop = lightgbm.early_stopping(self.large_patience, verbose=False)
             train = rows.dataset(np.flatnonzero(part != 0))
@@ -609,7 +611,7 @@ class Boosting(ArrayMember):
         n_parts = min(max(1, affordable // cost), int(part.max()) + 1)
         folds = [(np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(n_parts)]
         stop = lightgbm.early_stopping(self.patience, verbose=False)
-        curve = lightgbm.cv(options, rows.dataset(), most, folds=iter(folds), callbacks=[stop])
+        curve = lightgbm.cv(options, rows.binned, most, folds=iter(folds), callbacks=[stop])
         losses: Any = next(iter(curve.values()))
         return len(losses)
 
@@ -642,6 +644,11 @@ class BoostingRows:
     X: Float32
     codes: IntArray
     weights: FloatArray
+
+    @cached_property
+    def binned(self) -> Any:
+        """All rows: sorted into bins once for all kinds of trees, whose bins are the same."""
+        return self.dataset()
 
     def dataset(self, rows: Any = slice(None)) -> Any:
         import lightgbm
