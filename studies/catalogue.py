@@ -39,6 +39,7 @@ MODULES = (
     "plan",
     "accuracy.votes",
     "speed.engine",
+    "speed.sizes",
     "speed.scale",
     "faults.kills",
     "faults.fuzz",

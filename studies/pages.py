@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 BENCHMARKS = ("scenarios", "limit", "fashion", "images", "images-length", "real", "made-up")
 BENCHMARKS += ("nested", "feebee")
 BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
-BENCHMARKS += ("recovery", "engine", "scale")
+BENCHMARKS += ("recovery", "engine", "sizes", "scale")
 
 
 def benchmarks() -> str:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from joblib import parallel_config, register_parallel_backend
+from joblib._parallel_backends import ThreadingBackend
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
@@ -12,7 +14,7 @@ from sklearn.model_selection import KFold
 from collidescope import CollisionClassifier, CollisionWarning, Pairwise, crossfit
 from collidescope._progress import Progress
 from collidescope.crossfit import Engine, cross_fit, make_task, train_folds, train_unit
-from collidescope.folds import Folds, make_folds, nested_splits, resolve_splits
+from collidescope.folds import Folds, enough_folds, make_folds, nested_splits, resolve_splits
 from collidescope.models import as_model
 from collidescope.pairwise.algorithms import (
     RIDGES,
@@ -209,6 +211,73 @@ def test_a_generator_is_as_good_a_seed_as_a_number():
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+@pytest.fixture(scope="module")
+def in_turn():
+    return everything(n_jobs=1)
+
+
+def everything(n_jobs):
+    X, codes = problem(n=240)
+    members = ["linear", "forest", "trees", "smooth"]
+    return CollisionClassifier(members=members, cv=2, n_jobs=n_jobs, random_state=0).fit(X, codes)
+
+
+@pytest.mark.parametrize("n_jobs", [2, -1])
+def test_any_number_of_jobs_gives_the_same_s(in_turn, n_jobs):
+    clf = everything(n_jobs)
+    assert np.array_equal(clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix)
+    assert clf.member_weights_ == in_turn.member_weights_
+    assert clf.limit_.pber == in_turn.limit_.pber
+
+
+class AllAtOnce(ThreadingBackend):
+    """A back end that returns nothing before it has everything, as those of Ray and Spark."""
+
+    supports_return_generator = False
+
+
+def test_a_back_end_of_joblib_without_generators_gives_the_same_s(in_turn):
+    register_parallel_backend("all at once", AllAtOnce)
+    with parallel_config("all at once", n_jobs=2):
+        clf = everything(n_jobs=2)
+    assert np.array_equal(clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix)
+
+
+def test_no_more_folds_are_trained_than_give_enough_held_out_rows():
+    sample = make_sample(*problem(n=100))
+    folds = make_folds(sample, 10, random_state=0)
+    fewer = enough_folds(folds, enough=25)
+    assert [len(test) for _, test in fewer.splits] == [10, 10, 10]
+    assert "30 held-out rows are enough: 3 of 10 folds are trained" in fewer.notes[0]
+
+
+def test_two_folds_are_trained_where_one_has_enough_rows():
+    folds = make_folds(make_sample(*problem(n=100)), 10, random_state=0)
+    assert len(enough_folds(folds, enough=5).splits) == 2
+
+
+def test_rows_of_folds_that_are_not_needed_have_no_posteriors(monkeypatch):
+    X, codes = problem(n=300)
+    monkeypatch.setattr(enough_folds, "__defaults__", (150,))
+    clf = CollisionClassifier(members=["linear"], random_state=0)
+    with pytest.warns(CollisionWarning, match="180 held-out rows are enough") as said:
+        clf.fit(X, codes)
+    assert "interrupted" not in str(said[0].message)
+    assert np.isnan(clf.posteriors_).all(axis=1).sum() == 120
+    assert clf.limit_ is not None
+    assert clf.collision_matrix_.counts.sum() == 180
+
+
+def test_fewer_folds_give_the_range_of_their_rows_also_with_votes(monkeypatch):
+    X, codes = problem(n=300)
+    votes = np.eye(3)[codes] * 2
+    monkeypatch.setattr(enough_folds, "__defaults__", (150,))
+    fit = CollisionClassifier(members=["linear"], random_state=0)
+    with pytest.warns(CollisionWarning, match="are enough"):
+        fit.fit(X, votes)
+    assert fit.limit_ is not None
 
 
 class Contrary(LogisticRegression):

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 
 from collidescope.learners import (
+    EMBEDDINGS,
     MEMBERS,
     gaussian,
     independent,
@@ -403,6 +404,19 @@ def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -
     )  # half precision
 
 
+@pytest.mark.parametrize(("few_rows", "kinds"), [(1000, 2), (200, 1)])
+def test_many_rows_get_one_kind_of_boosted_trees(
+    few_rows: int, kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lightgbm
+
+    kept, train = [], lightgbm.train
+    monkeypatch.setattr(lightgbm, "train", lambda *a, **k: kept.append(train(*a, **k)) or kept[-1])
+    X, codes = blobs(300, 4, 3, apart=0.8)
+    replace(recipe("trees"), few_rows=few_rows).fit(Task(X, codes, 3))  # type: ignore[call-arg]
+    assert len(kept) == kinds
+
+
 def test_forests_score_as_their_leaves_say() -> None:
     X, codes = blobs(300, 4, 3, apart=0.8)
     member: Any = fitted("forest", X, codes)
@@ -564,6 +578,11 @@ def test_a_discriminant_of_many_rows_is_that_of_scikit_learn() -> None:
 def test_a_tuned_penalty_is_for_many_weights() -> None:
     assert "linear-tuned" not in members_for(20_000, 50, 7)
     assert "linear-tuned" in members_for(6400, 256, 40)
+
+
+def test_many_classes_of_many_features_get_the_members_for_embeddings() -> None:
+    assert set(members_for(6400, 256, 40)) <= set(EMBEDDINGS)
+    assert not set(members_for(1500, 64, 10)) <= set(EMBEDDINGS)
 
 
 def test_boosted_trees_take_no_part_by_themselves_where_classes_times_features_are_many() -> None:

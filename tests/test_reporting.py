@@ -390,8 +390,8 @@ def test_pairs_that_may_be_nothing_stand_behind_those_that_are_not():
 
 
 def test_a_race_of_models_is_a_section_of_the_report():
-    table = pd.DataFrame({"model": ["linear"], "dropped_at": [500]})
-    model = SimpleNamespace(collision_matrix_=estimated(3), race_=table)
+    table = pd.DataFrame({"model": ["linear"], "dropped": ["costs more than it is worth"]})
+    model = SimpleNamespace(collision_matrix_=estimated(3), race_=SimpleNamespace(table=table))
     assert cs.summarise(model)["sections"][0]["title"] == "The models tried"
 
 

@@ -65,6 +65,14 @@ class Progress:
         elif self.verbose:
             print(text, file=sys.stderr)
 
+    def say(self, text: str) -> None:
+        """A line of its own, above the bar where there is one."""
+        logger.info(text)
+        if self._bar is not None:
+            self._bar.console.print(text)
+        elif self.verbose:
+            print(text, file=sys.stderr)
+
     @property
     def report(self) -> Report | None:
         """A callback for the training loop, or None when nobody looks."""

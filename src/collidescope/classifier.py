@@ -49,8 +49,9 @@ class CollisionClassifier(FittedCollisions):
         What happens to classes with a single row: refused, left out, or joined into one class
         ("other classes").
     budget : float, optional
-        Seconds after which no further training size of the range is started; a warning says what
-        was left out.
+        Seconds to keep within: of ``members="auto"`` only the best models that fit in are trained,
+        and once they are spent no further training size of the range is started. A warning says
+        what was left out.
     training : mapping, optional
         What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``,
         ``learning_rate``, ``weight_decay``, ``dropout``
@@ -58,7 +59,7 @@ class CollisionClassifier(FittedCollisions):
     checkpoint : folder, optional, where the training of networks is saved after every epoch and
         resumed from
     device : str, of torch: "auto" takes a GPU where there is one
-    n_jobs : int, optional, folds in parallel (joblib)
+    n_jobs : int, optional, models of folds in parallel (joblib)
     verbose : int, 1 shows progress with the time left
     random_state : int, RandomState, numpy Generator or None
 
@@ -71,10 +72,13 @@ class CollisionClassifier(FittedCollisions):
     recovery_ : Recovery, S from ``gramian_``, with diagnostics
     posteriors_ : array of shape (n, K)
         Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds,
-        of weight 0 or of dropped classes); beyond 67 million numbers float32.
+        of weight 0 or of dropped classes, and beyond the 100,000 held-out rows that are enough);
+        beyond 67 million numbers float32.
     posteriors_by_size_ : dict, the same by the mean number of rows trained on, fewer too (empty
         without ``limit``)
     member_weights_ : list of dict, with which weights the held-out rows of each fold were pooled
+    race_ : Race, which models of ``members="auto"`` were dropped before the folds were trained, and
+        why (``race_.table``)
     classes_, priors_, n_features_in_, history_, interrupted_
 
     Examples
@@ -210,7 +214,7 @@ class CollisionClassifier(FittedCollisions):
         crossfit = cross_fit(sample, models, folds, limit=self.limit, engine=engine)
         found = estimate(sample, crossfit)
         self._keep(sample, crossfit, found)
-        notes = fit_notes(sample, crossfit, found)
+        notes = [*self.race_.notes, *fit_notes(sample, crossfit, found)]
         if notes:
             warnings.warn("; ".join(notes), CollisionWarning, stacklevel=2)
         return self

@@ -48,6 +48,18 @@ class Engine:
     n_jobs: int | None = None
     verbose: int = 0
     budget: float | None = None  #: seconds after which no further training size is started
+    started: float = field(default_factory=time.monotonic)  #: when the budget began to be spent
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the budget."""
+        if self.budget is None:
+            return math.inf
+        return self.started + self.budget - time.monotonic()
+
+    def overdue(self, share: float = 1.0) -> bool:
+        """Whether a share of the budget is spent."""
+        return self.budget is not None and self.seconds_left < (1 - share) * self.budget
 
 
 def resolve_device(device: str) -> str:
@@ -228,7 +240,6 @@ def cross_fit(
     [20.0, 40.0]
     """
     engine = engine or Engine()
-    started = time.monotonic()
     smaller = _smaller(sample, folds) if limit else []
     steps = int(STEPS * len(folds.splits) * (1 + sum(part.share for part in smaller)))
     _check(models, sample, folds, engine)
@@ -240,7 +251,7 @@ def cross_fit(
             for number, part in enumerate(smaller):
                 if whole.interrupted:
                     break
-                if engine.budget is not None and time.monotonic() - started > engine.budget:
+                if engine.budget is not None and engine.overdue():
                     notes.append(_left_out(smaller[number:], engine.budget))
                     break
                 names = keep(done)

@@ -126,32 +126,36 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
     """What unlimited rows would leave, from the held-out posteriors of every size."""
     sizes = [held_out.size for held_out in crossfit.curve]
     posteriors = [held_out.posteriors for held_out in crossfit.curve]
-    folds = fold_numbers(crossfit.folds.splits)
+    rows = crossfit.held_out.rows
+    folds = fold_numbers(crossfit.folds.splits, sample.n_rows)[rows]
+    weights = taken(sample.weights, rows)
+    groups = taken(sample.groups, rows)
     if sample.votes is None:
         return limit_from_posteriors(
             posteriors,
-            sample.codes,
+            sample.codes[rows],
             sizes,
             folds=folds,
             classes=sample.classes,
-            sample_weight=sample.weights,
+            sample_weight=weights,
             priors=sample.target,
-            groups=sample.groups,
+            groups=groups,
             capped=crossfit.capped,
         )
     # The Brier score of a vote drawn from those on a row.
-    share = sample.votes / sample.votes.sum(axis=1, keepdims=True)
-    rows = np.arange(sample.n_rows)
+    votes = sample.votes[rows]
+    share = votes / votes.sum(axis=1, keepdims=True)
+    every = np.arange(len(rows))
     scores = [1 - 2 * (share * P).sum(axis=1) + (P * P).sum(axis=1) for P in posteriors]
-    errors = [1 - share[rows, P.argmax(axis=1)] for P in posteriors]
+    errors = [1 - share[every, P.argmax(axis=1)] for P in posteriors]
     return limit_from_scores(
         np.column_stack(scores),
         sizes,
         errors=np.column_stack(errors),
         baseline=float(1 - (sample.shares**2).sum()),
         folds=folds,
-        sample_weight=sample.weights,
-        groups=sample.groups,
+        sample_weight=weights,
+        groups=groups,
         capped=crossfit.capped,
     )
 
@@ -191,7 +195,7 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
     if not sample.shifted and sample.votes is None and sample.weights is None:
         own = P[np.arange(len(P)), codes]
         losses = 1 - 2 * own + np.einsum("ij,ij->i", P, P)
-    folds = fold_numbers(crossfit.folds.splits)[rows]
+    folds = fold_numbers(crossfit.folds.splits, sample.n_rows)[rows]
     X = sample.take(rows) if sample.in_memory else None
     return copy_notes(copies(hashes, codes, folds, X), losses)
 

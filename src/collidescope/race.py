@@ -8,41 +8,40 @@ the losses at the last two sizes, q = l(m) / l(m/2)::
     hope = l(m) · q^(1.25 log2(n / m))   it falls a quarter faster than before, to the end
     bar  = min over models of l(m) · √q  the leader gains only half a doubling more
 
-Most curves flatten as rows become more, so ``hope`` is optimistic and ``bar`` is not. A model goes
-if its hope is above the bar, it has no weight in the pool at m rows, and training it on all rows
-costs a notable share: what costs
+Most curves flatten as rows become more, so ``hope`` is optimistic and ``bar`` is not. A model whose
+hope is above the bar, and whose training on all rows takes a notable share of the cost, goes if it
+has no weight in the pool at m rows, or if that pool without it loses next to nothing. What costs
 next to nothing stays. Costs are counted (``Member.cost``), not timed, so the same seed runs the same
-race on any machine, busy or not.
+race on any machine, busy or not; only with a ``budget`` does the clock decide too.
 
-The race is run once, before the folds are trained, on small nested subsets of the training rows of
-the first fold; other training rows of that fold are scored. It decides which models are trained,
-never how they are weighed.
+The race is run once, before the folds are trained, on nested subsets (1/16 to 1/2) of the training
+rows of the first fold; other training rows of that fold are scored. It decides which models are
+trained, never how they are weighed.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from collidescope._progress import Progress, Report
-from collidescope.crossfit import Engine, Unit, make_task, train_unit
-from collidescope.folds import Folds, run_units
+from collidescope._checks import FloatArray
+from collidescope._progress import Progress
+from collidescope.crossfit import Engine, train_folds
+from collidescope.folds import Folds
 from collidescope.learners.base import some
-from collidescope.learners.pool import pool_weights
+from collidescope.learners.pool import pool, pool_weights
 from collidescope.models import Comparing, Model
-from collidescope.sample import Sample
+from collidescope.sample import Entries, Sample
 
 if TYPE_CHECKING:
     import pandas as pd
 
-logger = logging.getLogger(__name__)
 
-
+@runtime_checkable
 class Costed(Model, Protocol):
     """A model that knows what it costs."""
 
@@ -72,6 +71,7 @@ class Dropped:
     hope: float  #: the loss it may reach with all rows
     bar: float  #: the loss that the leader reaches at least
     cost: float  #: share of the cost of training on all rows
+    gain: float = 0.0  #: by which share the loss of the pool rises without it
 
 
 @dataclass(frozen=True)
@@ -80,19 +80,21 @@ class Race:
 
     rounds: tuple[Round, ...] = ()
     dropped: tuple[Dropped, ...] = ()
+    #: what a budget left out
+    notes: tuple[str, ...] = ()
 
     @property
     def table(self) -> pd.DataFrame:
         """A row for every model: its loss at every size it was trained on, and why it was dropped."""
         import pandas as pd
 
-        why = {each.model: each for each in self.dropped}
+        reasons = {each.model: reason(each) for each in self.dropped}
         lines = []
         for model in self.rounds[0].losses if self.rounds else ():
             line: dict[str, object] = {"model": model}
             for each in self.rounds:
                 line[f"{each.size:,.0f} rows"] = each.losses.get(model, math.nan)
-            line["dropped"] = reason(why[model]) if model in why else ""
+            line["dropped"] = reasons.get(model, "")
             lines.append(line)
         return pd.DataFrame(lines)
 
@@ -106,7 +108,14 @@ def reason(dropped: Dropped) -> str:
     """Why a model left the race, in words."""
     seen = f"with {dropped.size:,.0f} rows its log loss is {dropped.loss:.3f}"
     future = f"at best {dropped.hope:.3f} with all rows, where others reach {dropped.bar:.3f}"
-    return f"{seen}, {future} ({dropped.cost:.0%} of the cost)"
+    share = f"{dropped.cost:.0%} of the cost"
+    if dropped.gain > 0:
+        share += f", and without it the loss of the pool is {dropped.gain:.2%} higher"
+    return f"{seen}, {future} ({share})"
+
+
+#: The log loss of a pool of some models, by name, on the rows that a round scored.
+PoolLoss = Callable[[Sequence[str]], float]
 
 
 def run_round(
@@ -114,9 +123,10 @@ def run_round(
     last: Round,
     n: float,
     costs: Mapping[str, float],
+    pool_loss: PoolLoss,
     *,
-    cheap: float = 0.02,
-    least_weight: float = 0.02,
+    cheap: float = 0.01,
+    worth: float = 0.01,
 ) -> list[Dropped]:
     """The models of ``last`` that cannot matter with ``n`` rows.
 
@@ -125,31 +135,60 @@ def run_round(
     before, last : Round, two sizes; models that are not in both stay
     n : float, rows of the largest size
     costs : mapping of names to costs of training on n rows, in any unit
+    pool_loss : callable, the log loss of a pool of models with the rows of ``last``
     cheap : float, share of the total cost below which a model stays
-    least_weight : float, weight in the pool of ``last`` from which a model stays
+    worth : float, by which share a model must lower the loss of the pool to take all of the cost;
+        one that takes a tenth of the cost a tenth of that
 
     Examples
     --------
     >>> few = Round(1000, {"trees": 0.60, "network": 0.65, "linear": 0.70}, {"trees": 1.0})
     >>> more = Round(2000, {"trees": 0.55, "network": 0.58, "linear": 0.69}, {"trees": 1.0})
     >>> costs = {"trees": 3.0, "network": 5.0, "linear": 2.0}
-    >>> [each.model for each in run_round(few, more, 16000, costs)]
+    >>> dropped = run_round(few, more, 16000, costs, pool_loss=lambda names: 0.55)
+    >>> [each.model for each in dropped]
     ['linear']
     """
     common = [model for model in last.losses if model in before.losses]
     if not common:
         return []
     bar = min(continued(before, last, model, 0.5) for model in common)
-    ahead = 1.25 * math.log2(n / last.size)
+    ahead = max(1.25 * math.log2(n / last.size), 0.5)  # the leader's hope is the bar, or lower
     total = sum(costs[model] for model in last.losses)
-    dropped = []
+    hopeless = []
     for model in common:
-        loss = last.losses[model]
         hope = continued(before, last, model, ahead)
         share = costs[model] / total
-        weight = last.weights.get(model, 0.0)
-        if hope > bar and weight < least_weight and share > cheap:
-            dropped.append(Dropped(model, last.size, loss, hope, bar, share))
+        if hope > bar and share > cheap:
+            loss = last.losses[model]
+            hopeless.append(Dropped(model, last.size, loss, hope, bar, share))
+    without_weight = [each for each in hopeless if not last.weights.get(each.model)]
+    weighed = [each for each in hopeless if last.weights.get(each.model)]
+    gone = {each.model for each in without_weight}
+    left = [model for model in last.losses if model not in gone]
+    return without_weight + _not_worth(weighed, left, pool_loss, worth)
+
+
+def _not_worth(
+    weighed: Sequence[Dropped], left: Sequence[str], pool_loss: PoolLoss, worth: float
+) -> list[Dropped]:
+    """Of models with a weight those that lower the loss of the pool by too little for their cost.
+
+    The most expensive first; of two that do the same work one stays.
+    """
+    if not weighed:
+        return []
+    dropped = []
+    names = list(left)
+    loss = pool_loss(names)
+    for each in sorted(weighed, key=lambda each: -each.cost):
+        others = [name for name in names if name != each.model]
+        without = pool_loss(others)
+        gain = without / loss - 1
+        if gain < worth * each.cost:
+            dropped.append(replace(each, gain=max(gain, 0.0)))
+            names = others
+            loss = min(loss, without)
     return dropped
 
 
@@ -163,55 +202,122 @@ def continued(before: Round, last: Round, model: str, doublings: float) -> float
 
 def worth_racing(models: Sequence[Model], costs: Mapping[str, float], n_folds: int) -> bool:
     """Whether a race can save more than it costs: a few seconds of training, or more."""
-    if len(models) < 4 or any(isinstance(model, Comparing) for model in models):
-        return False
     least_seconds = 2.0
-    return sum(costs.values()) * n_folds > least_seconds
+    return len(models) > 3 and sum(costs.values()) * n_folds > least_seconds
 
 
 def race(
     sample: Sample, models: Sequence[AnyModel], folds: Folds, engine: Engine
 ) -> tuple[list[AnyModel], Race]:
     """The models that may matter with all rows, and what was dropped when and why."""
-    n = min(len(train) for train, _ in folds.splits)
-    d = math.prod(sample.X.shape[1:])
-    costs = {}
-    for model in models:
-        if not hasattr(model, "cost"):
-            return list(models), Race()
-        costs[model.name] = model.cost(n, d, sample.n_classes)
-    if not sample.in_memory or not worth_racing(models, costs, len(folds.splits)):
+    compared = any(isinstance(model, Comparing) for model in models)
+    if compared or not sample.in_memory:
         return list(models), Race()
+    n = min(len(train) for train, _ in folds.splits)
+    costs = counted_costs(models, sample, n)
     running = list(models)
-    rounds: list[Round] = []
-    dropped: list[Dropped] = []
-    heats = nested_heats(sample, folds)
-    with Progress("choosing models", len(heats) * len(models), engine.verbose) as progress:
-        for heat in heats:
-            rounds.append(run_heat(sample, running, heat, engine, progress))
-            if len(rounds) < 2:
-                continue
-            out = run_round(rounds[-2], rounds[-1], n, costs)
-            dropped += out
-            gone = {each.model for each in out}
-            running = [model for model in running if model.name not in gone]
-    found = Race(tuple(rounds), tuple(dropped))
-    for words in found.words:
-        logger.info("dropped %s", words)
+    found = Race()
+    if worth_racing(models, costs, len(folds.splits)):
+        running, found = run_heats(sample, models, folds, engine)
+    if engine.budget is not None:
+        per_model = {name: cost * len(folds.splits) for name, cost in costs.items()}
+        losses: Mapping[str, float] = {}
+        if found.rounds:
+            losses = found.rounds[-1].losses
+        paid = affordable(running, losses, per_model, engine.seconds_left)
+        found = replace(found, notes=left_out(running, paid, engine.budget))
+        running = paid
     return running, found
 
 
-def nested_heats(sample: Sample, folds: Folds, most_scored: int = 4000) -> list[Folds]:
-    """Three nested subsets of the first fold's training rows, each half of the next.
+def counted_costs(models: Sequence[Model], sample: Sample, n: float) -> dict[str, float]:
+    """About the processor seconds of training each model on n rows; 0 where it does not know."""
+    d = math.prod(sample.X.shape[1:])
+    costs = {}
+    for model in models:
+        costs[model.name] = 0.0
+        if isinstance(model, Costed):
+            costs[model.name] = model.cost(round(n), d, sample.n_classes)
+    return costs
 
-    The largest is an eighth of them, or a quarter where an eighth is less than 1,000 rows; other
-    training rows of the fold are scored. Sizes with too few rows of a class are left out.
+
+def run_heats(
+    sample: Sample, models: Sequence[AnyModel], folds: Folds, engine: Engine
+) -> tuple[list[AnyModel], Race]:
+    """Drop models after every heat that they cannot win, until another heat would not pay."""
+    running = list(models)
+    rounds: list[Round] = []
+    dropped: list[Dropped] = []
+    n = min(len(train) for train, _ in folds.splits)
+    costs = counted_costs(models, sample, n)
+    share_of_budget = 0.25
+    with Progress("choosing models", 0, engine.verbose) as progress:
+        for heat in nested_heats(sample, folds):
+            if rounds and not pays(rounds[-1], counted_costs(running, sample, heat.size), costs):
+                break
+            if engine.overdue(share_of_budget):
+                break
+            last, pool_loss = run_heat(sample, running, heat, engine, progress)
+            rounds.append(last)
+            if len(rounds) < 2:
+                continue
+            out = run_round(rounds[-2], last, n, costs, pool_loss)
+            dropped += out
+            gone = {each.model for each in out}
+            running = [model for model in running if model.name not in gone]
+            for each in out:
+                progress.say(f"dropped {each.model}: {reason(each)}")
+    return running, Race(tuple(rounds), tuple(dropped))
+
+
+def pays(last: Round, of_heat: Mapping[str, float], costs: Mapping[str, float]) -> bool:
+    """Whether a heat costs less than training all models but the leader on all rows."""
+    leader = min(last.losses, key=lambda name: last.losses[name])
+    at_stake = sum(costs[name] for name in of_heat if name != leader)
+    return sum(of_heat.values()) < at_stake
+
+
+def affordable(
+    models: Sequence[AnyModel],
+    losses: Mapping[str, float],
+    costs: Mapping[str, float],
+    seconds: float,
+) -> list[AnyModel]:
+    """The models of the lowest losses whose counted costs fit into so many seconds; at least one.
+
+    Where no losses are known the cheapest come first.
+    """
+    cheapest = min(models, key=lambda model: costs[model.name])
+    best_first = sorted(
+        models, key=lambda model: (losses.get(model.name, math.inf), costs[model.name])
+    )
+    names = set[str]()
+    spent = 0.0
+    for model in best_first:
+        cost = costs[model.name]
+        if spent + cost <= seconds:
+            names.add(model.name)
+            spent += cost
+    return [model for model in models if model.name in (names or {cheapest.name})]
+
+
+def left_out(models: Sequence[Model], paid: Sequence[Model], budget: float) -> tuple[str, ...]:
+    """What a budget left out, in words."""
+    names = [model.name for model in models if model not in paid]
+    if not names:
+        return ()
+    said = f"for a budget of {budget:g} s these models were not trained: {', '.join(names)}"
+    return (said,)
+
+
+def nested_heats(sample: Sample, folds: Folds, most_scored: int = 4000) -> list[Folds]:
+    """Four nested subsets of the first fold's training rows, from a sixteenth to a half of them.
+
+    Other training rows of the fold are scored. Sizes with too few rows of a class are left out.
     """
     train = folds.splits[0][0]
-    n = len(train)
-    largest = max(n / 8, min(n / 4, 1000)) / n
     first = replace(folds, splits=folds.splits[:1], seeds=folds.seeds[:1])
-    parts = [first.smaller(sample, share) for share in (largest / 4, largest / 2, largest)]
+    parts = [first.smaller(sample, share) for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2)]
     heats = [part for part in parts if part is not None]
     if not heats:
         return []
@@ -227,27 +333,47 @@ def nested_heats(sample: Sample, folds: Folds, most_scored: int = 4000) -> list[
 
 def run_heat(
     sample: Sample, models: Sequence[Model], heat: Folds, engine: Engine, progress: Progress
-) -> Round:
+) -> tuple[Round, PoolLoss]:
     """Train every model on the rows of a heat, and score the same other rows with each."""
     train, scored = heat.splits[0]
     quiet = replace(engine, checkpoint=None)
-    task = make_task(sample, heat, quiet, 0)
-    rows = sample.take(scored)
-
-    def fit(number: int, report: Report | None) -> Unit:
-        return train_unit(models[number], task, rows)
-
-    units, interrupted = run_units(fit, len(models), engine.n_jobs, progress, 1)
+    units, interrupted = train_folds(sample, models, heat, quiet, progress)
     if interrupted:
         raise KeyboardInterrupt
     entries = sample.entries(scored)
-    logs = np.stack([np.asarray(unit.scores)[entries.place] for unit in units])
+    names = [model.name for model in models]
+    logs = np.stack([np.asarray(units[0][name].scores)[entries.place] for name in names])
     own = logs[:, np.arange(len(entries.codes)), entries.codes]
     losses = -np.average(own, axis=1, weights=entries.weights)
     weights = pool_weights(logs, entries.codes, entries.weights)
-    names = [model.name for model in models]
-    return Round(
+    last = Round(
         size=float(len(train)),
         losses=dict(zip(names, losses.tolist(), strict=True)),
         weights=dict(zip(names, weights.tolist(), strict=True)),
     )
+    return last, pool_loss_of(logs, entries, names)
+
+
+def pool_loss_of(
+    logs: FloatArray, entries: Entries, names: Sequence[str], most_numbers: int = 500_000
+) -> PoolLoss:
+    """The log loss of a pool as a function of its models, on some of the rows for speed."""
+    step = math.ceil(logs.size / most_numbers)
+    few = logs[:, ::step]
+    codes = entries.codes[::step]
+    row_weights = None
+    if entries.weights is not None:
+        row_weights = entries.weights[::step]
+
+    def pool_loss(chosen: Sequence[str]) -> float:
+        if not chosen:
+            return math.inf
+        own = few[[names.index(name) for name in chosen]]
+        weights = np.ones(1)
+        if len(chosen) > 1:
+            weights = pool_weights(own, codes, row_weights)
+        P = pool(own, weights)
+        right = P[np.arange(len(codes)), codes]
+        return float(-np.average(np.log(np.maximum(right, 1e-9)), weights=row_weights))
+
+    return pool_loss

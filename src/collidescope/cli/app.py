@@ -186,8 +186,12 @@ def fit(
     n_jobs: Annotated[
         int | None,
         training(
-            "N", "Folds at a time.  [default: all cores, from 5,000 rows on]", "--jobs", "--n-jobs"
+            "N", "Models at a time.  [default: all cores, from 5,000 rows on]", "--jobs", "--n-jobs"
         ),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        training("SECONDS", "Leave out models and training sizes that would take longer.", min=0),
     ] = None,
     device: Annotated[str, training(None, "auto, cpu or cuda.")] = "auto",
     seed: opt.Seed = 0,
@@ -241,6 +245,7 @@ def fit(
             priors=priors,
             device=device,
             n_jobs=_jobs(n_jobs, len(rows.y)),
+            budget=budget,
             random_state=seed,
             verbose=int(not run.quiet),
             drop=dropped,

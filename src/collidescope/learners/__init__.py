@@ -57,6 +57,16 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 MODULE = "module"  #: the name of a custom torch module as a member
 QUICK = ("priors", "linear", "forest", "trees")  #: members of a quick look
+#: members for many classes of many features: what others cost there is known, and what they gain
+EMBEDDINGS = (
+    "priors",
+    "linear-smooth",
+    "linear-tuned",
+    "discriminant",
+    "kernel",
+    "neighbours",
+    "network",
+)
 
 
 def recipe(entry: Any, factory: Callable[[int, int], Any] | None = None) -> Member:
@@ -123,6 +133,9 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
     if images and n * d > most_pixels and _installed("convolution"):
         return ("priors", "convolution")
     known = [name for name in MEMBERS if _installed(name) and (images or name != "convolution")]
+    many = 6_000  # features (up to 300) × classes: beyond, rows are embeddings
+    if not images and min(d, 300) * k > many:
+        known = [name for name in known if name in EMBEDDINGS]
     return tuple(name for name in known if recipe(name).takes_part(n, d, k))
 
 

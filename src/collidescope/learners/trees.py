@@ -462,12 +462,16 @@ class Boosting(ArrayMember):
 
     Small ones on samples of the rows, and larger ones with random cuts. Each kind holds out other
     rows, so that together they learn from every row; rounds are chosen by the log loss of those
-    rows, and groups stay together.
+    rows, and groups stay together. Many rows get one kind, between the two: as good at half the
+    cost.
     """
 
     kinds: tuple[TreeShape, ...] = (
         TreeShape(num_leaves=8, max_depth=4, feature_fraction=0.7, bagging_fraction=0.7),
         TreeShape(num_leaves=20, max_depth=7, feature_fraction=0.7, extra_trees=True),
+    )
+    large_kinds: tuple[TreeShape, ...] = (
+        TreeShape(num_leaves=24, max_depth=8, feature_fraction=0.5, bagging_fraction=0.8),
     )
     leaf_share: float = 0.02  #: rows of the smallest leaf, as a share of all
     leaf_rows: tuple[int, int] = (2, 10)  #: within these limits
@@ -475,12 +479,15 @@ class Boosting(ArrayMember):
     max_trees: int = 2_000  #: of all kinds, rounds and classes together
     parts: int = 6  #: parts of the rows that are held out in turn
     patience: int = 20  #: rounds without gain that end the growth
+    large_patience: int = 10
     #: sum of the steps of all rounds, which classes leave few of; many rows afford larger steps
     total_rate: float = 12.0
     rates: tuple[float, float] = (0.1, 0.3)
     large_rate: float = 0.16
-    #: rows × trees per round up to which all rows are trained on once the rounds are known
+    #: rows × trees per round, and rows, up to which all rows are trained on once the rounds are
+    #: known; more are many
     refitted: int = 30_000
+    few_rows: int = 10_000
     #: rows of more features (pixels) are wide: a tree sees a sample of as many of them
     wide: int = 300
     #: Of all features together: with few rows finding the best cut is most of the time. On 300
@@ -499,34 +506,49 @@ class Boosting(ArrayMember):
         return work <= self.most_work and super().takes_part(n, d, k)
 
     def cost(self, n: int, d: int, k: int) -> float:
-        trees = self._most_rounds(k) * len(self.kinds) * _trees_per_round(k)
-        per_tree = min(d, self.wide) * (2e-9 * n + 2e-6)
-        return trees * per_tree
+        kinds = len(self._kinds(n, k))
+        rounds = 0.5 * self._most_rounds(k, kinds)  # growth ends early, mostly
+        if not self._many(n, k):
+            rounds *= 2  # once to find their number
+        features = min(d, self.wide)
+        per_tree = n * (5e-8 + 3e-10 * features) + 2e-6 * features
+        return rounds * kinds * _trees_per_round(k) * per_tree
 
-    def _most_rounds(self, n_classes: int) -> int:
-        trees = len(self.kinds) * _trees_per_round(n_classes)
+    def _many(self, n: int, n_classes: int) -> bool:
+        return n > self.few_rows or n * _trees_per_round(n_classes) > self.refitted
+
+    def _kinds(self, n: int, n_classes: int) -> tuple[TreeShape, ...]:
+        if self._many(n, n_classes):
+            return self.large_kinds
+        return self.kinds
+
+    def _most_rounds(self, n_classes: int, n_kinds: int) -> int:
+        trees = n_kinds * _trees_per_round(n_classes)
         return max(1, min(self.max_rounds, self.max_trees // trees))
 
     def learn(self, task: Task) -> FittedBoosting:
         trees: list[BoostedTree] = []
-        for number, kind in enumerate(self.kinds):
+        kinds = self._kinds(len(task.codes), task.n_classes)
+        most = self._most_rounds(task.n_classes, len(kinds))
+        rows = BoostingRows(np.asarray(task.X, dtype=np.float32), task.codes, task.weights)
+        for number, kind in enumerate(kinds):
             part = task.inner_parts(self.parts, task.seed + number)
-            options = self._options(task, kind)
-            text = self._boosted(task, part, options)
+            options = self._options(task, kind, most)
+            text = self._boosted(rows, part, options, most)
             trees += _read_trees(text)
         values = np.concatenate([tree.leaf_values for tree in trees])
-        values = values / len(self.kinds)
+        values = values / len(kinds)
         stack = Trees.of([tree.tree for tree in trees], task.X.shape[1])
         return FittedBoosting(self.name, stack, values.astype(np.float16), task.n_classes)
 
-    def _options(self, task: Task, kind: TreeShape) -> dict[str, Any]:
+    def _options(self, task: Task, kind: TreeShape, most_rounds: int) -> dict[str, Any]:
         """LightGBM's settings."""
         n, d = task.X.shape
         K = task.n_classes
         slowest, fastest = self.rates
-        if n * K > self.refitted:
+        if self._many(n, K) or n * K > self.refitted:
             slowest = self.large_rate
-        rate = np.clip(self.total_rate / self._most_rounds(K), slowest, fastest)
+        rate = np.clip(self.total_rate / most_rounds, slowest, fastest)
         objective = "multiclass"
         if K == 2:
             objective = "binary"
@@ -555,23 +577,22 @@ class Boosting(ArrayMember):
             "verbosity": -1,
         }
 
-    def _boosted(self, task: Task, part: IntArray, options: dict[str, Any]) -> str:
+    def _boosted(
+        self, rows: BoostingRows, part: IntArray, options: dict[str, Any], most: int
+    ) -> str:
         """LightGBM's text of the trees.
 
         Few rows are cross-validated, then all trained on; of many some stay held out.
         """
         import lightgbm
 
-        rows = BoostingRows(np.asarray(task.X, dtype=np.float32), task.codes, task.weights)
-        most = self._most_rounds(task.n_classes)
-        per_round = options["num_class"]
         if part.max() < 0:  # a single group: nothing to hold out
-            booster = lightgbm.train(options, rows.dataset(), num_boost_round=30)
-        elif len(task.codes) * per_round <= self.refitted:
+            booster = lightgbm.train(options, rows.binned, num_boost_round=30)
+        elif not self._many(len(rows.codes), options["num_class"]):
             rounds = self._cross_validated_rounds(rows, part, options, most)
-            booster = lightgbm.train(options, rows.dataset(), rounds)
+            booster = lightgbm.train(options, rows.binned, rounds)
         else:
-            stop = lightgbm.early_stopping(self.patience, verbose=False)
+            stop = lightgbm.early_stopping(self.large_patience, verbose=False)
             train = rows.dataset(np.flatnonzero(part != 0))
             held_out = rows.held_out(train, np.flatnonzero(part == 0))
             booster = lightgbm.train(options, train, most, valid_sets=[held_out], callbacks=[stop])
@@ -590,7 +611,7 @@ class Boosting(ArrayMember):
         n_parts = min(max(1, affordable // cost), int(part.max()) + 1)
         folds = [(np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(n_parts)]
         stop = lightgbm.early_stopping(self.patience, verbose=False)
-        curve = lightgbm.cv(options, rows.dataset(), most, folds=iter(folds), callbacks=[stop])
+        curve = lightgbm.cv(options, rows.binned, most, folds=iter(folds), callbacks=[stop])
         losses: Any = next(iter(curve.values()))
         return len(losses)
 
@@ -604,6 +625,8 @@ class PlainBoosting(Boosting):
 
     most_features: float = 300
     kinds: tuple[TreeShape, ...] = (TreeShape(num_leaves=31, max_depth=12, lambda_l2=0.0),)
+    large_kinds: tuple[TreeShape, ...] = kinds
+    large_patience: int = 20
     leaf_share: float = 0.2
     leaf_rows: tuple[int, int] = (5, 20)
 
@@ -621,6 +644,11 @@ class BoostingRows:
     X: Float32
     codes: IntArray
     weights: FloatArray
+
+    @cached_property
+    def binned(self) -> Any:
+        """All rows: sorted into bins once for all kinds of trees, whose bins are the same."""
+        return self.dataset()
 
     def dataset(self, rows: Any = slice(None)) -> Any:
         import lightgbm

@@ -376,9 +376,9 @@ def _audit_part(found: AuditReport, names: Mapping[Any, str], most: int = 20) ->
 def race(model: object) -> list[dict[str, Any]]:
     """How the models of a pool did against each other, and which were dropped, where it is known.
 
-    ``model.race_`` is a table with a row per model.
+    ``model.race_.table`` has a row per model.
     """
-    table = getattr(model, "race_", None)
+    table = getattr(getattr(model, "race_", None), "table", None)
     if not isinstance(table, pd.DataFrame) or table.empty:
         return []
     said = "Models that fell behind on few rows were not trained on all of them."

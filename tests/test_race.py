@@ -1,0 +1,171 @@
+"""The race before the folds: which models are dropped, why, and that it is the same race again."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from collidescope import CollisionClassifier, CollisionWarning, load
+from collidescope.crossfit import Engine
+from collidescope.folds import make_folds
+from collidescope.models import models_for
+from collidescope.race import Race, Round, affordable, nested_heats, race, run_round
+from collidescope.sample import make_sample
+
+NAMES = ("leader", "late", "hopeless", "cheap", "helper")
+COSTS = {"leader": 4.0, "late": 4.0, "hopeless": 4.0, "cheap": 0.01, "helper": 4.0}
+FEW = Round(1000, dict(zip(NAMES, (0.50, 0.80, 0.70, 0.70, 0.70), strict=True)), {})
+MORE = Round(
+    2000,
+    dict(zip(NAMES, (0.48, 0.64, 0.69, 0.69, 0.69), strict=True)),
+    {"leader": 0.8, "helper": 0.2},
+)
+
+
+def dropped(pool_loss=lambda names: 0.5 - 0.02 * ("helper" in names), more=MORE):
+    return [each.model for each in run_round(FEW, more, 32_000, COSTS, pool_loss)]
+
+
+def test_a_curve_that_may_cross_the_leader_stays():
+    assert "late" not in dropped()
+
+
+def test_an_expensive_model_that_cannot_reach_the_leader_goes():
+    assert "hopeless" in dropped()
+
+
+def test_a_cheap_model_stays_however_bad():
+    assert "cheap" not in dropped()
+
+
+def test_a_model_whose_pool_would_lose_without_it_stays():
+    assert "helper" not in dropped()
+
+
+def test_a_weight_that_gains_nothing_keeps_no_expensive_model():
+    assert "helper" in dropped(pool_loss=lambda names: 0.5)
+
+
+def test_of_two_models_that_do_the_same_work_one_stays():
+    more = replace(MORE, weights={"helper": 0.3, "hopeless": 0.3})
+    either = dropped(lambda names: 0.5 - 0.1 * bool({"helper", "hopeless"} & set(names)), more)
+    assert len({"helper", "hopeless"} & set(either)) == 1
+
+
+def test_with_all_rows_in_the_last_round_the_leader_is_not_dropped():
+    last = replace(MORE, size=32_000.0)
+    found = run_round(FEW, last, 32_000, COSTS, lambda names: 0.5)
+    assert "leader" not in [each.model for each in found]
+
+
+def problem(n=1500, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    logits = X @ rng.normal(size=(d, 3))
+    return X, (logits + rng.gumbel(size=(n, 3))).argmax(axis=1)
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A classifier with a cost of its own."""
+
+    name: str
+    price: float
+    inner: object
+    images: bool = False
+    simple: bool = False
+
+    def cost(self, n, d, k):
+        return self.price * n
+
+    def fit(self, task):
+        return self.inner.fit(task)
+
+
+def priced(sample, folds):
+    by_name = {model.name: model for model in models_for("auto", sample, folds)}
+    prices = {"linear": 1e-6, "priors": 1e-2, "gaussian": 1e-3, "histograms": 1e-2}
+    return [Priced(name, price, by_name[name]) for name, price in prices.items()]
+
+
+def raced(n_jobs=None, budget=None):
+    X, y = problem()
+    sample = make_sample(X, y)
+    folds = make_folds(sample, 3, random_state=0)
+    return race(sample, priced(sample, folds), folds, Engine(n_jobs=n_jobs, budget=budget))
+
+
+def test_an_expensive_model_of_no_use_is_not_trained():
+    left, found = raced()
+    assert "priors" not in [model.name for model in left]
+    assert "priors" in [each.model for each in found.dropped]
+
+
+@pytest.mark.parametrize("n_jobs", [2, -1])
+def test_the_race_is_the_same_for_any_number_of_jobs(n_jobs):
+    assert raced(n_jobs)[1] == raced()[1]
+
+
+def test_the_table_says_why_a_model_was_dropped():
+    _, found = raced()
+    table = found.table.set_index("model")
+    assert "of the cost" in table.loc["priors", "dropped"]
+    assert table.loc["linear", "dropped"] == ""
+    assert math.isfinite(table.loc["linear"].iloc[0])
+
+
+def test_heats_score_rows_that_no_heat_trains_on():
+    X, y = problem()
+    sample = make_sample(X, y)
+    folds = make_folds(sample, 3, random_state=0)
+    heats = nested_heats(sample, folds)
+    held_out = folds.splits[0][1]
+    sizes = []
+    for heat in heats:
+        train, scored = heat.splits[0]
+        sizes.append(len(train))
+        assert not np.intersect1d(train, scored).size
+        assert not np.intersect1d(held_out, np.union1d(train, scored)).size
+    assert sizes == [63, 125, 250, 500]
+
+
+def test_models_that_the_user_names_are_all_trained():
+    X, y = problem(400)
+    named = ["linear", "priors", "gaussian", "histograms", ("mine", LogisticRegression())]
+    clf = CollisionClassifier(members=named, cv=2, limit=False, random_state=0).fit(X, y)
+    assert set(clf.member_weights_[0]) == {"linear", "priors", "gaussian", "histograms", "mine"}
+    assert clf.race_ == Race()
+
+
+def test_a_budget_takes_the_best_models_that_fit_in():
+    models = [Priced(name, 1.0, None) for name in ("a", "b", "c")]
+    costs = {"a": 5.0, "b": 3.0, "c": 1.0}
+    losses = {"a": 0.1, "b": 0.2, "c": 0.3}
+    assert [model.name for model in affordable(models, losses, costs, 6.5)] == ["a", "c"]
+    assert [model.name for model in affordable(models, losses, costs, 0.0)] == ["c"]
+
+
+def test_a_budget_says_which_models_were_not_trained():
+    X, y = problem(400)
+    clf = CollisionClassifier(cv=2, limit=False, budget=1e-9, random_state=0)
+    with pytest.warns(CollisionWarning, match=r"budget of 1e-09 s these models were not trained:"):
+        clf.fit(X, y)
+    assert len(clf.member_weights_[0]) == 1
+
+
+def test_a_file_keeps_the_race(tmp_path):
+    X, y = problem(200)
+    clf = CollisionClassifier(members=["linear"], cv=2, limit=False, random_state=0).fit(X, y)
+    clf.race_ = raced()[1]
+    clf.save(tmp_path / "model.collide")
+    assert load(tmp_path / "model.collide").race_ == clf.race_
+
+
+def test_progress_says_what_was_dropped(capsys):
+    X, y = problem()
+    sample = make_sample(X, y)
+    folds = make_folds(sample, 3, random_state=0)
+    race(sample, priced(sample, folds), folds, Engine(verbose=1))
+    assert "dropped priors: with" in capsys.readouterr().err
