@@ -39,7 +39,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
 #: What is not stated, by the option's posteriors.
 ABOVE = "only limits from above: what was not learned counts as collision"
 #: One in so many samples also makes the slow statements.
-SLOW = 5
+SLOW = 4
 
 Draw = Callable[[np.random.Generator], Sample]
 Cells = dict[str, dict[str, dict[str, Any]]]
@@ -356,7 +356,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="40 samples per cell, no record")
     parser.add_argument("--page", action="store_true", help="write the page from the last record")
-    parser.add_argument("--samples", type=int, default=500)
+    parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     if args.page:

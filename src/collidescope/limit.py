@@ -337,7 +337,9 @@ class Limit(Value):
         low = _smallest_size(curve, target, tail, most)
         likely = _smallest_size(curve, target, 0.5, most)
         high = _smallest_size(curve, target, 1 - tail, most)
-        if self._no_lower_end:  # nothing is known about where such a curve ends
+        # Of such a curve nobody knows where it ends, and few errors leave its height open.
+        errors = float(self.scores[-1]) / 2 * self._units
+        if self._no_lower_end or errors < 10:
             low = min(low, curve.rows)
             high = np.inf
         return RowsNeeded(low, likely, high, float(target), of, level)
@@ -747,11 +749,16 @@ def _matrix(
     doubt = np.sqrt(max(reach**2 - limit.stderr**2, 0.0))
     variance = (np.maximum(squares, 0.0) + (doubt * shape) ** 2) / priors[:, None] ** 2
     of_units = _sums(w[:, None] * onehot, sample.units)
+    stderr: FloatArray | None = np.sqrt(variance)
+    pber_stderr: float | None = float(np.hypot(limit.stderr, doubt))
+    if limit._skill[0] < 0:  # worse than the class shares: nothing is known of S∞
+        stderr = None
+        pber_stderr = None
     return CollisionMatrix(
         S,
         priors,
-        stderr=np.sqrt(variance),
-        pber_stderr=float(np.hypot(limit.stderr, doubt)),
+        stderr=stderr,
+        pber_stderr=pber_stderr,
         method=Method.LIMIT,
         diagnostics=Diagnostics(excess=limit._excess, shape_learned=share),
         units=effective_units(*_power_sums(of_units)),

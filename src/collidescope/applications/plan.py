@@ -297,7 +297,9 @@ def _merge(
     first, second = max(found.groups, key=len)
     gain = float(step["gain"])
     low = high = gain
-    interval = cm.interval(level)
+    # The best of many pairs looks better than it is: all pairs are allowed for (Bonferroni).
+    n_pairs = cm.n_classes * (cm.n_classes - 1) / 2
+    interval = cm.interval(1 - (1 - level) / n_pairs)
     if interval is not None:
         names = cm.classes.tolist()
         i = names.index(first)
