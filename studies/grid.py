@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import Parallel, delayed
 
 from collidescope._environment import environment
 from collidescope.equations.recalibration import raised
@@ -39,7 +40,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
 #: What is not stated, by the option's posteriors.
 ABOVE = "only limits from above: what was not learned counts as collision"
 #: One in so many samples also makes the slow statements.
-SLOW = 5
+SLOW = 3
 
 Draw = Callable[[np.random.Generator], Sample]
 Cells = dict[str, dict[str, dict[str, Any]]]
@@ -329,16 +330,24 @@ def last_record() -> dict[str, Any]:
     return dict(json.loads(RESULTS.read_text().splitlines()[-1]))
 
 
-def simulate(n_samples: int, seed: int) -> dict[str, Any]:
+def named_cell(name: str, n_samples: int, seed: int) -> dict[str, dict[str, Any]]:
+    """The cell of one option, or of one kind of votes."""
+    warnings.simplefilter("ignore")
+    for option in options():
+        if option.name == name:
+            return cell(option, n_samples, seed)
+    return next(vote_cell(voting, n_samples, seed) for voting in votings() if voting.name == name)
+
+
+def simulate(n_samples: int, seed: int, jobs: int) -> dict[str, Any]:
     """Every cell, as a record."""
     started = time.perf_counter()
-    cells = {}
     dropped = {}
     for option in options():
-        cells[option.name] = cell(option, n_samples, seed)
         dropped |= {f"{name} | {option.name}": why for name, why in option.dropped.items()}
-    for voting in votings():
-        cells[voting.name] = vote_cell(voting, n_samples, seed)
+    names = [part.name for part in (*options(), *votings())]
+    calls = (delayed(named_cell)(name, n_samples, seed) for name in names)
+    cells = dict(zip(names, Parallel(n_jobs=jobs)(calls), strict=True))
     return {
         "seed": seed,
         "samples": n_samples,
@@ -356,14 +365,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="40 samples per cell, no record")
     parser.add_argument("--page", action="store_true", help="write the page from the last record")
-    parser.add_argument("--samples", type=int, default=500)
+    parser.add_argument("--samples", type=int, default=150)
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     if args.page:
         write_page(last_record())
         return
-    warnings.simplefilter("ignore")
-    record = simulate(40 if args.quick else args.samples, args.seed)
+    record = simulate(40 if args.quick else args.samples, args.seed, args.jobs)
     if not args.quick:
         RESULTS.parent.mkdir(exist_ok=True)
         with RESULTS.open("a") as file:

@@ -201,8 +201,9 @@ def range_statements(option: Option, sample: Sample) -> Iterator[tuple[str, Held
     limit = curve(sample)
     yield "range of PBER", of(limit.pber_interval(LEVEL), option.target.pber())
     yield "range of Bayes error", of(limit.bayes_error_interval(LEVEL), option.target.bayes_error())
-    if limit.matrix is not None:
-        yield "S∞", of(limit.matrix.interval(LEVEL), option.target.matrix())
+    ends = limit.matrix.interval(LEVEL)
+    if ends is not None:  # not stated of posteriors without skill
+        yield "S∞", of(ends, option.target.matrix())
     low, _, high = limit.continuation([DOUBLED], LEVEL)
     yield "continuation", Held(low[0], high[0], option.later)
 

@@ -131,7 +131,8 @@ def test_a_change_is_paired_on_the_same_rows_and_of_two_samples_on_others():
     gap = losses(blunt, y) - losses(P, y)
     assert [paired.change, apart.change] == pytest.approx([gap.mean()] * 2)
     width = [found.interval[1] - found.interval[0] for found in (paired, apart)]
-    assert width[0] == pytest.approx(2 * 1.962 * gap.std(ddof=1) / 1000**0.5, rel=1e-3)
+    stderr = np.hypot(gap.std(ddof=1) / 1000**0.5, 0.5 / 1000)
+    assert width[0] == pytest.approx(2 * 1.962 * stderr, rel=1e-3)
     assert width[0] < width[1] / 3
     assert paired.table["difference"].sum() == pytest.approx(paired.change)
     assert "rose" in paired.verdict

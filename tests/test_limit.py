@@ -667,3 +667,9 @@ def test_few_errors_of_sure_posteriors_are_not_miscalibration():
     P = np.tile([[0.999, 0.001], [0.001, 0.999]], (500, 1))
     y = np.arange(1000) % 2
     assert limit_from_posteriors([P] * 4, y, SIZES).power is None
+
+
+def test_posteriors_worse_than_the_class_shares_state_nothing_of_the_matrix_at_the_limit():
+    curves, y = confident(1.0, 0)
+    limit = limit_from_posteriors([P[:, ::-1] for P in curves], y, SIZES)
+    assert limit.matrix.interval() is None

@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
+from collidescope.intervals import interval
 from studies.faults import statistics
 
 TRAINING = {"hidden_layer_sizes": (), "max_epochs": 15, "batch_size": 32, "learning_rate": 0.05}
@@ -106,3 +107,16 @@ def test_rows_scored_in_chunks_are_scored_alike_and_parallel_folds_change_no_bit
         parts = [one.predict_proba(X[start : start + size]) for start in range(0, 240, size)]
         # networks compute in float32, whose last bits depend on the shape of the matrices
         assert np.concatenate(parts) == pytest.approx(one.predict_proba(X), abs=1e-6)
+
+
+def test_many_intervals_are_those_of_few_within_a_fiftieth_of_a_standard_error():
+    rng = np.random.default_rng(0)
+    mean = np.concatenate([np.zeros(9000), rng.beta(0.1, 3, 21_000)])
+    units = np.exp(rng.uniform(1, 9, len(mean)))
+    stderr = np.sqrt(mean * (1 - mean) / units)
+    some = rng.permutation(len(mean))[:3000]
+    many = interval(mean, stderr, units, 0.95)
+    few = interval(mean[some], stderr[some], units[some], 0.95)
+    for end, exact in zip(many, few, strict=True):
+        off = np.abs(end[some] - exact)
+        assert (off <= 0.02 * (stderr[some] + 1 / units[some])).all()

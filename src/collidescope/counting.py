@@ -1,19 +1,22 @@
 """S without a model: collisions counted where one input carries several labels.
 
-A table in which whole inputs repeat, and items on which several people voted, both give for every distinct input (item)
-u the number of labels n_k in each class, N = Σ n_k. With N ≥ 2 the unbiased estimate of y_i y_j pairs every label with
-every *other* one::
+A table in which whole inputs repeat, and items on which several people voted, both give for every
+distinct input (item) u the number of labels n_k in each class, N = Σ n_k. With N ≥ 2 the unbiased
+estimate of y_i y_j pairs every label with every *other* one::
 
-    Z_u[i, j] = n_i n_j / (N (N-1)),     Z_u[i, i] = n_i (n_i - 1) / (N (N-1)),     row sums ρ_u = n / N
+    Z_u[i, j] = n_i n_j / (N (N-1))
+    Z_u[i, i] = n_i (n_i - 1) / (N (N-1)),     row sums ρ_u = n / N
 
-B̂ is a weighted mean of Z_u and Ŝ_ij = Σ ω_u Z_u[i, j] / Σ ω_u ρ_u[i]. The weights decide whose mean it is:
+B̂ is a weighted mean of Z_u and Ŝ_ij = Σ ω_u Z_u[i, j] / Σ ω_u ρ_u[i]. The weights decide whose
+mean it is:
 
-- ``average="items"``, ω = 1: the population of items, whoever decided how many votes each should have.
+- ``average="items"``, ω = 1: the population of items, whoever decided how many votes each should
+  have.
 - ``average="rows"``, ω = N: right where rows are the sample and inputs repeat by chance.
 
-Standard errors. Mean over items: items are the independent units. Mean over rows: an input seen a few times is one
-unit; of one seen often the rows are the units, each with the labels of the other rows as its posterior p, where the
-count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
+Standard errors. Mean over items: items are the independent units. Mean over rows: an input seen a
+few times is one unit; of one seen often the rows are the units, each with the labels of the other
+rows as its posterior p, where the count is the one-step estimator mean(c pᵀ + p cᵀ - p pᵀ).
 """
 
 from __future__ import annotations
@@ -33,11 +36,13 @@ from collidescope.equations.moments import Moments, Units, merged, row_blocks
 from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 from collidescope.scale import _dask
 
-#: In a mean over rows, inputs seen at most this often are one unit, others one unit per row. Both choices only ever
-#: overstate the error, the first more so for large groups and the second for pairs; around here they meet.
+#: In a mean over rows, inputs seen at most this often are one unit, others one unit per row. Both
+#: choices only ever overstate the error, the first more so for large groups and the second for
+#: pairs; around here they meet.
 LARGE_GROUP = 4
 
-#: Fewest units of a block, per class, without covariance: tables are mostly sparse, and every block costs a K×K sum.
+#: Fewest units of a block, per class, without covariance: tables are mostly sparse, and every block
+#: costs a K×K sum.
 SPARSE_ROWS = 20
 
 #: Votes per item for which :func:`votes_needed` plans.
@@ -45,7 +50,9 @@ VOTES_PER_ITEM = (2, 3, 4, 5, 7, 10, 15, 20, 30, 50)
 
 
 def input_groups(X: Any) -> IntArray:
-    """A number for every row of ``X`` (table or array), the same for equal rows; a missing value equals another.
+    """A number for every row of ``X`` (table or array), the same for equal rows.
+
+    A missing value equals another.
 
     >>> input_groups([[1, "a"], [2, "b"], [1, "a"]])
     array([0, 1, 0])
@@ -54,7 +61,8 @@ def input_groups(X: Any) -> IntArray:
         table = pd.DataFrame(X)
     elif np.ma.is_masked(X):
         raise ValueError(
-            "X has masked values, which would count as if they were not: fill them, or drop those rows"
+            "X has masked values, which would count as if they were not:"
+            " fill them, or drop those rows"
         )
     elif issparse(X):
         raise ValueError("X is a sparse matrix: pass X.toarray(), or the table it was encoded from")
@@ -93,14 +101,17 @@ def count_collisions(
 ) -> CollisionMatrix:
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
-    The result speaks for the inputs with two labels or more. ``coverage`` is their share (of the rows, or of the
-    items), ``counts`` the rows, or items, of each class; ``diagnostics.inputs_seen_once`` how many inputs say nothing.
+    The result speaks for the inputs with two labels or more. ``coverage`` is their share (of the
+    rows, or of the items), ``counts`` the rows, or items, of each class;
+    ``diagnostics.inputs_seen_once`` how many inputs say nothing.
 
     Parameters
     ----------
-    X : DataFrame, Series or array of n inputs, any dtypes; for votes one row per vote: the name of the item
+    X : DataFrame, Series or array of n inputs, any dtypes; for votes one row per vote: the name of
+        the item
     y, classes : array of n labels, K names (default the sorted distinct labels)
-    average : "rows", for tables in which inputs repeat by chance, or "items", for votes: each input counts the same
+    average : "rows", for tables in which inputs repeat by chance, or "items", for votes: each input
+        counts the same
 
     Examples
     --------
@@ -128,14 +139,16 @@ def count_collisions(
 def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> CollisionMatrix:
     """Collision matrix from several labels per item: no model, no assumption about the inputs.
 
-    It is the mean over the items with two votes or more: S[i, j] is the chance that another voter says j where one has
-    said i. ``coverage`` is the share of the items with a vote that have two or more; ``counts`` are items (one with 3
-    of 4 votes for a class counts 0.75 for it).
+    It is the mean over the items with two votes or more: S[i, j] is the chance that another voter
+    says j where one has said i. ``coverage`` is the share of the items with a vote that have two or
+    more; ``counts`` are items (one with 3 of 4 votes for a class counts 0.75 for it).
 
     Parameters
     ----------
-    votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K): votes of each item
-    classes : K names in the order of the columns (of a DataFrame, those to use), default its columns or 0 … K-1
+    votes : array, DataFrame, sparse matrix, or Dask array or DataFrame of shape (items, K): votes
+        of each item
+    classes : K names in the order of the columns (of a DataFrame, those to use), default its
+        columns or 0 … K-1
 
     Examples
     --------
@@ -165,20 +178,21 @@ def votes_needed(
 ) -> pd.DataFrame:
     """How many items, and how many votes on each, would give an interval of ``half_width``?
 
-    Returns ``votes_per_item``, ``items`` and ``votes``, their product; the plan with the fewest votes comes first.
-    ``attrs["between"]`` and ``attrs["within"]`` are the variance components of the widest interval.
+    Returns ``votes_per_item``, ``items`` and ``votes``, their product; the plan with the fewest
+    votes comes first. ``attrs["between"]`` and ``attrs["within"]`` are the variance components of
+    the widest interval.
 
     Parameters
     ----------
     cm : CollisionMatrix of a first round of votes (mean over items)
     half_width, level : wanted is the estimate ± this, at this level
-    of : whose interval: "pber", "matrix" (every entry of S) or a pair (class, other) (one entry of it)
+    of : whose interval: "pber", "matrix" (every entry of S) or a pair (class, other), one entry
 
     Notes
     -----
-    An item with N votes has a variance of between + within · g(N), with g(2) = 1; g falls between 2/N (clear items) and
-    2/(N(N-1)) (voters evenly split), and the plan takes the one that needs more. With two votes on every item at hand
-    all variance is taken to be between items.
+    An item with N votes has a variance of between + within · g(N), with g(2) = 1; g falls between
+    2/N (clear items) and 2/(N(N-1)) (voters evenly split), and the plan takes the one that needs
+    more. With two votes on every item at hand all variance is taken to be between items.
 
     Examples
     --------
@@ -212,15 +226,9 @@ def _variances(cm: CollisionMatrix, of: str | tuple[Any, Any]) -> tuple[FloatArr
     n = cm.diagnostics.distinct_inputs or 0
     if of == "pber":
         # Two votes differ or do not: Bernoulli.
-        return np.array([cm.pber * (1 - cm.pber)]), np.array([n * cm.pber_stderr**2])
-    B = cm.joint
-    S = cm.matrix
-    priors = cm.priors[:, None]
-    # Variance of Z - Sρ with two votes. Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j},
-    # a chance of 2 B_ij; on it Z = ρ_i = 1 where both are i; E ρ_i² = (π_i + B_ii) / 2.
-    E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
-    E_rho2 = (priors + np.diag(B)[:, None]) / 2
-    two = (E_ZZ * (1 - 2 * S) + S**2 * E_rho2) / priors**2
+        two = np.array([cm.pber * (1 - cm.pber)])
+        return two, np.array([n * cm.pber_stderr**2])
+    two = _variance_of_two_votes(cm)
     now = n * cm.stderr**2
     if of == "matrix":
         return two.ravel(), now.ravel()
@@ -228,6 +236,19 @@ def _variances(cm: CollisionMatrix, of: str | tuple[Any, Any]) -> tuple[FloatArr
         raise ValueError(f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}")
     i, j = check.encode_labels(list(of), cm.classes, "of")
     return two[[i], [j]], now[[i], [j]]
+
+
+def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
+    """Of (Z - S ρ) / π, for one item with two votes, entry by entry."""
+    B = cm.joint
+    S = cm.matrix
+    priors = cm.priors[:, None]
+    # Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of 2 B_ij; on it
+    # Z = ρ_i = 1 where both are i. So E Z² = E Z ρ_i, and E ρ_i² = (π_i + B_ii) / 2.
+    E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
+    E_rho2 = (priors + np.diag(B)[:, None]) / 2
+    variance = E_ZZ * (1 - 2 * S) + S**2 * E_rho2
+    return np.asarray(variance / priors**2)
 
 
 def _planned_variance(
@@ -247,14 +268,18 @@ def _planned_variance(
     # The slowest fall that leaves a variance between items of 0 or more (ḡ ≤ now / two), then the
     # fastest.
     ratio = now / np.maximum(two, np.finfo(float).tiny)
-    most = np.clip((ratio - inverse_pairs) / gap, 0, 1)
+    slowest = np.clip((ratio - inverse_pairs) / gap, 0, 1)
+    fastest = np.zeros_like(two)
     variance = np.zeros((len(two), len(each)))
-    for share in (most, np.zeros_like(two)):
-        within = np.clip((two - now) / (1 - inverse_pairs - share * gap), 0, two)
+    for share in (slowest, fastest):
+        mean_fall = inverse_pairs + share * gap
+        within = np.clip((two - now) / (1 - mean_fall), 0, two)
         falls = fast + np.outer(share, slow - fast)
-        variance = np.maximum(variance, two[:, None] - within[:, None] * (1 - falls))
+        planned = two[:, None] - within[:, None] * (1 - falls)
+        variance = np.maximum(variance, planned)
     # A first round that shows too little variance by chance must not promise the fastest fall.
-    least = now[:, None] * np.minimum(slow / (2 * inverse_votes), 1)
+    kept = np.minimum(slow / (2 * inverse_votes), 1)
+    least = now[:, None] * kept
     return np.maximum(variance, least), within
 
 
@@ -266,7 +291,10 @@ def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
 
 
 def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, Array]:
-    """Class numbers and names. Where labels are text or whole numbers each is checked once, not once per row."""
+    """Class numbers and names.
+
+    Where labels are text or whole numbers each is checked once, not once per row.
+    """
     if (
         isinstance(y, (np.ndarray, pd.Series))
         and not np.ma.isMaskedArray(y)
@@ -315,7 +343,8 @@ def _wide_counts(votes: Any, names: Array) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
     given = csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None  # a copy
-    # Of a sparse table only what it stores is checked; with a zero, as nothing stored would be refused as empty.
+    # Of a sparse table only what it stores is checked; with a zero, as nothing stored would be
+    # refused as empty.
     values = check.check_votes(
         votes if given is None else np.append(given.data, 0.0), "votes", every_row=False
     )
@@ -329,7 +358,8 @@ def _wide_counts(votes: Any, names: Array) -> csr_array:
 class PairSums(Moments):
     """:class:`Moments` of inputs, and how many there were."""
 
-    #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1)) over the latter.
+    #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1))
+    #: over the latter.
     tally: FloatArray
     #: Over items with two votes or more: error of the majority of the other votes on one vote, its
     #: square.
@@ -342,24 +372,33 @@ class PairSums(Moments):
 
 
 def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSums]:
-    """(sums that give the estimate, sums that give its errors): the same ones where items are the units of both."""
+    """(sums that give the estimate, sums that give its errors).
+
+    The same ones where items are the units of both.
+    """
     k = counts.shape[1]
     totals = np.asarray(counts.sum(axis=1), dtype=np.float64)
     kept = totals > 1
+    if not kept.all():
+        counts = counts[kept]
     N = totals[kept]
-    counts = counts if kept.all() else counts[kept]
     spread = PairSums(k)
-    estimate = spread if average == "items" else PairSums(k, covariance=False)
-    inverse = [(1 / N).sum(), (2 / (N * (N - 1))).sum()]
-    estimate.tally += [(totals > 0).sum(), len(N), totals.sum(), N.sum(), *inverse]
+    estimate = spread
+    if average != "items":
+        estimate = PairSums(k, covariance=False)
+    inverse_votes = (1 / N).sum()
+    inverse_pairs = (2 / (N * (N - 1))).sum()
+    n_seen = (totals > 0).sum()
+    estimate.tally += [n_seen, len(N), totals.sum(), N.sum(), inverse_votes, inverse_pairs]
     if average == "items":
         _add_inputs(spread, counts, N, np.ones(len(N)))
         wrong = majority_errors(counts, N)
         spread.vote_error += [wrong.sum(), (wrong**2).sum()]
     else:
         large = N > LARGE_GROUP
+        small = ~large
         _add_inputs(estimate, counts, N, N)
-        _add_inputs(spread, counts[~large], N[~large], N[~large])
+        _add_inputs(spread, counts[small], N[small], N[small])
         _add_rows(spread, counts[large])
     return estimate, spread
 
@@ -395,26 +434,34 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
 
 def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:
     """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N."""
-    for block in row_blocks(*counts.shape, least=SPARSE_ROWS * counts.shape[1]):
+    n_inputs, k = counts.shape
+    for block in row_blocks(n_inputs, k, least=SPARSE_ROWS * k):
         n = counts[block]
-        size = weight[block]
-        s = size / (N[block] * (N[block] - 1))
-        rho = n * (size / N[block])[:, None]
-        sums.add(Units(n * -s[:, None], s, n, rho, size, np.zeros(len(s))))
+        votes = N[block]
+        omega = weight[block]
+        per_pair = omega / (votes * (votes - 1))
+        diagonal = n * -per_pair[:, None]
+        rho = n * (omega / votes)[:, None]
+        sums.add(Units(diagonal, per_pair, n, rho, omega, np.zeros(len(omega))))
 
 
-def _add_rows(spread: PairSums, n: csr_array) -> None:
+def _add_rows(spread: PairSums, counts: csr_array) -> None:
     """Rows as units: Z = c pᵀ + p cᵀ - p pᵀ, with p the class shares of the other rows."""
-    # Rows of the same input and class are alike: one unit for each entry of n, as often as the
-    # entry says. Z = diag(c) - (c - p)(c - p)ᵀ.
-    item = np.repeat(np.arange(n.shape[0]), np.diff(n.indptr))
-    others = np.asarray(n.sum(axis=1)) - 1
-    for block in row_blocks(n.nnz, n.shape[1], least=SPARSE_ROWS * n.shape[1]):
+    # Rows of the same input and class are alike: one unit for each entry of the counts, as often
+    # as the entry says. Z = diag(c) - (c - p)(c - p)ᵀ.
+    k = counts.shape[1]
+    item = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    n_others = np.asarray(counts.sum(axis=1)) - 1
+    for block in row_blocks(counts.nnz, k, least=SPARSE_ROWS * k):
         own = item[block]
-        one = np.ones(len(own))
-        c = csr_array((one, (np.arange(len(own)), n.indices[block])), shape=(len(own), n.shape[1]))
-        p = (n[own] - c) * (1 / others[own])[:, None]
-        spread.add(Units(c, -one, c - p, c, one, np.zeros(len(own))), n.data[block])
+        n_units = len(own)
+        one = np.ones(n_units)
+        places = (np.arange(n_units), counts.indices[block])
+        c = csr_array((one, places), shape=(n_units, k))
+        others = counts[own] - c
+        p = others * (1 / n_others[own])[:, None]
+        units = Units(c, -one, c - p, c, one, np.zeros(n_units))
+        spread.add(units, counts.data[block])
 
 
 def _as_matrix(
@@ -422,9 +469,11 @@ def _as_matrix(
 ) -> CollisionMatrix:
     items, covered, rows, covered_rows, inverse_votes, inverse_pairs = estimate.tally.tolist()
     if covered == 0:
-        rest = "or estimate with CollisionClassifier or estimate_collisions, which need one label per input"
+        model = "CollisionClassifier or estimate_collisions, which need one label per input"
+        rest = f"or estimate with {model}"
         raise ValueError(
-            f"{none}, so nothing can be counted: ask for a second label on some of the items, {rest}"
+            f"{none}, so nothing can be counted:"
+            f" ask for a second label on some of the items, {rest}"
         )
     counts = estimate.rho
     if not counts.all():
@@ -436,7 +485,8 @@ def _as_matrix(
         )
     S, _ = estimate.ratio()
     _, variance = spread.ratio()
-    # A class whose only covered label is alone on its item gives rounding like -1e-17 on the diagonal.
+    # A class whose only covered label is alone on its item gives rounding like -1e-17 on the
+    # diagonal.
     S = np.maximum(S, 0.0)
     method = Method.COUNTED
     diagnostics = Diagnostics(

@@ -1,4 +1,4 @@
-"""Confidence intervals of means of bounded scores that hold with few rows, few errors, weights and groups.
+"""Confidence intervals of means of bounded scores, with few rows, few errors, weights and groups.
 
 A mean over independent units (rows, or groups of rows) has the estimate m, the standard error s
 and values between 0 and ``top``. Where nothing was seen s is near 0, yet n units cannot rule out
@@ -24,7 +24,7 @@ Coverage of every statement built on this, with its simulation error: ``studies/
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaincinv, ndtri, stdtrit
+from scipy.special import betaincinv, gammaincinv, ndtri, stdtrit
 
 from collidescope._checks import ArrayLike, FloatArray, Given
 
@@ -122,6 +122,20 @@ def brier_interval(
     return float(low), min(float(high), 1.0)
 
 
+def difference_interval(
+    first: float, of_first: tuple[float, float], second: float, of_second: tuple[float, float]
+) -> tuple[float, float]:
+    """(low, high) of first - second, independent estimates, from the interval of each.
+
+    The distances to their ends add up like standard errors (Zou and Donner, 2008), so that few
+    errors on one side are allowed for.
+    """
+    gap = first - second
+    below = np.hypot(first - of_first[0], of_second[1] - second)
+    above = np.hypot(of_first[1] - first, second - of_second[0])
+    return float(gap - below), float(gap + above)
+
+
 def half_width(stderr: ArrayLike, counts: Given, level: float, units: Given = None) -> FloatArray:
     """Half the width of a symmetric interval, for differences, from ``counts`` rows in ``units``.
 
@@ -152,8 +166,49 @@ def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> Floa
     """Of the Beta distribution with that mean and concentration mean (1 - mean) / variance."""
     spread = mean * (1 - mean)
     concentration = spread / np.maximum(variance, np.finfo(float).tiny)
-    found = betaincinv(mean * concentration, (1 - mean) * concentration, level)
+    a = mean * concentration
+    b = (1 - mean) * concentration
+    quantiles = _many_beta_quantiles
+    if a.size <= 20_000:
+        quantiles = betaincinv
+    found = quantiles(a, b, level)
     # No Beta distribution varies as much as that: nothing is known. Beyond 1e8 it is normal.
     found = np.where(concentration > 1, found, 1.0)
     normal = np.minimum(mean + ndtri(level) * np.sqrt(variance), 1.0)
     return np.where(np.isfinite(found) & (concentration < 1e8), found, normal)
+
+
+def _many_beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
+    """In closed form where that is within 2% of a standard deviation: ten times as fast."""
+    found = np.empty(a.shape)
+    mirrored = a > b
+    found[~mirrored] = _skewed_beta_quantiles(a[~mirrored], b[~mirrored], level)
+    found[mirrored] = 1 - _skewed_beta_quantiles(b[mirrored], a[mirrored], 1 - level)
+    return found
+
+
+def _skewed_beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
+    """For a ≤ b."""
+    found = np.empty(a.shape)
+    large = a >= 8
+    rare = (a < 8) & (b >= 50)
+    rest = ~(large | rare)
+    found[large] = _near_normal(a[large], b[large], level)
+    # -log(1 - x) is nearly a gamma variable over b + (a - 1) / 2; its quantile is a function of a.
+    nodes = np.geomspace(1e-3, 8, 4000)
+    gamma = np.interp(np.log(a[rare]), np.log(nodes), gammaincinv(nodes, level))
+    found[rare] = -np.expm1(-gamma / (b[rare] + (a[rare] - 1) / 2))
+    found[rest] = betaincinv(a[rest], b[rest], level)
+    return found
+
+
+def _near_normal(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
+    """Abramowitz and Stegun, 26.5.22."""
+    z = -ndtri(level)
+    curvature = (z**2 - 3) / 6
+    of_a = 1 / (2 * a - 1)
+    of_b = 1 / (2 * b - 1)
+    h = 2 / (of_a + of_b)
+    skew = (of_b - of_a) * (curvature + 5 / 6 - 2 / (3 * h))
+    w = z * np.sqrt(h + curvature) / h - skew
+    return np.asarray(a / (a + b * np.exp(2 * w)))

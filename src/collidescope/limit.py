@@ -1,4 +1,4 @@
-"""What unlimited rows of this kind would leave: the learning curve of the PBER, continued to its end.
+"""What unlimited rows of this kind would leave: the learning curve, continued to its end.
 
 A model that has not learned everything counts what it missed as ambiguity: with n rows it reports
 PBER(n) = PBER + E‖p - y‖², too much by the excess. Held-out scores of the *same* rows at training
@@ -337,7 +337,9 @@ class Limit(Value):
         low = _smallest_size(curve, target, tail, most)
         likely = _smallest_size(curve, target, 0.5, most)
         high = _smallest_size(curve, target, 1 - tail, most)
-        if self._no_lower_end:  # nothing is known about where such a curve ends
+        # Of such a curve nobody knows where it ends, and few errors leave its height open.
+        errors = float(self.scores[-1]) / 2 * self._units
+        if self._no_lower_end or errors < 10:
             low = min(low, curve.rows)
             high = np.inf
         return RowsNeeded(low, likely, high, float(target), of, level)
@@ -482,7 +484,7 @@ class Limit(Value):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Limit:
-        """The inverse of :meth:`to_dict` (arrays are taken too), with every check of the constructor."""
+        """The inverse of :meth:`to_dict`, arrays too, with every check of the constructor."""
         tree = opened(data, HEADER, "a limit", "Limit.to_dict")
         if tree.get("matrix") is not None:
             tree["matrix"] = CollisionMatrix.from_dict(tree["matrix"])
@@ -500,7 +502,7 @@ def limit_from_scores(
     groups: Given = None,
     capped: bool = False,
 ) -> Limit:
-    """What unlimited rows would leave, from held-out scores of models trained on more and more rows.
+    """What unlimited rows would leave, from held-out scores of models of growing training sizes.
 
     Parameters
     ----------
@@ -747,11 +749,16 @@ def _matrix(
     doubt = np.sqrt(max(reach**2 - limit.stderr**2, 0.0))
     variance = (np.maximum(squares, 0.0) + (doubt * shape) ** 2) / priors[:, None] ** 2
     of_units = _sums(w[:, None] * onehot, sample.units)
+    stderr: FloatArray | None = np.sqrt(variance)
+    pber_stderr: float | None = float(np.hypot(limit.stderr, doubt))
+    if limit._skill[0] < 0:  # worse than the class shares: nothing is known of S∞
+        stderr = None
+        pber_stderr = None
     return CollisionMatrix(
         S,
         priors,
-        stderr=np.sqrt(variance),
-        pber_stderr=float(np.hypot(limit.stderr, doubt)),
+        stderr=stderr,
+        pber_stderr=pber_stderr,
         method=Method.LIMIT,
         diagnostics=Diagnostics(excess=limit._excess, shape_learned=share),
         units=effective_units(*_power_sums(of_units)),
@@ -800,7 +807,10 @@ class _Rows(NamedTuple):
     def sum_of_squares(
         self, g: FloatArray, slope: FloatArray | None = None, mean: FloatArray | None = None
     ) -> FloatArray:
-        """Σ over units of (Σ over rows w (Σ_t g_t r_t r_tᵀ + slope_ij c_i - mean))², entry by entry."""
+        """Σ over units of (Σ over rows w (Σ_t g_t r_t r_tᵀ + slope_ij c_i - mean))².
+
+        Entry by entry.
+        """
         k = self.onehot.shape[1]
         slope = np.zeros((k, k)) if slope is None else slope
         mean = np.zeros((k, k)) if mean is None else mean
@@ -811,7 +821,8 @@ class _Rows(NamedTuple):
     def _over_rows(self, g: FloatArray, slope: FloatArray, mean: FloatArray) -> FloatArray:
         w = self.w[:, None]
         squares = np.zeros_like(slope)
-        # (r_t r_tᵀ)_ij (r_s r_sᵀ)_ij = (r_t r_s)_i (r_t r_s)_j: a product of matrices for each pair.
+        # (r_t r_tᵀ)_ij (r_s r_sᵀ)_ij = (r_t r_s)_i (r_t r_s)_j: a product of matrices for each
+        # pair.
         for first, r in zip(g, self.residuals, strict=True):
             for second, v in zip(g, self.residuals, strict=True):
                 both = w * r * v

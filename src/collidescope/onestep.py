@@ -1,16 +1,18 @@
 """Posteriors and labels → the collision matrix with its standard errors: the one-step estimator.
 
-Symbols: n rows, K classes; for one row ``c`` is its one-hot label, ``p`` its held-out posterior (the model did not see
-the row), ``y`` the true posterior, ``w`` its weight, r = c - p and δ = p - y::
+Symbols: n rows, K classes; for one row ``c`` is its one-hot label, ``p`` its held-out posterior
+(the model did not see the row), ``y`` the true posterior, ``w`` its weight, r = c - p and
+δ = p - y::
 
     B̂ = mean(c pᵀ + p cᵀ - p pᵀ) = diag(class shares) - mean(r rᵀ)        S = diag(1/π) B̂
 
-The bias of B̂ is -E[δ δᵀ]: second order in the error of the posteriors, where class averages (the paper's equation 13)
-and the Gramian root (35, 36) are first order. 1 - tr(B̂) is the Brier score of p. Without labels the *plug-in*
-estimate mean(p pᵀ) takes the posteriors as true.
+The bias of B̂ is -E[δ δᵀ]: second order in the error of the posteriors, where class averages (the
+paper's equation 13) and the Gramian root (35, 36) are first order. 1 - tr(B̂) is the Brier score of
+p. Without labels the *plug-in* estimate mean(p pᵀ) takes the posteriors as true.
 
-Assumptions: rows are independent draws of the population, or ``groups`` of rows are; posteriors hold at the priors of
-the rows. Everything is a sum over rows, kept in :class:`Moments`: O(K²) numbers, in one pass, in any order, in parts.
+Assumptions: rows are independent draws of the population, or ``groups`` of rows are; posteriors
+hold at the priors of the rows. Everything is a sum over rows, kept in :class:`Moments`: O(K²)
+numbers, in one pass, in any order, in parts.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 from collidescope.scale import _dask
 
 Floats = FloatArray | None
-#: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers, 1.5 GB here.
+#: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers,
+#: 1.5 GB here.
 MAX_STRATA = 400
 
 
@@ -58,18 +61,23 @@ def resolve_priors(priors: ArrayLike | str, counts: Array, classes: Array) -> Fl
     k = len(counts)
     if isinstance(priors, str):
         check.check_choice(priors, ["empirical", "uniform"], "priors")
-        return np.full(k, 1 / k) if priors == "uniform" else counts / counts.sum()
+        if priors == "uniform":
+            return np.full(k, 1 / k)
+        return counts / counts.sum()
     return check.check_priors(priors, k)
 
 
 def target_priors(
     priors: ArrayLike | str, counts: Array | None, classes: Array
 ) -> tuple[Floats, Floats]:
-    """The wanted priors and their ratio to those of the rows; None and None where they are the same."""
+    """The wanted priors and their ratio to those of the rows; None, None if equal."""
     natural = isinstance(priors, str) and priors == "empirical"
     if counts is not None:
         target = resolve_priors(priors, counts, classes)
-        return (None, None) if natural else (target, target / (counts / counts.sum()))
+        if natural:
+            return None, None
+        observed = counts / counts.sum()
+        return target, target / observed
     if not natural:
         hint = "without labels use shift_priors and sample_weight first"
         raise ValueError(f"priors other than 'empirical' need y: {hint}")
@@ -77,7 +85,10 @@ def target_priors(
 
 
 def shift_in_place(P: Array, old: FloatArray, new: FloatArray) -> None:
-    """Posteriors at priors ``new`` written over those at ``old``, block by block: there may be no memory for a copy."""
+    """Posteriors at priors ``new`` written over those at ``old``.
+
+    Block by block: there may be no memory for a copy.
+    """
     for block in row_blocks(*P.shape):
         P[block] = shift_rows(P[block], new / old)
 
@@ -85,8 +96,13 @@ def shift_in_place(P: Array, old: FloatArray, new: FloatArray) -> None:
 def labelled_moments(
     P: Array, codes: IntArray, weights: Floats, n_classes: int, target: Floats = None
 ) -> Moments:
-    """Sums of all rows in one pass; with priors ``target``, of rows shifted to them and weighted as their classes."""
-    weights, ratio = np.ones(len(codes)) if weights is None else weights, np.ones(n_classes)
+    """Sums of all rows in one pass.
+
+    With priors ``target``, of rows shifted to them and weighted as their classes.
+    """
+    if weights is None:
+        weights = np.ones(len(codes))
+    ratio = np.ones(n_classes)
     if target is not None:
         counts = np.bincount(codes, weights, n_classes)
         ratio = target / (counts / counts.sum())
@@ -96,7 +112,7 @@ def labelled_moments(
 
 
 def gramian_from_moments(moments: Moments) -> FloatArray:
-    """G (the paper's equation 34 for the factorised model) from :func:`labelled_moments`, at their priors."""
+    """G (the paper's equation 34, factorised model) from :func:`labelled_moments`."""
     M = -moments.cr / moments.rho[:, None]  # class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ
     diagonal(M)[:] += 1
     # Weights within class k are w / ρ_k: Σ of their squares, and the same times ‖p‖².
@@ -213,14 +229,16 @@ def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) ->
 
 
 class CollisionAccumulator:
-    """Collision matrix from a stream of held-out posteriors: update in chunks, merge parts, ask for the result.
+    """Collision matrix from a stream of held-out posteriors.
+
+    Update in chunks, merge parts, ask for the result.
 
     Parameters
     ----------
     classes : sequence of K class names, in the order of the columns of P
     priors : array of shape (K,), default those of the rows
-        Known priors of the population to estimate for, at which the posteriors must already hold (see
-        :func:`shift_priors`). Takes K times the memory, and so not more than 400 classes.
+        Known priors of the population to estimate for, at which the posteriors must already hold
+        (see :func:`shift_priors`). Takes K times the memory, and so not more than 400 classes.
 
     Examples
     --------
@@ -238,7 +256,8 @@ class CollisionAccumulator:
         self.priors = None if priors is None else check.check_priors(priors, k)
         if priors is not None and k > MAX_STRATA:
             size = f"take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB"
-            hint = "leave priors out and give rows a sample_weight of wanted over observed share of their class"
+            weight = "a sample_weight of wanted over observed share of their class"
+            hint = f"leave priors out and give rows {weight}"
             own = "(as collision_matrix_from_posteriors does by itself)"
             raise ValueError(f"priors with {k:,} classes {size}: {hint} {own}")
         self.n_rows = 0
@@ -249,18 +268,21 @@ class CollisionAccumulator:
     def update(
         self, P: ArrayLike, y: Given = None, sample_weight: Given = None
     ) -> CollisionAccumulator:
-        """Add rows: posteriors ``P`` (n×K) that no model saw in training, and their labels ``y`` where known."""
+        """Add rows: held-out posteriors ``P`` (n×K), and their labels ``y`` where known."""
         posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
         return self._update(posteriors, codes, check.check_weights(sample_weight, len(posteriors)))
 
     def _update(
         self, P: FloatArray, codes: IntArray | None, w: FloatArray, ratio: Floats = None
     ) -> Self:
-        """As :meth:`update`, with what is checked; ``ratio`` of wanted to observed priors where P is to be shifted."""
-        low, high, k = check.SMALLEST_WEIGHT, check.LARGEST_WEIGHT, len(self.classes)
+        """As :meth:`update`, checked; P is shifted by ``ratio``, wanted over observed priors."""
+        low = check.SMALLEST_WEIGHT
+        high = check.LARGEST_WEIGHT
+        k = len(self.classes)
         if w.max() > high or w.min(where=w > 0, initial=1.0) < low:
             raise ValueError(
-                f"sample_weight must be 0 or between {low:g} and {high:g}: divide all of it by one number"
+                f"sample_weight must be 0 or between {low:g} and {high:g}:"
+                " divide all of it by one number"
             )
         labelled = codes is not None
         if self._labelled not in (None, labelled):
@@ -273,22 +295,31 @@ class CollisionAccumulator:
             )
         # Without labels a row counts for class k as far as p_k says.
         for power in (1, 2):
-            self._counts[power - 1] += (
-                w**power @ P if codes is None else np.bincount(codes, w**power, k)
-            )
+            weight = w**power
+            of_class = weight @ P
+            if codes is not None:
+                of_class = np.bincount(codes, weight, k)
+            self._counts[power - 1] += of_class
         if codes is None or self.priors is None:
             self._strata[0].add_rows(P, codes, w, ratio)
         else:
             for block in row_blocks(*P.shape):
-                shifted = P[block] if ratio is None else shift_rows(P[block], ratio)
-                units = row_units(shifted, codes[block], None, w[block])
-                # Within a class the mean is taken over all its rows, so the denominator of every entry is the size.
-                units = units._replace(rho=np.repeat(w[block, None], k, axis=1))
-                for stratum in np.unique(codes[block]):
-                    self._strata[stratum].add(units.take(codes[block] == stratum))
+                self._add_by_class(P[block], codes[block], w[block], ratio)
         self._labelled = labelled
         self.n_rows += len(P)
         return self
+
+    def _add_by_class(self, P: FloatArray, codes: IntArray, w: FloatArray, ratio: Floats) -> None:
+        """Add rows to the sums of their classes."""
+        if ratio is not None:
+            P = shift_rows(P, ratio)
+        units = row_units(P, codes, None, w)
+        # Within a class the mean is taken over all its rows, so the denominator of every entry is
+        # the size.
+        size = np.repeat(w[:, None], P.shape[1], axis=1)
+        units = units._replace(rho=size)
+        for stratum in np.unique(codes):
+            self._strata[stratum].add(units.take(codes == stratum))
 
     def merge(self, other: CollisionAccumulator) -> CollisionAccumulator:
         """Add what another accumulator saw (another part of the rows, another machine)."""
@@ -306,7 +337,8 @@ class CollisionAccumulator:
         known = {self._labelled, other._labelled} - {None}
         if len(known) > 1:
             raise ValueError(
-                "other was updated with labels and this one without, or the reverse: they cannot be mixed"
+                "other was updated with labels and this one without, or the reverse:"
+                " they cannot be mixed"
             )
         for mine, theirs in zip(self._strata, other._strata, strict=True):
             mine.merge(theirs)
@@ -335,7 +367,7 @@ class CollisionAccumulator:
         )
 
     def _over_classes(self, priors: FloatArray) -> _Estimate:
-        """Σ_k priors_k (mean over class k): classes are independent samples, so variances add up."""
+        """Σ_k priors_k (mean over class k): classes are independent, so variances add up."""
         k = len(priors)
         B = np.zeros((k, k))
         variance = np.zeros((k, k))
@@ -376,32 +408,36 @@ def collision_matrix_from_posteriors(
 ) -> CollisionMatrix:
     """Collision matrix from held-out posteriors, with intervals.
 
-    Dask arrays and DataFrames are accumulated where their blocks are, in one pass when ``classes`` are given (they are
-    taken from the columns of a DataFrame); other ``priors`` than "empirical" take a pass over ``y`` first.
+    Dask arrays and DataFrames are accumulated where their blocks are, in one pass when ``classes``
+    are given (they are taken from the columns of a DataFrame); other ``priors`` than "empirical"
+    take a pass over ``y`` first.
 
     Parameters
     ----------
     P : (n, K), or n values p(second class) for two classes
-        Posteriors of rows that the model did not see in training, for the population the rows come from. Named columns
-        of a DataFrame are aligned with the labels by name.
+        Posteriors of rows that the model did not see in training, for the population the rows come
+        from. Named columns of a DataFrame are aligned with the labels by name.
     y : n labels, optional; without them the estimate is the mean of p pᵀ, as right as the
         posteriors are: it has no intervals
     votes : (n, K), optional; instead of ``y``, how many votes each class got
     classes : K names in the order of the columns, default the sorted distinct labels
-    priors : "empirical", "uniform" or (K,), of the population whose S is wanted; others than "empirical" need ``y``
+    priors : "empirical", "uniform" or (K,), of the population whose S is wanted; others than
+        "empirical" need ``y``
     sample_weight : n weights, optional
     groups : n group names, optional; of rows of one patient, document or site
-        Intervals then count groups, not rows (cluster-robust standard errors with the factor G/(G-1), and Student's t).
-        With given ``priors`` they are a little wide.
+        Intervals then count groups, not rows (cluster-robust standard errors with the factor
+        G/(G-1), and Student's t). With given ``priors`` they are a little wide.
 
     Notes
     -----
-    *Votes.* With votes c_1 … c_v of a row (independent given the input, mean c̄) and r_a = c_a - p, the mean over
-    ordered pairs of different votes is unbiased for y yᵀ whatever p is::
+    *Votes.* With votes c_1 … c_v of a row (independent given the input, mean c̄) and r_a = c_a - p,
+    the mean over ordered pairs of different votes is unbiased for y yᵀ whatever p is::
 
-        mean_{a≠b} c_a c_bᵀ = (c̄ pᵀ + p c̄ᵀ - p pᵀ) + mean_{a≠b} r_a r_bᵀ,     E[mean_{a≠b} r_a r_bᵀ] = δ δᵀ
+        mean_{a≠b} c_a c_bᵀ = (c̄ pᵀ + p c̄ᵀ - p pᵀ) + mean_{a≠b} r_a r_bᵀ
+        E[mean_{a≠b} r_a r_bᵀ] = δ δᵀ
 
-    so pairs replace the one-step term in every row with two votes or more; rows with a single vote keep its bias.
+    so pairs replace the one-step term in every row with two votes or more; rows with a single vote
+    keep its bias.
 
     Examples
     --------
@@ -467,7 +503,7 @@ def _accumulated(
     ratio: Floats,
     target: Floats,
 ) -> CollisionAccumulator:
-    """The sums of some rows, at priors ``target`` where these are given: see :func:`target_priors`."""
+    """The sums of some rows, at priors ``target`` if given: see :func:`target_priors`."""
     apart = len(names) <= MAX_STRATA
     if (
         ratio is not None and not apart
@@ -479,12 +515,16 @@ def _accumulated(
 def accumulate(
     chunks: Iterable[Any], classes: Names, *, priors: Given = None, verbose: int = 0
 ) -> CollisionMatrix:
-    """Collision matrix from a stream that is read once and never held: a generator, a DataLoader, Parquet batches.
+    """Collision matrix from a stream that is read once and never held.
+
+    A generator, a DataLoader, Parquet batches.
 
     Parameters
     ----------
-    chunks : iterable of P, (P, y) or (P, y, sample_weight): held-out posteriors of shape (n, K) with their labels
-        Arrays, tensors or DataFrames of any length; :func:`posterior_batches` makes them from Parquet files.
+    chunks : iterable of P, (P, y) or (P, y, sample_weight): held-out posteriors of shape (n, K)
+        with their labels
+        Arrays, tensors or DataFrames of any length; :func:`posterior_batches` makes them from
+        Parquet files.
     classes, priors, verbose : as in :class:`CollisionAccumulator`; 1 shows chunks done
 
     Examples
@@ -569,8 +609,9 @@ def shrunk_collision_matrix(
 ) -> CollisionMatrix:
     """Collision matrix of many classes from held-out posteriors of a model that is well calibrated.
 
-    Takes what :func:`collision_matrix_from_posteriors` takes, and has its PBER and its standard errors, for S an upper
-    limit. ``diagnostics.one_step_share`` tells how much of the one-step estimate is in it (see :func:`shrink`).
+    Takes what :func:`collision_matrix_from_posteriors` takes, and has its PBER and its standard
+    errors, for S an upper limit. ``diagnostics.one_step_share`` tells how much of the one-step
+    estimate is in it (see :func:`shrink`).
 
     >>> rng = np.random.default_rng(0)
     >>> P = rng.dirichlet(np.full(30, 0.1), 3000)
@@ -588,7 +629,10 @@ def shrunk_collision_matrix(
 def one_step_and_moments(
     P: Array, codes: IntArray, weights: Floats, classes: Array, target: Floats, groups: Given = None
 ) -> tuple[CollisionMatrix, Moments]:
-    """The one-step estimate at priors ``target`` (None: those of the rows), and what :func:`shrink` takes beside it."""
+    """The one-step estimate, and what :func:`shrink` takes beside it.
+
+    At priors ``target``; None: those of the rows.
+    """
     # In one pass where it can be: with many classes every further one is a costly read of memory.
     moments = labelled_moments(P, codes, weights, len(classes), target)
     if groups is None and (target is None or len(classes) > MAX_STRATA):
@@ -599,9 +643,10 @@ def one_step_and_moments(
 
 
 def shrink(one_step: CollisionMatrix, moments: Moments) -> CollisionMatrix:
-    """The one-step estimate drawn towards the plug-in estimate: :mod:`collidescope.equations.shrinkage`.
+    """The one-step estimate drawn to the plug-in one: :mod:`collidescope.equations.shrinkage`.
 
-    The PBER of the result is that of ``one_step``, and so is its interval. With few classes it is ``one_step`` itself.
+    The PBER of the result is that of ``one_step``, and so is its interval. With few classes it is
+    ``one_step`` itself.
     """
     B, share = shrunk_joint(moments, one_step.priors, one_step.pber)
     if B is None:

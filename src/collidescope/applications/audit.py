@@ -54,6 +54,7 @@ from collidescope.applications._inputs import (
 )
 from collidescope.applications.ceilings import Ranges
 from collidescope.equations.moments import row_blocks
+from collidescope.intervals import brier_interval
 
 CLEAR = 0.8  #: a row is clear when one class has this posterior: odds of 4 to 1 against the rest
 SUSPECT = 0.1  #: a label is suspect when the row is clear and the label has at most this posterior
@@ -285,12 +286,14 @@ def _error_limit(P: FloatArray, y: IntArray, clusters: IntArray | None, level: f
     half of it.
     """
     each = 1 - (1 - level) / 2
-    r = residuals(P, y)
-    brier = mean_and_error((r**2).sum(axis=1), clusters)
-    quantile = ndtri((1 + each) / 2)
+    scores = (residuals(P, y) ** 2).sum(axis=1)
+    brier = mean_and_error(scores, clusters)
+    n_units = len(P)
     if clusters is not None:
-        quantile = stdtrit(brier.df, (1 + each) / 2)
-    highest_score = float(brier.value + quantile * brier.stderr)
+        n_units = len(np.unique(clusters))
+    _, highest_score = brier_interval(
+        float(brier.value), float(brier.stderr), n_units, each, grouped=clusters is not None
+    )
     wrong = P.argmax(axis=1) != y
     _, highest_error = share_interval(wrong, clusters, each)
     return min(highest_error, highest_score)

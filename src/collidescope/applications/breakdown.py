@@ -36,6 +36,7 @@ from collidescope.applications._inputs import (
     scored,
 )
 from collidescope.counting import label_codes
+from collidescope.intervals import brier_interval, difference_interval
 from collidescope.limit import limit_from_scores
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
@@ -324,12 +325,21 @@ def collision_change(
     after = loss_and_rates(r_after, (i, j))
     own = clusters_of(groups, len(before))
     if y_after is None:
-        gap = mean_and_error(after - before, own)
+        gap = mean_and_error(after - before, own).wider(_n_units(own, len(after)))
+        low, high = gap.interval(level)
+        ends = (float(low[0]), float(high[0]))
     else:
+        theirs = clusters_of(groups_after, len(after))
         earlier = mean_and_error(before, own)
-        later = mean_and_error(after, clusters_of(groups_after, len(after)))
+        later = mean_and_error(after, theirs)
         gap = later.minus(earlier, len(after), len(before))
-    low, high = gap.interval(level)
+        low, high = gap.interval(level)
+        ends = difference_interval(
+            float(later.value[0]),
+            _pber_interval(later, theirs, len(after), level),
+            float(earlier.value[0]),
+            _pber_interval(earlier, own, len(before), level),
+        )
     rates = {
         "class": names[i],
         "other": names[j],
@@ -344,9 +354,28 @@ def collision_change(
         before=float(before[:, 0].mean()),
         after=float(after[:, 0].mean()),
         change=float(gap.value[0]),
-        interval=(float(low[0]), float(high[0])),
+        interval=ends,
         paired=y_after is None,
         table=flagged(pd.DataFrame(rates), fdr),
+    )
+
+
+def _n_units(clusters: IntArray | None, n: int) -> int:
+    if clusters is None:
+        return n
+    return len(np.unique(clusters))
+
+
+def _pber_interval(
+    mean: Mean, clusters: IntArray | None, n: int, level: float
+) -> tuple[float, float]:
+    """Of the first of the means, a PBER: it holds with few errors too."""
+    return brier_interval(
+        float(mean.value[0]),
+        float(mean.stderr[0]),
+        _n_units(clusters, n),
+        level,
+        grouped=clusters is not None,
     )
 
 

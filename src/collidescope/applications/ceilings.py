@@ -38,6 +38,8 @@ from collidescope.applications._inputs import (
     residuals,
 )
 from collidescope.applications.ordered import distances
+from collidescope.intervals import effective_units
+from collidescope.intervals import interval as bounded_interval
 from collidescope.limit import Limit
 
 QUADRATIC_KAPPA = "quadratic kappa"
@@ -59,12 +61,27 @@ class _Metric(NamedTuple):
     values: FloatArray
     best: float = 1.0  #: the best possible value
     higher_is_better: bool = True
+    top: float | None = 1.0  #: values lie between 0 and this; None: no bound
+    units: float = np.inf  #: effective number of independent units
+    grouped: bool = False  #: whether units are groups of rows
 
     def interval(self, level: float) -> tuple[float, float]:
-        low, high = _interval(self.values, level)
+        if self.top is None or not 0 <= self.values[0] <= self.top or np.isnan(self.values).any():
+            low, high = _interval(self.values, level)
+        else:
+            low, high = self._bounded_interval(self.top, level)
         if self.higher_is_better:
             return max(low, 0.0), min(high, self.best)
         return max(low, self.best), high
+
+    def _bounded_interval(self, top: float, level: float) -> tuple[float, float]:
+        """It holds with few errors too."""
+        low, high = _interval(self.values, level)
+        stderr = (high - low) / 2 / ndtri((1 + level) / 2)  # with Student's t of the jackknife
+        ends = bounded_interval(
+            self.values[0], stderr, self.units, level, top=top, grouped=self.grouped
+        )
+        return float(ends[0]), float(ends[1])
 
     def direction(self, name: str) -> str:
         """The way in which errors of the posteriors push the metric."""
@@ -121,8 +138,9 @@ class _Jackknife(NamedTuple):
         log_loss = -np.log(own / floored.sum(axis=1))
         r = residuals(P, self.codes)
         brier = (r**2).sum(axis=1)
-        found["log loss"] = _Metric(self._mean(log_loss), 0.0, False)
-        found["Brier score"] = _Metric(self._mean(brier), 0.0, False)
+        worst = float(-np.log(floored.min()))
+        found["log loss"] = _Metric(self._mean(log_loss), 0.0, False, worst)
+        found["Brier score"] = _Metric(self._mean(brier), 0.0, False, 2.0)
         return found
 
     def _mean(self, values: FloatArray) -> FloatArray:
@@ -210,11 +228,11 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
     total = C.sum(axis=(1, 2))
     mean = (C * cost).sum(axis=(1, 2)) / total
     if name != QUADRATIC_KAPPA:
-        return _Metric(mean, float(cost.min()), False)
+        return _Metric(mean, float(cost.min()), False, None)
     true = C.sum(axis=2) / total[:, None]
     said = C.sum(axis=1) / total[:, None]
     at_random = np.einsum("gi,ij,gj->g", true, cost, said)
-    return _Metric(1 - mean / at_random)
+    return _Metric(1 - mean / at_random, top=None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -304,7 +322,8 @@ def ceilings(
         raise ValueError(
             "y must have rows of every class: leave the others out of the columns of P"
         )
-    parts = _parts(n, clusters_of(groups, n), random_state)
+    clusters = clusters_of(groups, n)
+    parts = _parts(n, clusters, random_state)
     jackknife = _Jackknife(given.codes, parts, k)
     rival: dict[str, _Metric] = {}
     if y_pred is not None:
@@ -318,7 +337,8 @@ def ceilings(
     by_size = [jackknife.metrics(Q, costs) for Q in curves.values()]
     table = []
     for name, metric in jackknife.metrics(given.posteriors, costs).items():
-        low, high = metric.interval(level)
+        units = _units(name, given.codes, clusters)
+        low, high = metric._replace(units=units, grouped=groups is not None).interval(level)
         row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
         if name in limits:
             row["limit_low"], row["limit_high"] = limits[name]
@@ -346,6 +366,19 @@ def _known_limits(limit: Ranges | None, level: float) -> dict[str, tuple[float, 
     low, high = limit.bayes_error_interval(level)
     accuracy = (1 - float(high), 1 - float(low))
     return {"accuracy": accuracy, "Brier score": limit.pber_interval(level)}
+
+
+def _units(name: str, codes: IntArray, clusters: IntArray | None) -> float:
+    """Effective number of independent units; a mean over classes counts the rows of rare ones."""
+    counts = np.bincount(codes).astype(np.float64)
+    units = float(len(codes))
+    if name.startswith(("balanced", "macro", "ROC", "average precision")):
+        inverse = 1 / counts  # the weight of a row
+        squares = (inverse**2).sum()
+        units = float(effective_units(len(counts), inverse.sum(), squares))
+    if clusters is not None:
+        units = min(units, float(clusters.max()) + 1)
+    return units
 
 
 def _parts(n: int, clusters: IntArray | None, random_state: int, most: int = 25) -> IntArray:

@@ -327,7 +327,7 @@ def _merge_steps(
 ) -> tuple[list[ConsolidationPlan], tuple[str, ...]]:
     """The first steps of merging, up to one at chance level; what to say where that is the first."""
     path = consolidate(cm, ordered=ordered)
-    steps = []
+    steps: list[ConsolidationPlan] = []
     for step in path.path.iloc[1 : most + 1].to_dict("records"):
         if step["n_groups"] < 2:
             break
@@ -352,7 +352,12 @@ def _merged(found: ConsolidationPlan, price: float | None, level: float) -> Opti
 def _merged_interval(
     cm: CollisionMatrix, grouping: Groupings, fall: float, level: float
 ) -> tuple[float, float]:
-    """Of the PBER that a grouping removes, as far as errors are known."""
+    """Of the PBER that a grouping removes, as far as errors are known.
+
+    The best of many pairs looks better than it is: all pairs are allowed for (Bonferroni).
+    """
+    n_pairs = cm.n_classes * (cm.n_classes - 1) / 2
+    level = 1 - (1 - level) / n_pairs
     together = grouping[:, None] == grouping
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
