@@ -5,8 +5,7 @@ Each is imported when it is first asked for.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
