@@ -13,6 +13,7 @@ from sklearn.model_selection import KFold
 
 from collidescope import CollisionClassifier, CollisionWarning, Pairwise, crossfit
 from collidescope._progress import Progress
+from collidescope._saving import from_tree, to_tree
 from collidescope.crossfit import Engine, cross_fit, make_task, train_folds, train_unit
 from collidescope.folds import Folds, enough_folds, make_folds, nested_splits, resolve_splits
 from collidescope.models import as_model
@@ -24,7 +25,7 @@ from collidescope.pairwise.algorithms import (
 )
 from collidescope.pairwise.pairs import PairObjective
 from collidescope.sample import handle_rare, make_sample
-from collidescope.saving import export_ensemble, restore_ensemble
+from collidescope.saving import SavedEnsemble
 from helpers import random_posteriors
 
 
@@ -123,11 +124,13 @@ def test_new_rows_get_the_mean_of_the_folds(neighbours):
 
 def test_an_exported_ensemble_scores_as_before(neighbours):
     X, fitted = neighbours
-    tree = export_ensemble(fitted)
-    assert np.array_equal(restore_ensemble(tree).posteriors(X), fitted.posteriors(X))
+    tree = to_tree(SavedEnsemble.of(fitted))
+    assert np.array_equal(
+        from_tree(SavedEnsemble, tree).restored(None).posteriors(X), fitted.posteriors(X)
+    )
     tree["folds"][0].clear()
     with pytest.raises(ValueError, match="every fold must hold the members"):
-        restore_ensemble(tree)
+        from_tree(SavedEnsemble, tree).restored(None)
 
 
 def test_members_count_the_same_where_none_has_skill():
@@ -428,12 +431,14 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
 def test_an_export_of_pairs_is_restored_as_it_was_and_refused_where_its_parts_do_not_fit():
     X, codes = problem()
     fitted = paired(X, codes, n_references=6, dropout=0.2).ensemble
-    tree = export_ensemble(fitted)
-    assert np.array_equal(restore_ensemble(tree).posteriors(X), fitted.posteriors(X))
+    tree = to_tree(SavedEnsemble.of(fitted))
+    assert np.array_equal(
+        from_tree(SavedEnsemble, tree).restored(None).posteriors(X), fitted.posteriors(X)
+    )
     pairs = tree["comparison"]
     fewer = pairs | {"references": pairs["references"][1:]}
     with pytest.raises(ValueError, match="every fold must have its references"):
-        restore_ensemble(tree | {"comparison": fewer})
-    pairs["folds"][0]["networks"][0]["sizes"] = [4096]
+        from_tree(SavedEnsemble, tree | {"comparison": fewer}).restored(None)
+    pairs["folds"][0][0]["sizes"] = [4096]
     with pytest.raises(ValueError, match="does not fit the weights"):
-        restore_ensemble(tree)
+        from_tree(SavedEnsemble, tree).restored(None)

@@ -98,7 +98,7 @@ class _Reader:
         self.sizes = sizes
         self.given = given
 
-    def read(self, kind: Any, value: Any, where: str) -> Any:
+    def read(self, kind: Any, value: object, where: str) -> Any:
         """``value``, when it is of type ``kind``; ``where`` is its name in errors."""
         origin = get_origin(kind) or kind
         if kind is Any:
@@ -123,7 +123,7 @@ class _Reader:
             return kind(_choice(value, [member.value for member in kind], where))
         return _plain(kind, value, where)
 
-    def _dataclass(self, cls: Any, tree: Any, where: str) -> Any:
+    def _dataclass(self, cls: Any, tree: object, where: str) -> Any:
         if not isinstance(tree, Mapping):
             raise ValueError(f"{where} must be a {cls.__name__}, got {_short(tree)}")
         chosen = _chosen(cls, tree, where)
@@ -139,7 +139,7 @@ class _Reader:
                 values[field.name] = self.given[field.name]
         return chosen(**values)
 
-    def _annotated(self, kind: Any, value: Any, where: str) -> Any:
+    def _annotated(self, kind: Any, value: object, where: str) -> Any:
         base, form, *limits = get_args(kind)
         if limits:
             return _between(_plain(base, value, where), form, limits[0], where)
@@ -152,7 +152,7 @@ class _Reader:
             return number
         return self._array(form, value, where)
 
-    def _array(self, form: str, value: Any, where: str) -> npt.NDArray[Any]:
+    def _array(self, form: str, value: object, where: str) -> npt.NDArray[Any]:
         dtypes, *letters = form.split()
         wanted = tuple(self._size(letter) for letter in letters)
         array = check_array(value, where, dtypes.split("|"), wanted)
@@ -166,7 +166,7 @@ class _Reader:
             return int(letter)
         return self.sizes.get(letter)
 
-    def _one_of(self, kinds: Sequence[Any], value: Any, where: str) -> Any:
+    def _one_of(self, kinds: Sequence[Any], value: object, where: str) -> Any:
         classes: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
         if isinstance(value, Mapping) and classes:
             named = [kind for kind in classes if value.get(TYPE) == kind.__name__]
@@ -179,7 +179,7 @@ class _Reader:
                 errors.append(str(error))
         raise ValueError("; or ".join(errors))
 
-    def _sequence(self, kind: Any, origin: Any, value: Any, where: str) -> Any:
+    def _sequence(self, kind: Any, origin: Any, value: object, where: str) -> Any:
         parts = _instance(value, list, where)
         kinds = get_args(kind)
         if origin is tuple and kinds[-1:] != (...,):
@@ -195,7 +195,7 @@ class _Reader:
             return tuple(read)
         return read
 
-    def _mapping(self, kind: Any, value: Any, where: str) -> dict[str, Any]:
+    def _mapping(self, kind: Any, value: object, where: str) -> dict[str, Any]:
         _, own = get_args(kind)
         parts = _instance(value, dict, where)
         return {str(key): self.read(own, part, f"{where}.{key}") for key, part in parts.items()}
@@ -211,7 +211,7 @@ def _chosen(cls: Any, tree: Mapping[str, Any], where: str) -> Any:
 
 
 def check_array(
-    value: Any, where: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]
+    value: object, where: str, dtypes: Sequence[Any], shape: tuple[int | None, ...]
 ) -> npt.NDArray[Any]:
     """``value``, an array of finite numbers with one of the dtypes and this shape (None: any)."""
     allowed = [np.dtype(dtype) for dtype in dtypes]
@@ -245,7 +245,7 @@ def _plain(kind: Any, value: Any, where: str) -> Any:
     return _instance(value, kind, where)
 
 
-def _any_float(value: Any, where: str) -> float:
+def _any_float(value: object, where: str) -> float:
     if isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 0:
         return float(value)
     return float(_plain(float, value, where))
@@ -269,7 +269,7 @@ def _choice(value: Any, choices: Sequence[Any], where: str) -> Any:
     return value
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape}"
     return repr(value)[:80]

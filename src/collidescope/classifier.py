@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +17,7 @@ from collidescope.estimate import estimate, fit_notes
 from collidescope.fitted import FittedCollisions
 from collidescope.folds import CV, RandomState, make_folds
 from collidescope.models import models_for, need_torch
-from collidescope.pairwise.model import Pairwise
+from collidescope.pairwise.model import cross_fitted_paper
 from collidescope.race import Race, race
 from collidescope.sample import Table, make_sample
 
@@ -122,58 +121,22 @@ class CollisionClassifier(FittedCollisions):
 
     @classmethod
     def from_paper(cls, *, cross_fitted: bool = False, **settings: Any) -> PrintedClassifier | Self:
-        """The paper's Algorithms 1 and 2 as printed, or their cross-fitted variant.
+        """The paper's Algorithms 1 and 2: as printed, or scored on held-out rows.
 
-        Parameters
-        ----------
-        cross_fitted : bool
-            False is the paper as printed: one network V of 6 × 128, trained on all rows for 500
-            epochs, averages over these same rows, gradient descent, S⁻¹ q neither clipped nor
-            scaled. True scores held-out rows instead, and clips posteriors to the simplex.
-        **settings :
-            As printed: the fields of :class:`~collidescope.pairwise.printed.PrintedSettings`
-            (``penalty`` λ, ``step_size`` η, ``tolerance`` γ, ``max_steps``, ``pairs_per_entry`` m
-            …), ``network`` and ``random_state``. Cross-fitted: parameters of this class or of
-            :class:`~collidescope.Pairwise`.
-
-        Returns
-        -------
-        :class:`~collidescope.pairwise.paper.PrintedClassifier`, which takes rows of numbers and
-        cannot be saved, or a classifier of this class.
+        As printed (a :class:`~collidescope.pairwise.paper.PrintedClassifier`, which takes rows of
+        numbers and cannot be saved): one network V of 6 × 128, trained on all rows for 500 epochs,
+        averages over these same rows, gradient descent, S⁻¹ q neither clipped nor scaled.
+        ``settings`` are fields of :class:`~collidescope.pairwise.printed.PrintedSettings`
+        (``penalty`` λ, ``step_size`` η, ``tolerance`` γ, ``max_steps``, ``pairs_per_entry`` m …),
+        ``network`` and ``random_state``. ``cross_fitted`` gives a classifier of this class with
+        posteriors on the simplex; ``settings`` are its parameters, or those of ``Pairwise``.
         """
         if cross_fitted:
-            return cls._cross_fitted_paper(settings)
+            return cls(**cross_fitted_paper(settings))
         need_torch("from_paper()")
         from collidescope.pairwise.paper import printed_classifier
 
         return printed_classifier(**settings)
-
-    @classmethod
-    def _cross_fitted_paper(cls, settings: dict[str, Any]) -> Self:
-        """The literal choices of the paper (no logit shift, descent, S⁻¹) on held-out rows."""
-        of_pairs = {
-            "recovery": "gradient",
-            "correction": "none",
-            "solver": "inverse",
-            "estimate": "gramian",
-        }
-        of_face: dict[str, Any] = {"limit": False, "priors": "uniform"}
-        training: dict[str, Any] = {
-            "hidden_layer_sizes": (128,) * 6,
-            "max_epochs": 500,
-            "patience": 0,
-            "learning_rate": 1e-3,
-            "weight_decay": 0.0,
-        }
-        names = [field.name for field in fields(Pairwise)]
-        for name, value in settings.items():
-            if name == "training":
-                training.update(value or {})
-            elif name in names:
-                of_pairs[name] = value
-            else:
-                of_face[name] = value
-        return cls(members=[Pairwise(**of_pairs)], training=training, **of_face)  # type: ignore[arg-type]
 
     def fit(
         self,

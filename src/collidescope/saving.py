@@ -74,8 +74,8 @@ class SavedEnsemble:
             raise ValueError(f"a pool of Pairwise() and other members cannot be saved: {hint}")
         else:
             for fold in ensemble.folds:
-                learned = {name: own.export() for name, own in fold.items()}  # type: ignore[attr-defined]
-                folds.append(learned)
+                members: dict[str, Any] = dict(fold)
+                folds.append({name: own.export() for name, own in members.items()})
         return cls(
             train_priors=ensemble.train_priors,
             row_shape=ensemble.row_shape,
@@ -273,10 +273,15 @@ def _check_posteriors(P: npt.NDArray[Any], shape: tuple[int, int], rounding: flo
     """Refuse what are not rows of probabilities in half precision, or rows of nan."""
     if P.dtype != np.float16 or P.shape != shape:
         raise ValueError(f"posteriors must be float16 of shape {shape}, got {P.dtype} {P.shape}")
-    scored = P[~np.isnan(P).all(axis=1)].astype(np.float64)
-    gaps = np.abs(scored.sum(axis=1) - 1)
-    if not len(scored) or not (scored >= 0).all() or not gaps.max() < rounding * shape[1]:
+    exact = P.astype(np.float64)
+    unscored = np.isnan(exact).all(axis=1)
+    scored = exact[~unscored]
+    if not len(scored) or not (scored >= 0).all():  # nan is not
         raise ValueError("posteriors must be rows of probabilities")
+    totals = scored.sum(axis=1)
+    gap = np.abs(totals - 1).max()
+    if not gap < rounding * shape[1]:
+        raise ValueError("posteriors must be rows of probabilities, which sum to 1")
 
 
 def _is_custom(members: str | Sequence[Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from studies import store
 from studies.paper import rows
 from studies.paper.records import older, results
 from studies.paper.verdicts import HELD, NOT, TIE, Difference, Values, differences, lower, mean_of
@@ -47,6 +48,15 @@ def quick_values(study: str, method: str, measure: str) -> dict[str, dict[int, f
         if score is not None:
             found[name_of(record["cell"]["problem"])][record["cell"]["seed"]] = score
     return found
+
+
+def quick_minutes() -> float:
+    """Processor time of the runs of the quick size, as the record has it."""
+    seconds = 0.0
+    for record in store.results("paper"):
+        if record["cell"].get("seed", 0) < 2:
+            seconds += record["seconds"]
+    return seconds / 60
 
 
 def name_of(problem: Sequence[Any]) -> str:
@@ -765,8 +775,9 @@ def page() -> str:
 
 *Fine-Grained Uncertainty Quantification via Collisions*, Friedbaum, Adiga and Tandon,
 [arXiv:2411.12127](https://arxiv.org/abs/2411.12127), claim by claim. Written by `python -m studies tables` from the
-records in `studies/results`: figures and verdicts are computed, not typed. `python -m studies run paper --quick` runs a
-small version of every experiment.
+records in `studies/results`: figures and verdicts are computed, not typed. `python -m studies run paper --quick` runs
+the first two samples of every experiment: {quick_minutes():.0f} minutes of processor time in the record, half of that
+on two free cores.
 
 **Read this first.**
 

@@ -5,8 +5,7 @@ Each is imported when it is first asked for.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -137,51 +136,3 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
     if not images and min(d, 300) * k > many:
         known = [name for name in known if name in EMBEDDINGS]
     return tuple(name for name in known if recipe(name).takes_part(n, d, k))
-
-
-def recipes_for(
-    members: str | Sequence[Any],
-    factory: Callable[[int, int], Any] | None,
-    n: int,
-    shape: tuple[int, ...],
-    k: int,
-    in_memory: bool = True,
-) -> list[Member]:
-    """The members that a fit trains: those that its user names, or those that suit the rows.
-
-    ``n`` rows have this ``shape`` and ``k`` classes. A ``factory`` builds a custom module, which is
-    then the only member; of rows that are not ``in_memory``, but read batch by batch, only networks
-    learn.
-
-    >>> [member.name for member in recipes_for(["linear", "neighbours"], None, 100, (4,), 3)]
-    ['linear', 'neighbours']
-    """
-    if factory is not None:
-        return [recipe(MODULE, factory)]
-    chosen: Sequence[Any] = members
-    if isinstance(members, str):
-        chosen = _suited(members, n, shape, k, in_memory)
-    if not isinstance(chosen, Sequence):
-        raise ValueError(f"members must be 'auto', 'quick' or a list of models, got {members!r}")
-    recipes = [recipe(entry) for entry in chosen]
-    names = [member.name for member in recipes]
-    if not recipes or len(set(names)) < len(names):
-        raise ValueError(f"members must name at least one model, and none twice, got {names}")
-    of_images = [member.name for member in recipes if member.images]
-    if of_images and len(shape) == 1:
-        wanted = "needs images, X of shape (n, h, w) or more"
-        raise ValueError(f"member {of_images[0]!r} {wanted}, got rows of shape {shape}")
-    return recipes
-
-
-def _suited(members: str, n: int, shape: tuple[int, ...], k: int, in_memory: bool) -> Sequence[str]:
-    if members not in ("auto", "quick"):
-        hint = f"for one model alone write [{members!r}]"
-        wanted = "'auto', 'quick' or a list of models"
-        raise ValueError(f"members must be {wanted}, got {members!r}: {hint}")
-    if not in_memory:
-        return ["network"]
-    suited = members_for(n, math.prod(shape), k, len(shape) > 1)
-    if members == "quick":
-        return [name for name in suited if name in QUICK]
-    return suited

@@ -298,8 +298,7 @@ class FittedForeign(Fitted):
         share = 1e-3  # rows' worth of the priors in every posterior: no logarithm of zero
         total = p.sum(axis=1, keepdims=True)
         p = (p + share * self.priors) / (total + share)
-        logs = np.log(p)
-        return np.maximum(logs, LOG_FLOOR)
+        return floored(np.log(p))
 
     def export(self) -> Tree:
         kind = type(self.fitted).__name__
@@ -352,14 +351,18 @@ def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
     z = z - largest
     total = np.exp(z).sum(axis=1, keepdims=True)
     z -= np.log(total)
-    return np.maximum(z, LOG_FLOOR)
+    return floored(z)
 
 
 def log_shares(counts: FloatArray) -> FloatArray:
     """Logarithms of the shares of every row's sum, at least :data:`LOG_FLOOR`."""
     total = counts.sum(axis=1, keepdims=True)
-    logs = np.log(counts / total)
-    return np.maximum(logs, LOG_FLOOR)
+    return floored(np.log(counts / total))
+
+
+def floored(logs: FloatArray) -> FloatArray:
+    """Logarithms of at least :data:`LOG_FLOOR`."""
+    return double(np.maximum(logs, LOG_FLOOR))
 
 
 def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: float) -> FloatArray:
@@ -383,7 +386,7 @@ def class_weights(codes: IntArray, w: FloatArray | Float32, n_classes: int) -> F
     return double(np.bincount(codes, w, minlength=n_classes))
 
 
-def of_class(values: FloatArray, codes: IntArray) -> FloatArray:
+def of_class(values: FloatArray, codes: npt.NDArray[np.integer[Any]]) -> FloatArray:
     """The entry of every row's own class, of (n, K)."""
     rows = np.arange(len(values))
     own: FloatArray = values[rows, codes]

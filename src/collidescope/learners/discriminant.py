@@ -29,7 +29,11 @@ from collidescope.learners.base import (
     Float32,
     FloatArray,
     Task,
+    class_weights,
+    double,
     log_softmax,
+    of_class,
+    single,
     some,
 )
 from collidescope.learners.pool import likeliest
@@ -51,10 +55,11 @@ class FittedDiscriminant(FittedArrays):
         return 2 * len(self.centre) + 3 * len(self.log_priors)
 
     def score(self, x: Float32) -> FloatArray:
-        z = np.asarray((x - self.centre) @ self.whitening, dtype=np.float32)
+        z = single((x - self.centre) @ self.whitening)
         squares = squared_distances(z, self.means)
         logs = log_density(squares, self.degrees, z.shape[1])
-        return log_softmax(self.log_priors + self.temperature * logs)
+        logits = self.log_priors + self.temperature * logs
+        return log_softmax(logits)
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,10 @@ class Discriminant(ArrayMember):
         shapes = 2 * len(self.shrinkages)
         covariance = 6e-11 * rows * d * d
         eigenvectors = 5e-10 * d**3
-        row = 1e-10 * d * k + 3e-8 * d + 1.5e-7 * k
-        return 0.01 + covariance + eigenvectors + shapes * few * row
+        row = 1e-10 * d * k
+        row = row + 3e-8 * d + 1.5e-7 * k
+        scores = shapes * few * row
+        return 0.01 + covariance + eigenvectors + scores
 
     def learn(self, task: Task) -> FittedDiscriminant:
         X, codes, w = task.sample(self.most_rows)
@@ -90,40 +97,43 @@ class Discriminant(ArrayMember):
         within = Within.of(X, codes, w, task.n_classes)
         space = within.shrunk(shape.shrinkage, shape.low_rank)
         return FittedDiscriminant(
-            self.name,
-            within.centre.astype(np.float32),
-            (within.directions * space.scale).astype(np.float32),
-            space.means,
-            np.log(task.priors),
-            shape.degrees,
-            shape.temperature,
+            name=self.name,
+            centre=single(within.centre),
+            whitening=single(within.directions * space.scale),
+            means=space.means,
+            log_priors=np.log(task.priors),
+            degrees=shape.degrees,
+            temperature=shape.temperature,
         )
 
     def _chosen_shape(self, task: Task) -> Shape:
         """The shape of the classes with the lowest loss of held-out rows."""
         part = task.inner_parts(self.parts, task.seed)
-        weights = task.weights
         generator = np.random.default_rng(task.seed)
-        train = some(np.flatnonzero((part != 0) & (weights > 0)), self.most_rows, generator)
-        test = some(np.flatnonzero((part == 0) & (weights > 0)), self.choosing_rows, generator)
-        if len(test) == 0:
+        used = task.weights > 0
+        others = np.flatnonzero((part != 0) & used)
+        first = np.flatnonzero((part == 0) & used)
+        train = task.rows(some(others, self.most_rows, generator))
+        test = task.rows(some(first, self.choosing_rows, generator))
+        if len(test.codes) == 0:
             return Shape()
-        X = np.asarray(task.X[train], dtype=np.float32)
-        within = Within.of(X, task.codes[train], weights[train], task.n_classes)
-        held_out = np.asarray(task.X[test], dtype=np.float32) - within.centre.astype(np.float32)
-        rotated = held_out @ within.directions
-        labels = Labels(task.codes[test], weights[test], np.log(task.priors))
-        found = []
+        within = Within.of(train.X, train.codes, train.weights, task.n_classes)
+        centred = test.X - single(within.centre)
+        rotated = centred @ within.directions
+        labels = Labels(test.codes, test.weights, np.log(task.priors))
+        lowest = np.inf
+        best = Shape()
         for shrinkage, low_rank in product(self.shrinkages, (False, True)):
             space = within.shrunk(shrinkage, low_rank)
-            z = rotated * space.scale.astype(np.float32)
+            z = rotated * single(space.scale)
             squares = squared_distances(z, space.means)
             for degrees in self.degrees:
                 logs = log_density(squares, degrees, z.shape[1])
                 temperature, loss = labels.calibrated(logs)
-                found.append((loss, Shape(shrinkage, low_rank, degrees, temperature)))
-        losses = [loss for loss, _ in found]
-        return found[int(np.argmin(losses))][1]
+                if loss < lowest:
+                    lowest = loss
+                    best = Shape(shrinkage, low_rank, degrees, temperature)
+        return best
 
 
 @dataclass(frozen=True)
@@ -148,15 +158,17 @@ class Labels:
         """The temperature under which the classes are likeliest, and the loss then."""
         mean_weight = self.w.sum() / len(self.w)
         unit = self.w / mean_weight
-        logs = logs - logs.max(axis=1, keepdims=True)
+        largest = logs.max(axis=1, keepdims=True)
+        logs = logs - largest
         given = np.broadcast_to(self.log_priors, logs.shape)
         evidence = np.stack([logs, given])
         bounds = [(0.01, 10.0), (1.0, 1.0)]
         start = np.array([0.8, 1.0])
         temperature, _ = likeliest(evidence, self.codes, unit, start, bounds)
         posteriors = log_softmax(self.log_priors + temperature * logs)
-        own = posteriors[np.arange(len(logs)), self.codes]
-        return float(temperature), float(-unit @ own)
+        own = of_class(posteriors, self.codes)
+        loss = float(-unit @ own)
+        return float(temperature), loss
 
 
 @dataclass(frozen=True)
@@ -171,28 +183,40 @@ class Within:
 
     @classmethod
     def of(cls, X: Float32, codes: IntArray, w: FloatArray, n_classes: int) -> Within:
-        n = np.bincount(codes, w, minlength=n_classes).astype(np.float64)
-        onehot = np.zeros((len(codes), n_classes), dtype=np.float32)
-        onehot[np.arange(len(codes)), codes] = w
+        n = class_weights(codes, w, n_classes)
+        onehot = np.eye(n_classes, dtype=np.float32)[codes]
+        onehot *= single(w)[:, None]
         centre = w @ X / w.sum()
-        centred = X - centre.astype(np.float32)
+        centred = X - single(centre)
         sums = onehot.T @ centred
-        means = sums / np.maximum(n, 1e-3)[:, None]
-        deviations = centred - means[codes].astype(np.float32)
+        size = np.maximum(n, 1e-3)
+        means = sums / size[:, None]
+        deviations = centred - single(means[codes])
         root = np.sqrt(w, dtype=np.float32)
         weighted = deviations * root[:, None]
-        scatter = (weighted.T @ weighted).astype(np.float64)
-        S = scatter / max(n.sum() - n_classes, 1.0)
-        variances, directions = eigh(S, overwrite_a=True, check_finite=False)
-        rotated = means @ directions
-        return cls(centre, directions.astype(np.float32), np.maximum(variances, 0), rotated, n)
+        scatter = double(weighted.T @ weighted)
+        free = max(n.sum() - n_classes, 1.0)
+        variances, directions = eigh(
+            scatter / free,
+            overwrite_a=True,
+            check_finite=False,
+        )
+        return cls(
+            centre=centre,
+            directions=single(directions),
+            variances=np.maximum(variances, 0),
+            means=means @ directions,
+            n=n,
+        )
 
     def shrunk(self, shrinkage: float, low_rank: bool) -> Space:
         """The space in which classes are round if λ is this ``shrinkage``."""
         mean_variance = self.variances.mean() + 1e-9
-        variances = (1 - shrinkage) * self.variances + shrinkage * mean_variance
+        variances = (1 - shrinkage) * self.variances
+        variances += shrinkage * mean_variance
         scale = 1 / np.sqrt(variances)
-        return Space(scale, shrunk_means(self.means * scale, self.n, low_rank))
+        means = shrunk_means(self.means * scale, self.n, low_rank)
+        return Space(scale, means)
 
 
 def shrunk_means(means: FloatArray, n: FloatArray, low_rank: bool) -> Float32:
@@ -201,18 +225,22 @@ def shrunk_means(means: FloatArray, n: FloatArray, low_rank: bool) -> Float32:
     Along a direction they vary by v = s + 1/n, of which 1/n is sampling error: a share s / v of a
     mean is signal.
     """
-    known = means[n > 0]
-    sampling = 1 / np.maximum(n, 1e-3)[:, None]
+    present = n > 0
+    known = means[present]
+    size = np.maximum(n, 1e-3)
+    sampling = 1 / size[:, None]
     if low_rank:
         _, singular, directions = np.linalg.svd(known, full_matrices=False)
         variances = singular**2 / len(known)
     else:
         directions = np.eye(means.shape[1])
         variances = np.square(known).mean()
-    signal = np.maximum(variances - sampling[n > 0].mean(), 0)
-    shares = signal / np.maximum(signal + sampling, 1e-30)
+    typical = sampling[present].mean()
+    signal = np.maximum(variances - typical, 0)
+    both = np.maximum(signal + sampling, 1e-30)
     along = means @ directions.T
-    return np.asarray((along * shares) @ directions, dtype=np.float32)
+    along *= signal / both
+    return single(along @ directions)
 
 
 @dataclass(frozen=True)
@@ -227,14 +255,15 @@ def squared_distances(z: Float32, means: Float32) -> Float32:
     """‖z - m‖², (n, K); rounded to less than 0 it is 0."""
     squares = z @ means.T
     squares *= -2
-    squares += np.square(z).sum(axis=1, keepdims=True)
+    of_rows = np.square(z).sum(axis=1)
+    squares += of_rows[:, None]
     squares += np.square(means).sum(axis=1)
-    return np.asarray(np.maximum(squares, 0, out=squares))
+    return single(np.maximum(squares, 0, out=squares))
 
 
 def log_density(squares: Float32, degrees: float, d: int) -> FloatArray:
     """Of a round t distribution in d dimensions, but for a constant; normal for 0 degrees."""
-    exact = squares.astype(np.float64)
+    exact = double(squares)
     if degrees == 0:
         return -0.5 * exact
     power = 0.5 * (degrees + d)

@@ -29,7 +29,10 @@ from collidescope.learners.base import (
     Float32,
     FloatArray,
     Task,
+    class_weights,
+    double,
     log_softmax,
+    single,
 )
 
 
@@ -64,12 +67,14 @@ class FittedGaussian(FittedArrays):
         _, B, p, _ = self.factor.shape
         df = self.degrees[c]
         away = scaled - self.mean[c]
-        deviations = _in_blocks(away, B).transpose(1, 0, 2)
-        whitened = deviations @ self.factor[c]
+        deviations = _in_blocks(away, B)
+        by_block = deviations.transpose(1, 0, 2)
+        whitened = by_block @ self.factor[c]
         squares = np.square(whitened).sum(axis=2)
         logs = np.log1p(squares / df).sum(axis=0)
         half_power = 0.5 * (df + p)
-        return np.asarray(self.constant[c] - half_power * logs)
+        density: FloatArray = self.constant[c] - half_power * logs
+        return density
 
 
 @dataclass(frozen=True)
@@ -100,10 +105,11 @@ class Gaussian(ArrayMember):
         rows = min(n, self.most_rows)
         tried = len(self.degrees) * len(self.strengths)
         if self.independent:
-            return 1e-8 * rows * d + 1e-7 * tried * k * d
+            moments = 1e-8 * rows * d
+            return moments + 1e-7 * tried * k * d
         moments = 3e-10 * rows * d * d
-        determinants = tried * k * (1.3e-10 * d**3 + 1e-5)
-        return moments + determinants
+        determinant = 1.3e-10 * d**3 + 1e-5
+        return moments + tried * k * determinant
 
     def learn(self, task: Task) -> FittedGaussian:
         """Normal-inverse-Wishart posterior of every class; a new row then has a t density."""
@@ -117,8 +123,9 @@ class Gaussian(ArrayMember):
         return predictive_t(self.name, scale, classes, prior, task.priors)
 
     def _scale(self, X: Float32) -> Float32:
-        sd = X.clip(-LARGEST_INPUT, LARGEST_INPUT).std(axis=0, dtype=np.float64)
-        return np.asarray(1 / np.maximum(sd, self.smallest_sd), dtype=np.float32)
+        clipped = X.clip(-LARGEST_INPUT, LARGEST_INPUT)
+        sd = clipped.std(axis=0, dtype=np.float64)
+        return single(1 / np.maximum(sd, self.smallest_sd))
 
 
 @dataclass(frozen=True)
@@ -134,20 +141,23 @@ class ClassMoments:
     @property
     def shifts(self) -> FloatArray:
         """(K, B, p, p): the outer products of x̄_c - m."""
-        away = _in_blocks(self.mean - self.centre, self.scatter.shape[1])
-        return np.asarray(away[..., None] * away[..., None, :])
+        n_blocks = self.scatter.shape[1]
+        away = _in_blocks(self.mean - self.centre, n_blocks)
+        return double(np.einsum("cbi,cbj->cbij", away, away))
 
 
 def class_moments(
     x: FloatArray, codes: IntArray, w: FloatArray, n_classes: int, n_blocks: int
 ) -> ClassMoments:
     """Weights, means and scatter of the classes. One without rows has n = 0 and mean 0."""
-    n = np.bincount(codes, w, minlength=n_classes).astype(np.float64)
+    n = class_weights(codes, w, n_classes)
     rows = _rows_of_classes(codes, n_classes)
     sums = np.stack([w[own] @ x[own] for own in rows])
-    mean = sums / np.maximum(n[:, None], 1e-3)
-    root = np.sqrt(w)[:, None]
-    weighted = (x - mean[codes]) * root
+    size = np.maximum(n, 1e-3)
+    mean = sums / size[:, None]
+    root = np.sqrt(w)
+    away = x - mean[codes]
+    weighted = away * root[:, None]
     # (B, p, n): A_c, (B, p, p), is then one product for all blocks.
     deviations = _in_blocks(weighted, n_blocks).transpose(1, 2, 0)
     scatter = []
@@ -155,8 +165,13 @@ def class_moments(
         part = deviations[..., own]
         scatter.append(part @ part.transpose(0, 2, 1))
     total = w.sum()
-    centre = w @ x / total
-    return ClassMoments(n, mean, np.stack(scatter), centre, total)
+    return ClassMoments(
+        n=n,
+        mean=mean,
+        scatter=np.stack(scatter),
+        centre=w @ x / total,
+        total=total,
+    )
 
 
 def _rows_of_classes(codes: IntArray, n_classes: int) -> list[IntArray]:
@@ -183,13 +198,13 @@ def pooled_covariance(classes: ClassMoments, smallest_variance: float = 1e-4) ->
     K, _, p, _ = classes.scatter.shape
     total = classes.total
     unit = np.eye(p)
-    pooled = classes.scatter.sum(axis=0)
-    pooled = pooled / max(total - K, 1.0)
+    free = max(total - K, 1.0)
+    pooled = classes.scatter.sum(axis=0) / free
     # As if p more rows had no correlations: with fewer rows than features it would be singular.
     diagonal = pooled * unit
     weighted = total * pooled + p * diagonal
-    shrunk = weighted / (total + p)
-    return np.asarray(shrunk + smallest_variance * unit)
+    shrunk: FloatArray = weighted / (total + p)
+    return shrunk + smallest_variance * unit
 
 
 def likeliest_prior(
@@ -198,7 +213,8 @@ def likeliest_prior(
     """κ of ``strengths`` and ν - p - 1 of ``degrees`` with the highest marginal likelihood."""
     p = classes.scatter.shape[-1]
     pooled = pooled_covariance(classes)
-    log_volume = np.linalg.slogdet(pooled)[1].sum()
+    _, log_dets = np.linalg.slogdet(pooled)
+    log_volume = log_dets.sum()
     highest = -np.inf
     for kappa in strengths:
         for more in degrees:
@@ -220,7 +236,8 @@ def _log_marginal_likelihood(classes: ClassMoments, prior: Prior, log_volume: fl
     nu = prior.nu
     more = nu - p - 1
     d = B * p
-    _, log_dets = np.linalg.slogdet(posterior_scatter(classes, prior))
+    scatter = posterior_scatter(classes, prior)
+    _, log_dets = np.linalg.slogdet(scatter)
     volumes = log_dets.sum(axis=1)
     # The prior scatter is more · Σ, so its log det is log_volume + B p log(more).
     prior_volume = log_volume + d * np.log(more)
@@ -231,14 +248,18 @@ def _log_marginal_likelihood(classes: ClassMoments, prior: Prior, log_volume: fl
     spread = spread - 0.5 * (nu + n) * volumes
     share = prior.kappa / (prior.kappa + n)
     strength = 0.5 * d * np.log(share)
-    return float((gammas + spread + strength).sum())
+    of_classes = gammas + spread + strength
+    return float(of_classes.sum())
 
 
 def posterior_scatter(classes: ClassMoments, prior: Prior) -> FloatArray:
     """Of every class, (K, B, p, p): of the prior, of the rows, and of their mean around m."""
-    share = prior.kappa * classes.n / (prior.kappa + classes.n)
-    around = classes.scatter + share[:, None, None, None] * classes.shifts
-    return np.asarray(prior.scatter + around)
+    n = classes.n
+    kappa = prior.kappa
+    share = kappa * n / (kappa + n)
+    shifts = share[:, None, None, None] * classes.shifts
+    around = classes.scatter + shifts
+    return prior.scatter + around
 
 
 def predictive_t(
@@ -266,13 +287,21 @@ def predictive_t(
     # t at its mean, without π^(-p/2), which all classes share.
     upper_gamma = gammaln((degrees + p) / 2)
     lower_gamma = gammaln(degrees / 2)
-    at_mean = upper_gamma - lower_gamma - 0.5 * p * np.log(degrees)
-    constant = np.log(priors) + B * at_mean - volume
-    return FittedGaussian(name, scale, mean, factor, degrees, constant)
+    powers = 0.5 * p * np.log(degrees)
+    at_mean = upper_gamma - lower_gamma - powers
+    return FittedGaussian(
+        name=name,
+        scale=scale,
+        mean=mean,
+        factor=factor,
+        degrees=degrees,
+        constant=np.log(priors) + B * at_mean - volume,
+    )
 
 
 def _scaled(x: Float32, scale: Float32) -> FloatArray:
-    return np.asarray(np.clip(x, -LARGEST_INPUT, LARGEST_INPUT) * scale, dtype=np.float64)
+    clipped = np.clip(x, -LARGEST_INPUT, LARGEST_INPUT)
+    return double(clipped * scale)
 
 
 def _in_blocks(rows: FloatArray, n_blocks: int) -> FloatArray:

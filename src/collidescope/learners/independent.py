@@ -89,7 +89,7 @@ class Histograms(ArrayMember):
         for bins in _bins(edges, X):
             cells = bins * K + codes
             N.append(np.bincount(cells, w, n_cells))
-        counts = np.reshape(N, (-1, self.bins, K))
+        counts = double(N).reshape(-1, self.bins, K)
         return FittedHistograms(
             name=self.name,
             edges=edges,

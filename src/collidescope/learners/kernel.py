@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import eigh
 
+from collidescope._checks import IntArray
 from collidescope.learners.base import (
     ArrayMember,
     Fitted,
@@ -25,7 +26,9 @@ from collidescope.learners.base import (
     Float32,
     FloatArray,
     Task,
+    double,
     log_softmax,
+    single,
 )
 from collidescope.learners.pool import likeliest
 
@@ -58,8 +61,11 @@ class FittedKernel(FittedArrays):
         return sum(self.coefficients.shape) + len(self.spread)
 
     def score(self, x: Float32) -> FloatArray:
-        f = kernel(x * self.spread, self.landmarks, self.gamma) @ self.coefficients
-        return log_softmax(np.tensordot(self.calibration, evidence(f, self.log_priors), 1))
+        k = kernel(x * self.spread, self.landmarks, self.gamma)
+        f = k @ self.coefficients
+        parts = evidence(f, self.log_priors)
+        logits = np.tensordot(self.calibration, parts, 1)
+        return log_softmax(logits)
 
 
 @dataclass(frozen=True)
@@ -87,48 +93,64 @@ class Kernel(ArrayMember):
         return chosen + _ridge_cost(rows, d, k, m)
 
     def _n_landmarks(self, n: int) -> int:
-        most = np.clip(self.most_values // n, self.fewest_landmarks, MOST_LANDMARKS)
-        return min(n, int(most))
+        most = max(self.most_values // n, self.fewest_landmarks)
+        return min(n, most, MOST_LANDMARKS)
 
     def learn(self, task: Task) -> FittedKernel:
-        weights = task.weights
-        used = np.random.default_rng(task.seed).permutation(np.flatnonzero(weights > 0))
-        order = used[: self.most_rows]  # landmarks are the first
-        X = np.asarray(task.X[order], dtype=np.float32)
-        w = weights[order].astype(np.float32)
+        generator = np.random.default_rng(task.seed)
+        used = np.flatnonzero(task.weights > 0)
+        shuffled = generator.permutation(used)  # landmarks are the first
+        rows = task.rows(shuffled[: self.most_rows])
+        w = single(rows.weights)
         priors = task.priors
-        onehot = np.eye(task.n_classes, dtype=np.float32)[task.codes[order]]
-        Y = onehot - priors.astype(np.float32)
-        gamma, spread = self._chosen_kernel(X, Y, w, task.scales())
-        m = self._n_landmarks(len(X))
-        scaled = X * spread
+        onehot = np.eye(task.n_classes, dtype=np.float32)
+        Y = onehot[rows.codes] - single(priors)
+        gamma, spread = self._chosen_kernel(rows.X, Y, w, task.scales())
+        m = self._n_landmarks(len(w))
+        scaled = rows.X * spread
         best = ridge(scaled, Y, w, gamma, m)
-        log_priors = np.log(priors).astype(np.float32)
-        # Non-negative weights of the evidence, rows left out, that make the labels likeliest.
-        unit = w.astype(np.float64) * (len(w) / w.sum(dtype=np.float64))
-        bounds = [(0, self.largest_calibration), (0, 2), (0, 2)]
-        start = np.array([4.0, 0.5, 0.5])
-        logs = evidence(best.scores, log_priors)
-        calibration = likeliest(logs, task.codes[order], unit, start, bounds)
-        coefficients = best.coefficients.astype(np.float32)
+        log_priors = single(np.log(priors))
         return FittedKernel(
-            self.name, scaled[:m], coefficients, spread, log_priors, calibration, gamma
+            name=self.name,
+            landmarks=scaled[:m],
+            coefficients=single(best.coefficients),
+            spread=spread,
+            log_priors=log_priors,
+            calibration=self._calibration(best.scores, rows.codes, w, log_priors),
+            gamma=gamma,
         )
+
+    def _calibration(
+        self, scores: Floats, codes: IntArray, w: Float32, log_priors: Float32
+    ) -> FloatArray:
+        """Non-negative weights of the evidence that make the labels likeliest, rows left out."""
+        exact = double(w)
+        unit = exact * (len(w) / exact.sum())
+        logs = evidence(scores, log_priors)
+        start = np.array([4.0, 0.5, 0.5])
+        bounds = [(0, self.largest_calibration), (0, 2), (0, 2)]
+        return likeliest(logs, codes, unit, start, bounds)
 
     def _chosen_kernel(
         self, X: Float32, Y: Float32, w: Float32, scales: list[Float32]
     ) -> tuple[float, Float32]:
         """γ and the scale of the features with the lowest leave-one-out loss of a few rows."""
-        few = slice(self.choosing_rows)
+        n = self.choosing_rows
         lowest = np.inf
         for spread in scales:
-            scaled = X[few] * spread
+            scaled = X[:n] * spread
             unit = 1 / max(_median_square(scaled), 1e-30)
             for factor in self.gammas:
                 gamma = factor * unit
-                loss = ridge(scaled, Y[few], w[few], gamma, self.choosing_landmarks).loss
-                if loss < lowest:
-                    lowest = loss
+                tried = ridge(
+                    scaled,
+                    Y[:n],
+                    w[:n],
+                    gamma,
+                    self.choosing_landmarks,
+                )
+                if tried.loss < lowest:
+                    lowest = tried.loss
                     best = (gamma, spread)
         return best
 
@@ -147,7 +169,8 @@ def kernel(A: Float32, B: Float32, gamma: float) -> Float32:
     """exp(-γ‖a - b‖²) + 1: the constant is an intercept, which holds far from every landmark."""
     squares = A @ B.T
     squares *= -2
-    squares += (A * A).sum(axis=1)[:, None]
+    of_rows = (A * A).sum(axis=1)
+    squares += of_rows[:, None]
     squares += (B * B).sum(axis=1)
     # ‖a‖² + ‖b‖² - 2 a·b of near rows can round to less than 0.
     np.maximum(squares, 0, out=squares)
@@ -159,7 +182,8 @@ def kernel(A: Float32, B: Float32, gamma: float) -> Float32:
 
 def _median_square(scaled: Float32) -> float:
     """Median squared distance of neighbours in the (random) order of the rows."""
-    squares = np.square(scaled[1:] - scaled[:-1]).sum(axis=1)
+    steps = scaled[1:] - scaled[:-1]
+    squares = np.square(steps).sum(axis=1)
     if len(squares) == 0:
         return 1.0
     return float(np.median(squares)) or float(squares.mean())
@@ -180,7 +204,9 @@ def ridge(X: Floats, Y: Floats, w: Floats, gamma: float, n_landmarks: int) -> Ri
     Penalties are far above float32 rounding.
     """
     m = min(n_landmarks, len(X))
-    s, U = _leading_eigenvectors(kernel(X[:m], X[:m], gamma))
+    landmarks = X[:m]
+    among = kernel(landmarks, landmarks, gamma)
+    s, U = _leading_eigenvectors(among)
     inverse_root = U / np.sqrt(s)
     root_w = np.sqrt(w)[:, None]
     # A: the features in a basis where AᵀA = diag(e), which V rotates them into.
@@ -189,20 +215,35 @@ def ridge(X: Floats, Y: Floats, w: Floats, gamma: float, n_landmarks: int) -> Ri
         A = U * np.sqrt(e)
         V = None
     else:
-        Z = (kernel(X, X[:m], gamma) @ inverse_root) * root_w
-        e, V = eigh(Z.T @ Z, overwrite_a=True, check_finite=False, driver="evd")
+        Z = kernel(X, landmarks, gamma) @ inverse_root
+        Z = Z * root_w
+        e, V = _eigenvectors(Z.T @ Z)
         e = np.maximum(e, 0)
         A = Z @ V
     loss, rotated, residuals = _best_penalty(A, e, Y * root_w)
     if V is not None:
         rotated = V @ rotated
     # f(x) = k(x, Z) U s^(-½) V (AᵀA + λ)⁻¹ AᵀY: all of it but k(x, Z).
-    return Ridge(loss, inverse_root @ rotated, Y - residuals / root_w)
+    return Ridge(
+        loss=loss,
+        coefficients=inverse_root @ rotated,
+        scores=Y - residuals / root_w,
+    )
+
+
+def _eigenvectors(matrix: Floats) -> tuple[Floats, Floats]:
+    s, U = eigh(
+        matrix,
+        overwrite_a=True,
+        check_finite=False,
+        driver="evd",
+    )
+    return s, U
 
 
 def _leading_eigenvectors(K: Floats, tolerance: float = 1e-6) -> tuple[Floats, Floats]:
     """Eigenvalues and vectors; those below a share of the largest are rounding."""
-    s, U = eigh(K, overwrite_a=True, check_finite=False, driver="evd")
+    s, U = _eigenvectors(K)
     kept = s > tolerance * s[-1]
     return s[kept], U[:, kept]
 
@@ -219,11 +260,13 @@ def _best_penalty(
     squares = A * A
     lowest = np.inf
     for penalty in PENALTIES:
-        shrunk = (1 / (e + np.float32(penalty)))[:, None]
+        damped = e + np.float32(penalty)
+        shrunk = (1 / damped)[:, None]
         hat = squares @ shrunk
         rotated = ATY * shrunk
         # Leave-one-out residuals, (y - f) / (1 - h).
-        residuals = (target - A @ rotated) / np.maximum(1 - hat, smallest_slack)
+        slack = np.maximum(1 - hat, smallest_slack)
+        residuals = (target - A @ rotated) / slack
         loss = float(np.square(residuals).mean())
         if loss < lowest:
             lowest = loss
@@ -233,8 +276,10 @@ def _best_penalty(
 
 def _ridge_cost(n: int, d: int, k: int, m: int) -> float:
     """Seconds of :func:`ridge`: kernel values, the Gram matrix, eigenvectors, penalties."""
-    values = n * m * (2e-11 * d + 1.5e-9)
+    value = 2e-11 * d + 1.5e-9
+    values = n * m * value
     gram = 2.5e-11 * n * m * m
     eigenvectors = 4e-10 * m**3
-    penalties = 1e-10 * len(PENALTIES) * n * m * (k + 4)
+    penalties = 1e-10 * len(PENALTIES)
+    penalties = penalties * n * m * (k + 4)
     return values + gram + eigenvectors + penalties

@@ -19,12 +19,13 @@ several), these reach it with a fraction of the rows that a network or a forest 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import ndtri
@@ -41,7 +42,11 @@ from collidescope.learners.base import (
     Float32,
     FloatArray,
     Task,
+    class_weights,
+    double,
     log_softmax,
+    of_class,
+    single,
     some,
 )
 
@@ -98,12 +103,14 @@ class Products(Inputs):
 
     @property
     def size(self) -> int:
-        return self.n_features + self.n_features * (self.n_features + 1) // 2
+        d = self.n_features
+        return d + d * (d + 1) // 2
 
     def expand(self, x: Float32) -> Float32:
         x = np.clip(x, -LARGEST_INPUT, LARGEST_INPUT)
         i, j = np.triu_indices(x.shape[1])
-        return np.concatenate([x, x[:, i] * x[:, j]], axis=1)
+        products = x[:, i] * x[:, j]
+        return np.concatenate([x, products], axis=1)
 
 
 #: Where along its normal scores a feature has steps.
@@ -143,19 +150,21 @@ class Scores:
         steepness = np.float32(2.0)
         along = scores[:, self.stepped, None]
         steps = np.tanh(steepness * (along - STEPS))
-        return np.concatenate([scores, steps.reshape(len(x), -1)], axis=1)
+        flat = steps.reshape(len(x), -1)
+        return np.concatenate([scores, flat], axis=1)
 
     def normal_scores(self, x: Float32, largest: float = 3.5) -> Float32:
         """Quantiles of a normal at the ranks of the values; beyond ``largest`` is a handful."""
         levels = np.linspace(0, 1, len(self.quantiles))
-        scores = np.empty(x.shape, dtype=np.float32)
+        falling = -levels[::-1]
+        scores = np.empty(x.shape, np.float32)
         for j, at in enumerate(self.quantiles.T):
             values = x[:, j]
             # From below and from above: a value that many rows share has the middle of their ranks.
             below = np.interp(values, at, levels)
-            above = np.interp(-values, -at[::-1], -levels[::-1])
-            rank = (below - above) / 2
-            scores[:, j] = np.clip(ndtri(rank), -largest, largest)
+            above = np.interp(-values, -at[::-1], falling)
+            score = ndtri((below - above) / 2)
+            scores[:, j] = np.clip(score, -largest, largest)
         return scores
 
 
@@ -243,7 +252,8 @@ class Softmax(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         D = self.n_regression_features(d)
-        row = D * k * 1e-10 + k * 1.5e-8 + D * 1e-9  # seconds of a row in a pass
+        row = D * k * 1e-10  # seconds of a row in a pass
+        row = row + k * 1.5e-8 + D * 1e-9
         passes = 35
         if self.rank is not None:
             passes += 35
@@ -274,10 +284,15 @@ class Softmax(ArrayMember):
         """Standardised features, no weights, and the class shares."""
         features = self.feature_map(task)
         mean, scale = weighted_moments(features, task.X, task.weights)
-        scale = self.feature_scale(scale, task.X.shape[1])
-        weight = np.zeros((len(mean), task.n_classes), np.float32)
-        bias = np.log(task.priors)
-        return FittedSoftmax(self.name, features, mean, scale, weight, bias)
+        shape = (len(mean), task.n_classes)
+        return FittedSoftmax(
+            name=self.name,
+            features=features,
+            mean=mean,
+            scale=self.feature_scale(scale, task.X.shape[1]),
+            weight=np.zeros(shape, np.float32),
+            bias=np.log(task.priors),
+        )
 
     def _optimum(
         self, start: FittedSoftmax, task: Task, limit: int, kept: Float32 | None = None
@@ -294,7 +309,7 @@ class Softmax(ArrayMember):
             W, bias = minimised(rows, penalty, limit, [start.weight], start.bias)
         if self.rank is not None:
             W, bias = self._of_low_rank(rows, penalty, W, bias)
-        return replace(start, weight=W.astype(np.float32), bias=bias.astype(np.float32))
+        return replace(start, weight=single(W), bias=single(bias))
 
     def _of_low_rank(
         self, rows: Rows, penalty: float, W: FloatArray, bias: FloatArray
@@ -307,7 +322,8 @@ class Softmax(ArrayMember):
         U, s, Vt = np.linalg.svd(W, full_matrices=False)
         r = min(self.rank or 0, *W.shape)
         smallest = 1e-2
-        root = np.sqrt(np.maximum(s[:r], smallest))
+        leading = np.maximum(s[:r], smallest)
+        root = np.sqrt(leading)
         left = U[:, :r] * root
         right = Vt[:r].T * root
         limit = 100
@@ -319,35 +335,30 @@ class Softmax(ArrayMember):
         X, codes, w = task.sample(most_rows)
         sample = replace(task, X=X, codes=codes, sample_weight=w)
         F = start.standardised(X)
-        largest_deviation = 10.0
         # Features scaled by c have weights of prior deviation c / √penalty, in units of the
         # standardised ones.
-        largest = start.scale * np.float32(largest_deviation * np.sqrt(self.penalty))
+        largest_deviation = 10.0 * np.sqrt(self.penalty)
+        largest = start.scale * np.float32(largest_deviation)
         fitted = start
         for _ in range(self.rounds - 1):
             fitted = self._optimum(fitted, sample, self.round_iterations, F)
             change = self._change_of_deviations(fitted, F, w)
-            scale = np.minimum(fitted.scale * change, largest).astype(np.float32)
-            scale[scale < largest * 1e-4] = 0  # deviations below are as good as none
-            change = np.divide(
-                scale, fitted.scale, out=np.zeros_like(scale), where=fitted.scale > 0
-            )
-            F *= change
-            # F W stays the same, so the next round starts where this one ended; features left out
-            # get 0.
-            weight = fitted.weight / np.where(change > 0, change, np.inf)[:, None]
-            fitted = replace(fitted, scale=scale, weight=weight.astype(np.float32))
+            wanted = np.minimum(fitted.scale * change, largest)
+            rescaled = _rescaled(fitted, single(wanted), largest)
+            F *= _ratio(rescaled.scale, fitted.scale)
+            fitted = rescaled
         return fitted
 
     def _change_of_deviations(self, fitted: FittedSoftmax, F: Float32, w: FloatArray) -> FloatArray:
         """√(τ_new / τ_old) of every feature, given its fit on the features F."""
         logits = F @ fitted.weight + fitted.bias
-        p = np.exp(log_softmax(logits))
+        logs = log_softmax(logits)
+        p = np.exp(logs)
         # W has prior variance 1/penalty, so v = √penalty W. With H = Σ w F² p (1-p), the diagonal
         # of the Hessian, the posterior precision of v is about 1 + H/penalty:
         # 1 - s² = H / (H + penalty).
         variance = p * (1 - p) * w[:, None]
-        squares = np.square(F).T.astype(np.float64)
+        squares = double(np.square(F).T)
         curvature = squares @ variance
         shares = curvature / (curvature + self.penalty)
         known = shares.sum(axis=1)  # Σ_k (1 - s²_jk)
@@ -355,6 +366,21 @@ class Softmax(ArrayMember):
         v2 = self.penalty * w2.sum(axis=1)
         tau = v2 / (1 + known)
         return np.asarray(np.sqrt(tau))
+
+
+def _rescaled(fitted: FittedSoftmax, scale: Float32, largest: Float32) -> FittedSoftmax:
+    """The same logits from features of another scale, where it is not as good as none."""
+    scale[scale < largest * 1e-4] = 0
+    change = _ratio(scale, fitted.scale)
+    divisor = np.where(change > 0, change, np.inf)  # features left out get 0
+    weight = fitted.weight / divisor[:, None]
+    return replace(fitted, scale=scale, weight=single(weight))
+
+
+def _ratio(scale: Float32, before: Float32) -> Float32:
+    """``scale / before``, and 0 of features that were left out before."""
+    none = np.zeros_like(scale)
+    return np.divide(scale, before, out=none, where=before > 0)
 
 
 @dataclass(frozen=True)
@@ -385,8 +411,8 @@ class TunedSoftmax(Softmax):
         if len(test) == 0:
             return self.penalties[0]
         generator = np.random.default_rng(task.seed)
-        rows = some(np.flatnonzero(part != 0), self.choosing_rows, generator)
-        train = task.rows(rows)
+        others = np.flatnonzero(part != 0)
+        train = task.rows(some(others, self.choosing_rows, generator))
         held_out = task.rows(some(test, self.choosing_rows, generator))
         fitted = self._start(train)
         F = fitted.standardised(train.X)
@@ -396,7 +422,7 @@ class TunedSoftmax(Softmax):
             tried = replace(self, penalty=penalty)
             fitted = tried._optimum(fitted, train, self.max_iterations, F)
             logs = fitted.log_posteriors(held_out.X)
-            own = logs[np.arange(len(logs)), held_out.codes]
+            own = of_class(logs, held_out.codes)
             loss = float(-held_out.weights @ own)
             if loss > lowest:
                 break
@@ -430,7 +456,8 @@ class Additive(Softmax):
     def feature_map(self, task: Task) -> Scores:
         X, _, _ = task.sample(self.rank_rows)
         levels = np.linspace(0, 1, self.ranks)
-        return Scores(np.quantile(X, levels, axis=0).astype(np.float32), self.steps)
+        quantiles = np.quantile(X, levels, axis=0)
+        return Scores(single(quantiles), self.steps)
 
     def feature_scale(self, scale: Float32, d: int) -> Float32:
         scale[d:] *= self.step_scale
@@ -449,17 +476,20 @@ def weighted_moments(
     total = np.zeros(D)
     squares = np.zeros(D)
     for block in blocks(len(X), D, BLOCK_NUMBERS):
-        x = np.asarray(X[block], dtype=np.float32)
-        f = features.expand(x).astype(np.float64)
-        total += w[block] @ f
-        squares += w[block] @ (f * f)
+        x = single(X[block])
+        f = double(features.expand(x))
+        own = w[block]
+        total += own @ f
+        squares += own @ (f * f)
     mean = total / w.sum()
-    variance = squares / w.sum() - mean * mean
+    variance = squares / w.sum()
+    variance -= mean * mean
     sd = np.sqrt(np.maximum(variance, 0))
     size = 1 + np.abs(mean)
     varies = sd > constant * size
-    scale = np.where(varies, 1 / np.maximum(sd, 1e-30), 0.0)
-    return mean.astype(np.float32), scale.astype(np.float32)
+    inverse = 1 / np.maximum(sd, 1e-30)
+    scale = np.where(varies, inverse, 0.0)
+    return single(mean), single(scale)
 
 
 # The objective and its minimum
@@ -480,10 +510,10 @@ class Rows:
         most_kept = 100_000_000  # numbers in memory (400 MB)
         numbers = len(task.codes) * len(fitted.mean)
         if kept is None and numbers <= most_kept:
-            X = np.asarray(task.X[:], dtype=np.float32)
+            X = single(task.X[:])
             kept = fitted.standardised(X)
         w = task.weights
-        shares = (w / w.sum()).astype(np.float32)
+        shares = single(w / w.sum())
         return cls(fitted, task.X, task.codes, shares, kept)
 
     def __iter__(self) -> Iterator[tuple[Float32, IntArray, Float32]]:
@@ -491,9 +521,12 @@ class Rows:
         if self.kept is not None:
             yield self.kept, self.codes, self.shares
             return
-        for block in blocks(len(self.codes), len(self.fitted.mean), BLOCK_NUMBERS):
-            x = np.asarray(self.X[block], dtype=np.float32)
-            yield self.fitted.standardised(x), self.codes[block], self.shares[block]
+        n = len(self.codes)
+        D = len(self.fitted.mean)
+        for block in blocks(n, D, BLOCK_NUMBERS):
+            x = single(self.X[block])
+            F = self.fitted.standardised(x)
+            yield F, self.codes[block], self.shares[block]
 
     def cross_entropy(self, W: Float32, bias: Float32) -> tuple[float, FloatArray, FloatArray]:
         """Mean cross-entropy and its gradients by W and by the bias."""
@@ -504,12 +537,14 @@ class Rows:
             z = F @ W + bias
             z -= z.max(axis=1, keepdims=True)
             own = (np.arange(len(z)), codes)
-            right = z[own].astype(np.float64)
+            right = double(z[own])
             p = np.exp(z, out=z)
             total = p.sum(axis=1)
-            log_total = np.log(total.astype(np.float64))
-            loss += float(share @ (log_total - right))
-            p *= (share / total)[:, None]  # ∂loss/∂logits = (p - onehot(y)) · share
+            log_total = np.log(double(total))
+            losses = log_total - right
+            loss += float(share @ losses)
+            factor = share / total
+            p *= factor[:, None]  # ∂loss/∂logits = (p - onehot(y)) · share
             p[own] -= share
             dW += F.T @ p
             db += p.sum(axis=0)
@@ -524,18 +559,19 @@ def minimised(
 
     def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
         *parts, b = _unpacked(flat, shapes)
-        W = _product(parts).astype(np.float32)
-        loss, dW, db = rows.cross_entropy(W, b.astype(np.float32))
+        W = single(_product(parts))
+        loss, dW, db = rows.cross_entropy(W, single(b))
         gradients = [dW]
         if len(parts) == 2:  # W = U Vᵀ: ∂/∂U = dW V and ∂/∂V = dWᵀ U
             U, V = parts
             gradients = [dW @ V, dW.T @ U]
         for part, gradient in zip(parts, gradients, strict=True):
-            loss += 0.5 * penalty * float((part * part).sum())
+            square = float((part * part).sum())
+            loss += 0.5 * penalty * square
             gradient += penalty * part
-        return loss, np.concatenate([gradient.ravel() for gradient in (*gradients, db)])
+        return loss, _packed([*gradients, db])
 
-    start = np.concatenate([part.ravel() for part in (*factors, bias)])
+    start = _packed([*factors, bias])
     flat = _lowest(loss_and_gradient, start, limit, rows)
     *parts, b = _unpacked(flat, shapes)
     return _product(parts), b
@@ -576,22 +612,24 @@ def minimised_whitened(
     own = replace(rows, kept=F)
     n_classes = start.weight.shape[1]
     shape = (len(used), n_classes)
-    priors = np.bincount(rows.codes, rows.shares, minlength=n_classes).astype(np.float64)
+    priors = class_weights(rows.codes, rows.shares, n_classes)
     inverse = _whitening(F, penalty, priors)
 
     def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
         V = flat[:-n_classes].reshape(shape)
         bias = flat[-n_classes:]
         W = inverse @ V
-        loss, dW, db = own.cross_entropy(W.astype(np.float32), bias.astype(np.float32))
-        loss += 0.5 * penalty * float((W * W).sum())
+        loss, dW, db = own.cross_entropy(single(W), single(bias))
+        square = float((W * W).sum())
+        loss += 0.5 * penalty * square
         dW += penalty * W
         dV = inverse.T @ dW
-        return loss, np.concatenate([dV.ravel(), db])
+        return loss, _packed([dV, db])
 
-    first = start.weight[used].astype(np.float64)
+    first = double(start.weight[used])
     V = solve_triangular(inverse, first)
-    flat = _lowest(loss_and_gradient, np.concatenate([V.ravel(), start.bias]), limit, rows)
+    begin = _packed([V, start.bias])
+    flat = _lowest(loss_and_gradient, begin, limit, rows)
     W = np.zeros(start.weight.shape)
     W[used] = inverse @ flat[:-n_classes].reshape(shape)
     return W, flat[-n_classes:]
@@ -605,13 +643,24 @@ def _whitening(F: Float32, penalty: float, priors: FloatArray) -> FloatArray:
     n, D = F.shape
     step = max(1, round(n * D * D / 2e10))
     sample = F[::step]
-    curvature = float((priors * (1 - priors)).mean())
-    gram = (sample.T @ sample).astype(np.float64)
+    variances = priors * (1 - priors)
+    curvature = float(variances.mean())
+    gram = double(sample.T @ sample)
+    unit = np.eye(D)
     H = curvature * gram / len(sample)
-    H += penalty * np.eye(D)
+    H += penalty * unit
     lower = cholesky(H, lower=True, check_finite=False)
-    inverse: FloatArray = solve_triangular(lower, np.eye(D), lower=True, check_finite=False).T
-    return inverse
+    inverse: FloatArray = solve_triangular(
+        lower,
+        unit,
+        lower=True,
+        check_finite=False,
+    )
+    return inverse.T
+
+
+def _packed(parts: Sequence[npt.NDArray[Any]]) -> FloatArray:
+    return np.concatenate([part.ravel() for part in parts])
 
 
 def _unpacked(flat: FloatArray, shapes: list[tuple[int, ...]]) -> list[FloatArray]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,13 @@ from torch import Tensor
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope._saving import LARGEST_NUMBER, check_array, from_tree, to_tree
+from collidescope._store import Tree
 from collidescope.equations.gramian import gramian_from_similarities
 from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.recovery import recover
 from collidescope.folds import Folds
-from collidescope.learners.base import LARGEST_NUMBER, Task, checked
+from collidescope.learners.base import Task, of_class
 from collidescope.pairwise import scoring
 from collidescope.pairwise.model import Pairwise
 from collidescope.pairwise.pairs import PairObjective, same_log_odds_shift
@@ -47,11 +49,7 @@ from collidescope.training.rows import (
 
 #: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
 AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
-SMALLEST_SHARE = (
-    1e-6  #: a network below this share of the largest weight changes no digit of a score
-)
 RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)  #: tried; the lowest held-out log loss is kept
-SMALLEST_PROBABILITY = 1e-6
 
 
 class Weighed(NamedTuple):
@@ -80,20 +78,17 @@ class PairModel:
     @classmethod
     def train(cls, task: Task, factory: EncoderFactory | None = None) -> PairModel:
         """Train V on pairs of rows: a network for each capacity, weighted by held-out loss."""
-        config, seed = TrainingConfig.from_mapping(task.training, task.device), task.seed
+        config = TrainingConfig.from_mapping(task.training, task.device)
+        seed = task.seed
         y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
         split = validation_split(y, config, seed)
-        objective = PairObjective(as_rows(task.X, task.device), y, split, config, seed, w)
-        own = config.hidden_layer_sizes
-        capacities = (
-            (None,) if factory is not None else AUTO_SIZES if isinstance(own, str) else (own,)
-        )
-        model, trained = cls([], tuple(task.X.shape[1:]), task.n_classes), []
-        for sizes in capacities:
+        rows = as_rows(task.X, task.device)
+        objective = PairObjective(rows, y, split, config, seed, w)
+        model = cls([], tuple(task.X.shape[1:]), task.n_classes)
+        losses = []
+        for sizes in _capacities(config, factory):
             build = partial(_network, sizes, model.input_shape, factory, config.dropout)
-            name = "pairwise-" + (
-                "module" if sizes is None else "x".join(map(str, sizes)) or "linear"
-            )
+            name = _name_of(sizes)
             run = fit_loop(
                 seeded_module(build, seed),
                 objective,
@@ -104,28 +99,31 @@ class PairModel:
                 name,
             )
             if run.history:
+                assert isinstance(run.module, PairwiseNetwork)
                 model.history[name] = run.history
-                trained.append((sizes, run))
+                model.networks.append(Weighed(1.0, sizes, run.module))
+                losses.append(float(run.best.loss[0]))
             model.interrupted = run.interrupted
             if run.interrupted:
                 break
-        if not trained:
+        if not losses:
             raise KeyboardInterrupt  # before the first epoch had ended: there is nothing to keep
-        # exp(-n Δloss / 2): n held-out rows, not pairs, is what the held-out loss was learned from.
-        # Without it (nan) networks count the same.
-        losses = torch.tensor([float(run.best.loss[0]) for _, run in trained], dtype=torch.float64)
-        weights = torch.softmax(torch.nan_to_num(-0.5 * len(split[1]) * losses), 0).tolist()
+        weights = _weights_of(losses, n_held_out=len(split[1]))
         model.networks = [
-            Weighed(weight, sizes, run.module)  # type: ignore[arg-type]
-            for weight, (sizes, run) in zip(weights, trained, strict=True)
+            each._replace(weight=weight)
+            for each, weight in zip(model.networks, weights, strict=True)
         ]
         return model
 
+    def _shift(self, correction: bool) -> float:
+        if correction:
+            return self.shift
+        return 0.0
+
     def similarity(self, A: Tensor, B: Tensor, correction: bool = True) -> FloatArray:
         """Sim (V itself with ``correction=False``) for every pair, (len A, len B)."""
-        return self._mean(
-            lambda module: scoring.similarity(module, A, B, self.shift if correction else 0.0)
-        )
+        shift = self._shift(correction)
+        return self._mean(lambda module: scoring.similarity(module, A, B, shift))
 
     def class_similarity(
         self,
@@ -139,53 +137,72 @@ class PairModel:
         Networks score the same references, so their errors go together: standard errors add up, not
         variances.
         """
-        rows, labels, weights = (
-            tensor(references.rows),
-            torch.from_numpy(references.codes),
-            references.weights,
-        )
-        weighed = None if weights is None else torch.from_numpy(weights)
-        places = None if own is None else torch.from_numpy(own)
-        given = (
-            X,
-            rows,
-            labels,
-            self.n_classes,
-            places,
-            self.shift if correction else 0.0,
-            weighed,
-        )
-        return self._mean(lambda module: torch.stack(scoring.class_similarity(module, *given)))
+        rows = tensor(references.rows)
+        labels = torch.from_numpy(references.codes)
+        weights = _as_tensor(references.weights)
+        places = _as_tensor(own)
+        shift = self._shift(correction)
+
+        def score(module: PairwiseNetwork) -> Tensor:
+            found = scoring.class_similarity(
+                module,
+                X,
+                rows,
+                labels,
+                self.n_classes,
+                places,
+                shift,
+                weights,
+            )
+            return torch.stack(found)
+
+        return self._mean(score)
 
     def _mean(self, score: Callable[[PairwiseNetwork], Tensor]) -> FloatArray:
-        least = SMALLEST_SHARE * max(each.weight for each in self.networks)
-        used = [each for each in self.networks if each.weight > least]
-        return np.asarray(sum((each.weight * score(each.module)).double().numpy() for each in used))
+        # Below this share of the largest weight a network changes no digit of a score.
+        least = 1e-6 * max(each.weight for each in self.networks)
+        total = np.zeros(())
+        for each in self.networks:
+            if each.weight > least:
+                weighted = each.weight * score(each.module)
+                total = total + weighted.double().numpy()
+        return total
 
-    def export(self) -> dict[str, Any]:
-        states = [
-            {name: t.detach().cpu().numpy() for name, t in m.state_dict().items()}
-            for _, _, m in self.networks
-        ]
-        parts = zip(self.networks, states, strict=True)
-        networks = [
-            {"weight": each.weight, "sizes": each.sizes, "state": state} for each, state in parts
-        ]
-        tree = {name: getattr(self, name) for name in ("input_shape", "n_classes", "shift")}
-        return tree | {"networks": networks}
 
-    @classmethod
-    def restore(
-        cls, tree: Mapping[str, Any], n_classes: int, factory: EncoderFactory | None
-    ) -> PairModel:
-        """The inverse of :meth:`export`, checked. A custom body needs its ``factory`` again."""
-        shape = tuple(check.check_count(size, "input_shape") for size in tree["input_shape"])
-        if tree["n_classes"] != n_classes:
-            raise ValueError(f"a fold must have {n_classes} classes, got {tree['n_classes']!r}")
-        networks = [_restored(each, shape, factory) for each in tree["networks"]]
-        if not any(each.weight for each in networks):
-            raise ValueError("weights of networks must not all be zero")
-        return cls(networks, shape, n_classes)
+def _as_tensor(values: npt.NDArray[Any] | None) -> Tensor | None:
+    if values is None:
+        return None
+    return torch.from_numpy(values)
+
+
+def _capacities(
+    config: TrainingConfig, factory: EncoderFactory | None
+) -> tuple[tuple[int, ...] | None, ...]:
+    """Hidden layers of the networks to train; None stands for a body of the user's own."""
+    if factory is not None:
+        return (None,)
+    if isinstance(config.hidden_layer_sizes, str):
+        return AUTO_SIZES
+    return (config.hidden_layer_sizes,)
+
+
+def _name_of(sizes: tuple[int, ...] | None) -> str:
+    if sizes is None:
+        return "pairwise-module"
+    layers = "x".join(map(str, sizes))
+    return f"pairwise-{layers or 'linear'}"
+
+
+def _weights_of(losses: list[float], n_held_out: int) -> list[float]:
+    """Weights exp(-n Δloss / 2) of networks by their held-out losses.
+
+    n counts held-out rows, not pairs: that is what the loss was learned from. Without any (nan)
+    networks count the same.
+    """
+    each = torch.tensor(losses, dtype=torch.float64)
+    evidence = torch.nan_to_num(-0.5 * n_held_out * each)
+    weights: list[float] = torch.softmax(evidence, 0).tolist()
+    return weights
 
 
 def _network(
@@ -202,43 +219,96 @@ def _network(
     return PairwiseNetwork(factory(2 * shape[0], 1))
 
 
-def _restored(
-    tree: dict[str, Any], shape: tuple[int, ...], factory: EncoderFactory | None
-) -> Weighed:
-    """The network that a file describes; its sizes are compared with its arrays first."""
-    state = {str(name): np.asarray(array) for name, array in tree["state"].items()}
-    sizes = None if tree["sizes"] is None else check_sizes(tree["sizes"])
-    if sizes is not None:
+@dataclass(frozen=True)
+class SavedNetwork:
+    """What a file holds of a network of V."""
+
+    weight: Annotated[float, 0.0, 1.0]
+    sizes: list[int] | None  #: hidden layers; None for a custom body
+    state: dict[str, npt.NDArray[Any]]  #: weights, by the names of torch
+
+    @classmethod
+    def of(cls, network: Weighed) -> SavedNetwork:
+        """What a file keeps of a network."""
+        state = network.module.state_dict()
+        arrays = {name: values.detach().cpu().numpy() for name, values in state.items()}
+        sizes = None
+        if network.sizes is not None:
+            sizes = list(network.sizes)
+        return cls(network.weight, sizes, arrays)
+
+    def restored(self, shape: tuple[int, ...], factory: EncoderFactory | None) -> Weighed:
+        """The network; a custom body needs its ``factory`` again."""
+        sizes = None
+        names = list(self.state)
+        if self.sizes is not None:
+            sizes = check_sizes(self.sizes)
+            self._check_plain(2 * shape[0], sizes)
+        module = _network(sizes, shape, factory)
+        if sizes is not None:
+            # By their order: layers of dropout, which a restored network lacks, count in the names
+            # of plain layers.
+            names = list(module.state_dict())
+        state = {}
+        for name, array in zip(names, self.state.values(), strict=True):
+            state[name] = torch.from_numpy(array.copy())
+        try:
+            module.load_state_dict(state)
+        except RuntimeError as error:
+            raise ValueError(f"the weights of a network do not fit it: {error}") from None
+        return Weighed(self.weight, sizes, module.eval())
+
+    def _check_plain(self, n_inputs: int, sizes: tuple[int, ...]) -> None:
+        """Compare hidden layers with the arrays before memory is taken for a network."""
         # A layer from a to b units has a b weights and b biases.
-        wanted = sum((a + 1) * b for a, b in pairwise([2 * shape[0], *sizes, 1]))
-        if wanted != sum(array.size for array in state.values()):
-            raise ValueError(
-                f"a network of hidden layers {sizes} does not fit the weights in the file"
-            )
-        if not all(
-            np.abs(array).max(initial=0.0) <= LARGEST_NUMBER for array in state.values()
-        ):  # nan is not
-            raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
-    module = _network(sizes, shape, factory)
-    # By their order: layers of dropout, which a restored network lacks, count in the names of plain
-    # layers.
-    names = state if sizes is None else module.state_dict()
-    try:
-        given = zip(names, state.values(), strict=True)
-        module.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in given})
-    except RuntimeError as error:
-        raise ValueError(f"the weights of a network do not fit it: {error}") from None
-    return Weighed(
-        check.check_between(tree["weight"], 0, 1, "weight", closed=True), sizes, module.eval()
-    )
+        layers = pairwise([n_inputs, *sizes, 1])
+        wanted = sum((a + 1) * b for a, b in layers)
+        if wanted != sum(array.size for array in self.state.values()):
+            said = f"a network of hidden layers {sizes}"
+            raise ValueError(f"{said} does not fit the weights in the file")
+        for array in self.state.values():
+            if not np.abs(array).max(initial=0.0) <= LARGEST_NUMBER:  # nan is not
+                raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
 
 
-class References(NamedTuple):
+@dataclass(frozen=True)
+class References:
     """Rows of a fold that others are compared with (the paper's m points per class)."""
 
-    rows: npt.NDArray[np.float32]
-    codes: IntArray
-    weights: FloatArray | None  #: None when all weigh the same
+    rows: npt.NDArray[Any]  #: float32, as models see them
+    codes: Annotated[IntArray, "i8 m"]
+    weights: Annotated[FloatArray, "f8 m"] | None  #: None when all weigh the same
+
+    def check(self, shape: tuple[int, ...], n_classes: int) -> None:
+        """Refuse what does not fit rows of this shape and these classes."""
+        check_array(self.rows, "rows of references", ["f4"], (len(self.codes), *shape))
+        positive = self.weights is None or bool((self.weights > 0).all())
+        if not positive or set(self.codes.tolist()) != set(range(n_classes)):
+            raise ValueError("references must be rows of every class with positive weights")
+
+
+@dataclass(frozen=True)
+class SavedPairs:
+    """What a file holds of a :class:`PairComparison`."""
+
+    settings: Pairwise
+    train_priors: Annotated[FloatArray, "f8 K"]
+    matrix: Annotated[FloatArray, "f8 K K"]
+    ridge: Annotated[float, 0.0, 1e9]
+    input_shape: tuple[Annotated[int, 1, 2**31], ...]
+    folds: list[list[SavedNetwork]]
+    references: list[References]
+
+    def __post_init__(self) -> None:
+        k = len(self.train_priors)
+        check.check_priors(self.train_priors, k, "train_priors")
+        if not self.folds or len(self.references) != len(self.folds):
+            raise ValueError("every fold must have its references")
+        for references in self.references:
+            references.check(self.input_shape, k)
+        for networks in self.folds:
+            if not any(network.weight for network in networks):
+                raise ValueError("weights of networks must not all be zero")
 
 
 @dataclass(frozen=True)
@@ -270,13 +340,16 @@ class PairComparison:
     def log_posteriors(self, X: Table) -> FloatArray:
         """Log posteriors of new standardised rows: q, a mean over the folds, solved for y."""
         rows = tensor(np.asarray(X))
-        parts = zip(self.folds, self.references, strict=True)
-        q = [
-            fold.class_similarity(rows, references, correction=self.correction)[0]
-            for fold, references in parts
-        ]
+        q = []
+        for fold, references in zip(self.folds, self.references, strict=True):
+            own, _ = fold.class_similarity(rows, references, correction=self.correction)
+            q.append(own)
         y = solve(
-            np.mean(q, axis=0), self.matrix, self.train_priors, self.settings.solver, self.ridge
+            np.mean(q, axis=0),
+            self.matrix,
+            self.train_priors,
+            self.settings.solver,
+            self.ridge,
         )
         return logarithm(y)
 
@@ -287,39 +360,37 @@ class PairComparison:
         each = [fold.similarity(first, second, self.correction) for fold in self.folds]
         return np.asarray(np.mean(each, axis=0))
 
-    def export(self) -> dict[str, Any]:
+    def export(self) -> Tree:
         """What a file holds."""
-        return {
-            "settings": {name: getattr(self.settings, name) for name in SAVED},
-            "folds": [fold.export() for fold in self.folds],
-            "references": [references._asdict() for references in self.references],
-            "matrix": self.matrix,
-            "ridge": self.ridge,
-            "train_priors": self.train_priors,
-        }
+        saved = SavedPairs(
+            settings=self.settings,
+            train_priors=self.train_priors,
+            matrix=self.matrix,
+            ridge=self.ridge,
+            input_shape=self.folds[0].input_shape,
+            folds=[[SavedNetwork.of(each) for each in fold.networks] for fold in self.folds],
+            references=self.references,
+        )
+        tree: Tree = to_tree(saved)
+        return tree
 
     @classmethod
-    def restore(
-        cls, tree: Mapping[str, Any], network: EncoderFactory | None = None
-    ) -> PairComparison:
-        """The inverse of :meth:`export`; KeyError, TypeError or ValueError on what does not fit."""
-        settings = Pairwise(**dict(tree["settings"]), network=network)
-        priors = check.check_priors(tree["train_priors"], len(tree["train_priors"]), "train_priors")
-        k = len(priors)
-        folds = [PairModel.restore(each, k, network) for each in tree["folds"]]
-        if not folds or len(tree["references"]) != len(folds):
-            raise ValueError("every fold must have its references")
-        shape = folds[0].input_shape
-        matrix = check.check_square(tree["matrix"], "matrix")
-        if len(matrix) != k:
-            raise ValueError("its parts do not agree on the classes or features")
-        references = [_restored_references(each, shape, k) for each in tree["references"]]
-        ridge = check.check_at_least(tree["ridge"], 0.0, "ridge")
-        return cls(settings, folds, references, matrix, ridge, priors)
-
-
-#: Settings that a file holds; the network is code.
-SAVED = ("recovery", "correction", "solver", "n_references", "estimate")
+    def restore(cls, tree: Tree, network: EncoderFactory | None = None) -> PairComparison:
+        """The inverse of :meth:`export`; ValueError on what does not fit."""
+        saved = from_tree(SavedPairs, tree, given={"network": network})
+        shape = saved.input_shape
+        folds = []
+        for networks in saved.folds:
+            restored = [each.restored(shape, network) for each in networks]
+            folds.append(PairModel(restored, shape, len(saved.train_priors)))
+        return cls(
+            settings=saved.settings,
+            folds=folds,
+            references=saved.references,
+            matrix=saved.matrix,
+            ridge=saved.ridge,
+            train_priors=saved.train_priors,
+        )
 
 
 def logarithm(posteriors: FloatArray) -> FloatArray:
@@ -332,12 +403,14 @@ def solve(
     q: FloatArray, S: FloatArray, priors: FloatArray, solver: str = "simplex", ridge: float = 0.0
 ) -> FloatArray:
     """Posteriors at ``priors`` from q at uniform priors: y = S⁻¹ q, the paper's equation (44)."""
-    uniform = np.full(len(priors), 1 / len(priors))
+    k = len(priors)
+    uniform = np.full(k, 1 / k)
     y = solve_posteriors(q, S, solver, ridge, uniform)
     if solver == "inverse":
         y = np.maximum(y, 0.0)  # the paper's S⁻¹ q may leave the simplex; probabilities may not
         total = y.sum(axis=1, keepdims=True)
-        y = np.divide(y, total, out=np.tile(uniform, (len(y), 1)), where=total > 0)
+        otherwise = np.full_like(y, 1 / k)
+        y = np.divide(y, total, out=otherwise, where=total > 0)
     return shift_priors(y, uniform, priors)
 
 
@@ -349,23 +422,15 @@ def best_ridge(
     weights: FloatArray | None = None,
 ) -> float:
     """The ridge with the lowest held-out log loss."""
+    smallest_probability = 1e-6
     losses = []
     for ridge in RIDGES:
-        own = solve(q, S, priors, ridge=ridge)[np.arange(len(codes)), codes]
-        loss = -np.log(np.maximum(own, SMALLEST_PROBABILITY))
+        y = solve(q, S, priors, ridge=ridge)
+        own = np.maximum(of_class(y, codes), smallest_probability)
+        loss = -np.log(own)
         losses.append(np.average(loss, weights=weights))
-    return RIDGES[int(np.argmin(losses))]
-
-
-def _restored_references(tree: dict[str, Any], shape: tuple[int, ...], k: int) -> References:
-    rows = checked(tree, "rows", (np.float32,), (None, *shape))
-    codes = checked(tree, "codes", (np.intp,), (len(rows),))
-    weights = tree["weights"]
-    if weights is not None:
-        weights = checked(tree, "weights", (np.float64,), (len(rows),))
-    if set(np.unique(codes)) != set(range(k)) or (weights is not None and weights.min() <= 0):
-        raise ValueError("references must be rows of every class with positive weights")
-    return References(rows, codes, weights)
+    best = int(np.argmin(losses))
+    return RIDGES[best]
 
 
 def compare_pairs(
@@ -380,17 +445,17 @@ def compare_pairs(
     places = [np.searchsorted(rows, test) for test in tests]
     rng = np.random.default_rng(folds.seed)
     q = np.empty((len(rows), sample.n_classes))
-    references, noise = list[References](), list[FloatArray]()
+    shifted = settings.correction == "prior"
+    references = []
+    noise = []
     for model, test, place in zip(models, tests, places, strict=True):
         chosen = choose_references(sample.codes[test], settings.per_class, rng)
         # References are held-out rows too: each knows its own place among them, and is not compared
         # with itself.
         own = np.full(len(test), -1)
         own[chosen] = np.arange(len(chosen))
-        known = sample.entries(test[chosen])
-        compared = References(np.asarray(sample.take(test[chosen])), known.codes, known.weights)
+        compared = _references(sample, test[chosen])
         held_out = tensor(sample.take(test))
-        shifted = settings.correction == "prior"
         q[place], errors = model.class_similarity(held_out, compared, own, shifted)
         references.append(compared)
         noise.append(errors)
@@ -402,23 +467,44 @@ def compare_pairs(
     ridge = 0.0
     if settings.solver == "simplex":
         ridge = best_ridge(q, S, priors, labels.codes, labels.weights)
-    logs = logarithm(solve(q, S, priors, settings.solver, ridge))
-    held_out_logs = [logs[place] for place in places]
-    stderr = _mean_finite(np.concatenate(noise))
-    return PairComparison(settings, models, references, S, ridge, priors, G, stderr, held_out_logs)
+    y = solve(q, S, priors, settings.solver, ridge)
+    logs = logarithm(y)
+    return PairComparison(
+        settings=settings,
+        folds=models,
+        references=references,
+        matrix=S,
+        ridge=ridge,
+        train_priors=priors,
+        gramian=G,
+        reference_stderr=_mean_finite(np.concatenate(noise)),
+        held_out=[logs[place] for place in places],
+    )
+
+
+def _references(sample: Sample, rows: IntArray) -> References:
+    known = sample.entries(rows)
+    own = np.asarray(sample.take(rows))
+    return References(own, known.codes, known.weights)
 
 
 def _mean_finite(errors: FloatArray) -> float | None:
     """Without nan: from a single reference of a class no standard error can be told."""
     finite = errors[np.isfinite(errors)]
-    return float(finite.mean()) if finite.size else None
+    if not finite.size:
+        return None
+    return float(finite.mean())
 
 
 def choose_references(codes: IntArray, per_class: int | None, rng: np.random.Generator) -> IntArray:
     """Rows of a fold that serve as comparison points: all, or so many of each class."""
     if per_class is None:
         return np.arange(len(codes))
-    picked = [rng.permutation(np.flatnonzero(codes == c))[:per_class] for c in np.unique(codes)]
+    picked = []
+    for c in np.unique(codes):
+        members = np.flatnonzero(codes == c)
+        shuffled = rng.permutation(members)
+        picked.append(shuffled[:per_class])
     return np.sort(np.concatenate(picked))
 
 
@@ -428,17 +514,25 @@ def check_pair_members(sample: Sample, folds: Folds, training: Mapping[str, Any]
     k = sample.n_classes
     config = TrainingConfig.from_mapping(training, "cpu")
     for (train, test), seed in zip(folds.splits, folds.seeds, strict=True):
-        labels, _ = labels_and_weights(codes[train], None, "cpu")
-        parts = validation_split(labels, config, seed)
-        trained, watched = (np.bincount(codes[train][part.numpy()], minlength=k) for part in parts)
+        own = codes[train]
+        labels, _ = labels_and_weights(own, None, "cpu")
+        learning, watching = validation_split(labels, config, seed)
+        trained = np.bincount(own[learning.numpy()], minlength=k)
+        watched = np.bincount(own[watching.numpy()], minlength=k)
         held_out = np.bincount(codes[test], minlength=k)
         few = (trained < 2) | (watched == 1) | (held_out < 2)
         if few.any():
-            n_folds = len(folds.splits)
-            need = int(np.ceil(2 / VALIDATION_FRACTION / (1 - 1 / n_folds)))
-            own = np.bincount(codes, minlength=k)
-            small = int(np.where(few, own, own.max() + 1).argmin())
-            found = f"class {sample.classes.tolist()[small]!r} has {own[small]}"
-            needs = f"Pairwise() with cv={n_folds} needs about {need} members of every class"
-            hint = "use the default members, gather more of it, or merge or drop it"
-            raise ValueError(f"{needs}, {found}: {hint}")
+            _refuse_small_class(sample, few, n_folds=len(folds.splits))
+
+
+def _refuse_small_class(sample: Sample, few: npt.NDArray[np.bool_], n_folds: int) -> None:
+    share = VALIDATION_FRACTION * (1 - 1 / n_folds)
+    need = int(np.ceil(2 / share))
+    sizes = np.bincount(sample.codes, minlength=sample.n_classes)
+    candidates = np.where(few, sizes, sizes.max() + 1)
+    smallest = int(candidates.argmin())
+    name = sample.classes.tolist()[smallest]
+    found = f"class {name!r} has {sizes[smallest]}"
+    needs = f"Pairwise() with cv={n_folds} needs about {need} members of every class"
+    hint = "use the default members, gather more of it, or merge or drop it"
+    raise ValueError(f"{needs}, {found}: {hint}")

@@ -5,9 +5,9 @@ Importing this module does not import torch; fitting does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from collidescope import _checks as check
 from collidescope._saving import NOT_SAVED
@@ -100,3 +100,33 @@ class Pairwise:
         from collidescope.pairwise.algorithms import compare_pairs
 
         return compare_pairs(self, list(fitted), sample, folds)
+
+
+def cross_fitted_paper(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a classifier with the paper's choices (no logit shift, descent, S⁻¹).
+
+    ``settings`` are others, of the classifier or of :class:`Pairwise`.
+    """
+    of_pairs: dict[str, Any] = {
+        "recovery": "gradient",
+        "correction": "none",
+        "solver": "inverse",
+        "estimate": "gramian",
+    }
+    found: dict[str, Any] = {"limit": False, "priors": "uniform"}
+    training: dict[str, Any] = {
+        "hidden_layer_sizes": (128,) * 6,
+        "max_epochs": 500,
+        "patience": 0,
+        "learning_rate": 1e-3,
+        "weight_decay": 0.0,
+    }
+    names = [each.name for each in fields(Pairwise)]
+    for name, value in settings.items():
+        if name == "training":
+            training.update(value or {})
+        elif name in names:
+            of_pairs[name] = value
+        else:
+            found[name] = value
+    return {"members": [Pairwise(**of_pairs)], "training": training} | found

@@ -130,10 +130,12 @@ class TrainedContrast:
         """V of rows of A with the rows of B beside them."""
         first = torch.split(tensor(A), at_once)
         second = torch.split(tensor(B), at_once)
-        blocks = zip(first, second, strict=True)
+        logits = []
         with torch.inference_mode():
-            logits = torch.cat([self.network.one_way(a, b) for a, b in blocks])
-        return torch.sigmoid(logits).double().numpy()
+            for a, b in zip(first, second, strict=True):
+                logits.append(self.network.one_way(a, b))
+            scores = torch.sigmoid(torch.cat(logits))
+        return scores.double().numpy()
 
 
 # ------------------------------------------------------------------------------------------
@@ -280,9 +282,11 @@ def descent_direction(
     S: FloatArray, G: FloatArray, penalty: float
 ) -> tuple[FloatArray, FloatArray]:
     """(a + λ b of Algorithm 1, ‖S Sᵀ - G‖_F), for one matrix or for a stack of them (..., K, K)."""
-    E = S @ S.swapaxes(-1, -2) - G
+    E = S @ S.swapaxes(-1, -2)
+    E = E - G
     entries = (-2, -1)
-    gap = np.sqrt((E * E).sum(axis=entries, keepdims=True))
+    squares = E * E
+    gap = np.sqrt(squares.sum(axis=entries, keepdims=True))
     # E + Eᵀ and not 2 E: G is not quite symmetric, as V(x, x') is not.
     twice = E + E.swapaxes(-1, -2)
     smallest = np.finfo(np.float64).tiny
@@ -302,12 +306,15 @@ def is_feasible(S: ArrayLike, rounding: float = 1e-9) -> bool:
     (True, False)
     """
     matrix = check.check_square(S, "S")
-    row_gaps = np.abs(matrix.sum(axis=1) - 1)
-    stochastic = matrix.min() >= -rounding and row_gaps.max() <= rounding
-    diagonal = np.abs(np.diag(matrix))
-    others = np.abs(matrix).sum(axis=1) - diagonal
-    dominant = (diagonal >= others - rounding).all()
-    return bool(stochastic and dominant)
+    row_sums = matrix.sum(axis=1)
+    row_gaps = np.abs(row_sums - 1)
+    if matrix.min() < -rounding or row_gaps.max() > rounding:
+        return False
+    sizes = np.abs(matrix)
+    diagonal = np.diag(sizes)
+    others = sizes.sum(axis=1) - diagonal
+    lead = diagonal - others
+    return bool(lead.min() >= -rounding)
 
 
 def nearest_dominant(S: ArrayLike) -> FloatArray:
@@ -333,7 +340,8 @@ def _nearest_on_simplex(rows: FloatArray, mass: float) -> FloatArray:
     moves = falling.cumsum(axis=1) - mass
     moves /= np.arange(1, k + 1)
     kept = (falling > moves).sum(axis=1)
-    move = np.take_along_axis(moves, kept[:, None] - 1, axis=1)
+    last = kept[:, None] - 1
+    move = np.take_along_axis(moves, last, axis=1)
     return np.maximum(rows - move, 0.0)
 
 
