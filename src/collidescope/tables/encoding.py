@@ -39,7 +39,7 @@ from collidescope.tables.cells import (
     read_cells,
     words_of,
 )
-from collidescope.tables.numerals import WRITTEN, NumberForm
+from collidescope.tables.numerals import NumberForm, amounts
 
 __all__ = [
     "MISSING_WORDS",
@@ -367,8 +367,8 @@ class TableEncoder:
             )
         for name in [*self.levels, *self.texts]:
             words = as_levels(table[name])[1]
-            written = [word for word in words if _is_dressed_number(word)]
-            if len(words) >= 20 and len(written) >= 0.9 * len(words):
+            written = amounts(words)
+            if len(words) >= 20 and len(written) >= 0.9 * len(words) and not are_numbers(words):
                 found.append(
                     f"column {name!r} is taken as text, but looks like numbers (such as "
                     f"{written[0]!r}) in more than one form or unit: write them alike to have them "
@@ -455,11 +455,6 @@ def _note_gaps(odd: dict[str, Odd], column: pd.Series, values: FloatArray) -> No
 
 def _has_gaps(odd: dict[str, Odd], name: str) -> bool:
     return name in odd and odd[name].missing > 0
-
-
-def _is_dressed_number(word: str) -> bool:
-    """A number with a currency, a unit or separators, such as "1,100 kg"."""
-    return WRITTEN.fullmatch(word) is not None and not are_numbers([word])
 
 
 # ---------------------------------------------------------------- texts

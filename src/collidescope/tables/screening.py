@@ -24,6 +24,7 @@ from sklearn.tree import DecisionTreeClassifier
 from collidescope import _rows
 from collidescope._checks import FloatArray, IntArray
 from collidescope.tables.cells import DATE_PARTS, read_cells
+from collidescope.tables.numerals import amounts
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -373,6 +374,8 @@ def id_verdict(column: Column, index: pd.Index) -> Verdict | None:
             return every
         if column.integers:
             return Verdict(False, "differs in every row")
+        return None
+    if not named and len(amounts(column.words)) >= 0.9 * column.n_values:
         return None
     words_per_cell = np.mean([len(word.split()) for word in column.words])
     if named or words_per_cell < 1.5:  # free text has more
