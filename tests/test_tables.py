@@ -706,3 +706,10 @@ def test_an_edited_table_is_refused_when_it_is_loaded(model, tmp_path, path):
     _store.write(tmp_path / "model", "model", tree)
     with pytest.raises(cs.ModelFileError, match="damaged or was edited"):
         cs.load(tmp_path / "model")
+
+
+def test_a_left_out_column_of_amounts_leaves_no_form():
+    table = pd.DataFrame({"fee": ["$5.00"] * 30, "x": np.arange(30) % 7})
+    encoder = TableEncoder.fit(table)
+    assert "fee" in encoder.left_out
+    assert encoder.numerals == {}
