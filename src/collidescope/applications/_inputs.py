@@ -76,6 +76,10 @@ class Result(ABC):
     def verdict(self) -> str:
         """The answer in words."""
 
+    @property
+    def _words(self) -> list[str]:
+        return [self.verdict, *self.notes]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text, which JSON can hold; collision matrices are left out."""
         have_own_formats = ("matrix", "matrices", "source")
@@ -87,18 +91,18 @@ class Result(ABC):
 
     def section(self) -> dict[str, Any]:
         """For ``sections=`` of :func:`~collidescope.report`: title, sentences, table."""
-        return section(self.TITLE, [self.verdict, *self.notes], self._shown(self.ROWS[1]))
+        return section(self.TITLE, self._words, self._shown(self.ROWS[1]))
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         table: pd.DataFrame = getattr(self, self.TABLE)
         return table.drop(columns=list(self.HIDDEN)).dropna(axis=1, how="all")[:most]
 
     def __str__(self) -> str:
-        lines = [self.verdict, *self.notes]
         shown = self._shown(self.ROWS[0])
-        if len(shown):
-            lines += ["", shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")]
-        return "\n".join(lines)
+        if not len(shown):
+            return "\n".join(self._words)
+        table = shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")
+        return "\n".join([*self._words, "", table])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.verdict}>"
@@ -106,7 +110,7 @@ class Result(ABC):
     def _repr_html_(self) -> str:
         shown = self._shown(self.ROWS[1])
         table = shown.to_html(index=False, float_format="{:.4f}".format, na_rep="")
-        return words_html(self.verdict, *self.notes) + table
+        return words_html(*self._words) + table
 
 
 def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, Any]:
@@ -266,6 +270,12 @@ def clusters_of(groups: Given, n: int) -> IntArray | None:
     if groups is None:
         return None
     return group_codes(groups, n)[0]
+
+
+def brier_scores(P: FloatArray, codes: IntArray) -> FloatArray:
+    """‖c - p‖² of every row; their mean is the PBER."""
+    r = residuals(P, codes)
+    return np.asarray((r**2).sum(axis=1))
 
 
 def residuals(P: FloatArray, codes: IntArray) -> FloatArray:

@@ -27,7 +27,7 @@ row with label l is a row of another class whose label strayed. Where stray labe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -42,13 +42,13 @@ from collidescope.applications._inputs import (
     Names,
     Result,
     Source,
+    brier_scores,
     check_rates,
     clusters_of,
     discovered,
     is_table,
     mean_and_error,
     plain,
-    residuals,
     scored,
     share_interval,
 )
@@ -286,8 +286,7 @@ def _error_limit(P: FloatArray, y: IntArray, clusters: IntArray | None, level: f
     half of it.
     """
     each = 1 - (1 - level) / 2
-    scores = (residuals(P, y) ** 2).sum(axis=1)
-    brier = mean_and_error(scores, clusters)
+    brier = mean_and_error(brier_scores(P, y), clusters)
     n_units = len(P)
     if clusters is not None:
         n_units = len(np.unique(clusters))
@@ -418,7 +417,7 @@ def _pair_table(
         half = stdtrit(errors.df, (1 + level) / 2) * errors.share[i, j]
         low = np.maximum(np.minimum(low, gap - half), -1.0)
         high = np.minimum(np.maximum(high, gap + half), 1.0)
-        p = np.maximum(p, np.maximum(errors.one_way_p[i, j], errors.both_ways_p[i, j]))
+        p = np.maximum(p, errors.p_value[i, j])
     # A rule that prefers other classes than the best one does, of several that nobody can tell
     # apart, confuses its favourites more and is right about them more often: where their rows come
     # out no worse, nothing can be fixed.
@@ -447,57 +446,19 @@ def _pair_table(
     return table.sort_values("fixable", ascending=False, kind="stable", ignore_index=True)
 
 
-@dataclass(frozen=True)
-class _ClusterErrors:
+class _ClusterErrors(NamedTuple):
     """Of every pair of classes, by sums of clusters."""
 
     share: FloatArray  #: standard error of (worse - better) / rows
-    one_way_p: FloatArray
-    both_ways_p: FloatArray
+    p_value: FloatArray  #: the larger of those of one direction and of both together
     df: int
-
-
-@dataclass(frozen=True)
-class _ClusterSums:
-    """Sums by cluster of what a rule adds to cells, +1 or -1 each; sparse."""
-
-    cluster: IntArray
-    cell: IntArray
-    value: FloatArray
-    n_clusters: int
-    n_cells: int
-
-    @classmethod
-    def of(
-        cls, clusters: IntArray, cells: IntArray, signs: FloatArray, n_clusters: int, n_cells: int
-    ) -> _ClusterSums:
-        shape = (n_clusters, n_cells)
-        table = csr_array((signs, (clusters, cells)), shape=shape)  # adds up what repeats
-        entries = table.tocoo()
-        row = entries.row.astype(np.intp)
-        column = entries.col.astype(np.intp)
-        return cls(row, column, entries.data, n_clusters, n_cells)
-
-    def per_cell(self, values: FloatArray) -> FloatArray:
-        return np.bincount(self.cell, values, self.n_cells).astype(np.float64)
-
-    def p_values(self) -> FloatArray:
-        """One-sided, of "not above zero", for every cell."""
-        df = max(self.n_clusters - 1, 1)
-        total = self.per_cell(self.value)
-        squares = self.per_cell(self.value**2)
-        centred = squares - total**2 / self.n_clusters
-        variance = centred * self.n_clusters / df
-        varies = variance > 1e-12
-        stderr = np.sqrt(np.where(varies, variance, 1.0))
-        constant = np.where(total > 0, 0.0, 1.0)
-        return np.where(varies, stdtr(df, -total / stderr), constant)
 
 
 def _cluster_errors(
     y: IntArray, said: IntArray, best: IntArray, clusters: IntArray, k: int
 ) -> _ClusterErrors:
     n_clusters = int(clusters.max()) + 1
+    shape = (n_clusters, k * k)
     differ = np.flatnonzero(said != best)
     # +1 for the pair that the audited rule falls into, -1 for that of the best one.
     signs = np.repeat([1.0, -1.0], len(differ))
@@ -506,26 +467,42 @@ def _cluster_errors(
     called = np.concatenate([said[differ], best[differ]])
     first = np.minimum(true, called)
     second = np.maximum(true, called)
-    pairs = _ClusterSums.of(own, true * k + called, signs, n_clusters, k * k)
-    unordered = _ClusterSums.of(own, first * k + second, signs, n_clusters, k * k)
-    one_way = pairs.p_values().reshape(k, k)
-    upper = np.triu(unordered.p_values().reshape(k, k))
+    # Sparse clusters × pairs; what repeats is added up.
+    pairs = csr_array((signs, (own, true * k + called)), shape=shape)
+    unordered = csr_array((signs, (own, first * k + second)), shape=shape)
+    one_way = _not_above_zero(pairs).reshape(k, k)
+    upper = np.triu(_not_above_zero(unordered).reshape(k, k))
     both_ways = np.maximum(upper, upper.T)
     per_class = np.zeros((n_clusters, k))
     np.add.at(per_class, (clusters, y), 1.0)
     share = _share_errors(pairs, per_class)
-    return _ClusterErrors(share, one_way, both_ways, max(n_clusters - 1, 1))
+    return _ClusterErrors(share, np.maximum(one_way, both_ways), max(n_clusters - 1, 1))
 
 
-def _share_errors(pairs: _ClusterSums, per_class: FloatArray) -> FloatArray:
+def _not_above_zero(sums: csr_array) -> FloatArray:
+    """One-sided p-value of the total of every column, from sums by cluster."""
+    n_clusters = sums.shape[0]
+    df = max(n_clusters - 1, 1)
+    total = sums.sum(axis=0)
+    squares = (sums * sums).sum(axis=0)
+    centred = squares - total**2 / n_clusters
+    variance = centred * n_clusters / df
+    varies = variance > 1e-12
+    stderr = np.sqrt(np.where(varies, variance, 1.0))
+    constant = np.where(total > 0, 0.0, 1.0)
+    return np.where(varies, stdtr(df, -total / stderr), constant)
+
+
+def _share_errors(pairs: csr_array, per_class: FloatArray) -> FloatArray:
     """Standard errors of sums over the rows of class i, a ratio: deviations s_g - r · n_g."""
     n_clusters, k = per_class.shape
     rows = np.maximum(per_class.sum(axis=0), 1.0)[:, None]
     sizes = (per_class**2).sum(axis=0)[:, None]
-    own_rows = per_class[pairs.cluster, pairs.cell // k]
-    total = pairs.per_cell(pairs.value).reshape(k, k)
-    squares = pairs.per_cell(pairs.value**2).reshape(k, k)
-    products = pairs.per_cell(pairs.value * own_rows).reshape(k, k)
+    entries = pairs.tocoo()
+    own_rows = per_class[entries.row, entries.col // k]
+    total = pairs.sum(axis=0).reshape(k, k)
+    squares = (pairs * pairs).sum(axis=0).reshape(k, k)
+    products = np.bincount(entries.col, entries.data * own_rows, k * k).reshape(k, k)
     rate = total / rows
     deviations = squares - 2 * rate * products + rate**2 * sizes
     variance = np.maximum(deviations, 0.0) * n_clusters / max(n_clusters - 1, 1)

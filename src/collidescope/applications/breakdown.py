@@ -24,6 +24,7 @@ from collidescope.applications._inputs import (
     Names,
     Result,
     Source,
+    brier_scores,
     check_rates,
     clusters_of,
     curve_of,
@@ -172,7 +173,7 @@ def collisions_by(
     own, names = group_codes(by, n, "by")
     r = residuals(given.posteriors, given.codes)
     i, j = largest_collisions(r)
-    by_size = {size: (residuals(Q, given.codes) ** 2).sum(axis=1) for size, Q in curves.items()}
+    by_size = {size: brier_scores(Q, given.codes) for size, Q in curves.items()}
     rows = _Rows(
         given.posteriors,
         given.codes,

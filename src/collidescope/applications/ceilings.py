@@ -31,11 +31,11 @@ from collidescope.applications._inputs import (
     Names,
     Result,
     Source,
+    brier_scores,
     check_rates,
     clusters_of,
     curve_of,
     is_table,
-    residuals,
 )
 from collidescope.applications.ordered import distances
 from collidescope.intervals import effective_units
@@ -136,8 +136,7 @@ class _Jackknife(NamedTuple):
         floored = np.maximum(P, LEAST)
         own = floored[rows, self.codes]
         log_loss = -np.log(own / floored.sum(axis=1))
-        r = residuals(P, self.codes)
-        brier = (r**2).sum(axis=1)
+        brier = brier_scores(P, self.codes)
         worst = float(-np.log(floored.min()))
         found["log loss"] = _Metric(self._mean(log_loss), 0.0, False, worst)
         found["Brier score"] = _Metric(self._mean(brier), 0.0, False, 2.0)

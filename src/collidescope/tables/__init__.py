@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from collidescope import _checks as check
 from collidescope import _store
 from collidescope._checks import CollisionWarning
+from collidescope._saving import to_tree
 from collidescope.classifier import CollisionClassifier
 from collidescope.sample import as_votes
 from collidescope.saving import restore
@@ -197,7 +198,7 @@ class TableClassifier(CollisionClassifier):
             tree["parameters"][name] = list(getattr(self, name))
         tree["feature_names"] = []  # those of the encoded rows, which have none
         tree["table"] = {
-            "encoder": vars(self.encoder_),
+            "encoder": to_tree(self.encoder_),
             "notes": self.notes_,
             "cautions": self.cautions_,
             "label": self.label_,

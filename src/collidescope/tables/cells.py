@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import pandas as pd
 
 from collidescope._checks import FloatArray, IntArray
 from collidescope.sample import check_table
+from collidescope.tables.numerals import NumberForm, number_form
 
 TableLike = Any  #: a table of pandas, polars or pyarrow; :func:`as_frame` takes it
 
@@ -112,6 +113,41 @@ def are_numbers(words: Sequence[str]) -> bool:
     if not words or not np.isfinite(parsed(words[:1])).all():
         return False
     return bool(np.isfinite(parsed(words)).all())
+
+
+class Cells(NamedTuple):
+    """A column as what its cells are."""
+
+    kind: str  #: "number", "date" or "words"
+    values: FloatArray  #: rows × 1 number, the parts of dates, or nothing; nan where missing
+    codes: IntArray  #: numbers of the words, -1 where missing; not of a dtype of numbers
+    words: list[str]
+    written: str | None = None  #: format of dates in text
+    form: NumberForm | None = None  #: of numbers with a currency, a unit or separators
+
+
+def read_cells(column: pd.Series, names: bool = False) -> Cells:
+    """Numbers or dates where the dtype or every cell says so, else words; ``names`` are words."""
+    dtype = column.dtype
+    names = names or isinstance(dtype, pd.CategoricalDtype)
+    numeric = pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype)
+    if numeric and not names:
+        return Cells("number", as_numbers(column)[:, None], np.zeros(0, np.intp), [])
+    codes, words = as_levels(column)
+    if names or not words:
+        return Cells("words", np.zeros((len(codes), 0)), codes, words)
+    if pd.api.types.is_datetime64_any_dtype(dtype):
+        return Cells("date", date_numbers(column, None), codes, words)
+    if are_numbers(words):
+        return Cells("number", as_numbers(column)[:, None], codes, words)
+    form = number_form(words)
+    if form is not None:
+        numbers = np.append(form.parse(words), np.nan)[codes]
+        return Cells("number", numbers[:, None], codes, words, form=form)
+    written = date_format(words)
+    if written is not None:
+        return Cells("date", date_numbers(column, written), codes, words, written)
+    return Cells("words", np.zeros((len(codes), 0)), codes, words)
 
 
 def date_format(words: Sequence[str]) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
+from collidescope._saving import from_tree
 from collidescope._scaling import blocks
 from collidescope.tables.cells import (
     DATE_PARTS,
@@ -32,13 +33,13 @@ from collidescope.tables.cells import (
     as_numbers,
     as_word,
     check_columns,
-    date_format,
     date_numbers,
     listed,
     near_name,
+    read_cells,
     words_of,
 )
-from collidescope.tables.numerals import WRITTEN, NumberForm, number_form
+from collidescope.tables.numerals import NumberForm, amounts
 
 __all__ = [
     "MISSING_WORDS",
@@ -59,8 +60,9 @@ Block = tuple[list[str], npt.NDArray[Any]]
 Levels = tuple[str | None, ...]  #: of a category; the last is None where cells were missing
 
 LARGEST = 1e30  #: the largest feature: float32 could hold more, but not a sum of it over the rows
-#: Types of columns, and what cells are that one of them cannot use.
-UNKNOWN = {
+Type = Literal["number", "date", "category", "text"]  #: of a column
+#: What cells are that a type cannot use.
+UNKNOWN: dict[str, str] = {
     "number": "no numbers, taken as missing",
     "date": "no dates as in training, taken as missing",
     "category": "levels that training did not have",
@@ -78,18 +80,36 @@ class Odd:
 
 
 @dataclass(frozen=True)
+class Texts:
+    """Character n-grams of a column of texts."""
+
+    vocabulary: list[str]
+    idf: FloatArray
+    components: Float32Array  #: components × n-grams
+    missing: bool  #: whether training had gaps
+
+    def check(self) -> None:
+        """Refuse fields that do not fit together."""
+        idf = check.check_finite(self.idf, "idf", ndim=1)
+        components = check.check_finite(self.components, "components", ndim=2)
+        n_grams = len(set(self.vocabulary))
+        if not n_grams == len(self.vocabulary) == len(idf) == components.shape[1]:
+            raise ValueError("every n-gram must have a weight and a component")
+
+
+@dataclass(frozen=True)
 class TableEncoder:
     """How the columns of a table become features: made by :meth:`fit` or :meth:`restore`."""
 
-    types: dict[str, str]  #: column → "number", "date", "category" or "text"
+    types: dict[str, Type]
     #: Date column → (format or None, whether some time of day was seen).
     formats: dict[str, tuple[str | None, bool]]
     units: FloatArray  #: what numbers and parts of dates are divided by (1, unless extreme),
     medians: FloatArray  #: what they are then centred at,
     missing: BoolArray  #: and whether they had gaps
     levels: dict[str, Levels]  #: category column → its levels
-    #: Text column → n-grams ("vocabulary"), their "idf", "components", and "missing".
-    texts: dict[str, dict[str, Any]]
+    #: Text column → its n-grams.
+    texts: dict[str, Texts]
     left_out: dict[str, str]  #: column → why it is not used
     #: Column of numbers written as text → prefix, suffix, decimal mark, thousands separator.
     numerals: dict[str, tuple[str, str, str, str]]
@@ -132,44 +152,20 @@ class TableEncoder:
 
     def _learn(self, name: str, column: pd.Series, forced: bool) -> str | None:
         """Learn the type of a column, its levels or texts; return why it is left out, or None."""
-        dtype = column.dtype
-        if not forced and not isinstance(dtype, pd.CategoricalDtype):
-            if pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype):
-                return self._learn_numbers(name, as_numbers(column))
-            if pd.api.types.is_datetime64_any_dtype(dtype):
-                return self._learn_dates(name, date_numbers(column, None), None)
-            return self._learn_words(name, column)
-        codes, words = as_levels(column)
-        return self._learn_names(name, codes, words)
-
-    def _learn_words(self, name: str, column: pd.Series) -> str | None:
-        """Of a column of objects: numbers or dates where every cell is one, else names."""
-        codes, words = as_levels(column)
-        if are_numbers(words):
-            return self._learn_numbers(name, as_numbers(column))
-        form = number_form(words)
-        if form is not None:
-            self.numerals[name] = form
-            return self._learn_numbers(name, np.append(form.parse(words), np.nan)[codes])
-        written = date_format(words) if words else None
-        if written is not None:
-            return self._learn_dates(name, date_numbers(column, written), written)
-        return self._learn_names(name, codes, words)
-
-    def _learn_numbers(self, name: str, values: FloatArray) -> str | None:
-        reason = _tells_nothing(values)
-        if reason is None:
-            self.types[name] = "number"
-        return reason
-
-    def _learn_dates(self, name: str, parts: FloatArray, written: str | None) -> str | None:
-        reason = _tells_nothing(parts)
-        if reason is None:
+        cells = read_cells(column, names=forced)
+        if cells.kind == "words":
+            return self._learn_names(name, cells.codes, cells.words)
+        reason = _tells_nothing(cells.values)
+        if reason is not None:
+            return reason
+        self.types[name] = cells.kind
+        if cells.kind == "date":
             day = 86400
-            seconds = parts[:, DATE_PARTS.index("total_seconds")]
-            self.types[name] = "date"
-            self.formats[name] = (written, bool((seconds % day > 0).any()))
-        return reason
+            seconds = cells.values[:, DATE_PARTS.index("total_seconds")]
+            self.formats[name] = (cells.written, bool((seconds % day > 0).any()))
+        elif cells.form is not None:
+            self.numerals[name] = cells.form
+        return None
 
     def _learn_names(
         self, name: str, codes: IntArray, words: list[str], few: int = 40, rows_per_level: int = 100
@@ -305,7 +301,7 @@ class TableEncoder:
         _note_odd(odd, column, gaps, empty & ~gaps)
         numbers = range(1, features.shape[1] + 1)
         yield [f"{name} {k}" for k in numbers], features
-        if texts["missing"]:
+        if texts.missing:
             yield [f"{name} missing"], gaps[:, None]
 
     def _numbers(self, table: pd.DataFrame, odd: dict[str, Odd]) -> FloatArray:
@@ -323,8 +319,7 @@ class TableEncoder:
 
     def _plain_numbers(self, own: pd.DataFrame) -> FloatArray:
         """The columns of numbers; at once where all are numbers already, as there may be many."""
-        plain = {dtype: pd.api.types.is_numeric_dtype(dtype) for dtype in set(own.dtypes)}
-        if all(plain.values()):
+        if all(map(pd.api.types.is_numeric_dtype, set(own.dtypes))):
             numbers = own.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
             numbers[np.isinf(numbers)] = np.nan
             return numbers
@@ -372,8 +367,8 @@ class TableEncoder:
             )
         for name in [*self.levels, *self.texts]:
             words = as_levels(table[name])[1]
-            written = [word for word in words if _is_dressed_number(word)]
-            if len(words) >= 20 and len(written) >= 0.9 * len(words):
+            written = amounts(words)
+            if len(words) >= 20 and len(written) >= 0.9 * len(words) and not are_numbers(words):
                 found.append(
                     f"column {name!r} is taken as text, but looks like numbers (such as "
                     f"{written[0]!r}) in more than one form or unit: write them alike to have them "
@@ -385,33 +380,8 @@ class TableEncoder:
 
     @classmethod
     def restore(cls, tree: Mapping[str, Any]) -> TableEncoder:
-        """The encoder whose ``vars`` a file holds.
-
-        LookupError, TypeError, ValueError or AttributeError where it holds anything else.
-        """
-        types = _texts_checked(tree["types"])
-        for own in types.values():
-            check.check_choice(own, list(UNKNOWN), "type")
-        formats = {}
-        for name, (written, timed) in tree["formats"].items():
-            formats[name] = (check.check_text(written, optional=True), bool(timed))
-        levels = {}
-        for name, own in tree["levels"].items():
-            levels[name] = tuple(check.check_text(level, optional=True) for level in own)
-        numerals: dict[str, tuple[str, str, str, str]] = {}
-        for name, form in tree.get("numerals", {}).items():
-            numerals[name] = NumberForm(*map(check.check_text, form))
-        new = cls(
-            types=types,
-            formats=formats,
-            units=check.check_finite(tree["units"], "units", ndim=1),
-            medians=check.check_finite(tree["medians"], "medians", ndim=1),
-            missing=check.check_finite(tree["missing"], "missing", ndim=1) > 0,
-            levels=levels,
-            texts={name: _restored_texts(own) for name, own in tree["texts"].items()},
-            left_out=_texts_checked(tree["left_out"]),
-            numerals=numerals,
-        )
+        """The encoder whose tree a file holds; ValueError where it holds anything else."""
+        new = from_tree(cls, tree)
         new._check_described()
         return new
 
@@ -422,10 +392,15 @@ class TableEncoder:
         self._check_type("text", set(self.texts))
         if not set(self.numerals) <= set(self._number_names):
             raise ValueError("numerals must be of columns of numbers")
-        sizes = {len(self.units), len(self.medians), len(self.missing)}
-        fitting = sizes == {len(self._slots)}
-        if not self.types or not fitting or (self.units <= 0).any():
-            raise ValueError("every number must have a median and a unit above 0")
+        n_slots = len(self._slots)
+        for name in ("units", "medians", "missing"):
+            values = check.check_finite(getattr(self, name), name, ndim=1)
+            if len(values) != n_slots:
+                raise ValueError(f"{name} must have one entry per number ({n_slots})")
+        if not self.types or (self.units <= 0).any():
+            raise ValueError("every number must have a unit above 0")
+        for texts in self.texts.values():
+            texts.check()
         for levels in self.levels.values():
             different = len(set(levels)) == len(levels)
             if len(levels) < 2 or not different or None in levels[:-1]:
@@ -482,15 +457,6 @@ def _has_gaps(odd: dict[str, Odd], name: str) -> bool:
     return name in odd and odd[name].missing > 0
 
 
-def _is_dressed_number(word: str) -> bool:
-    """A number with a currency, a unit or separators, such as "1,100 kg"."""
-    return WRITTEN.fullmatch(word) is not None and not are_numbers([word])
-
-
-def _texts_checked(own: Mapping[str, Any]) -> dict[str, str]:
-    return {name: check.check_text(value) for name, value in own.items()}
-
-
 # ---------------------------------------------------------------- texts
 
 #: How texts are cut into n-grams.
@@ -499,7 +465,7 @@ NGRAMS: dict[str, Any] = {"analyzer": "char_wb", "ngram_range": (3, 4)}
 
 def _learn_texts(
     codes: IntArray, words: list[str], most_ngrams: int = 20_000, n_components: int = 30
-) -> dict[str, Any]:
+) -> Texts:
     """The most frequent n-grams and their components: a file holds the product of both numbers."""
     from skrub import StringEncoder
 
@@ -513,38 +479,21 @@ def _learn_texts(
     components = np.eye(len(vocabulary))[:n_components]
     if reduced is not None:
         components = reduced.components_
-    return {
-        "vocabulary": vocabulary,
-        "idf": np.asarray(encoder.vectorizer_.idf_, dtype=np.float64),
-        "components": (components / encoder.scaling_factor_).astype(np.float32),
-        "missing": bool((codes < 0).any()),
-    }
+    return Texts(
+        vocabulary=vocabulary,
+        idf=np.asarray(encoder.vectorizer_.idf_, dtype=np.float64),
+        components=(components / encoder.scaling_factor_).astype(np.float32),
+        missing=bool((codes < 0).any()),
+    )
 
 
-def _text_features(own: Mapping[str, Any], words: list[str], block: int = 20_000) -> Float32Array:
+def _text_features(own: Texts, words: list[str], block: int = 20_000) -> Float32Array:
     """Components of ``words``, ``block`` at a time, and a last row of zeros."""
-    vocabulary = {gram: k for k, gram in enumerate(own["vocabulary"])}
-    components = own["components"]
-    vectorizer = TfidfVectorizer(**NGRAMS, vocabulary=vocabulary)
-    vectorizer.idf_ = own["idf"]
-    shape = (len(words) + 1, len(components))
+    vectorizer = TfidfVectorizer(**NGRAMS, vocabulary=own.vocabulary)
+    vectorizer.idf_ = own.idf
+    shape = (len(words) + 1, len(own.components))
     features = np.zeros(shape, dtype=np.float32)
     for rows in blocks(len(words), 1, block):
         weights = vectorizer.transform(words[rows])
-        features[rows] = weights.astype(np.float32) @ components.T
+        features[rows] = weights.astype(np.float32) @ own.components.T
     return features
-
-
-def _restored_texts(own: Mapping[str, Any]) -> dict[str, Any]:
-    vocabulary = [check.check_text(gram) for gram in own["vocabulary"]]
-    idf = check.check_finite(own["idf"], "idf", ndim=1)
-    components = check.check_finite(own["components"], "components", ndim=2).astype(np.float32)
-    if not len(set(vocabulary)) == len(vocabulary) == len(idf) == components.shape[1]:
-        raise ValueError("every n-gram must have a weight and a component")
-    missing = bool(own["missing"])
-    return {
-        "vocabulary": vocabulary,
-        "idf": idf,
-        "components": components,
-        "missing": missing,
-    }

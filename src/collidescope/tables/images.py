@@ -47,6 +47,20 @@ def read_images(
     X : array of uint8, images × height × width × channels (1 if all are grey, else 3)
     y : array of labels
     paths : list of Path
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from PIL import Image
+    >>> with TemporaryDirectory() as folder:
+    ...     for name, grey in (("day", 200), ("night", 20)):
+    ...         own = Path(folder) / name
+    ...         own.mkdir()
+    ...         Image.new("L", (4, 3), grey).save(own / "1.png")
+    ...     X, y, paths = read_images(folder)
+    >>> X.shape, X[:, 0, 0, 0].tolist(), y.tolist()
+    ((2, 3, 4, 1), [200, 20], ['day', 'night'])
     """
     check_choice(errors, ["raise", "skip"], "errors")
     source = Path(source)

@@ -83,6 +83,24 @@ def number_form(words: Sequence[str]) -> NumberForm | None:
     return None
 
 
+def amounts(words: Sequence[str], most_units: int = 3) -> list[str]:
+    """Those of ``words`` that look like numbers, if in more than one form.
+
+    None of them where more than ``most_units`` letters or units follow the digits, as in codes.
+
+    >>> amounts(["1,100 kg", "~7.5", "7.5", "soon"])
+    ['1,100 kg', '~7.5', '7.5']
+    """
+    found = {}
+    for word in words:
+        match = WRITTEN.fullmatch(word.lstrip("~≈<>≤≥ "))
+        if match is not None:
+            found[word] = match["suffix"]
+    if len(set(found.values()) - {None}) > most_units:
+        return []
+    return list(found)
+
+
 def _plain_digits(digits: str, decimal: str, thousands: str) -> str | None:
     """The digits as Python writes a number, None if the separators are not these two."""
     digits = " ".join(digits.split()).replace("’", "'")

@@ -23,15 +23,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from collidescope import _rows
 from collidescope._checks import FloatArray, IntArray
-from collidescope.tables.cells import (
-    DATE_PARTS,
-    are_numbers,
-    as_levels,
-    as_numbers,
-    date_format,
-    date_numbers,
-)
-from collidescope.tables.numerals import number_form
+from collidescope.tables.cells import DATE_PARTS, read_cells
+from collidescope.tables.numerals import amounts
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -246,33 +239,32 @@ class Column:
     def of(cls, series: pd.Series) -> Column:
         """A column of a table, by its type or by what its words say."""
         name = str(series.name)
-        dtype = series.dtype
-        if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_bool_dtype(dtype):
-            return cls._of_numbers(name, as_numbers(series), series)
-        if pd.api.types.is_timedelta64_dtype(dtype):
-            return cls._of_numbers(name, as_numbers(series))
-        levels, words = as_levels(series)
-        if pd.api.types.is_datetime64_any_dtype(dtype):
-            return cls._of_dates(name, date_numbers(series, None), levels, len(words))
-        if words and not isinstance(dtype, pd.CategoricalDtype):
-            if are_numbers(words):
-                return cls._of_numbers(name, as_numbers(series))
-            form = number_form(words)
-            if form is not None:
-                return cls._of_numbers(name, np.append(form.parse(words), np.nan)[levels])
-            written = date_format(words)
-            if written is not None:
-                return cls._of_dates(name, date_numbers(series, written), levels, len(words))
-        return cls(name, "words", levels < 0, len(words), levels=levels, words=words)
+        cells = read_cells(series)
+        if cells.kind == "number":
+            return cls._of_numbers(name, cells.values[:, 0], series)
+        codes = cells.codes
+        n_values = len(cells.words)
+        if cells.kind == "words":
+            return cls(name, "words", codes < 0, n_values, levels=codes, words=cells.words)
+        seconds = cells.values[:, DATE_PARTS.index("total_seconds")]
+        return cls(
+            name,
+            "date",
+            np.isnan(seconds),
+            n_values,
+            numbers=seconds,
+            parts=cells.values,
+            levels=codes,
+        )
 
     @classmethod
-    def _of_numbers(cls, name: str, numbers: FloatArray, exact: pd.Series | None = None) -> Column:
+    def _of_numbers(cls, name: str, numbers: FloatArray, exact: pd.Series) -> Column:
         """Numbers; ``exact`` holds them where they may be too large for a float."""
         missing = np.isnan(numbers)
         filled = numbers[~missing]
-        integers = exact is not None and pd.api.types.is_integer_dtype(exact.dtype)
+        integers = pd.api.types.is_integer_dtype(exact.dtype)
         levels = None
-        if integers and exact is not None:
+        if integers:
             levels = np.asarray(pd.factorize(exact)[0], dtype=np.intp)
             n_values = int(levels.max()) + 1
         else:
@@ -289,12 +281,6 @@ class Column:
             whole=bool((filled == np.round(filled)).all()),
             integers=integers,
         )
-
-    @classmethod
-    def _of_dates(cls, name: str, parts: FloatArray, levels: IntArray, n_values: int) -> Column:
-        seconds = parts[:, DATE_PARTS.index("total_seconds")]
-        missing = np.isnan(seconds)
-        return cls(name, "date", missing, n_values, numbers=seconds, parts=parts, levels=levels)
 
     def take(self, rows: IntArray) -> Column:
         """The same of some rows, or of all in another order."""
@@ -388,6 +374,8 @@ def id_verdict(column: Column, index: pd.Index) -> Verdict | None:
             return every
         if column.integers:
             return Verdict(False, "differs in every row")
+        return None
+    if not named and len(amounts(column.words)) >= 0.9 * column.n_values:
         return None
     words_per_cell = np.mean([len(word.split()) for word in column.words])
     if named or words_per_cell < 1.5:  # free text has more
@@ -603,35 +591,17 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
     Every row is left out of the count that judges it. Rows that are alone in their level are not
     judged; 0 where these are the majority. A missing cell is a level like any other.
     """
-    own_level = levels + 1
-    shape = (int(own_level.max()) + 1, int(codes.max()) + 1)
-    ones = np.ones(len(codes), dtype=np.int64)
-    counts = csr_array((ones, (own_level, codes)), shape=shape)  # level × class
-    sizes: IntArray = counts.sum(axis=1)
-    judged = sizes[own_level] > 1
-    if judged.mean() < 0.5:
+    counts = pd.DataFrame({"level": levels, "class": codes}).value_counts()  # largest first
+    of_level = counts.groupby(level="level")
+    sizes = of_level.sum()
+    n_judged = int(sizes[sizes > 1].sum())
+    if 2 * n_judged < len(codes):
         return 0.0
-    same = np.asarray(counts[own_level, codes])  # rows of the same level and class
-    largest = counts.max(axis=1).toarray().ravel()
-    # Right if the others of the class outnumber every other class: where the class is the largest,
-    # the next one counts.
-    second = _second_largest(counts)
-    rivals = np.where(same == largest[own_level], second[own_level], largest[own_level])
-    right = same - 1 > rivals
-    return float(right[judged].mean())
-
-
-def _second_largest(counts: csr_array) -> IntArray:
-    """The second largest entry of every row, 0 where there is none."""
-    n_rows = counts.shape[0]
-    found = np.zeros(n_rows, dtype=np.int64)
-    ends = counts.indptr
-    for row in range(n_rows):
-        own = counts.data[ends[row] : ends[row + 1]]
-        if len(own) > 1:
-            sorted_counts = np.sort(own)
-            found[row] = sorted_counts[-2]
-    return found
+    # Right are the rows of the largest class, if it leads even without one of them.
+    largest = of_level.nth(0).droplevel("class")
+    second = of_level.nth(1).droplevel("class")
+    lead = largest.sub(second, fill_value=0)
+    return int(largest[lead > 1].sum()) / n_judged
 
 
 def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
