@@ -20,7 +20,7 @@ from collidescope.folds import CV, RandomState, make_folds
 from collidescope.models import models_for
 from collidescope.pairwise.model import Pairwise
 from collidescope.race import Race, race
-from collidescope.sample import Table, make_sample
+from collidescope.sample import Table, class_order, make_sample
 
 
 class CollisionClassifier(FittedCollisions):
@@ -170,6 +170,7 @@ class CollisionClassifier(FittedCollisions):
         crossfit = cross_fit(sample, models, folds, limit=self.limit, engine=engine)
         found = estimate(sample, crossfit)
         self._keep(sample, crossfit, found)
+        self.class_order_ = class_order(y, sample.classes)
         notes = fit_notes(sample, crossfit, found)
         if notes:
             warnings.warn("; ".join(notes), CollisionWarning, stacklevel=2)
