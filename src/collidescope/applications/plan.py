@@ -15,7 +15,7 @@ are no longer told apart, which is what its price stands for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -231,7 +231,7 @@ def plan(
     prices: Mapping[str, Any] | None = None,
     budget: float | None = None,
     columns: ColumnValue | None = None,
-    ordered: bool = False,
+    ordered: bool | Sequence[Any] | None = None,
     level: float = 0.95,
 ) -> Plan:
     """What the next euro buys: rows, labels, columns, merged classes or votes, ranked.
@@ -245,7 +245,8 @@ def plan(
     budget : float, the money that rows, labels and votes are bought for
         Default what doubling the rows costs, else checking every suspect label.
     columns : what :func:`column_value` found, by default asked about X: the longest part of it
-    ordered : bool; only neighbouring classes may be merged
+    ordered : bool, or the classes in their order: only neighbours may be merged
+        Default ``clf.class_order_``, where the labels were an ordered categorical.
     level : float, of the intervals
 
     Examples
@@ -279,6 +280,8 @@ def plan(
     cm = getattr(clf, "collision_matrix_", None)
     merges: list[ConsolidationPlan] = []
     notes: tuple[str, ...] = ()
+    if ordered is None:
+        ordered = getattr(clf, "class_order_", None) or False
     if cm is not None and cm.n_classes > 2:
         merges, notes = _merge_steps(cm, ordered)
     options += [_merged(found, money.get("merge"), level) for found in merges]
@@ -335,7 +338,9 @@ def _labels(
 ) -> Option:
     """A wrong label that is put right moves from a small posterior to the largest one.
 
-    Posteriors that are right leave some suspect labels too: what chance makes is not wrong.
+    Posteriors alone cannot tell wrong labels from rare ones. At least those are wrong that chance
+    does not explain, at most all; most likely, as many as on the clearest rows (anchor points,
+    which belong to a class almost surely), where every unlikely label is wrong.
     """
     P = given.posteriors
     amount = int(_affordable(price, budget, len(suspects)))
@@ -349,12 +354,26 @@ def _labels(
     unlikely = clear & (P <= SUSPECT)
     by_chance = float(P.sum(where=unlikely))
     found = max(len(suspects), 1)
-    share = max(1 - by_chance / found, 0.0)
+    beyond_chance = max(1 - by_chance / found, 0.0)
+    share = max(beyond_chance, _wrong_share(given, suspects))
     at_most = float(poisson.ppf((1 + level) / 2, by_chance))
     least = max(1 - at_most / found, 0.0)
     what = f"check {amount:,} suspect labels"
     cost = _cost(price, amount)
     return Option("labels", what, amount, cost, share * gain, least * gain, gain)
+
+
+def _wrong_share(given: Scored, suspects: pd.DataFrame, clearest: float = 0.25) -> float:
+    """Of suspect labels: wrong ones, if all clear rows had as many as the clearest of them."""
+    largest = given.posteriors.max(axis=1)
+    clear = largest >= CLEAR
+    if not len(suspects) or not clear.any():
+        return 0.0
+    bound = np.quantile(largest[clear], 1 - clearest)
+    is_suspect = np.zeros(len(largest), dtype=bool)
+    is_suspect[suspects["index"].to_numpy()] = True
+    rate = is_suspect[largest >= bound].mean()
+    return min(float(rate * clear.sum() / len(suspects)), 1.0)
 
 
 def _rows(limit: Limit, n: int, price: float | None, budget: float | None, level: float) -> Option:
@@ -399,7 +418,7 @@ def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
 
 
 def _merge_steps(
-    cm: CollisionMatrix, ordered: bool, most: int = 3
+    cm: CollisionMatrix, ordered: bool | Sequence[Any], most: int = 3
 ) -> tuple[list[ConsolidationPlan], tuple[str, ...]]:
     """The first steps of merging, up to one at chance level; what to say where that is the first."""
     path = consolidate(cm, ordered=ordered)
