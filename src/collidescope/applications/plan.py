@@ -148,7 +148,7 @@ class Plan(Result, title="What to do with the next euro"):
 
     ``table`` has one row per option: ``rank`` (missing without a price), ``option``, ``what``,
     ``amount``, ``cost``, ``fall`` of the PBER with ``low`` and ``high``, and ``per_money`` (fall
-    per unit of money). ``mapping`` is class → group where the best merge is an option, else None.
+    per unit of money). People are shown falls in points, and per 100 units of money. ``mapping`` is class → group where the best merge is an option, else None.
     """
 
     pber: float
@@ -170,11 +170,25 @@ class Plan(Result, title="What to do with the next euro"):
         ends = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
         fall = f"PBER {self.pber:.1%} would fall by about {100 * row['fall']:.2f} points ({ends})"
         sure = "" if row["low"] > 0 else "; whether it falls at all cannot be told"
-        return f"{row['what'].capitalize()} for {row['cost']:,.6g}: {fall}{sure}."
+        what = row["what"][0].upper() + row["what"][1:]  # names of classes stay as they are
+        return f"{what} for {row['cost']:,.6g}: {fall}{sure}."
 
     @property
     def verdict(self) -> str:
         return self.best
+
+    def _shown(self, most: int | None) -> pd.DataFrame:
+        """For people: falls in points, also per 100 units of money."""
+        table = self.table
+        shown = table[["what", "cost"]].copy()
+        shown.insert(0, "rank", table["rank"].map("{:.0f}".format, na_action="ignore"))
+        for name in ("fall", "low", "high"):
+            shown[name] = (100 * table[name]).map("{:.2f}".format, na_action="ignore")
+        shown["per 100"] = 100 * 100 * table["per_money"]
+        digits = "{:.3g}".format
+        for name in ("cost", "per 100"):
+            shown[name] = shown[name].map(digits, na_action="ignore")
+        return shown.fillna("")[:most]
 
     def section(self) -> dict[str, Any]:
         """For ``sections=`` of :func:`~collidescope.report`, with a bar for every fall."""
@@ -269,7 +283,9 @@ def plan(
         budget = _default_budget(money, n, len(suspects))
     else:
         check.check_at_least(budget, 0, "budget")
-    options = [_labels(given, suspects, money.get("label"), budget, level)]
+    options = []
+    if len(suspects):
+        options.append(_labels(given, suspects, money.get("label"), budget, level))
     limit = getattr(clf, "limit_", None)
     if limit is not None:
         options.append(_rows(limit, n, money.get("row"), budget, level))
@@ -482,7 +498,7 @@ def _votes(given: Scored, price: float | None, budget: float | None) -> Option:
     share = 0.0
     if largest.sum() > 0:
         share = largest[:amount].sum() / largest.sum()
-    what = f"ask for second votes on {amount:,} rows, which hold {share:.0%} of the doubt"
+    what = f"second votes on {amount:,} rows ({share:.0%} of the doubt)"
     cost = _cost(price, amount)
     return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
 
