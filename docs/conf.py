@@ -41,6 +41,7 @@ numpydoc_xref_param_type = False
 TUTORIALS = [
     "plot_audit_classifier.py",
     "plot_merge_classes.py",
+    "plot_ordered.py",
     "plot_ambiguous_rows.py",
     "plot_columns.py",
     "plot_images_own_network.py",

@@ -916,3 +916,18 @@ def test_items_without_a_judge_are_left_out_of_the_comparison(tmp_path):
         "like",
     )
     assert "10 items lack the label of a judge" in done.stderr
+
+
+def test_ordered_classes_merge_with_their_neighbours_only(tmp_path):
+    rng = np.random.default_rng(0)
+    grade = np.repeat([0, 1, 2], 60)
+    names = np.array(["low", "medium", "high"])
+    table = pd.DataFrame({"x": np.array([0, 5, 1])[grade] + rng.normal(size=180)})
+    table.assign(y=names[grade]).to_csv(tmp_path / "t.csv", index=False)
+    command = ["fit", tmp_path / "t.csv", "-l", "y", *FAST, "--save", tmp_path / "m.collide"]
+    good(*command, "--ordered", "low,medium,high")
+    groups = told("merge", tmp_path / "m.collide", "--groups", 2)["groups"]
+    assert sorted(["low", "high"]) not in [sorted(group) for group in groups]
+    done = run(*command, "--ordered", "low,high")
+    assert done.exit_code == 2
+    assert "--ordered must name every class once" in done.stderr

@@ -328,3 +328,89 @@ def test_ordered_merging_keeps_the_lowest_pber_of_neighbours():
     found = consolidate(cm, 4, ordered=True)
     best = int(np.argmax(neighbours))
     assert [best, best + 1] in found.groups
+
+
+@pytest.fixture(scope="module")
+def graded():
+    """A classifier fitted on ordered labels whose names are not sorted in their order."""
+    rng = np.random.default_rng(0)
+    _, codes = ordinal(rng, 300)
+    x = codes[:, None] + rng.standard_normal((300, 2))
+    names = ["low", "medium", "high", "extreme"]
+    y = pd.Categorical.from_codes(codes, names, ordered=True)
+    clf = cs.CollisionClassifier(members=["linear"], limit=False, random_state=0)
+    return clf.fit(x, pd.Series(y, name="grade")), names
+
+
+def test_an_ordered_categorical_leaves_its_order(graded):
+    clf, names = graded
+    assert clf.class_order_ == names
+    assert clf.classes_.tolist() == sorted(names)
+
+
+def test_plain_labels_leave_no_order():
+    y = np.repeat([0, 1], 30)
+    X = y[:, None] + np.random.default_rng(0).standard_normal((60, 2))
+    clf = cs.CollisionClassifier(members=["linear"], limit=False).fit(X, y)
+    assert clf.class_order_ is None
+
+
+def test_the_report_of_ordered_classes_merges_neighbours_only(graded):
+    clf, names = graded
+    summary = cs.summarise(clf)
+    assert [summary["classes"][k] for k in summary["leaf_order"]] == names
+    path = consolidate(clf.collision_matrix_, ordered=names)
+    assert summary["merge_path"]["pber"] == pytest.approx(path.path["pber"].tolist())
+
+
+def test_a_display_of_ordered_classes_keeps_their_order(graded):
+    clf, names = graded
+    display = cs.CollisionMatrixDisplay.from_estimator(clf)
+    assert clf.classes_[display.order].tolist() == names
+
+
+@pytest.mark.parametrize("method", ["greedy", "optimal"])
+def test_merges_follow_the_order_that_is_given(method):
+    S = [[0.5, 0.1, 0.4, 0.0], [0.1, 0.7, 0.1, 0.1], [0.4, 0.1, 0.4, 0.1], [0.0, 0.1, 0.1, 0.8]]
+    cm = CollisionMatrix(S, classes=list("acbd"))
+    assert consolidate(cm, 3, ordered=list("abcd"), method=method).groups[0] == ["a", "b"]
+
+
+def test_an_order_that_lacks_a_class_is_refused():
+    cm = CollisionMatrix(np.eye(3), classes=list("abc"))
+    with pytest.raises(ValueError, match=r"ordered must name each of the classes"):
+        consolidate(cm, 2, ordered=["a", "b"])
+
+
+def test_wrong_labels_that_posteriors_have_learned_are_expected():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 2, 2000)
+    P = np.where(np.eye(2)[codes] > 0, 0.95, 0.05)  # certain, but for 5% wrong labels
+    y = np.where(rng.random(2000) < 0.05, 1 - codes, codes)
+    clf = SimpleNamespace(predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1])
+    row = plan(clf, prices={"label": 1.0}).table.set_index("option").loc["labels"]
+    assert row["low"] < 0.4 * row["high"]
+    assert row["fall"] > 0.9 * row["high"]
+
+
+def test_merges_beyond_the_first_step_add_up():
+    clf, _ = fitted(np.random.default_rng(0), k=5)
+    table = plan(clf, prices={"merge": 1.0}).table
+    merges = table[table["option"] == "merge"].sort_values("amount")
+    path = consolidate(clf.collision_matrix_).path
+    assert merges["amount"].tolist() == [1, 2, 3]
+    assert merges["fall"].tolist() == pytest.approx(path["gain"].iloc[1:4].cumsum().tolist())
+    assert (merges["low"] < merges["fall"]).all()
+
+
+def test_known_values_of_columns_need_no_rows():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 120)
+    X = pd.DataFrame({"noise": rng.standard_normal(120), "marker": y + rng.standard_normal(120)})
+    values = cs.column_value(None, X, y)
+    clf = SimpleNamespace(predict_proba=None, posteriors_=np.full((120, 2), 0.5), labels_=y)
+    clf.classes_ = [0, 1]
+    found = plan(clf, columns=values, prices={"columns": {"marker": 2.0}})
+    assert found.table["what"].iloc[0] == "keep the column marker"
+    with pytest.raises(ValueError, match="which is no unit or column"):
+        plan(clf, columns=values, prices={"columns": {"other": 2.0}})

@@ -279,7 +279,7 @@ def test_odd_names_are_shown_as_they_are(visit, tmp_path):
     )
     plain = set(map(bare, ticks))
     assert {"(empty name)", *names[2:-1], "x y"} < plain
-    assert any(tick.startswith("aaa") and tick.endswith("…") for tick in plain)
+    assert any(tick.startswith("aaa") and "…" in tick for tick in plain)
 
 
 def colours(page):

@@ -19,7 +19,7 @@ from collidescope.folds import CV, RandomState, make_folds
 from collidescope.models import models_for, need_torch
 from collidescope.pairwise.model import cross_fitted_paper
 from collidescope.race import Race, race
-from collidescope.sample import Table, make_sample
+from collidescope.sample import Table, class_order, make_sample
 
 if TYPE_CHECKING:
     from collidescope.pairwise.paper import PrintedClassifier
@@ -177,6 +177,7 @@ class CollisionClassifier(FittedCollisions):
         crossfit = cross_fit(sample, models, folds, limit=self.limit, engine=engine)
         found = estimate(sample, crossfit)
         self._keep(sample, crossfit, found)
+        self.class_order_ = class_order(y, sample.classes)
         notes = [*self.race_.notes, *fit_notes(sample, crossfit, found)]
         if notes:
             warnings.warn("; ".join(notes), CollisionWarning, stacklevel=2)

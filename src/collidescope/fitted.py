@@ -25,6 +25,8 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
     """The half of a classifier that a fit, or a file, brings to life."""
 
     members: str | Sequence[Any]
+    #: The classes in their order, where the labels were an ordered categorical of pandas.
+    class_order_: list[Any] | None = None
     _ensemble: Ensemble
     #: Held-out posteriors as a file held them, so that another file holds the same.
     _read_posteriors: npt.NDArray[np.float16] | None = None

@@ -385,6 +385,18 @@ def plain_labels(y: Any) -> Any:
     return check.check_labels(y)
 
 
+def class_order(y: Any, classes: Array) -> list[Any] | None:
+    """The classes in their order, where the labels are an ordered categorical of pandas."""
+    dtype = getattr(y, "dtype", None)
+    if not getattr(dtype, "ordered", False):
+        return None
+    known = classes.tolist()
+    order = [name for name in y.dtype.categories.tolist() if name in known]
+    if len(order) < len(known):  # rare classes were joined, and have no place in the order
+        return None
+    return order
+
+
 def check_table(X: object) -> None:
     """Refuse masked values, which scikit-learn would use, and two columns of one name."""
     if np.ma.is_masked(X):

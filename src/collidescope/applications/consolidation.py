@@ -201,13 +201,17 @@ class _Constraints:
     together: list[list[int]]  #: groups that are merged before the first step
     apart: BoolArray  #: K×K, pairs that stay apart
     most: int  #: classes of a group
-    ordered: bool = False  #: only neighbours may be merged
+    places: IntArray | None = None  #: of the classes in their order: only neighbours may be merged
 
     def allow(self, group: IntArray) -> bool:
         """May these classes be one group?"""
         if len(group) > self.most or self.apart[np.ix_(group, group)].any():
             return False
-        return not self.ordered or len(group) == group.max() - group.min() + 1
+        return self.places is None or _is_run(self.places[group])
+
+
+def _is_run(places: IntArray) -> bool:
+    return len(places) == places.max() - places.min() + 1
 
 
 def consolidate(
@@ -219,7 +223,7 @@ def consolidate(
     balance: float = 0.0,
     must_merge: NameGroups = None,
     cannot_merge: NameGroups = None,
-    ordered: bool = False,
+    ordered: bool | Sequence[Any] = False,
     method: str = "greedy",
     names: GroupNames = None,
 ) -> ConsolidationPlan:
@@ -238,7 +242,7 @@ def consolidate(
         Similar sizes, at a ``price``.
     must_merge, cannot_merge : lists of groups of class names
         Merged before the first step, never in one group.
-    ordered : bool; the classes have an order (grades, stages): only neighbours are merged
+    ordered : bool, or the classes in their order (grades, stages): only neighbours are merged
     method : "greedy" merges the best pair at each step, "optimal" looks at every grouping
         The latter for up to 10 classes.
     names : see :meth:`ConsolidationPlan.at`
@@ -261,7 +265,8 @@ def consolidate(
     most = cm.n_classes
     if max_group_size is not None:
         most = check.check_count(max_group_size, "max_group_size", least=2)
-    rules = _constraints(cm.classes, must_merge, cannot_merge, most, ordered)
+    places = _places(cm.classes, ordered)
+    rules = _constraints(cm.classes, must_merge, cannot_merge, most, places)
     W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
     found = _greedy(W, rules, balance) if method == "greedy" else _optimal(W, rules)
@@ -341,7 +346,11 @@ def _with_interval(cm: CollisionMatrix) -> str:
 
 
 def _constraints(
-    classes: Array, must_merge: NameGroups, cannot_merge: NameGroups, most: int, ordered: bool
+    classes: Array,
+    must_merge: NameGroups,
+    cannot_merge: NameGroups,
+    most: int,
+    places: IntArray | None,
 ) -> _Constraints:
     names = classes.tolist()
     together: list[list[int]] = []
@@ -359,10 +368,21 @@ def _constraints(
             raise ValueError(f"must_merge joins {both}, which cannot_merge keeps apart: drop one")
         if len(group) > most:
             raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {most}")
-        if ordered and len(group) <= group[-1] - group[0]:
+        if places is not None and not _is_run(places[group]):
             joined = [names[g] for g in group]
             raise ValueError(f"must_merge joins {joined}, which are no neighbours: ordered=False?")
-    return _Constraints(together, apart, most, ordered)
+    return _Constraints(together, apart, most, places)
+
+
+def _places(classes: Array, ordered: bool | Sequence[Any]) -> IntArray | None:
+    """The place of every class in the order of all, or None where they have none."""
+    if isinstance(ordered, bool):
+        return np.arange(len(classes)) if ordered else None
+    order = class_numbers(classes, [list(ordered)], "ordered")[0]
+    if sorted(order) != list(range(len(classes))):
+        known = classes.tolist()
+        raise ValueError(f"ordered must name each of the classes {known} once, got {ordered!r}")
+    return np.argsort(order)
 
 
 def _groups(classes: Array, given: NameGroups, argument: str) -> list[list[int]]:

@@ -15,7 +15,7 @@ are no longer told apart, which is what its price stands for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,7 +73,7 @@ class Plan(Result, title="What to do with the next euro"):
 
     ``table`` has one row per option: ``rank`` (missing without a price), ``option``, ``what``,
     ``amount``, ``cost``, ``fall`` of the PBER with ``low`` and ``high``, and ``per_money`` (fall
-    per unit of money). ``mapping`` is class → group where the best merge is an option, else None.
+    per unit of money). People are shown falls in points, and per 100 units of money. ``mapping`` is class → group where the best merge is an option, else None.
     """
 
     pber: float
@@ -95,11 +95,25 @@ class Plan(Result, title="What to do with the next euro"):
         ends = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
         fall = f"PBER {self.pber:.1%} would fall by about {100 * row['fall']:.2f} points ({ends})"
         sure = "" if row["low"] > 0 else "; whether it falls at all cannot be told"
-        return f"{row['what'].capitalize()} for {row['cost']:,.6g}: {fall}{sure}."
+        what = row["what"][0].upper() + row["what"][1:]  # names of classes stay as they are
+        return f"{what} for {row['cost']:,.6g}: {fall}{sure}."
 
     @property
     def verdict(self) -> str:
         return self.best
+
+    def _shown(self, most: int | None) -> pd.DataFrame:
+        """For people: falls in points, also per 100 units of money."""
+        table = self.table
+        shown = table[["what", "cost"]].copy()
+        shown.insert(0, "rank", table["rank"].map("{:.0f}".format, na_action="ignore"))
+        for name in ("fall", "low", "high"):
+            shown[name] = (100 * table[name]).map("{:.2f}".format, na_action="ignore")
+        shown["per 100"] = 100 * 100 * table["per_money"]
+        digits = "{:.3g}".format
+        for name in ("cost", "per 100"):
+            shown[name] = shown[name].map(digits, na_action="ignore")
+        return shown.fillna("")[:most]
 
     def section(self) -> dict[str, Any]:
         """For ``sections=`` of :func:`~collidescope.report`, with a bar for every fall."""
@@ -156,7 +170,7 @@ def plan(
     prices: Mapping[str, Any] | None = None,
     budget: float | None = None,
     columns: ColumnValue | None = None,
-    ordered: bool = False,
+    ordered: bool | Sequence[Any] | None = None,
     level: float = 0.95,
 ) -> Plan:
     """What the next euro buys: rows, labels, columns, merged classes or votes, ranked.
@@ -170,7 +184,8 @@ def plan(
     budget : float, the money that rows, labels and votes are bought for
         Default what doubling the rows costs, else checking every suspect label.
     columns : what :func:`column_value` found, by default asked about X: the longest part of it
-    ordered : bool; only neighbouring classes may be merged
+    ordered : bool, or the classes in their order: only neighbours may be merged
+        Default ``clf.class_order_``, where the labels were an ordered categorical.
     level : float, of the intervals
 
     Examples
@@ -193,7 +208,9 @@ def plan(
         budget = _default_budget(money, n, len(suspects))
     else:
         check.check_at_least(budget, 0, "budget")
-    options = [_labels(given, suspects, money.get("label"), budget, level)]
+    options = []
+    if len(suspects):
+        options.append(_labels(given, suspects, money.get("label"), budget, level))
     limit = getattr(clf, "limit_", None)
     if limit is not None:
         options.append(_rows(limit, n, money.get("row"), budget, level))
@@ -204,6 +221,8 @@ def plan(
     cm = getattr(clf, "collision_matrix_", None)
     merges: list[ConsolidationPlan] = []
     notes: tuple[str, ...] = ()
+    if ordered is None:
+        ordered = getattr(clf, "class_order_", None) or False
     if cm is not None and cm.n_classes > 2:
         merges, notes = _merge_steps(cm, ordered)
     options += [_merged(found, money.get("merge"), level) for found in merges]
@@ -260,7 +279,9 @@ def _labels(
 ) -> Option:
     """A wrong label that is put right moves from a small posterior to the largest one.
 
-    Posteriors that are right leave some suspect labels too: what chance makes is not wrong.
+    Posteriors alone cannot tell wrong labels from rare ones. At least those are wrong that chance
+    does not explain, at most all; most likely, as many as on the clearest rows (anchor points,
+    which belong to a class almost surely), where every unlikely label is wrong.
     """
     P = given.posteriors
     amount = int(_affordable(price, budget, len(suspects)))
@@ -274,12 +295,26 @@ def _labels(
     unlikely = clear & (P <= SUSPECT)
     by_chance = float(P.sum(where=unlikely))
     found = max(len(suspects), 1)
-    share = max(1 - by_chance / found, 0.0)
+    beyond_chance = max(1 - by_chance / found, 0.0)
+    share = max(beyond_chance, _wrong_share(given, suspects))
     at_most = float(poisson.ppf((1 + level) / 2, by_chance))
     least = max(1 - at_most / found, 0.0)
     what = f"check {amount:,} suspect labels"
     cost = _cost(price, amount)
     return Option("labels", what, amount, cost, share * gain, least * gain, gain)
+
+
+def _wrong_share(given: Scored, suspects: pd.DataFrame, clearest: float = 0.25) -> float:
+    """Of suspect labels: wrong ones, if all clear rows had as many as the clearest of them."""
+    largest = given.posteriors.max(axis=1)
+    clear = largest >= CLEAR
+    if not len(suspects) or not clear.any():
+        return 0.0
+    bound = np.quantile(largest[clear], 1 - clearest)
+    is_suspect = np.zeros(len(largest), dtype=bool)
+    is_suspect[suspects["index"].to_numpy()] = True
+    rate = is_suspect[largest >= bound].mean()
+    return min(float(rate * clear.sum() / len(suspects)), 1.0)
 
 
 def _rows(limit: Limit, n: int, price: float | None, budget: float | None, level: float) -> Option:
@@ -323,7 +358,7 @@ def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
 
 
 def _merge_steps(
-    cm: CollisionMatrix, ordered: bool, most: int = 3
+    cm: CollisionMatrix, ordered: bool | Sequence[Any], most: int = 3
 ) -> tuple[list[ConsolidationPlan], tuple[str, ...]]:
     """The first steps of merging, up to one at chance level; what to say where that is the first."""
     path = consolidate(cm, ordered=ordered)
@@ -392,7 +427,7 @@ def _votes(given: Scored, price: float | None, budget: float | None) -> Option:
     share = 0.0
     if largest.sum() > 0:
         share = largest[:amount].sum() / largest.sum()
-    what = f"ask for second votes on {amount:,} rows, which hold {share:.0%} of the doubt"
+    what = f"second votes on {amount:,} rows ({share:.0%} of the doubt)"
     cost = _cost(price, amount)
     return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
 

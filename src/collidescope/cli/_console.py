@@ -76,6 +76,7 @@ def for_terminal(words: str) -> str:
         r": limit_ is None": ", so the range is not known",
         r", votes\.groupby\(level=0\)\.sum\(\)": "",
         r"merge what top_collisions shows": "merge the pairs that collide most",
+        r"\bX lacks a column": "the table lacks a column",
         r"pass prices=\{.*?\}": "give --price row=0.1 or --price label=0.5",
     }
     for python, terminal in said.items():

@@ -133,6 +133,10 @@ def fit(
         Column,
         opt.columns("COLUMN", "How much each row counts; 0 leaves it out."),
     ] = None,
+    ordered: Annotated[
+        str | None,
+        opt.columns("A,B,…", "The classes have this order: shown so, and only neighbours merge."),
+    ] = None,
     unique: Annotated[
         bool,
         opt.columns(None, "Use rows that repeat, label included, only once.", "--unique"),
@@ -252,7 +256,7 @@ def fit(
             keep=keep or (),
             categories=category or (),
         )
-        y = _named(rows)
+        y = _in_order(_named(rows), ordered)
         model.fit(rows.X, y, sample_weight=weighed, groups=grouped)
         checked = None
         if control:
@@ -349,6 +353,23 @@ def _named(rows: Rows) -> pd.Series:
     import pandas as pd
 
     return pd.Series(rows.y, name=rows.label)
+
+
+def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
+    """The labels as an ordered categorical, where ``--ordered`` gives their order."""
+    import pandas as pd
+
+    from collidescope.tables.encoding import as_word, listed
+
+    if ordered is None:
+        return y
+    names = [name.strip() for name in ordered.split(",")]
+    words = {as_word(name): name for name in y.unique().tolist()}
+    if sorted(names) != sorted(words):
+        has = f"{y.name!r} has {listed(list(words))}"
+        raise ValueError(f"--ordered must name every class once: {has}, got {ordered!r}")
+    order = pd.CategoricalDtype([words[name] for name in names], ordered=True)
+    return y.astype(order)
 
 
 def _labels(rows: Rows) -> pd.DataFrame:

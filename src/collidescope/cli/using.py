@@ -166,7 +166,8 @@ def merge(
 
     Merging is exact: the matrix of merged classes follows from S, and nothing is trained again.
     Without `--groups` and `--max-pber` every step is shown: choose from them. With `--apply` the
-    labels of a table become the groups; the column `… (before)` keeps them.
+    labels of a table become the groups; the column `… (before)` keeps them. Of a model that was
+    fitted with `--ordered`, only neighbouring classes are merged.
 
     **Examples**
 
@@ -189,6 +190,7 @@ def merge(
             balance=balance,
             must_merge=_class_lists(together),
             cannot_merge=_class_lists(apart),
+            ordered=getattr(loaded, "class_order_", None) or False,
             method="optimal" if optimal else "greedy",
         )
     except ValueError as error:

@@ -20,7 +20,7 @@ from collidescope._text import READABLE, short
 from collidescope.applications._inputs import Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, class_numbers
 from collidescope.trust import limit_of
 
 if TYPE_CHECKING:
@@ -173,12 +173,19 @@ class CollisionMatrixDisplay(Display):
 
     @classmethod
     def from_estimator(cls, clf: object, *, order: str | None = None, level: float = 0.95) -> Self:
-        """The display of a fitted classifier's ``collision_matrix_``."""
+        """The display of a fitted classifier's ``collision_matrix_``.
+
+        Classes of ordered labels (``clf.class_order_``) are shown in their order by default.
+        """
         cm = getattr(clf, "collision_matrix_", None)
         if cm is None:
             got = f"got {type(clf).__name__} without collision_matrix_"
             raise ValueError(f"clf must be a fitted CollisionClassifier, {got}: call fit first")
-        return cls.from_matrix(cm, order=order, level=level)
+        display = cls.from_matrix(cm, order=order, level=level)
+        ordered = getattr(clf, "class_order_", None)
+        if order is None and ordered is not None:
+            display.order = class_numbers(cm.classes, [ordered], "class_order_")[0]
+        return display
 
     def _checked(self) -> tuple[FloatArray, npt.NDArray[Any]]:
         S = check.check_square(self.matrix, "matrix")

@@ -26,7 +26,9 @@
   // Cut by characters as people see them, and kept from turning the direction of what stands around it.
   const cut = (name, longest) => {
     const letters = Array.from(named(name).replace(/\s+/g, " "));
-    return letters.length <= longest ? letters.join("") : letters.slice(0, longest - 1).join("") + "\u2026";
+    if (letters.length <= longest) return letters.join("");
+    const end = Math.floor((longest - 1) / 2); // both ends tell names apart
+    return letters.slice(0, longest - 1 - end).join("") + "\u2026" + letters.slice(letters.length - end).join("");
   };
   const apart = (name, longest) => "\u2068" + cut(name, longest) + "\u2069";
   const end = (which, i, j) => (summary[which] === null ? null : summary[which][i][j]);

@@ -26,7 +26,7 @@ from collidescope.applications.audit import AuditReport, audit, bayes_confusion,
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix, largest_pairs
+from collidescope.matrix import CollisionMatrix, class_numbers, largest_pairs
 from collidescope.show import words
 from collidescope.show.displays import continuation, leaf_order
 from collidescope.show.rows import Source, resolve, rows_to_look_at, text
@@ -98,7 +98,7 @@ def summarise(
         **HEADER,
         "about": _about(about, known.model, X, y),
         **overall(known.matrix, limit),
-        **shown_matrix(known.matrix, names, limit),
+        **shown_matrix(known.matrix, names, limit, getattr(known.model, "class_order_", None)),
         "top_collisions": top_pairs(known.matrix, names),
         "ceilings": ceilings(known, names, limit),
         "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
@@ -139,13 +139,18 @@ def overall(cm: CollisionMatrix, limit: Limit | None) -> dict[str, Any]:
     }
 
 
-def shown_matrix(cm: CollisionMatrix, names: list[str], limit: Limit | None) -> dict[str, Any]:
+def shown_matrix(
+    cm: CollisionMatrix, names: list[str], limit: Limit | None, ordered: list[Any] | None = None
+) -> dict[str, Any]:
     """S, its intervals, class shares and order, and the path of merges, of the classes shown."""
     keep = shown_classes(cm)
     shown = merged(cm, keep)
     complete = len(keep) == cm.n_classes
     classes = [names[k] for k in keep]
-    order = leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
+    own_order = None
+    if ordered is not None and complete:
+        own_order = class_numbers(cm.classes, [ordered], "class_order_")[0]
+    order = own_order or leaf_order(shown.joint[: len(keep), : len(keep)]).tolist()
     if not complete:
         classes.append(f"({cm.n_classes - len(keep):,} other classes)")
         order.append(len(keep))
@@ -160,7 +165,8 @@ def shown_matrix(cm: CollisionMatrix, names: list[str], limit: Limit | None) -> 
         "priors": shown.priors,
         "counts": shown.counts,
         "leaf_order": order,
-        "merge_path": merge_path(shown, cm, getattr(limit, "matrix", None)),
+        "ordered": own_order is not None,
+        "merge_path": merge_path(shown, cm, getattr(limit, "matrix", None), own_order),
     }
 
 
@@ -275,7 +281,10 @@ def _own(table: FloatArray | None, k: int) -> float | None:
 
 
 def merge_path(
-    shown: CollisionMatrix, whole: CollisionMatrix, limit: CollisionMatrix | None
+    shown: CollisionMatrix,
+    whole: CollisionMatrix,
+    limit: CollisionMatrix | None,
+    order: list[int] | None = None,
 ) -> dict[str, Any] | None:
     """Every step of the greedy path, in columns; a group is known by its first member.
 
@@ -293,7 +302,7 @@ def merge_path(
     if not complete:
         apart = [[k, last] for k in range(last)]
         among_others = whole.pber - shown.pber
-    plan = consolidate(_text.stated(shown), cannot_merge=apart)
+    plan = consolidate(_text.stated(shown), cannot_merge=apart, ordered=order or False)
     assert plan.linkage is not None
     first, second = _merged_heads(plan.groupings)
     left: Sequence[float | None] = [None] * len(plan.path)

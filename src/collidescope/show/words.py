@@ -75,9 +75,14 @@ def highest(pber: Summary) -> float:
     return float(pber["value"] if pber["high"] is None else pber["high"])
 
 
+def _ended(said: str) -> str:
+    """With a full stop, unless it ends in a question."""
+    return said if said.endswith((".", "?")) else f"{said}."
+
+
 def what_to_do(summary: Summary) -> list[str]:
     """The answer first, then what to be careful about, then advice."""
-    warnings = [f"Read with care: {said.rstrip('.')}." for said in summary["trust"]["warnings"]]
+    warnings = [f"Read with care: {_ended(said)}" for said in summary["trust"]["warnings"]]
     if summary["trust"]["control"]["passed"] is False:
         found = "on shuffled labels, where there is nothing to find, the fit still found structure"
         warnings.insert(0, f"Read with care: do not act on these numbers yet; {found}.")

@@ -202,6 +202,7 @@ class TableClassifier(CollisionClassifier):
             "notes": self.notes_,
             "cautions": self.cautions_,
             "label": self.label_,
+            "class_order": self.class_order_,
             "columns": list(self.feature_names_in_),
         }
         return tree
@@ -213,6 +214,7 @@ class TableClassifier(CollisionClassifier):
         self.notes_ = list(map(check.check_text, own["notes"]))
         self.cautions_ = list(map(check.check_text, own["cautions"]))
         self.label_ = check.check_text(own["label"], optional=True)
+        self.class_order_ = own.get("class_order")
         for name in ("drop", "keep", "categories"):
             setattr(self, name, list(map(check.check_text, getattr(self, name))))
         width = len(self.encoder_.feature_names)
