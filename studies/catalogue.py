@@ -24,6 +24,7 @@ MODULES = (
     "reproduction.applications_noise",
     "accuracy.scenarios",
     "accuracy.limit",
+    "accuracy.embeddings",
     "accuracy.fashion",
     "accuracy.images",
     "accuracy.real",
