@@ -25,6 +25,7 @@ MODULES = (
     "accuracy.scenarios",
     "accuracy.limit",
     "accuracy.trained",
+    "accuracy.embeddings",
     "accuracy.fashion",
     "accuracy.images",
     "accuracy.real",

@@ -17,7 +17,7 @@ from studies.store import results
 ROOT = Path(__file__).parents[1]
 #: Sections of docs/benchmarks.md, in their order.
 BENCHMARKS = ("scenarios", "limit", "fashion", "images", "images-length", "real", "made-up")
-BENCHMARKS += ("nested", "feebee")
+BENCHMARKS += ("embeddings", "nested", "feebee")
 BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
 BENCHMARKS += ("recovery", "engine", "sizes", "scale")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress, Report
 from collidescope._scaling import blocks
 from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
@@ -243,6 +244,7 @@ def cross_fit(
     smaller = _smaller(sample, folds) if limit else []
     steps = int(STEPS * len(folds.splits) * (1 + sum(part.share for part in smaller)))
     _check(models, sample, folds, engine)
+    _announce(models, sample, [folds, *smaller], engine)
     notes = list[str]()
     with Progress("training folds", steps, engine.verbose) as progress:
         whole = fit_size(sample, models, folds, engine, progress)
@@ -290,6 +292,29 @@ def _check(models: Sequence[Model], sample: Sample, folds: Folds, engine: Engine
     for model in models:
         if isinstance(model, Comparing):
             model.check(sample, folds, engine.training)
+
+
+def _announce(
+    models: Sequence[Model],
+    sample: Sample,
+    parts: Sequence[Folds],
+    engine: Engine,
+    silent_minutes: float = 3,
+) -> None:
+    """Warn before networks for images keep a CPU busy for minutes: nobody waits a silent hour."""
+    if engine.device != "cpu":
+        return
+    d = math.prod(sample.X.shape[1:])
+    seconds = 0.0
+    for model in models:
+        if model.images and len(sample.X.shape) > 2 and hasattr(model, "cost"):
+            costs = [model.cost(int(part.size), d, sample.n_classes) for part in parts]
+            seconds += sum(costs) * len(parts[0].splits)
+    minutes = seconds / 60
+    if minutes > silent_minutes:
+        said = f"networks for images take about {minutes:.0f} minutes of one core here"
+        hint = "a GPU takes seconds; limit=False, fewer folds or n_jobs shorten it"
+        warnings.warn(f"{said}: {hint}", CollisionWarning, stacklevel=4)
 
 
 def _left_out(parts: Sequence[Folds], budget: float) -> str:

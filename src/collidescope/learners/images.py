@@ -131,8 +131,7 @@ class Convolution(Member):
     most_doublings: int = 3  #: of a run, from half of the usual epochs on
     #: how images may be varied, tried in turn: "mixed" is in pairs, with their labels
     varied: tuple[str, ...] = ("mirrored", "mixed")
-    choosing_share: float = 0.25  #: of the usual epochs, in runs that choose how to vary
-    choosing_images: int = 6_000  #: images that runs which choose learn from
+    choosing_images: int = 6_000  #: most images that runs which choose learn from
     parts: int = 6  #: of which one is held out for choosing
 
     images: ClassVar[bool] = True
@@ -207,20 +206,14 @@ class Convolution(Member):
         n = len(data.X)
         if len(held_out.X) == 0:
             return Plan(training.epochs(n, 1.0), frozenset(), 1.0, capped=True)
-        chosen = self._variations(training, tried, held_out)
-
-        def scores(multiple: float) -> Scores:
-            epochs = training.epochs(len(tried.X), multiple)
-            run = training.trial(tried, epochs, chosen, f"{self.name}-{epochs}-epochs")
-            return held_out_scores(run.module, held_out, "mirrored" in chosen)
-
+        trials = Trials(training, tried, held_out, self.name)
         multiple = 0.5
-        best = scores(multiple)
+        chosen, best = self._variations(trials, multiple)
         capped = True
         for _ in range(self.most_doublings):
             if training.epochs(n, 2 * multiple) == training.epochs(n, multiple):
                 break
-            longer = scores(2 * multiple)
+            longer = trials.scores(2 * multiple, chosen)
             gain, error = paired_gain(best, longer)
             if gain > 0:
                 best = longer
@@ -230,20 +223,17 @@ class Convolution(Member):
                 break
         return Plan(training.epochs(n, multiple), chosen, best.temperature, capped)
 
-    def _variations(self, training: Training, tried: Images, held_out: Images) -> frozenset[str]:
-        """Those that lower the score of held-out images after short runs."""
-        epochs = training.epochs(len(tried.X), self.choosing_share)
+    def _variations(self, trials: Trials, multiple: float) -> tuple[frozenset[str], Scores]:
+        """Those that lower the score of held-out images, each tried beside those chosen before."""
         chosen = frozenset[str]()
-        lowest = math.inf
-        for change in ((), *((own,) for own in self.varied)):
-            varied = chosen.union(change)
-            name = "-".join([self.name, "choosing", *sorted(varied)])
-            run = training.trial(tried, epochs, varied, name)
-            score = held_out_scores(run.module, held_out, "mirrored" in varied).mean
-            if score < lowest:
+        best = trials.scores(multiple, chosen)
+        for name in self.varied:
+            varied = chosen | {name}
+            scores = trials.scores(multiple, varied)
+            if scores.mean < best.mean:
                 chosen = varied
-                lowest = score
-        return chosen
+                best = scores
+        return chosen, best
 
 
 @dataclass(frozen=True)
@@ -426,13 +416,6 @@ class Training:
             module, objective, config, task.seed, self._report, task.checkpoint, name, cycle
         )
 
-    def trial(self, data: Images, epochs: int, varied: frozenset[str], name: str) -> Run:
-        """A run that only helps to choose: Ctrl-C ends the whole fit."""
-        run = self.run(data, epochs, varied, name)
-        if run.interrupted:
-            raise KeyboardInterrupt
-        return run
-
     def _initial(self, shape: tuple[int, ...]) -> nn.Module:
         n_classes = self.task.n_classes
         module: Any = seeded_module(lambda: build(shape, n_classes, self.width), self.task.seed)
@@ -444,6 +427,25 @@ class Training:
     def _report(self, entry: dict[str, Any]) -> None:
         if self.task.report is not None:
             self.task.report({**entry, "val_loss": entry["train_loss"]})
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Runs that only help to choose, on some images, with others to score."""
+
+    training: Training
+    tried: Images
+    held_out: Images
+    name: str
+
+    def scores(self, multiple: float, varied: frozenset[str]) -> Scores:
+        """Of held-out images, after a run of ``multiple`` times the usual length."""
+        epochs = self.training.epochs(len(self.tried.X), multiple)
+        name = "-".join([self.name, f"{epochs}-epochs", *sorted(varied)])
+        run = self.training.run(self.tried, epochs, varied, name)
+        if run.interrupted:  # nothing of it is worth keeping
+            raise KeyboardInterrupt
+        return held_out_scores(run.module, self.held_out, "mirrored" in varied)
 
 
 class ImageObjective:
