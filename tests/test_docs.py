@@ -270,6 +270,20 @@ def test_a_link_to_a_heading_that_is_not_there_is_found():
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_the_tests_that_a_page_names_exist(page):
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py")]
+    known = set(re.findall(r"def (test_\w+)", "\n".join(sources)))
+    assert set(re.findall(r"`(test_\w+)`", PAGES[page])) <= known
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_that_a_page_names_exist(page):
+    folders = "docs|examples|src|studies|tests"
+    names = re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|txt|jsonl))`", PAGES[page])
+    assert [name for name in names if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_names_of_the_package_on_a_page_exist(page):
     names = re.findall(r"`~?collidescope\.([\w.]+?)(?:\(.*?\))?`", PAGES[page])
     for modules, listed in re.findall(
