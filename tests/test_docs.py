@@ -217,6 +217,20 @@ def test_every_member_of_the_pool_is_on_the_page_of_methods():
     assert [name for name in MEMBERS if f"`{name}`" not in page] == []
 
 
+def test_the_comparison_in_the_readme_is_that_of_the_table():
+    best = re.search(
+        r"the best of these on each table.*\| (\d+) of (\d+) \|", PAGES["docs/comparison.md"]
+    )
+    assert f"On {best[1]} of {best[2]} real tables" in PAGES["README.md"]
+
+
+def test_the_sentences_that_the_readme_quotes_are_printed_by_its_example():
+    (printed,) = [block.shown for block in PYTHON if block.page == "README.md"]
+    quoted = re.findall(r'"([A-Z][^"]+%[^"]*)"', FENCE.sub("", PAGES["README.md"]))
+    assert len(quoted) >= 2
+    assert [sentence for sentence in quoted if sentence not in printed] == []
+
+
 def leads_somewhere(page: str, target: str) -> bool:
     path, _, name = target.partition("#")
     if path.startswith(("http://", "https://", "mailto:")) or path == "gallery/index.rst":
