@@ -98,7 +98,7 @@ html_theme_options = {
     "header_links_before_dropdown": 7,
     "show_prev_next": True,
 }
-html_sidebars = {"start": [], "mathematics": []}  # pages without pages below them
+html_sidebars = {"start": [], "mathematics": [], "equations": []}  # pages without pages below them
 html_show_sourcelink = False
 html_static_path = ["_static", str(mathjax)]
 html_css_files = ["custom.css"]

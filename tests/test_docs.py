@@ -217,6 +217,20 @@ def test_every_member_of_the_pool_is_on_the_page_of_methods():
     assert [name for name in MEMBERS if f"`{name}`" not in page] == []
 
 
+def test_the_comparison_in_the_readme_is_that_of_the_table():
+    best = re.search(
+        r"the best of these on each table.*\| (\d+) of (\d+) \|", PAGES["docs/comparison.md"]
+    )
+    assert f"On {best[1]} of {best[2]} real tables" in PAGES["README.md"]
+
+
+def test_the_sentences_that_the_readme_quotes_are_printed_by_its_example():
+    (printed,) = [block.shown for block in PYTHON if block.page == "README.md"]
+    quoted = re.findall(r'"([A-Z][^"]+%[^"]*)"', FENCE.sub("", PAGES["README.md"]))
+    assert len(quoted) >= 2
+    assert [sentence for sentence in quoted if sentence not in printed] == []
+
+
 def leads_somewhere(page: str, target: str) -> bool:
     path, _, name = target.partition("#")
     if path.startswith(("http://", "https://", "mailto:")) or path == "gallery/index.rst":
@@ -267,6 +281,20 @@ def test_the_pages_that_consist_of_links_have_some():
 def test_a_link_to_a_heading_that_is_not_there_is_found():
     assert leads_somewhere("README.md", "docs/start.md#install")
     assert not leads_somewhere("README.md", "docs/start.md#no-such-heading")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tests_that_a_page_names_exist(page):
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py")]
+    known = set(re.findall(r"def (test_\w+)", "\n".join(sources)))
+    assert set(re.findall(r"`(test_\w+)`", PAGES[page])) <= known
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_that_a_page_names_exist(page):
+    folders = "docs|examples|src|studies|tests"
+    names = re.findall(rf"`((?:{folders})/[\w/]+\.(?:py|txt|jsonl))`", PAGES[page])
+    assert [name for name in names if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

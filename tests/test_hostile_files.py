@@ -1,6 +1,7 @@
-"""Files from strangers: models, matrices, checkpoints and tables that are damaged, lie, or mean harm.
+"""Files from strangers: models, matrices, checkpoints and tables, damaged or hostile.
 
-A few hundred mutations on every run; ``make stress`` tries thousands. What it once found stands below by its cause.
+A few hundred mutations on every run; ``make stress`` tries thousands. What it once found stands
+below by its cause.
 """
 
 import copy

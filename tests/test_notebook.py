@@ -49,7 +49,8 @@ def test_a_known_matrix_keeps_cover_and_harts_two_ends():
     least, most = known.bayes_error_bounds()
     assert headline(known) == [
         "If labelled again, 10.0% of the inputs would get another label. [PBER]",
-        f"The best possible classifier of these inputs errs on {percent(least)} to {percent(most)}. [Bayes error]",
+        "The best possible classifier of these inputs errs on "
+        f"{percent(least)} to {percent(most)}. [Bayes error]",
     ]
     assert "No two classes collide" in headline(cs.CollisionMatrix(np.eye(2)))[1]
 

@@ -314,7 +314,8 @@ def test_outputs_are_tried_before_the_work_and_a_result_is_printed_before_it_is_
 @pytest.mark.parametrize("streams", [">&-", ">&- 2>&-", "| true"])
 def test_a_closed_stream_loses_neither_the_answer_nor_the_files(tmp_path, streams):
     CM.to_json(tmp_path / "cm.json")
-    command = f"{sys.executable} -m collidescope merge cm.json --matrix out.json --groups 2 {streams}; echo $? >code"
+    merge = f"{sys.executable} -m collidescope merge cm.json --matrix out.json --groups 2"
+    command = f"{merge} {streams}; echo $? >code"
     done = subprocess.run(command, cwd=tmp_path, shell=True, capture_output=True, text=True)
     assert cs.CollisionMatrix.from_json(tmp_path / "out.json").n_classes == 2
     if "|" not in streams:

@@ -1,5 +1,4 @@
-"""Displays show the data that they are given, for few classes and many, whatever the classes are
-called."""
+"""Displays show the data that they are given, for few classes and many, with any class names."""
 
 import sys
 from itertools import pairwise

@@ -239,8 +239,10 @@ def test_everything_that_can_be_used_has_a_name_headings_go_in_order_and_the_num
 ):
     _, page = ten
     nameless = page.evaluate(
-        """() => [...document.querySelectorAll("button, select, input, a, img, [role=region], [role=img]")]
-            .filter(e => !(e.getAttribute("aria-label") || e.innerText || e.alt || (e.labels && e.labels.length)))
+        """() => [...document.querySelectorAll(
+                "button, select, input, a, img, [role=region], [role=img]")]
+            .filter(e => !(e.getAttribute("aria-label") || e.innerText || e.alt
+                || (e.labels && e.labels.length)))
             .map(e => e.outerHTML)"""
     )
     assert nameless == []
@@ -302,7 +304,8 @@ def test_colours_follow_the_system_and_the_button_and_paper_is_light(visit):
     assert colours(light) == [black, dim]
     dark.evaluate(
         """() => window.addEventListener("beforeprint", () => { window.atPrint = {
-            wide: Math.max(...[...document.querySelectorAll(".chart svg")].map(svg => svg.clientWidth)),
+            wide: Math.max(
+                ...[...document.querySelectorAll(".chart svg")].map(svg => svg.clientWidth)),
             ground: getComputedStyle(document.body).backgroundColor,
             closed: document.querySelectorAll("details[data-print]:not([open])").length }; })"""
     )

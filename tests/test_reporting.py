@@ -1,5 +1,4 @@
-"""The summary says what the other rooms say, JSON can hold it, and the page escapes whatever it is
-given."""
+"""The summary says what the other modules say, JSON can hold it, and the page escapes its input."""
 
 import base64
 import copy

@@ -573,9 +573,11 @@ import torch, torch.distributed as dist
 from collidescope import CollisionClassifier
 torch.set_num_threads(1)
 rank = int(sys.argv[2])
-dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meeting", rank=rank, world_size=2)
+place = f"file://{sys.argv[1]}/meeting"
+dist.init_process_group("gloo", init_method=place, rank=rank, world_size=2)
 given = torch.load(f"{sys.argv[1]}/given.pt", weights_only=False)
-found = [CollisionClassifier(**s).fit(given["X"], given["y"]).collision_matrix_.matrix for s in given["models"]]
+fits = [CollisionClassifier(**s).fit(given["X"], given["y"]) for s in given["models"]]
+found = [clf.collision_matrix_.matrix for clf in fits]
 torch.save({"S": found}, f"{sys.argv[1]}/{rank}.pt")
 dist.destroy_process_group()
 """

@@ -19,7 +19,9 @@ TINY = {"members": ["linear"], "limit": False, "cv": 2, "random_state": 0}
 #: What these small and short fits are worth is not the question here.
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
-BY_ROW = "folds, splits and batches are drawn by row: a row of weight 2 and the row twice give different draws"
+BY_ROW = (
+    "folds and batches are drawn by row: a row of weight 2 and the row twice give different draws"
+)
 EXPECTED_FAILURES = {
     f"check_sample_weight_equivalence_on_{kind}_data": BY_ROW for kind in ("dense", "sparse")
 }

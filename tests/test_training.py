@@ -169,7 +169,8 @@ def anonymous():
 X = np.load(sys.argv[1], mmap_mode="r")
 y = np.arange(len(X)) % 2
 training = {"hidden_layer_sizes": (4,), "max_epochs": 1, "batch_size": 4096}
-clf = cs.CollisionClassifier(members=["network"], training=training, cv=2, limit=False, device="cpu")
+options = {"cv": 2, "limit": False, "device": "cpu"}
+clf = cs.CollisionClassifier(members=["network"], training=training, **options)
 clf.fit(X[:12000], y[:12000])
 before, peak, done = anonymous(), [0.0], threading.Event()
 def watch():

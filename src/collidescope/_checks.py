@@ -236,7 +236,7 @@ def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> 
 
 
 def one_each(values: Sized, n: int, name: str, what: str = "row") -> Any:
-    """``values``, when there are ``n``, one per row or whatever."""
+    """``values``, when there are ``n`` of them, such as one per row."""
     if len(values) != n:
         raise ValueError(f"{name} must have one entry per {what} ({n}), got {len(values)}")
     return values

@@ -431,7 +431,7 @@ def collision_matrix_from_posteriors(
     Notes
     -----
     *Votes.* With votes c_1 … c_v of a row (independent given the input, mean c̄) and r_a = c_a - p,
-    the mean over ordered pairs of different votes is unbiased for y yᵀ whatever p is::
+    the mean over ordered pairs of different votes is unbiased for y yᵀ for any p::
 
         mean_{a≠b} c_a c_bᵀ = (c̄ pᵀ + p c̄ᵀ - p pᵀ) + mean_{a≠b} r_a r_bᵀ
         E[mean_{a≠b} r_a r_bᵀ] = δ δᵀ

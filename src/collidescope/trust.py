@@ -1,9 +1,9 @@
 """May the number be trusted? What can be asked of an estimate, and what each answer can see.
 
 - :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors, or the method
-  shows structure in noise. It cannot see a leak (a column that gives the label away, related rows
+  shows structure in noise. It cannot see leakage (a column made from the label, related rows
   in two folds): that is shuffled too.
-- :func:`learning_curve`: whatever the model could not learn is counted as collision, so PBER falls
+- :func:`learning_curve`: what the model could not learn is counted as collision, so PBER falls
   with more rows until only the ambiguity is left. It cannot see a leak either, which makes the
   curve fall faster.
 - :func:`cautions`: what the estimate says about itself, in words.

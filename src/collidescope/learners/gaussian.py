@@ -191,7 +191,7 @@ class Prior:
 
 
 def pooled_covariance(classes: ClassMoments, smallest_variance: float = 1e-4) -> FloatArray:
-    """Σ of every block, (B, p, p): not singular, whatever the number of rows.
+    """Σ of every block, (B, p, p): not singular for any number of rows.
 
     A feature that never varied within a class still may, by ``smallest_variance``.
     """

@@ -123,7 +123,7 @@ def _sure_pair(summary: Summary) -> Summary | None:
 
 
 def chance(summary: Summary) -> float:
-    """PBER of labels that are drawn by the class shares, whatever the input."""
+    """PBER of labels that are drawn by the class shares, for any input."""
     return 1 - math.fsum(prior**2 for prior in summary["priors"])
 
 

@@ -3,7 +3,7 @@
 Several processes (``torchrun``) train one network once each has called
 ``torch.distributed.init_process_group``: each takes its share of every batch, and gradients are
 averaged. The batches are those of a single process, drawn by the same generator, so S is the same
-up to rounding whatever the number of processes. Every process holds all rows.
+up to rounding for any number of processes. Every process holds all rows.
 """
 
 from __future__ import annotations
