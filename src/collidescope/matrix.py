@@ -101,11 +101,12 @@ class Diagnostics:
 
 
 class Value:
-    """A frozen dataclass of arrays and plain values: nobody can change them, they pickle, copy and compare."""
+    """A frozen dataclass of arrays and plain values: they cannot change, and compare."""
 
     def _freeze(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            if isinstance(value, np.ndarray) and (value.flags.writeable or not value.flags.owndata):
+            is_array = isinstance(value, np.ndarray)
+            if is_array and (value.flags.writeable or not value.flags.owndata):
                 value = value.copy()
                 value.setflags(write=False)
             object.__setattr__(self, name, value)
@@ -235,23 +236,23 @@ class CollisionMatrix(Value):
 
     @property
     def joint(self) -> FloatArray:
-        """B = diag(priors) S: the chance that two sightings of one input fall into classes i and j."""
+        """B = diag(priors) S: the chance that two sightings of an input are of classes i and j."""
         return self.priors[:, None] * self.matrix
 
     @property
     def gramian(self) -> FloatArray:
-        """G = S Sᵀ: how likely an input of class i and one of class j share a class when drawn again."""
+        """G = S Sᵀ: how likely inputs of classes i and j share a class when drawn again."""
         return self.matrix @ self.matrix.T
 
     @property
     def balance_gap(self) -> float:
-        """Largest entry of ``|B - Bᵀ|``: zero for every true collision matrix (detailed balance)."""
+        """Largest entry of ``|B - Bᵀ|``: zero for a true collision matrix (detailed balance)."""
         B = self.joint
         return float((B - B.T).max())  # of an antisymmetric matrix, so of its absolute values too
 
     @property
     def dominance_factor(self) -> float:
-        """The paper's ε = max_i Σ_{k≠i} S_ik / S_ii: below 1 when S is strictly diagonally dominant."""
+        """The paper's ε = max_i Σ_{k≠i} S_ik / S_ii: below 1 when S is diagonally dominant."""
         diagonal = np.diag(self.matrix)
         with np.errstate(divide="ignore"):
             return float(np.max((1 - diagonal) / diagonal))
@@ -388,29 +389,33 @@ class CollisionMatrix(Value):
         return self.method in (Method.GIVEN, Method.DENSITIES) or self.coverage == 1.0
 
     def recall(self) -> FloatArray:
-        """Per class, the share of its inputs that the probabilistic Bayes classifier finds: S_kk."""
+        """Per class, the share of inputs that the probabilistic Bayes classifier finds: S_kk."""
         return np.diag(self.matrix).copy()
 
     def precision(self, population_priors: ArrayLike | str | None = None) -> FloatArray:
         """Per class, how often a prediction of it is right: π_k S_kk / Σ_i π_i S_ik.
 
-        ``population_priors`` are π, the class shares of the population that is predicted: an array, "empirical" for the
-        observed :attr:`counts`, or None for :attr:`priors`, where precision equals recall (detailed balance). S
-        estimated at uniform priors and scored at the natural ones gives the paper's figures.
+        ``population_priors`` are π, the class shares of the population that is predicted: an array,
+        "empirical" for the observed :attr:`counts`, or None for :attr:`priors`, where precision
+        equals recall (detailed balance). S estimated at uniform priors and scored at the natural
+        ones gives the paper's figures.
         """
         flow = self._population(population_priors)[:, None] * self.matrix
         total = flow.sum(axis=0)
         # A class that is never predicted has no precision: nan, not a made-up number.
-        return np.divide(np.diag(flow), total, out=np.full(self.n_classes, np.nan), where=total > 0)
+        precision = np.full(self.n_classes, np.nan)
+        return np.divide(np.diag(flow), total, out=precision, where=total > 0)
 
     def false_negative_rate(self) -> FloatArray:
         """Per class, the share of its inputs predicted as something else: 1 - S_kk."""
         return 1 - self.recall()
 
     def false_positive_rate(self, population_priors: ArrayLike | str | None = None) -> FloatArray:
-        """Per class, the share of all other inputs predicted as it: Σ_{i≠k} π_i S_ik / Σ_{i≠k} π_i."""
+        """Per class, the share of other inputs predicted as it: Σ_{i≠k} π_i S_ik / Σ_{i≠k} π_i."""
         priors = self._population(population_priors)
-        return (priors @ self.matrix - priors * self.recall()) / (1 - priors)
+        predicted = priors @ self.matrix
+        found = priors * self.recall()
+        return (predicted - found) / (1 - priors)
 
     def _population(self, priors: ArrayLike | str | None) -> FloatArray:
         if priors is None:
@@ -418,9 +423,8 @@ class CollisionMatrix(Value):
         if isinstance(priors, str):
             check.check_choice(priors, ["empirical"], "population_priors")
             if self.counts is None:
-                raise ValueError(
-                    "population_priors='empirical' needs counts, and this matrix has none: pass an array"
-                )
+                said = "population_priors='empirical' needs counts, and this matrix has none"
+                raise ValueError(f"{said}: pass an array")
             priors = self.counts / self.counts.sum()
         return check.check_priors(priors, self.n_classes, "population_priors")
 
@@ -459,37 +463,47 @@ class CollisionMatrix(Value):
         return pd.DataFrame(columns)
 
     def top_k(self, k: int = 10) -> SparseCollisions:
-        """Of every row of S the diagonal and the ``k`` largest other entries (of ties the first), and what is left."""
+        """Of every row of S the diagonal and the ``k`` largest other entries, and what is left.
+
+        Of ties the first.
+        """
         check.check_count(k, "k", least=0)
         n = self.n_classes
         others = self.matrix - np.diag(np.diag(self.matrix))
-        largest = ((row, _largest(row, min(k, n - 1))) for row in others)
-        chosen = [
-            np.sort(np.append(found[row[found] > 0], i)) for i, (row, found) in enumerate(largest)
-        ]
-        columns, ends = (
-            np.concatenate(chosen),
-            np.append(0, np.cumsum([len(found) for found in chosen])),
-        )
-        rows = np.repeat(np.arange(n), np.diff(ends))
+        chosen = []
+        for i, row in enumerate(others):
+            found = _largest(row, min(k, n - 1))
+            positive = found[row[found] > 0]
+            chosen.append(np.sort(np.append(positive, i)))
+        lengths = [len(found) for found in chosen]
+        columns = np.concatenate(chosen)
+        ends = np.append(0, np.cumsum(lengths))
+        rows = np.repeat(np.arange(n), lengths)
 
         def keep(values: FloatArray) -> csr_array:
             return csr_array((values[rows, columns], columns, ends), shape=(n, n))
 
         matrix = keep(self.matrix)
-        rest = np.maximum(self.matrix.sum(axis=1) - np.asarray(matrix.sum(axis=1)).ravel(), 0.0)
-        return SparseCollisions(
-            matrix, rest, self.classes, None if self.stderr is None else keep(self.stderr)
-        )
+        kept = np.asarray(matrix.sum(axis=1)).ravel()
+        rest = np.maximum(self.matrix.sum(axis=1) - kept, 0.0)
+        stderr = None
+        if self.stderr is not None:
+            stderr = keep(self.stderr)
+        return SparseCollisions(matrix, rest, self.classes, stderr)
 
     def rates(self, population_priors: ArrayLike | str | None = None) -> pd.DataFrame:
-        """Per class: prior, recall, precision, false-negative and false-positive rate (the methods of these names)."""
+        """Per class: prior, recall, precision, false-negative and false-positive rate.
+
+        See the methods of these names.
+        """
         import pandas as pd
 
         pi = self._population(population_priors)
-        columns = {"prior": pi, "recall": self.recall(), "precision": self.precision(pi)}
-        columns |= {
-            "false_negative_rate": 1 - self.recall(),
+        columns = {
+            "prior": pi,
+            "recall": self.recall(),
+            "precision": self.precision(pi),
+            "false_negative_rate": self.false_negative_rate(),
             "false_positive_rate": self.false_positive_rate(pi),
         }
         return pd.DataFrame(columns, index=pd.Index(self.classes, name="class"))
@@ -498,14 +512,16 @@ class CollisionMatrix(Value):
         """S with class names on both sides."""
         import pandas as pd
 
-        seen, again = (pd.Index(self.classes, name=name) for name in ("seen in", "seen again in"))
+        seen = pd.Index(self.classes, name="seen in")
+        again = pd.Index(self.classes, name="seen again in")
         return pd.DataFrame(self.matrix.copy(), index=seen, columns=again)
 
     def to_confusion_matrix(self, n_rows: float | None = None) -> FloatArray:
-        """Expected confusion matrix of the probabilistic Bayes classifier, as scikit-learn lays it out.
+        """Expected confusion matrix of the probabilistic Bayes classifier, as in scikit-learn.
 
-        Rows are true, columns predicted classes, entries add up to ``n_rows`` (default the rows behind the estimate; 1
-        where they are unknown): ``ConfusionMatrixDisplay(cm.to_confusion_matrix(), display_labels=cm.classes)``.
+        Rows are true, columns predicted classes, entries add up to ``n_rows`` (default the rows
+        behind the estimate; 1 where they are unknown):
+        ``ConfusionMatrixDisplay(cm.to_confusion_matrix(), display_labels=cm.classes)``.
 
         >>> CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3]).to_confusion_matrix(30)
         array([[18.,  2.],
@@ -520,10 +536,10 @@ class CollisionMatrix(Value):
     ) -> CollisionMatrix:
         """The collision matrix after merging classes: exact (B' = Aᵀ B A), with no retraining.
 
-        ``groups`` are lists of class names; classes not named stay as they are. ``names`` has one name per group, by
-        default the members joined by "+"; class names of the result are text. Intervals follow by the delta method from
-        :attr:`covariance`; without it they are left out. The held-out error stays that of the single classes: merged
-        ones cannot have a higher one.
+        ``groups`` are lists of class names; classes not named stay as they are. ``names`` has one
+        name per group, by default the members joined by "+"; class names of the result are text.
+        Intervals follow by the delta method from :attr:`covariance`; without it they are left out.
+        The held-out error stays that of the single classes: merged ones cannot have a higher one.
         """
         A, merged = membership(self.classes, groups, names)
         B = A.T @ self.joint @ A
@@ -552,9 +568,12 @@ class CollisionMatrix(Value):
         if self.grouped:
             # Groups of rows may be behind several of the classes: at least as many as behind the
             # best supported one.
-            return np.asarray((A * self.units[:, None]).max(axis=0))
-        heaviest = (A * (self.priors / np.maximum(self.units, 1.0))[:, None]).max(axis=0)
-        return np.asarray((A.T @ self.priors) / heaviest)
+            of_members = A * self.units[:, None]
+            return np.asarray(of_members.max(axis=0))
+        share = self.priors / np.maximum(self.units, 1.0)  # of the population, of one unit
+        heaviest = (A * share[:, None]).max(axis=0)
+        priors = A.T @ self.priors
+        return np.asarray(priors / heaviest)
 
     def export(self) -> dict[str, Any]:
         """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
@@ -592,8 +611,9 @@ class CollisionMatrix(Value):
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
         if self.n_classes > JSON_CLASSES:
-            rest = f"(at most {JSON_CLASSES:,}): to_npz keeps all of it, top_k the largest of every row"
-            raise ValueError(f"a matrix of {self.n_classes:,} classes is too large for JSON {rest}")
+            said = f"a matrix of {self.n_classes:,} classes is too large for JSON"
+            hint = "to_npz keeps all of it, top_k the largest of every row"
+            raise ValueError(f"{said} (at most {JSON_CLASSES:,}): {hint}")
         tree = self.export() | {"classes": _store.plain_labels(self.classes)}
         if self.limit is not None:
             tree["limit"] = self.limit.to_dict()
@@ -607,21 +627,27 @@ class CollisionMatrix(Value):
         return cls.restore(tree)
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Write up to 1,000 classes to ``path`` (an existing file is replaced in one step) and return the text."""
+        """Write up to 1,000 classes to ``path`` and return the text.
+
+        An existing file is replaced in one step.
+        """
         return _store.write_json(self.to_dict(), path)
 
     @classmethod
     def from_json(cls, source: str | Path) -> CollisionMatrix:
-        """Read a file written by :meth:`to_json`, or its text; every float comes back bit for bit."""
+        """Read a file written by :meth:`to_json`, or its text; floats come back bit for bit."""
         return cls.from_dict(_store.read_json(source))
 
     def to_npz(self, path: str | Path) -> None:
-        """Write all of the matrix to a binary file of numpy's: 16 bytes per entry, for any number of classes."""
+        """Write all of the matrix to a binary file of numpy's: 16 bytes per entry."""
         _store.write(path, "matrix", self.export(), npz=True)
 
     @classmethod
     def from_npz(cls, path: str | Path) -> CollisionMatrix:
-        """Read a file written by :meth:`to_npz`, with every check of the constructor; no code in it is run."""
+        """Read a file written by :meth:`to_npz`, with the checks of the constructor.
+
+        No code in it is run.
+        """
         return cls.restore(_store.read(path, "matrix"))
 
     def __repr__(self) -> str:
@@ -637,18 +663,21 @@ class CollisionMatrix(Value):
 
 def plain(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays as lists, all else as it is."""
-    return {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
-        for name, value in tree.items()
-    }
+    found = dict(tree)
+    for name, value in tree.items():
+        if isinstance(value, np.ndarray):
+            found[name] = value.tolist()
+    return found
 
 
 def opened(data: Any, header: Mapping[str, Any], what: str, maker: str) -> dict[str, Any]:
     """What a dictionary holds beside its ``header``: format and version."""
     if not isinstance(data, Mapping) or data.get("format") != header["format"]:
         raise ValueError(f"data is not {what}: it must be what {maker} returned")
-    if (found := data.get("version")) != header["version"]:
-        hint = f"this release reads {header['version']}: make it again, or update collidescope"
+    found = data.get("version")
+    known = header["version"]
+    if found != known:
+        hint = f"this release reads {known}: make it again, or update collidescope"
         raise ValueError(f"data has format version {found!r}, {hint}")
     return {name: value for name, value in data.items() if name not in header}
 
@@ -674,14 +703,15 @@ def _from_lower(lower: Any, size: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class SparseCollisions:
-    """S with the other classes that each class collides with most, and nothing else: :meth:`CollisionMatrix.top_k`.
+    """S with the other classes that each class collides with most: :meth:`CollisionMatrix.top_k`.
 
     >>> top = CollisionMatrix([[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]]).top_k(1)
     >>> top.matrix.toarray()[0], top.rest.round(6)
     (array([0.7, 0.2, 0. ]), array([0.1, 0. , 0. ]))
     """
 
-    matrix: csr_array  #: (K, K) the diagonal of S and the ``k`` largest other entries of every row (none that are 0)
+    #: (K, K) the diagonal of S and the ``k`` largest other entries of every row (none that are 0)
+    matrix: csr_array
     rest: FloatArray  #: (K,) what each row leaves out: 1 less the sum of the row
     classes: Array  #: K names, of rows and columns
     stderr: csr_array | None = None  #: standard errors of the same entries
@@ -690,103 +720,139 @@ class SparseCollisions:
         return f"<SparseCollisions: {len(self.classes):,} classes, {self.matrix.nnz:,} entries>"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per entry, largest first in a class: ``class``, ``other``, ``rate``, ``stderr`` (nan: unknown)."""
+        """One row per entry, largest first in a class.
+
+        Columns: ``class``, ``other``, ``rate``, ``stderr`` (nan: unknown).
+        """
         import pandas as pd
 
         entries = self.matrix.tocoo()
-        errors = np.full(entries.nnz, np.nan) if self.stderr is None else self.stderr.data
-        names = {"class": self.classes[entries.row], "other": self.classes[entries.col]}
+        errors = np.full(entries.nnz, np.nan)
+        if self.stderr is not None:
+            errors = self.stderr.data
+        columns = {
+            "class": self.classes[entries.row],
+            "other": self.classes[entries.col],
+            "rate": entries.data,
+            "stderr": errors,
+        }
         order = np.lexsort((-entries.data, entries.row))
-        return (
-            pd.DataFrame(names | {"rate": entries.data, "stderr": errors})
-            .iloc[order]
-            .reset_index(drop=True)
-        )
+        return pd.DataFrame(columns).iloc[order].reset_index(drop=True)
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Classes, entries (row, column, rate and standard error, as four lists) and the rest, as JSON text."""
+        """Classes, entries (row, column, rate, standard error: four lists) and the rest, as JSON."""
         entries = self.matrix.tocoo()
         data: dict[str, Any] = {
             "format": "collidescope.top-collisions",
             "version": 1,
             "classes": self.classes,
+            "row": entries.row,
+            "column": entries.col,
+            "rate": entries.data,
+            "stderr": None,
+            "rest": self.rest,
         }
-        data |= {"row": entries.row, "column": entries.col, "rate": entries.data}
-        data |= {"stderr": None if self.stderr is None else self.stderr.data, "rest": self.rest}
+        if self.stderr is not None:
+            data["stderr"] = self.stderr.data
         return _store.write_json(plain(data), path)
 
 
 def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
-    """(i, j) with i < j of the ``n`` largest entries above the diagonal, largest first; ties in the order of rows."""
+    """(i, j) with i < j of the ``n`` largest entries above the diagonal, largest first.
+
+    Ties are in the order of rows.
+    """
     k = len(values)
     above = np.where(np.tri(k, dtype=bool), -np.inf, values).ravel()
-    return np.divmod(_largest(above, min(n, k * (k - 1) // 2)), k)
+    most = k * (k - 1) // 2
+    return np.divmod(_largest(above, min(n, most)), k)
 
 
 def _largest(values: FloatArray, n: int) -> IntArray:
     """Positions of the ``n`` largest values, largest first, ties in the order of positions."""
+    if n == 0:
+        return np.empty(0, np.intp)
     # Not a full sort: thousands of classes have millions of pairs.
-    least = np.partition(values, values.size - n)[values.size - n] if n else np.inf
+    place = values.size - n
+    least = np.partition(values, place)[place]
     found = np.flatnonzero(values >= least)
-    return found[np.argsort(-values[found], kind="stable")[:n]]
+    order = np.argsort(-values[found], kind="stable")
+    return found[order[:n]]
 
 
 def membership(
     classes: Array, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None
 ) -> tuple[FloatArray, npt.NDArray[np.str_]]:
-    """The K×L 0/1 matrix A of a grouping (of class names, or these as text) and its L names, by first members."""
-    labels, numbers = classes.tolist(), class_numbers(classes, groups, "groups")
-    if names is not None and (
-        isinstance(names, str) or not isinstance(names, Sequence | np.ndarray)
-    ):
-        raise ValueError(f"names must be a list with one name per group, got {names!r}")
-    if names is not None and len(names) != len(groups):
-        raise ValueError(f"names must have one entry per group ({len(groups)}), got {len(names)}")
-    if [] in numbers:
-        raise ValueError(f"groups must not be empty, group number {numbers.index([])} is")
-    if twice := [
-        k for k, times in Counter(k for group in numbers for k in group).items() if times > 1
-    ]:
-        raise ValueError(f"groups must not overlap, class {labels[twice[0]]!r} occurs twice")
-    group_of = {k: g for g, group in enumerate(numbers) for k in group}
+    """The K×L 0/1 matrix A of a grouping of class names, and its L names, by first members."""
+    labels = classes.tolist()
+    numbers = class_numbers(classes, groups, "groups")
+    _check_names(names, len(groups))
+    group_of = _group_of(numbers, labels)
     # A class of no group is one of its own, with a negative number.
     owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
     order = list(dict.fromkeys(owner))  # of first members
     if len(order) < 2:
         raise ValueError("groups merges every class into one: keep at least 2 groups")
-    joined = {
-        g: "+".join(str(label) for label, own in zip(labels, owner, strict=True) if own == g)
-        for g in order
-    }
-    merged = [joined[g] if names is None or g < 0 else str(names[g]) for g in order]
-    if len(set(merged)) < len(merged):
-        name = next(name for name in merged if merged.count(name) > 1)
-        raise ValueError(
-            f"names must differ from each other and from the classes left, {name!r} occurs twice"
-        )
-    return np.equal.outer(owner, order).astype(np.float64), np.array(merged)
+    merged = []
+    for group in order:
+        if names is None or group < 0:
+            members = [str(labels[k]) for k, own in enumerate(owner) if own == group]
+            merged.append("+".join(members))
+        else:
+            merged.append(str(names[group]))
+    twice = _first_repeated(merged)
+    if twice is not None:
+        wanted = "differ from each other and from the classes left"
+        raise ValueError(f"names must {wanted}, {twice!r} occurs twice")
+    A = np.equal.outer(owner, order).astype(np.float64)
+    return A, np.array(merged)
+
+
+def _check_names(names: Any, n_groups: int) -> None:
+    if names is None:
+        return
+    if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
+        raise ValueError(f"names must be a list with one name per group, got {names!r}")
+    if len(names) != n_groups:
+        raise ValueError(f"names must have one entry per group ({n_groups}), got {len(names)}")
+
+
+def _group_of(groups: list[list[int]], labels: list[Any]) -> dict[int, int]:
+    """The group of every class that has one; groups must neither be empty nor overlap."""
+    if [] in groups:
+        raise ValueError(f"groups must not be empty, group number {groups.index([])} is")
+    members = [k for group in groups for k in group]
+    twice = _first_repeated(members)
+    if twice is not None:
+        raise ValueError(f"groups must not overlap, class {labels[twice]!r} occurs twice")
+    return {k: number for number, group in enumerate(groups) for k in group}
+
+
+def _first_repeated(values: list[Any]) -> Any:
+    """The first value that occurs more than once, or None."""
+    return next((value for value, times in Counter(values).items() if times > 1), None)
 
 
 def class_numbers(classes: Array, groups: Any, argument: str) -> list[list[int]]:
     """Groups of class numbers from groups of class names, or of these as text."""
-
-    def is_list(value: object) -> bool:
-        return isinstance(value, Sequence | set | frozenset | np.ndarray) and not isinstance(
-            value, str
-        )
-
-    labels = classes.tolist()
-    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)} | {
-        x: k for k, x in enumerate(labels)
-    }
-    if not is_list(groups) or not all(map(is_list, groups)):
+    if not _is_list(groups) or not all(map(_is_list, groups)):
         raise ValueError(f"{argument} must be a list of lists of class names, got {groups!r}")
-    for name in (name for group in groups for name in group):
-        if not isinstance(name, Hashable) or name not in position:
-            raise ValueError(
-                f"{argument} names the class {name!r}, which is not in classes {labels}"
-            )
-    return [[position[name] for name in group] for group in groups]
+    labels = classes.tolist()
+    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
+    position.update({label: k for k, label in enumerate(labels)})
+    numbers = []
+    for group in groups:
+        for name in group:
+            if not isinstance(name, Hashable) or name not in position:
+                known = f"which is not in classes {labels}"
+                raise ValueError(f"{argument} names the class {name!r}, {known}")
+        numbers.append([position[name] for name in group])
+    return numbers
+
+
+def _is_list(value: object) -> bool:
+    lists = Sequence | set | frozenset | np.ndarray
+    return isinstance(value, lists) and not isinstance(value, str)
 
 
 def n_pairs(k: int) -> int:
@@ -799,8 +865,10 @@ def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
     i, j = np.triu_indices(A.shape[0])
     a, b = np.triu_indices(A.shape[1])
     # B'_ab = Σ_{i≤j} T_ij,ab B_ij: off the diagonal an entry stands for B_ij and for B_ji.
-    own = A[np.ix_(i, a)] * A[np.ix_(j, b)]
-    mirrored = A[np.ix_(j, a)] * A[np.ix_(i, b)]
+    first = A[i]
+    second = A[j]
+    own = first[:, a] * second[:, b]
+    mirrored = second[:, a] * first[:, b]
     mirrored[i == j] = 0.0
     T = own + mirrored
     return T.T @ covariance @ T
@@ -819,7 +887,9 @@ def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, flo
     own = np.einsum("ijj->ij", C)
     with_row = C.sum(axis=2)
     of_row = C.sum(axis=(1, 2))[:, None]
-    variance = np.maximum(own - 2 * S * with_row + S**2 * of_row, 0.0)
+    variance = own - 2 * S * with_row + S**2 * of_row
+    stderr = np.sqrt(np.maximum(variance, 0.0)) / rows
     diagonal = np.diag(place)
     trace = covariance[np.ix_(diagonal, diagonal)].sum()
-    return np.sqrt(variance) / rows, float(np.sqrt(max(trace, 0.0)))
+    pber_stderr = float(np.sqrt(max(trace, 0.0)))
+    return stderr, pber_stderr
