@@ -3,6 +3,7 @@
 The promises stand in ``docs/reliability.md``; ``make stress`` tries them for longer.
 """
 
+import ast
 import errno
 import os
 import signal
@@ -41,7 +42,7 @@ def test_a_fit_killed_at_random_moments_and_resumed_gives_the_same_s_bit_for_bit
         [sys.executable, "-c", KILLS], capture_output=True, text=True, env=ONE_THREAD, timeout=300
     )
     assert run.returncode == 0, run.stderr[-2000:]
-    outcome = eval(run.stdout)
+    outcome = ast.literal_eval(run.stdout)
     assert outcome["kills"] >= 4
     assert outcome["same"] == outcome["fits"] > 0
     assert outcome["left"] == 0
@@ -125,7 +126,7 @@ REFITS = {
 
 
 @pytest.mark.parametrize("name", REFITS)
-def test_a_checkpoint_of_another_run_is_refused_by_name_and_left_as_it_is(tmp_path, data, name):
+def test_a_checkpoint_of_another_run_is_refused_by_name(tmp_path, data, name):
     first, second, weights, said = REFITS[name]
     cs.CollisionClassifier(**(TINY | first), checkpoint=tmp_path).fit(*data)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
@@ -197,7 +198,7 @@ ERRORS = [
 @pytest.mark.parametrize(
     "error", ERRORS, ids=lambda error: f"{type(error).__name__} {str(error)[:20]}"
 )
-def test_blocks_of_pairs_shrink_until_they_fit_and_the_scores_are_the_same(error):
+def test_blocks_of_pairs_that_shrink_until_they_fit_give_the_same_scores(error):
     torch.manual_seed(0)
     A, B, y = torch.randn(30, 3), torch.randn(20, 3), torch.arange(20) % 2
     body = Small(nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1)), 10**9, error)

@@ -101,7 +101,7 @@ except ImportError as error:
 """
 
 
-def test_all_but_networks_works_without_torch_and_networks_say_what_to_install(tmp_path):
+def test_without_torch_only_networks_fail_with_what_to_install(tmp_path):
     call = [sys.executable, "-W", "ignore", "-c", WITHOUT_TORCH, str(tmp_path)]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

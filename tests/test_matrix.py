@@ -20,9 +20,7 @@ from helpers import ZOO, planted, random_posteriors
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_true_matrices_are_in_detailed_balance_positive_semidefinite_and_as_precise_as_complete(
-    name,
-):
+def test_a_true_matrix_has_the_properties_of_one(name):
     cm = CollisionMatrix(*ZOO[name])
     assert cm.balance_gap < 1e-15
     assert np.linalg.eigvalsh(cm.joint)[0] > -1e-15
@@ -42,7 +40,7 @@ def test_decision_at_uniform_priors_on_an_uneven_population_gives_the_papers_pre
     assert cm.precision("empirical")[1] == pytest.approx(precision[1], abs=1e-3)
 
 
-def test_bayes_bounds_are_refused_where_s_was_estimated_and_the_limit_is_named():
+def test_bayes_bounds_are_refused_where_s_was_estimated():
     P, codes = random_posteriors(np.random.default_rng(0), 500, 3)
     cm = collision_matrix_from_posteriors(P, codes)
     for unknown in (
@@ -238,17 +236,28 @@ def test_top_collisions_are_in_the_order_of_a_full_sort_with_their_intervals(n):
     assert ties[["class", "other"]].to_numpy().tolist() == [[0, 1], [0, 2], [1, 2]]
 
 
-def test_everything_but_intervals_survives_a_merge_and_a_covariance_is_made_symmetric():
-    uneven, S = (
-        np.array([[2.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 2.0]]),
-        [[0.9, 0.1], [0.2, 0.8]],
-    )
-    cm = CollisionMatrix(S, [2 / 3, 1 / 3], covariance=uneven, coverage=0.5, method="counted")
-    assert cm.covariance.tolist() == [[2, 0.5, 0], [0.5, 2, 0.5], [0, 0.5, 2]]
-    merged = cm.merge([[0], [1]])
+UNEVEN = CollisionMatrix(
+    [[0.9, 0.1], [0.2, 0.8]],
+    [2 / 3, 1 / 3],
+    covariance=[[2.0, 1.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, 2.0]],
+    coverage=0.5,
+    method="counted",
+)
+
+
+def test_a_covariance_is_made_symmetric():
+    assert UNEVEN.covariance.tolist() == [[2, 0.5, 0], [0.5, 2, 0.5], [0, 0.5, 2]]
+
+
+def test_a_covariance_survives_a_dictionary():
+    assert CollisionMatrix.from_dict(UNEVEN.to_dict()) == UNEVEN
+
+
+def test_everything_but_intervals_survives_a_merge():
+    merged = UNEVEN.merge([[0], [1]])
     assert (merged.coverage, merged.method, merged.merged) == (0.5, "counted", True)
+    S = UNEVEN.matrix
     assert CollisionMatrix(S, stderr=S).merge([[0], [1]]).stderr is None
-    assert CollisionMatrix.from_dict(cm.to_dict()) == cm
 
 
 def test_rates_speak_of_the_population_asked_for():
@@ -302,17 +311,23 @@ def test_without_skill_the_limit_of_the_error_is_that_of_the_pber():
     assert (sees == blind) is False
 
 
-def test_numbers_that_would_overflow_and_data_that_are_no_matrix_are_refused():
+def test_numbers_that_would_overflow_are_refused():
     with pytest.raises(ValueError, match="counts must hold numbers up to"):
         CollisionMatrix(np.eye(2), counts=[1e300, 1])
-    for data in ([("format", "collidescope.matrix")], "text", None):
-        with pytest.raises(ValueError, match=r"data is not a collision matrix.*to_dict"):
-            CollisionMatrix.from_dict(data)
 
 
-def test_top_k_holds_no_zeros_and_ties_go_to_the_class_that_comes_first():
+@pytest.mark.parametrize("data", [[("format", "collidescope.matrix")], "text", None])
+def test_data_that_are_no_matrix_are_refused(data):
+    with pytest.raises(ValueError, match=r"data is not a collision matrix.*to_dict"):
+        CollisionMatrix.from_dict(data)
+
+
+def test_ties_in_top_k_go_to_the_class_that_comes_first():
     S = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
     assert CollisionMatrix(S).top_k(1).matrix.toarray()[3].tolist() == [0.1, 0, 0, 0.7]
+
+
+def test_top_k_holds_no_zeros():
     top = CollisionMatrix(np.eye(3)).top_k(2)
     assert top.matrix.nnz == 3
     assert np.isnan(top.to_frame()["stderr"]).all()
@@ -352,12 +367,17 @@ def test_limits_of_shares_and_errors_are_allowed(name):
         CollisionMatrix(np.eye(2), **{name: 1.5 if share else -1.5})
 
 
-def test_tables_have_names_on_their_sides_and_are_the_callers_own():
+def test_tables_have_names_on_their_sides():
     cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], classes=["cat", "dog"])
     frame = cm.to_frame()
     assert (frame.index.name, frame.columns.name) == ("seen in", "seen again in")
     assert frame.index.tolist() == frame.columns.tolist() == ["cat", "dog"]
     assert cm.rates().index.name == "class"
+
+
+def test_what_a_caller_changes_is_a_copy():
+    cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]])
+    frame = cm.to_frame()
     frame.iloc[0, 0] = 5.0
     recall = cm.recall()
     recall[0] = 5.0

@@ -79,18 +79,25 @@ def test_no_sentence_about_an_estimate_is_refuted_by_a_support_vector_machine():
         ("hardly begun", "no lower limit can be given: the curve bends the wrong way."),
     ],
 )
-def test_each_state_of_the_limit_is_said_in_its_way_and_a_matrix_that_carries_it_says_the_same(
-    cm, state, says
-):
+def test_each_state_of_the_limit_is_said_in_its_way(cm, state, says):
     limit = limit_like(cm, state, reason="the curve bends the wrong way.")
     said = headline(cm, limit)
     low, high = limit.pber_interval()
     assert says in said[1]
     assert (f"{percent(low)} to {percent(high)}" in said[1]) == (state != "hardly begun")
     assert ("at least" in said[2]) == (state != "hardly begun")
+
+
+def test_a_matrix_says_the_limit_that_it_carries(cm):
+    limit = limit_like(cm, "settled")
+    said = headline(cm, limit)
     carrying = replace(cm, limit=limit)
     assert headline(carrying) == said
     assert all(sentence in str(carrying) for sentence in said)
+
+
+def test_a_merged_matrix_has_no_limit_to_say(cm):
+    carrying = replace(cm, limit=limit_like(cm, "settled"))
     merged = carrying.merge([[EVIL, "d"]])
     assert "was not estimated" in headline(merged)[1]  # the limit was that of the classes apart
 
@@ -121,10 +128,13 @@ def test_counting_a_few_rows_headlines_how_few(cm, coverage, first):
     assert f"at least {percent(coverage * cm.pber_interval()[0])}" in said[2]
 
 
-def test_names_are_cut_in_the_middle_and_kept_apart_from_the_direction_of_the_sentence():
-    assert short("a" * 50 + "b" * 50, 11) == "aaaaa…bbbbb"
+def test_names_are_kept_apart_from_the_direction_of_the_sentence():
     assert quote("x\u202ey") == "xy"
     assert quote("قطة") == "“\u2068قطة\u2069”"
+
+
+def test_names_are_cut_in_the_middle():
+    assert short("a" * 50 + "b" * 50, 11) == "aaaaa…bbbbb"
     names = [f"a very long name of class {k}" for k in range(12)]
     wide = cs.CollisionMatrix(0.5 * np.eye(12) + 0.5 / 12, classes=names)
     assert max(map(len, str(wide).splitlines())) < 180

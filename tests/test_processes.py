@@ -136,7 +136,7 @@ def test_fits_at_the_same_time_give_the_threads_of_torch_back():
     assert torch.get_num_threads() == before
 
 
-def test_blocks_of_one_thread_may_be_nested_and_give_the_threads_back_at_the_end():
+def test_nested_blocks_of_one_thread_give_the_threads_back_at_the_end():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -13,9 +13,8 @@ from helpers import mean_tvd, random_posteriors, tempered
 
 
 @pytest.mark.parametrize(("priors", "power"), [("uniform", 1.0), ("empirical", 1.15)])
-def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_intervals_cover(
-    priors, power
-):
+def test_shrinking_many_classes_lowers_the_error(priors, power):
+    """At the PBER of the one-step estimate, with intervals that cover."""
     problem = GaussianProblem(1.5 * np.random.default_rng(0).standard_normal((30, 4)))
     truth = problem.collision_matrix()
     rng, found = np.random.default_rng(0), []
@@ -38,7 +37,7 @@ def test_with_many_classes_the_error_is_lower_the_pber_that_of_one_step_and_inte
 
 
 @pytest.mark.parametrize("k", [2, 10])
-def test_few_classes_cannot_vouch_for_the_model_and_keep_the_one_step_estimate(k):
+def test_few_classes_keep_the_one_step_estimate(k):
     P, codes = random_posteriors(np.random.default_rng(k), 200 * k, k, sharpness=3.0)
     assert shrunk_collision_matrix(P, codes) == collision_matrix_from_posteriors(P, codes)
     with pytest.raises(ValueError, match=r"classes \['new'\] have no rows"):
@@ -83,7 +82,7 @@ def test_the_share_is_the_upper_end_of_the_bias_over_bias_and_noise(size):
     assert one_step_share(size * np.sqrt(scale), V, priors) == pytest.approx(bias / (bias + noise))
 
 
-def test_uneven_noise_has_fewer_independent_entries_and_too_few_keep_the_one_step_estimate():
+def test_too_few_independent_entries_keep_the_one_step_estimate():
     priors, V = np.full(30, 1 / 30), np.full((30, 30), 1e-12)
     V[:7, :7] = 1e-6  # about 49 entries carry all noise, half of them repeat the others: 24.5
     assert one_step_share(np.zeros((30, 30)), V, priors) == 1.0

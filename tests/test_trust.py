@@ -64,13 +64,17 @@ def test_scoring_that_is_not_held_out_is_found_out():
     assert "do not trust this fit" in str(control)
 
 
-def test_the_control_leaves_the_estimator_alone_and_ctrl_c_ends_it_instead_of_judging_half_a_fit():
+def test_the_control_leaves_the_estimator_alone():
     X, y = scenario_a(3).sample(150, 0)
     clf = CollisionClassifier(**QUICK)
     first, again = clf.shuffled_control(X, y), shuffled_control(clf, X, y)
     assert not hasattr(clf, "collision_matrix_")
     assert first.matrix == again.matrix
     assert first.matrix != shuffled_control(clf, X, y, random_state=1).matrix
+
+
+def test_ctrl_c_ends_the_control():
+    """Half a fit is not judged."""
 
     class Interrupted(BaseEstimator):
         def __init__(self, limit=True):
@@ -103,9 +107,7 @@ def test_the_control_leaves_the_estimator_alone_and_ctrl_c_ends_it_instead_of_ju
         ("a state of a later release", "", "too few rows to say", False),
     ],
 )
-def test_the_verdict_follows_the_state_and_only_a_settled_curve_has_converged(
-    state, reason, verdict, converged
-):
+def test_the_verdict_follows_the_state_of_the_limit(state, reason, verdict, converged):
     limit = limit_like(CM, state, reason=reason)
     curve = learning_curve(SimpleNamespace(limit_=limit))
     assert (curve.verdict, curve.converged) == (verdict, converged)
@@ -118,9 +120,12 @@ def test_the_verdict_follows_the_state_and_only_a_settled_curve_has_converged(
         state in ("settled", "still learning")
     )
     assert limit_of(limit) is limit
-    for source in (None, SimpleNamespace(limit_=None), CM):
-        with pytest.raises(ValueError, match="fit again with limit=True"):
-            learning_curve(source)
+
+
+@pytest.mark.parametrize("source", [None, SimpleNamespace(limit_=None), CM], ids=repr)
+def test_a_learning_curve_without_a_limit_is_refused(source):
+    with pytest.raises(ValueError, match="fit again with limit=True"):
+        learning_curve(source)
 
 
 def test_each_fault_is_said_once_in_words():

@@ -851,8 +851,9 @@ def class_numbers(classes: Array, groups: Any, argument: str) -> list[list[int]]
 
 
 def _is_list(value: object) -> bool:
-    lists = Sequence | set | frozenset | np.ndarray
-    return isinstance(value, lists) and not isinstance(value, str)
+    if isinstance(value, str):
+        return False
+    return isinstance(value, Sequence | set | frozenset | np.ndarray)
 
 
 def n_pairs(k: int) -> int:

@@ -245,14 +245,14 @@ class Moments:
 
     def _add_sizes(self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray) -> None:
         self.units += m.sum()
-        self.size += m @ N
-        self.size2 += m @ N**2
-        self.size3 += m @ N**3
-        self.error2 += m @ e**2
-        self.error_size += m @ (e * N)
-        self.miss += m @ miss
-        self.miss2 += m @ miss**2
-        self.miss_size += m @ (miss * N)
+        self.size += np.dot(m, N)
+        self.size2 += np.dot(m, N**2)
+        self.size3 += np.dot(m, N**3)
+        self.error2 += np.dot(m, e**2)
+        self.error_size += np.dot(m, e * N)
+        self.miss += np.dot(m, miss)
+        self.miss2 += np.dot(m, miss**2)
+        self.miss_size += np.dot(m, miss * N)
 
     def _add_triangle(self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray) -> None:
         """Add v of units Z = diag(a) + s h hᵀ, where the covariance of B is kept."""
