@@ -1,5 +1,6 @@
 """Files: what was written comes back, and a write is whole or leaves everything as it was."""
 
+import copy
 import errno
 import os
 import stat
@@ -15,6 +16,7 @@ from torch import nn
 
 import collidescope as cs
 from collidescope import _store
+from collidescope.race import Dropped, Race, Round
 from helpers import run
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
@@ -188,6 +190,14 @@ def test_feature_names_and_parameters_from_numpy_come_back(tmp_path, data):
     assert back.feature_names_in_.tolist() == list(frame)
     assert np.array_equal(back.predict_proba(frame), clf.predict_proba(frame))
     assert (back.cv, back.training["max_epochs"]) == (2, 2)
+
+
+def test_a_saved_model_keeps_its_race(tmp_path, models):
+    clf = copy.copy(models["pool"])
+    rounds = (Round(100.0, {"linear": 0.5, "trees": 0.4}, {"trees": 1.0}),)
+    clf.race_ = Race(rounds, (Dropped("linear", 100.0, 0.5, 0.45, 0.39, 0.1),))
+    clf.save(tmp_path / "model")
+    assert cs.load(tmp_path / "model").race_ == clf.race_
 
 
 def test_loading_reads_and_does_not_solve(tmp_path, models):
