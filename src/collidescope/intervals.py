@@ -168,10 +168,10 @@ def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> Floa
     concentration = spread / np.maximum(variance, np.finfo(float).tiny)
     a = mean * concentration
     b = (1 - mean) * concentration
-    quantiles = _many_beta_quantiles
     if a.size <= 20_000:
-        quantiles = betaincinv
-    found = quantiles(a, b, level)
+        found = betaincinv(a, b, level)
+    else:
+        found = _many_beta_quantiles(a, b, level)
     # No Beta distribution varies as much as that: nothing is known. Beyond 1e8 it is normal.
     found = np.where(concentration > 1, found, 1.0)
     normal = np.minimum(mean + ndtri(level) * np.sqrt(variance), 1.0)

@@ -33,9 +33,11 @@ from collidescope.cli._console import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pandas as pd
 
-    from collidescope._checks import Array, FloatArray, IntArray
+    from collidescope._checks import Array, IntArray
     from collidescope.matrix import CollisionMatrix
 
 #: How a table is written, by the name of its file: separated by this, or as Parquet.
@@ -450,7 +452,7 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def posterior_table(
-    posteriors: FloatArray,
+    posteriors: npt.NDArray[np.floating],
     classes: Array,
     numbers: Sequence[int] | IntArray,
     before: pd.DataFrame | None = None,

@@ -146,7 +146,7 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
 def _judged(found: Votes) -> JudgeReport | None:
     """The judges beside the votes, on the items that all of them have judged."""
     import numpy as np
-    from scipy.sparse import issparse
+    from scipy.sparse import csr_array, issparse
 
     from collidescope.applications import compare_judges
     from collidescope.cli._inputs import match_labels
@@ -158,7 +158,7 @@ def _judged(found: Votes) -> JudgeReport | None:
     if classes is None:
         classes = list(counts.columns)
     if issparse(counts):
-        counts = counts.toarray()
+        counts = csr_array(counts).toarray()
     counts = np.asarray(counts)
     said = {}
     every = np.ones(len(counts), dtype=bool)
@@ -307,4 +307,4 @@ def _counted(items: pd.Series, labels: Array, people: pd.Series | None, notes: l
     if people is not None:
         compared = cs.compare_annotators(items, labels, people, classes=list(classes))
     counts = count_table(input_groups(items), codes, len(classes))
-    return Votes(counts, classes, compared, notes)
+    return Votes(counts, classes, compared, notes=notes)

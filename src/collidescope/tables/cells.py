@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -118,7 +118,7 @@ def are_numbers(words: Sequence[str]) -> bool:
 class Cells(NamedTuple):
     """A column as what its cells are."""
 
-    kind: str  #: "number", "date" or "words"
+    kind: Literal["number", "date", "words"]
     values: FloatArray  #: rows × 1 number, the parts of dates, or nothing; nan where missing
     codes: IntArray  #: numbers of the words, -1 where missing; not of a dtype of numbers
     words: list[str]

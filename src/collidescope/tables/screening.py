@@ -601,7 +601,8 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
     largest = of_level.nth(0).droplevel("class")
     second = of_level.nth(1).droplevel("class")
     lead = largest.sub(second, fill_value=0)
-    return int(largest[lead > 1].sum()) / n_judged
+    right = largest.to_numpy()[lead.to_numpy() > 1]
+    return int(right.sum()) / n_judged
 
 
 def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
