@@ -81,19 +81,16 @@ class Progress:
     def _show(self, entry: dict[str, Any], most: float = 0.9) -> None:
         # A step at work counts at most this share of it: it is done only when it says so.
         share = min(1.0, entry["epoch"] / max(entry["max_epochs"], 1)) * most
-        text = (
-            f"{self.what} · {entry['name']}, epoch {entry['epoch']}, loss {entry['val_loss']:.4f}"
-        )
+        at = f"epoch {entry['epoch']}, loss {entry['val_loss']:.4f}"
+        text = f"{self.what} · {entry['name']}, {at}"
         self._move(self.done + share, time.perf_counter() - self._started, text)
 
     def _move(self, done: float, elapsed: float, text: str) -> None:
         pace = f"{timedelta(seconds=round(elapsed))} so far"
         if self.total:
             # Epochs of the first step say little about its end, as most networks stop early.
-            left = (
-                timedelta(seconds=round(elapsed / done * (self.total - done)))
-                if self.done
-                else None
-            )
-            pace = f"{done / self.total:.0%}, {pace if left is None else f'{left} left'}"
+            if self.done:
+                left = elapsed / done * (self.total - done)
+                pace = f"{timedelta(seconds=round(left))} left"
+            pace = f"{done / self.total:.0%}, {pace}"
         self._bar.update(self._task, completed=done, description=text, pace=pace)

@@ -11,16 +11,11 @@ import numpy.typing as npt
 
 from collidescope._checks import FloatArray
 
-NORMAL_IQR = 1.349  #: the interquartile range of a standard normal
 #: values further out (in scales) are brought back to it: a single 1e30 must not own the network
 LARGEST = 20.0
-#: Rows that decide the quantiles: more would not change them. Of wide tables fewer, down to the
-#: second, so that they stay below this many numbers.
-QUANTILE_ROWS, FEWEST_ROWS, QUANTILE_NUMBERS = 100_000, 10_000, 64_000_000
+QUANTILE_ROWS = 100_000  #: rows that decide the quantiles: more would not change them
+FEWEST_ROWS = 10_000  #: of wide tables
 BLOCK_NUMBERS = 4_000_000  #: numbers that are worked on at once (32 MB in double precision)
-ROUNDING = 1e-12  #: an interquartile range below this share of the median is rounding
-#: The smallest number above 0 (a scale must not be rounded to 0), and the largest.
-SMALLEST, LARGEST_FLOAT = 5e-324, float(np.finfo(np.float64).max)
 
 
 def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
@@ -32,7 +27,8 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     """
     n = X.shape[0]
     width = max(1, int(np.prod(X.shape[1:])))
-    affordable = max(QUANTILE_NUMBERS // width, FEWEST_ROWS)
+    # Of wide tables fewer rows, so that they stay below so many numbers, but not too few.
+    affordable = max(64_000_000 // width, FEWEST_ROWS)
     n_sampled = min(n, QUANTILE_ROWS, affordable)
     places = np.linspace(0, n - 1, n_sampled).astype(np.intp)
     sample = _dense(X[np.unique(places)])
@@ -48,24 +44,27 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    normal_iqr = 1.349  # the interquartile range of a standard normal
+    rounding = 1e-12  # an interquartile range below this share of the median is rounding
+    smallest = 5e-324  # above 0: a scale must not be rounded to 0
     sample = columns.astype(np.float64)
     constant = sample.min(axis=0) == sample.max(axis=0)
     # In units of the largest value no sum or square can overflow or vanish.
     unit = np.abs(sample).max(axis=0)
     sample /= np.where(unit > 0, unit, 1.0)
     low, median, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
-    robust = (high - low) / NORMAL_IQR
-    mostly_equal = robust <= ROUNDING * np.abs(median)
+    robust = (high - low) / normal_iqr
+    mostly_equal = robust <= rounding * np.abs(median)
     centre = np.where(mostly_equal, sample.mean(axis=0), median)
     scale = np.where(mostly_equal, sample.std(axis=0), np.minimum(robust, 1.0))
-    # A scale must not be rounded to 0.
-    least = SMALLEST * (scale > 0)
-    scale = np.maximum(scale * unit, least)
-    return centre * unit, np.where(constant, 0.0, scale)
+    scale = np.maximum(scale * unit, smallest * (scale > 0))
+    scale[constant] = 0.0
+    return centre * unit, scale
 
 
 def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[np.float32]:
     """Standardised float32 copy of ``X``, made block by block."""
+    largest_float = np.finfo(np.float64).max
     divisor = np.where(scale > 0, scale, np.inf)
     out = np.empty(X.shape, dtype=np.float32)
     for block in blocks(len(out), math.prod(X.shape[1:]), BLOCK_NUMBERS):
@@ -73,7 +72,7 @@ def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[
         with np.errstate(over="ignore"):
             part -= centre
             # an overflow is far out, not infinite: a constant feature must not become inf / inf
-            np.clip(part, -LARGEST_FLOAT, LARGEST_FLOAT, out=part)
+            np.clip(part, -largest_float, largest_float, out=part)
             part /= divisor
         out[block] = np.clip(part, -LARGEST, LARGEST, out=part)
     return out

@@ -11,9 +11,8 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-ONE_THREAD_NUMBERS = (
-    2_000_000  #: smaller folds get one thread: waiting ones made a fit a hundred times slower
-)
+#: smaller folds get one thread: waiting ones made a fit a hundred times slower
+ONE_THREAD_NUMBERS = 2_000_000
 
 
 class _Blocks:

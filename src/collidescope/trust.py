@@ -129,9 +129,8 @@ def shuffled_control(
     else:
         fresh.set_params(limit=False)  # the control needs the full size only
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", CollisionWarning
-            )  # of shuffled labels; the control has its own verdict
+            # Of shuffled labels; the control has its own verdict.
+            warnings.simplefilter("ignore", CollisionWarning)
             fresh.fit(X, shuffled)
         if fresh.interrupted_:  # half a fit is no control
             raise KeyboardInterrupt
@@ -142,7 +141,8 @@ def shuffled_control(
     # One standard error as the interval sees it: with the allowance for unseen collisions.
     scale = np.maximum(ends[1] - cm.matrix, cm.matrix - ends[0]) / -ndtri(0.025)
     z = float((deviation / scale).max())
-    limit = float(-ndtri(0.025 / (cm.n_classes * (cm.n_classes + 1) / 2)))
+    n_entries = cm.n_classes * (cm.n_classes + 1) / 2
+    limit = float(-ndtri(0.025 / n_entries))
     return ShuffledControl(cm, float(deviation.max()), z, limit, z <= limit)
 
 
@@ -167,10 +167,9 @@ def learning_curve(source: object) -> LearningCurve:
         verdict = UNKNOWN
     doubled = None
     if limit.state in READABLE:
-        low, middle, high = (
-            float(end[0]) for end in limit.continuation([2 * limit.curve["rows"].iloc[-1]], LEVEL)
-        )
-        doubled = low, middle, high
+        twice = 2 * limit.curve["rows"].iloc[-1]
+        low, middle, high = limit.continuation([twice], LEVEL)
+        doubled = float(low[0]), float(middle[0]), float(high[0])
     return LearningCurve(
         limit.curve, float(limit.pber), limit.pber_interval(LEVEL), doubled, verdict, limit.reason
     )

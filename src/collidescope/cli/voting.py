@@ -146,7 +146,7 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
 def _judged(found: Votes) -> JudgeReport | None:
     """The judges beside the votes, on the items that all of them have judged."""
     import numpy as np
-    from scipy.sparse import csr_array, issparse
+    from scipy.sparse import issparse
 
     from collidescope.applications import compare_judges
     from collidescope.cli._inputs import match_labels
@@ -154,11 +154,11 @@ def _judged(found: Votes) -> JudgeReport | None:
     if not found.judges:
         return None
     classes = found.classes
-    counts = found.counts
+    counts: Any = found.counts
     if classes is None:
         classes = list(counts.columns)
     if issparse(counts):
-        counts = csr_array(counts).toarray()
+        counts = counts.toarray()
     counts = np.asarray(counts)
     said = {}
     every = np.ones(len(counts), dtype=bool)

@@ -77,8 +77,9 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
     # other K - 1 classes share e evenly have the largest impurity 1 - ‖y‖². Above (K-1)/K, where
     # rounding can put the PBER, it has no root.
     most = (n_classes - 1) / n_classes
-    root = float(np.sqrt(max(0.0, 1 - pber / most)))
-    return most * (1 - root), float(pber)
+    left = max(0.0, 1 - pber / most)
+    low = most * (1 - float(np.sqrt(left)))
+    return low, float(pber)
 
 
 def condition_number(S: FloatArray) -> float:

@@ -129,16 +129,21 @@ class _Found(NamedTuple):
 
 
 def _root(G: FloatArray, priors: FloatArray) -> _Found:
-    values, vectors = np.linalg.eigh(priors[:, None] * G * priors)
+    squared = priors[:, None] * G * priors  # B B
+    values, vectors = np.linalg.eigh(squared)
     # B = U λ^½ Uᵀ as a product of U λ^¼ with its transpose; noise in G makes some λ negative.
-    half = vectors * np.maximum(values, 0.0) ** 0.25
+    positive = np.maximum(values, 0.0)
+    half = vectors * positive**0.25
     root = half @ half.T
     # Errors of an estimated Gramian are mostly proportional (a row too high or too low), which
     # scaling undoes better than a projection does; the projection then sees to what is left:
     # negative entries.
-    result = project(balance(root, priors), priors)
-    S = result.joint / result.joint.sum(axis=1, keepdims=True)
-    moved = float(np.abs(S - root / priors[:, None]).max())
+    scaled = balance(root, priors)
+    result = project(scaled, priors)
+    B = result.joint
+    S = B / B.sum(axis=1, keepdims=True)
+    change = S - root / priors[:, None]
+    moved = float(np.abs(change).max())
     status = _root_status(result, moved, len(G))
     return _Found(S, moved, result.converged, result.iterations, status)
 
