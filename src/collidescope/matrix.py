@@ -112,7 +112,8 @@ class Value:
             object.__setattr__(self, name, value)
 
     def _values(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Through the constructor: unpickled and copied arrays would be writeable.
@@ -740,7 +741,7 @@ class SparseCollisions:
         return pd.DataFrame(columns).iloc[order].reset_index(drop=True)
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Classes, entries (row, column, rate, standard error: four lists) and the rest, as JSON."""
+        """Classes, entries (row, column, rate, standard error, as lists) and the rest, as JSON."""
         entries = self.matrix.tocoo()
         data: dict[str, Any] = {
             "format": "collidescope.top-collisions",

@@ -2,8 +2,8 @@
 
 - Theorem 2, equation (33) of the paper: the empirical risk (32) of a pair-wise model is near the
   true one (31);
-- Cover and Hart (1967): the PBER, equation (5), is the asymptotic error of one nearest neighbour and
-  so encloses the Bayes error;
+- Cover and Hart (1967): the PBER, equation (5), is the asymptotic error of one nearest neighbour
+  and so encloses the Bayes error;
 - Lemma 2, equations (45) and (46): how far ŷ = Ŝ⁻¹ q̂ (44) can be from y.
 """
 
@@ -90,8 +90,9 @@ def condition_number(S: FloatArray) -> float:
 class PosteriorErrorBound(NamedTuple):
     """Bounds on ‖ŷ - y‖∞ for ŷ = Ŝ⁻¹ q̂.
 
-    ``lemma`` is the paper's Lemma 2, a first-order statement (infinite where S is not diagonally dominant);
-    ``always`` holds whenever it is finite: κ/(1-r)·(‖Ŝ-S‖∞ + ‖q̂-q‖∞/‖q‖∞) with r = κ∞(S) ‖Ŝ-S‖∞ < 1.
+    ``lemma`` is the paper's Lemma 2, a first-order statement (infinite where S is not diagonally
+    dominant); ``always`` holds whenever it is finite: κ/(1-r)·(‖Ŝ-S‖∞ + ‖q̂-q‖∞/‖q‖∞) with
+    r = κ∞(S) ‖Ŝ-S‖∞ < 1.
     """
 
     always: float

@@ -8,7 +8,7 @@ the mixture and come with their standard errors.
 Divergences, with p(x) = f₁ / (f₁ + f₂), the posterior of the first at equal priors, and E over the
 even mixture::
 
-    collision        1 - 2 S₁₂ = 1 - ∫ 2 f₁ f₂ / (f₁ + f₂)  =  E (2p - 1)²          the paper's (7) and (10)
+    collision        1 - 2 S₁₂ = 1 - ∫ 2 f₁ f₂ / (f₁ + f₂)  =  E (2p - 1)²    (7), (10)
     total variation  ½ ∫ |f₁ - f₂|                          =  E |2p - 1|
     Hellinger        √(1 - ∫ √(f₁ f₂))                      =  √(1 - E 2√(p (1 - p)))
     KL(f₁ ‖ f₂)      ∫ f₁ log(f₁ / f₂)                      =  E 2p log(p / (1 - p))
@@ -286,7 +286,7 @@ def divergences(
     _check_densities([f1, f2], None, ("f1", "f2"))
     check.check_count(n_samples, "n_samples", least=2)
     rng = as_generator(random_state)
-    # E over the even mixture: draws from it count alike, a node counts by its density (f₁ + f₂) / 2.
+    # E over the even mixture: draws from it count alike, a node by its density (f₁ + f₂) / 2.
     if _has_quantiles(f1) and _has_quantiles(f2):
         x, width = _quadrature(f1, f2)
         log1 = log_density(f1, x)

@@ -6,7 +6,7 @@
     and the diagonal dominance that the paper's Theorem 1 asks for. With a noisy G the root is then
     scaled to the priors and projected onto the possible matrices.
 ``gradient``
-    The paper's Algorithm 1, part 2: descent on the penalised objective, equation (36), of the problem (35),
+    The paper's Algorithm 1, part 2: descent on the penalised objective, (36), of the problem (35),
     ‖S Sᵀ - G‖_F + λ (‖S 1 - 1‖₁ - Σ min(S, 0)), from the identity, with a fixed step.
 """
 

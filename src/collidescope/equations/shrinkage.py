@@ -61,7 +61,7 @@ def shrunk_joint(
 
 
 def with_pber(B: FloatArray, priors: FloatArray, pber: float) -> FloatArray:
-    """The nearest matrix to B with that PBER on the line to Π (no collisions) or π πᵀ (all collide).
+    """The nearest matrix to B with that PBER on the line to Π (no collision) or π πᵀ (all collide).
 
     Both ends are joint collision matrices at these priors, so every point between is one.
 
