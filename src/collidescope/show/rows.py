@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, Given, IntArray
+from collidescope._checks import FloatArray, IntArray
 from collidescope._rows import row_hashes
 from collidescope.applications._inputs import check_matrix, scored
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
@@ -71,7 +71,7 @@ def _of_posteriors(given: Any, y: npt.ArrayLike | None) -> Source:
     return Source(cm, P, np.arange(len(P)), codes, len(P))
 
 
-def _of_model(model: Any, X: Given, y: npt.ArrayLike | None) -> Source:
+def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     """Held-out posteriors of the rows of the fit; of other rows those of the model."""
     cm = model.collision_matrix_
     check_matrix(cm)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from collidescope import _checks as check
 from collidescope import _text
-from collidescope._checks import FloatArray, Given, IntArray
+from collidescope._checks import FloatArray, IntArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL
 from collidescope.applications._inputs import Result, plain
@@ -340,7 +340,7 @@ def _left_after(joint: FloatArray, groups: IntArray) -> float:
 
 
 def audited(
-    source: Source, names: list[str], y_pred: Any, X: Given, limit: Limit | None
+    source: Source, names: list[str], y_pred: Any, X: Any, limit: Limit | None
 ) -> dict[str, Any] | None:
     """The audit of a classifier's predictions, without its K×K tables."""
     if y_pred is None:
