@@ -172,6 +172,12 @@ def test_json_is_the_summary_alone_and_gives_the_report_again_and_that_of_a_mode
     assert len(pages[0]) < len(pages[1])
 
 
+def test_a_budget_says_what_it_left_out(folder):
+    command = ["fit", folder / "shop.csv", "-l", "plan", "--cv", 2, "--members", "linear"]
+    done = good(*command, "--budget", "0.000001")
+    assert "the budget of 1e-06 s was spent before models were trained on" in done.stderr
+
+
 def test_a_first_look_says_that_it_is_one_and_a_leak_stands_behind_the_answer(folder, tmp_path):
     table = pd.read_csv(folder / "shop.csv").assign(invoice=lambda t: t["plan"].str.upper())
     table.to_csv(tmp_path / "t.csv", index=False)

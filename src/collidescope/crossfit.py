@@ -41,7 +41,10 @@ STEPS = 8  #: of the progress bar for a fold of all rows; one of a share counts 
 
 @dataclass(frozen=True)
 class Engine:
-    """How the work is done: only ``training`` and ``budget`` change what is estimated."""
+    """How the work is done: only ``training`` and ``budget`` change what is estimated.
+
+    The budget is spent from when the engine is made.
+    """
 
     device: str = "cpu"
     training: Settings | None = None
@@ -98,7 +101,10 @@ FoldUnits = dict[str, Unit]
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out posteriors of the rows of trained folds: all, unless Ctrl-C ended the fit."""
+    """Held-out posteriors of the rows of trained folds.
+
+    All rows, unless Ctrl-C ended the fit or fewer folds were enough.
+    """
 
     size: float  #: training rows of a fold, on average
     rows: IntArray

@@ -11,8 +11,8 @@ the losses at the last two sizes, q = l(m) / l(m/2)::
 Most curves flatten as rows become more, so ``hope`` is optimistic and ``bar`` is not. A model whose
 hope is above the bar, and whose training on all rows takes a notable share of the cost, goes if it
 has no weight in the pool at m rows, or if that pool without it loses next to nothing. What costs
-next to nothing stays. Costs are counted (``Member.cost``), not timed, so the same seed runs the same
-race on any machine, busy or not; only with a ``budget`` does the clock decide too.
+next to nothing stays. Costs are counted (``Member.cost``), not timed, so the same seed runs the
+same race on any machine, busy or not; only with a ``budget`` does the clock decide too.
 
 The race is run once, before the folds are trained, on nested subsets (1/16 to 1/2) of the training
 rows of the first fold; other training rows of that fold are scored. It decides which models are
@@ -85,7 +85,7 @@ class Race:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for every model: its loss at every size it was trained on, and why it was dropped."""
+        """A row for every model: its loss at every size it was trained on, why it was dropped."""
         import pandas as pd
 
         reasons = {each.model: reason(each) for each in self.dropped}
@@ -162,11 +162,11 @@ def run_round(
         if hope > bar and share > cheap:
             loss = last.losses[model]
             hopeless.append(Dropped(model, last.size, loss, hope, bar, share))
-    without_weight = [each for each in hopeless if not last.weights.get(each.model)]
-    weighed = [each for each in hopeless if last.weights.get(each.model)]
-    gone = {each.model for each in without_weight}
+    idle = [each for each in hopeless if not last.weights.get(each.model)]
+    weighed = [each for each in hopeless if each not in idle]
+    gone = {each.model for each in idle}
     left = [model for model in last.losses if model not in gone]
-    return without_weight + _not_worth(weighed, left, pool_loss, worth)
+    return idle + _not_worth(weighed, left, pool_loss, worth)
 
 
 def _not_worth(
