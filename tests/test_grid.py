@@ -5,7 +5,17 @@ import warnings
 
 import pytest
 
-from studies.grid import cell, options, short, table
+from studies.grid import (
+    PAGE,
+    cell,
+    last_record,
+    options,
+    page_text,
+    short,
+    table,
+    vote_cell,
+    votings,
+)
 
 GRID = {option.name: option for option in options()}
 SMALL = [
@@ -22,9 +32,27 @@ SMALL = [
 def test_no_statement_falls_short(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = cell(GRID[name], n_samples=60)
+        found = cell(GRID[name], n_samples=45)
     assert short({name: found}) == []
     assert len(found) > 6
+
+
+def test_no_statement_about_few_skewed_votes_falls_short():
+    few = next(voting for voting in votings() if voting.name == "30 items × 3 votes, skewed")
+    found = vote_cell(few, n_samples=150)
+    assert {"kappa", "alpha", "voted PBER"} <= set(found)
+    assert short({few.name: found}) == []
+
+
+def test_the_page_shows_the_last_record():
+    assert page_text(last_record()) in PAGE.read_text()
+
+
+def test_the_record_has_25_statements_under_12_options():
+    cells = last_record()["cells"]
+    assert len({name for found in cells.values() for name in found}) >= 25
+    assert len(cells) >= 12
+    assert short(cells) == []
 
 
 def test_a_cell_that_falls_short_is_named():

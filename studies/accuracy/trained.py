@@ -101,12 +101,12 @@ CASES: dict[str, Callable[[np.random.Generator], Drawn]] = {
 
 
 def cells(quick: bool) -> list[Cell]:
-    """40 samples of each case; of the chessboard 20."""
+    """30 samples of each case; of the chessboard 20."""
     if quick:
         return [{"case": "few errors", "seed": 0}]
     return [
         {"case": case, "seed": seed}
-        for seed in range(40)
+        for seed in range(30)
         for case in CASES
         if seed < 20 or case != "rotated chessboard"
     ]

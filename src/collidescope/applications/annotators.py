@@ -158,6 +158,9 @@ def _coefficient(
         variance = float(squares.sum())
         if variance <= 0:
             return -1.0
+        # One more item may be unlike all others: both votes for the rarest class.
+        unseen = (1 - kappa) * 2 * float(priors.min()) - float(weight @ values)
+        variance += (unseen / (len(weight) + 1)) ** 2
         # A few items carry the variance where a class is rare: as many degrees of freedom, less
         # those of D and C.
         items = variance**2 / float((squares**2).sum())
