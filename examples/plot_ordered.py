@@ -22,8 +22,8 @@ y = pd.qcut(data.target, 3, labels=bands)
 print(y.dtype)
 
 # %%
-# ``classes_`` is sorted, as everywhere in scikit-learn; ``class_order_`` is the order of the labels.
-# The display follows it.
+# ``classes_`` is sorted, as everywhere in scikit-learn; ``class_order_`` is the order of the
+# labels. The display follows it.
 clf = cs.CollisionClassifier(members=["linear", "trees"], random_state=0).fit(X, y)
 print(clf.class_order_)
 cs.CollisionMatrixDisplay.from_estimator(clf).plot()
@@ -41,6 +41,5 @@ cs.DendrogramDisplay.from_plan(plan).plot()
 # their columns in that order.
 P = pd.DataFrame(clf.posteriors_, columns=clf.classes_)[bands]
 cm = cs.collision_matrix_from_posteriors(P.to_numpy(), y.to_numpy(), classes=bands)
-print(
-    f"PBER {cm.pber:.1%}, and two labels of a patient lie {expected_distance(cm).value:.2f} bands apart"
-)
+apart = expected_distance(cm).value
+print(f"PBER {cm.pber:.1%}, and two labels of a patient lie {apart:.2f} bands apart")

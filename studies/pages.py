@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from studies import markdown
+from studies import markdown, plan
 from studies.accuracy import decisions, real, votes
 from studies.catalogue import every
 from studies.faults import tables as faults
@@ -53,7 +53,7 @@ def write() -> None:
     for name, text in texts.items():
         (docs / name).write_text(text, encoding="utf-8")
     markdown.fill(docs / "comparison.md", {"real": real.summary()})
-    markdown.fill(docs / "decisions.md", decisions.page_tables())
+    markdown.fill(docs / "decisions.md", decisions.page_tables() | plan.page_tables())
     markdown.fill(docs / "votes.md", votes.page_tables())
     markdown.fill(docs / "reliability.md", faults.parts())
     statistics = every()["statistics"].table

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
+from scipy.special import ndtr
 from scipy.stats import poisson
 
 from collidescope import _checks as check
@@ -313,7 +315,8 @@ def _wrong_share(given: Scored, suspects: pd.DataFrame, clearest: float = 0.25) 
     bound = np.quantile(largest[clear], 1 - clearest)
     is_suspect = np.zeros(len(largest), dtype=bool)
     is_suspect[suspects["index"].to_numpy()] = True
-    rate = is_suspect[largest >= bound].mean()
+    anchors = is_suspect[largest >= bound]
+    rate = (anchors.sum() + 0.5) / (len(anchors) + 1)  # none among few is not never: Jeffreys
     return min(float(rate * clear.sum() / len(suspects)), 1.0)
 
 
@@ -325,17 +328,33 @@ def _rows(limit: Limit, n: int, price: float | None, budget: float | None, level
     size = float(limit.sizes[-1]) * growth  # training rows are a share of all rows
     curve = limit._pber_curve
     falls = curve.level - curve.at(size).means  # PBER(n) - PBER(size), for every curve
-    order = np.argsort(falls)
-    reached = curve.weights[order].cumsum()
+    # Which rows are drawn moves the models too, about as much as it did in the last doubling.
+    contrast = limit.covariance[-2:, -2:]
+    spread = np.sqrt(contrast[0, 0] + contrast[1, 1] - 2 * contrast[0, 1])
     tail = (1 - level) / 2
-    places = np.searchsorted(reached, [tail, 0.5, 1 - tail])
-    low, likely, high = falls[order][places]
+    low, likely, high = (
+        _mixture_quantile(curve.weights, falls, float(spread), chance)
+        for chance in (tail, 0.5, 1 - tail)
+    )
     if limit.state not in READABLE:  # such a curve may fall by all that is left
-        low = 0.0
+        low = min(low, 0.0)
         high = float(limit.scores[-1])
     what = f"collect {amount:,} more rows"
     cost = _cost(price, amount)
     return Option("rows", what, amount, cost, float(likely), float(low), float(high))
+
+
+def _mixture_quantile(
+    weights: FloatArray, means: FloatArray, deviation: float, chance: float
+) -> float:
+    """Of a mixture of normals with one deviation."""
+    deviation = max(deviation, 1e-9)
+
+    def below(value: float) -> float:
+        return float(weights @ ndtr((value - means) / deviation)) - chance
+
+    reach = 9 * deviation  # the mass beyond it is 1e-19
+    return float(brentq(below, means.min() - reach, means.max() + reach, xtol=1e-9))
 
 
 def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:

@@ -146,7 +146,6 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
 def _judged(found: Votes) -> JudgeReport | None:
     """The judges beside the votes, on the items that all of them have judged."""
     import numpy as np
-    from scipy.sparse import issparse
 
     from collidescope.applications import compare_judges
     from collidescope.cli._inputs import match_labels
@@ -157,7 +156,7 @@ def _judged(found: Votes) -> JudgeReport | None:
     counts: Any = found.counts
     if classes is None:
         classes = list(counts.columns)
-    if issparse(counts):
+    if hasattr(counts, "toarray"):
         counts = counts.toarray()
     counts = np.asarray(counts)
     said = {}

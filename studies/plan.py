@@ -1,0 +1,392 @@
+"""Is the plan right? Every option is bought for real; rows needed, judges and ordered classes too.
+
+*Bought*: samples of problems with known truth, 5% of whose labels are wrong, and three budgets. More
+rows are drawn, suspect labels get their true class, a column is taken away, classes are merged, and
+the same learner is fitted again. Falls of the PBER are measured on fresh rows, that of checked
+labels on the rows themselves: the plan speaks of these.
+
+*Rows needed*: the recorded curves of the study ``limit`` without their last size. *Judges*: the
+votes of Fashion-MNIST-H. *Ordered*: an ordinal probit, whose expected distance is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import multivariate_normal, norm
+from sklearn.base import BaseEstimator
+from sklearn.ensemble import ExtraTreesClassifier, VotingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from collidescope import CollisionClassifier
+from collidescope.applications import ambiguous, column_value, consolidate
+from collidescope.applications.judges import compare_judges
+from collidescope.applications.ordered import expected_distance
+from collidescope.applications.plan import plan, rows_needed
+from collidescope.limit import Limit
+from collidescope.onestep import collision_matrix_from_posteriors
+from studies import known
+from studies.markdown import table
+from studies.measures import brier_score
+from studies.problems import FRESH, drawn
+from studies.real_data import load_fashion_votes
+from studies.store import Cell, Record, Study, results, runs
+
+PROBLEMS: dict[str, Callable[[], known.Problem]] = {
+    "Scenario A3": lambda: known.scenario_a(3),
+    "Scenario A5": lambda: known.scenario_a(5),
+    "ring": known.ring,
+    "LED": known.led,
+    "tree teacher": lambda: known.tree_teacher(n_features=5),
+    "Friedman-like": lambda: known.friedman(n_features=6),
+    "heavy-tailed": known.heavy_tailed,
+    "MLP teacher": lambda: known.mlp_teacher(n_features=6),
+    "additive": FRESH["additive"],
+    "log-normal": FRESH["log-normal"],
+    "ratios": FRESH["ratios"],
+    "steps": FRESH["steps"],
+    "categories": FRESH["categories"],
+    "bumps": FRESH["bumps"],
+}
+BUDGETS = (150, 600, 2400)  #: in units of the price of a row
+WRONG = 0.05  #: share of wrong labels
+LABEL = 10.0  #: the price of checking a label, in units of the price of a row
+MERGE = 3.0  #: the price of a merge, in budgets; a column costs one budget
+SAMPLES = 2  #: of every problem
+Bought = dict[str, Any]
+
+
+# ---------------------------------------------------------------- every option, bought
+
+
+def learner() -> BaseEstimator:
+    """What the plan and the purchases are judged with: linear and not, and less than a second."""
+    linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
+    trees = ExtraTreesClassifier(50, min_samples_leaf=4, max_features=None, random_state=0)
+    return VotingClassifier([("linear", linear), ("trees", trees)], voting="soft")
+
+
+def with_wrong(y: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """A share of the labels replaced by another class."""
+    moved = (y + rng.integers(1, k, len(y))) % k
+    return np.where(rng.random(len(y)) < WRONG, moved, y)
+
+
+def folds(y: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    return list(StratifiedKFold(5, shuffle=True, random_state=0).split(y[:, None], y))
+
+
+def held_out_score(X: np.ndarray, y: np.ndarray) -> float:
+    """Brier score of the rows themselves, by models that did not see them."""
+    total = 0.0
+    for train, test in folds(y):
+        model = learner().fit(X[train], y[train])
+        total += len(test) * brier_score(model.predict_proba(X[test]), y[test])
+    return total / len(y)
+
+
+@dataclass
+class Market:
+    """Rows of a problem, the first ``n`` of them at hand, and fresh ones to score models with."""
+
+    X: np.ndarray
+    y: np.ndarray
+    true: np.ndarray
+    fresh_X: np.ndarray
+    fresh_y: np.ndarray
+    n: int
+
+    @classmethod
+    def of(cls, name: str, seed: int, n: int = 600, n_fresh: int = 10_000) -> Market:
+        rng = np.random.default_rng([seed, *name.encode()])
+        n_all = n + max(BUDGETS)
+        X, true = PROBLEMS[name]().sample(n_all + n_fresh, rng, stratified=False)
+        y = with_wrong(true, int(true.max()) + 1, rng)
+        X = np.asarray(X, dtype=np.float64)
+        return cls(X[:n_all], y[:n_all], true[:n_all], X[n_all:], y[n_all:], n)
+
+    @property
+    def own(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.X[: self.n], self.y[: self.n]
+
+    def posteriors(self, n: int, without: tuple[int, ...] = ()) -> list[np.ndarray]:
+        """Of fresh rows by the model of every fold, trained on n rows without some columns."""
+        X = np.delete(self.X[:n], without, axis=1)
+        y = self.y[:n]
+        fresh = np.delete(self.fresh_X, without, axis=1)
+        models = [learner().fit(X[train], y[train]) for train, _ in folds(y)]
+        return [model.predict_proba(fresh) for model in models]
+
+    def score(self, posteriors: list[np.ndarray], groups: np.ndarray | None = None) -> float:
+        """Mean Brier score on fresh rows, of classes or of groups of them."""
+        y = self.fresh_y
+        if groups is not None:
+            member = np.eye(groups.max() + 1)[groups]
+            posteriors = [P @ member for P in posteriors]
+            y = groups[y]
+        return float(np.mean([brier_score(P, y) for P in posteriors]))
+
+    def after_checking(self, rows: np.ndarray) -> float:
+        """The fall of the PBER of these very rows when some of their labels are put right."""
+        X, y = self.own
+        checked = y.copy()
+        checked[rows] = self.true[rows]
+        return held_out_score(X, y) - held_out_score(X, checked)
+
+
+def bought(problem: str, seed: int) -> list[Bought]:
+    """What the plan says of every option at every budget, and what it really bought."""
+    market = Market.of(problem, seed)
+    X, y = market.own
+    clf = CollisionClassifier(members=[learner()], random_state=0).fit(X, y)
+    values = column_value(learner(), X, y, cv=folds(y))
+    models = market.posteriors(market.n)
+    now = market.score(models)
+    falls = {}  # of columns and merges, whatever the budget
+    for unit, columns in zip(values.table["unit"], values.table["columns"], strict=True):
+        without = market.posteriors(market.n, tuple(columns))
+        falls["column", f"keep the column {unit}"] = market.score(without) - now
+    merging = consolidate(clf.collision_matrix_)
+    suspects = ambiguous(clf.posteriors_, y=y, by="label")
+    suspects = suspects[suspects["kind"] == "suspect label"]["index"].to_numpy()
+    rows = []
+    for budget in BUDGETS:
+        prices: dict[str, Any] = {"row": 1.0, "label": LABEL, "merge": MERGE * budget}
+        prices["columns"] = dict.fromkeys(range(X.shape[1]), float(budget))
+        found = plan(clf, prices=prices, budget=budget, columns=values).table
+        for option in found[found["rank"].notna()].to_dict("records"):
+            amount = int(option["amount"])
+            kind = option["option"]
+            key = (kind, option["what"])
+            if kind == "rows":
+                fall = now - market.score(market.posteriors(market.n + amount))
+            elif kind == "labels":
+                fall = market.after_checking(suspects[:amount])
+            elif kind == "merge":
+                fall = now - market.score(models, np.asarray(merging.groupings[amount]))
+            else:
+                fall = falls[key]
+            names = ("rank", "option", "what", "amount", "cost", "fall", "low", "high")
+            said = {name: option[name] for name in names}
+            rows.append({"budget": budget, **said, "real": fall})
+    return rows
+
+
+def first_choices(rows: list[Bought]) -> pd.DataFrame:
+    """Per plan: what it puts first, the best option, and the regret as a share of its gain."""
+    table = pd.DataFrame(rows)
+    table["worth"] = table["real"] / table["cost"]
+    found = []
+    for _, one in table.groupby(["problem", "seed", "budget"]):
+        chosen = one.loc[one["rank"].idxmin()]
+        best = one.loc[one["worth"].idxmax()]
+        regret = 0.0
+        if best["worth"] > 0:
+            regret = (best["worth"] - max(chosen["worth"], 0.0)) / best["worth"]
+        found.append((chosen["budget"], chosen["option"], best["option"], regret))
+    return pd.DataFrame(found, columns=["budget", "first", "best", "regret"])
+
+
+# ---------------------------------------------------------------- rows needed
+
+
+def cut(run: dict[str, Any]) -> dict[str, Any] | None:
+    """What a recorded curve without its last size says of the rows for the PBER found there."""
+    whole = Limit.from_dict(run["curve"])
+    if len(whole.sizes) < 4:
+        return None
+    known_part = replace(
+        whole,
+        sizes=whole.sizes[:-1],
+        scores=whole.scores[:-1],
+        covariance=whole.covariance[:-1, :-1],
+        errors=None,
+        error_covariance=None,
+        matrix=None,
+    )
+    target = float(whole.scores[-1])
+    reached = whole.sizes[whole.scores <= target][0]  # a curve that rose was there before
+    found = rows_needed(known_part, target)
+    return {
+        "problem": run["problem"],
+        "needed": float(reached),
+        "low": found.low,
+        "high": found.high,
+        "state": known_part.state,
+    }
+
+
+def rows_part() -> dict[str, Any]:
+    every = [found for found in map(cut, runs("limit")) if found is not None]
+    held = [run["low"] <= run["needed"] <= run["high"] for run in every]
+    open_ended = [np.isinf(run["high"]) for run in every]
+    fell = [run for run in every if run["needed"] > run["low"] and run["state"] != "hardly begun"]
+    width = [run["high"] / run["low"] for run in fell if np.isfinite(run["high"])]
+    return {
+        "curves": len(every),
+        "held": float(np.mean(held)),
+        "no upper end": float(np.mean(open_ended)),
+        "width": float(np.median(width)),
+    }
+
+
+# ---------------------------------------------------------------- judges
+
+
+def judges(samples: int = 100, flipped: float = 0.1) -> dict[str, Any]:
+    """A vote taken from every item as the judge: as it is, then with some of a class moved."""
+    _, votes = load_fashion_votes()
+    rng = np.random.default_rng(0)
+    n, k = votes.shape
+    passed, wrong_pairs, found = [], [], []
+    for number in range(samples):
+        said = drawn(votes / votes.sum(axis=1, keepdims=True), rng)
+        rest = votes - np.eye(k, dtype=votes.dtype)[said]
+        report = compare_judges(rest, said)
+        passed.append(report.passes("judge"))
+        wrong_pairs.append(bool(report.pairs["flagged"].any()))
+        one = number % k
+        moved = (said == one) & (rng.random(n) < flipped)
+        worse = np.where(moved, (one + rng.integers(1, k, n)) % k, said)
+        found.append(not compare_judges(rest, worse).passes("judge"))
+    return {
+        "items": n,
+        "samples": samples,
+        "passed": float(np.mean(passed)),
+        "pairs flagged": float(np.mean(wrong_pairs)),
+        "found": float(np.mean(found)),
+    }
+
+
+# ---------------------------------------------------------------- ordered classes
+
+
+def ordered(samples: int = 1000, n: int = 400) -> dict[str, Any]:
+    """An ordinal probit: label = thresholds below x + N(0, 1), x ~ N(0, spread²)."""
+    thresholds = np.array([-1.0, 0.0, 1.0])
+    spread = 1.5
+    total = np.hypot(spread, 1)
+    rho = spread**2 / total**2
+    both = multivariate_normal([0, 0], [[1, rho], [rho, 1]])
+    # Two labels lie on different sides of t with probability 2 (Φ(t) - Φ₂(t, t)).
+    truth = sum(2 * (norm.cdf(t) - both.cdf([t, t])) for t in thresholds / total)
+    rng = np.random.default_rng(0)
+    edges = np.concatenate([[-np.inf], thresholds, [np.inf]])
+    values, held = [], []
+    for _ in range(samples):
+        x = spread * rng.standard_normal(n)
+        P = np.diff(norm.cdf(edges - x[:, None]), axis=1)
+        found = expected_distance(collision_matrix_from_posteriors(P, drawn(P, rng)))
+        values.append(found.value)
+        held.append(found.low <= truth <= found.high)
+    return {
+        "samples": samples,
+        "truth": float(truth),
+        "mean": float(np.mean(values)),
+        "stderr": float(np.std(values) / np.sqrt(samples)),
+        "held": float(np.mean(held)),
+    }
+
+
+# ---------------------------------------------------------------- the study
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "rows needed": rows_part,
+    "judges": judges,
+    "ordered": ordered,
+}
+
+
+def cells(quick: bool) -> list[Cell]:
+    if quick:
+        return [{"part": "ordered"}]
+    every: list[Cell] = [{"part": name} for name in PARTS]
+    for seed in range(SAMPLES):
+        every += [{"part": "bought", "problem": name, "seed": seed} for name in PROBLEMS]
+    return every
+
+
+def run(cell: Cell) -> dict[str, Any]:
+    if cell["part"] != "bought":
+        return PARTS[cell["part"]]()
+    return {"options": bought(cell["problem"], cell["seed"])}
+
+
+def bought_rows(records: list[Record]) -> list[Bought]:
+    rows = []
+    for record in records:
+        cell = record["cell"]
+        if cell["part"] == "bought":
+            about = {"problem": cell["problem"], "seed": cell["seed"]}
+            rows += [about | option for option in record["result"]["options"]]
+    return rows
+
+
+def text(records: list[Record]) -> str:
+    """Coverage and regret of what was bought, and the other claims."""
+    rows = bought_rows(records)
+    every = pd.DataFrame(rows)
+    every["held"] = (every["low"] <= every["real"]) & (every["real"] <= every["high"])
+    choices = first_choices(rows)
+    every = every.drop_duplicates(["problem", "seed", "what"])  # the same at every budget
+    lines = []
+    for kind, own in every.groupby("option"):
+        first = int((choices["first"] == kind).sum())
+        best = int((choices["best"] == kind).sum())
+        means = [f"{100 * own[name].mean():.2f}" for name in ("fall", "real")]
+        lines.append(
+            [str(kind), str(len(own)), *means, f"{own['held'].mean():.0%}", str(first), str(best)]
+        )
+    head = ["option", "bought", "fall predicted, points", "real fall", "in its interval"]
+    head += ["first choice", "really best"]
+    regret = choices.groupby("budget")["regret"].mean()
+    by_budget = ", ".join(f"{value:.1%} at {budget}" for budget, value in regret.items())
+    other = {record["cell"]["part"]: record["result"] for record in records}
+    claims = [
+        [
+            "regret of the first choice, share of the best option's gain",
+            f"{choices['regret'].mean():.1%} of {len(choices)} plans ({by_budget})",
+        ],
+        ["falls in their intervals", f"{every['held'].mean():.1%} of {len(every)}"],
+    ]
+    if "rows needed" in other:
+        r = other["rows needed"]
+        claims.append(
+            [
+                "`rows_needed` from curves without their last size holds the rows found",
+                f"{r['held']:.1%} of {r['curves']}; no upper end in {r['no upper end']:.0%}",
+            ]
+        )
+    if "judges" in other:
+        r = other["judges"]
+        claims += [
+            [
+                "a human vote of Fashion-MNIST-H passes as a judge",
+                f"{r['passed']:.0%} of {r['samples']}",
+            ],
+            ["any class or pair flagged wrongly", f"{r['pairs flagged']:.0%}"],
+            ["10% of one class moved: found", f"{r['found']:.0%}"],
+        ]
+    if "ordered" in other:
+        r = other["ordered"]
+        claims.append(
+            [
+                "expected distance of an ordinal probit",
+                f"{r['mean']:.4f} ± {r['stderr']:.4f}, closed form {r['truth']:.4f}; {r['held']:.1%} of {r['samples']} intervals hold it",
+            ]
+        )
+    return table(head, lines) + "\n\n" + table(["claim", "measured"], claims)
+
+
+def page_tables() -> dict[str, str]:
+    return {"plan": text(results("plan"))}
+
+
+STUDY = Study("plan", "Is the plan right? Every option bought for real", cells, run, text)
