@@ -1,6 +1,6 @@
 """A residual network for small images, trained to its own end at every number of images.
 
-Symbols: images of shape (n, C, H, W), K classes, E epochs. The network has nine layers (a ResNet-9):
+Symbols: images of shape (n, C, H, W), K classes, E epochs. The network has nine layers (ResNet-9):
 convolutions of w, 2w, 4w and 8w channels, two of them with a residual pair, the largest value over
 the image, and K logits. The rate of SGD rises and falls once. Images are shifted with reflected
 edges, and a square of each is blanked (cutout).
@@ -282,7 +282,9 @@ def rounded(module: nn.Module) -> nn.Module:
     """Parameters in half precision, as files hold them."""
     for parameter in module.parameters():
         parameter.data = parameter.data.half().float()
-    return module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload,no-any-return]
+    whole: Any = module
+    contiguous: nn.Module = whole.to(memory_format=torch.contiguous_format)
+    return contiguous
 
 
 def small_arrays(module: nn.Module) -> Arrays:
