@@ -2,8 +2,8 @@
 Images with a custom network
 ============================
 
-Images need nothing else than ``CollisionClassifier().fit(images, y)``, where a small convolutional network joins the
-pool. For text, sound, or a network that you know to be better, bring your own:
+Images need nothing else than ``CollisionClassifier().fit(images, y)``, where a residual network joins the
+pool (:doc:`/images`). For text, sound, or a network that you know to be better, bring your own:
 :class:`~collidescope.CollisionClassifier` takes any function ``(d, k) -> torch.nn.Module`` that builds an encoder with
 ``k`` logits, trains it fold by fold and scores every input with a network that did not see it.
 
@@ -75,7 +75,7 @@ print(f"PBER: convolutional {clf.one_step_.pber:.2%}, linear model {flat.one_ste
 
 # %%
 # The linear model does not know that neighbouring pixels belong together. What it could not learn for that reason it
-# counts as ambiguity of the digits. Its interval does not tell: intervals are about luck in drawing the rows, and not
+# counts as ambiguity of the digits. Its interval does not tell: intervals are about sampling error, and not
 # about what another model would have seen. See :doc:`/limits`.
 
 # %%

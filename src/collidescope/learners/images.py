@@ -1,6 +1,6 @@
 """A residual network for small images, trained to its own end at every number of images.
 
-Symbols: images of shape (n, C, H, W), K classes, E epochs. The network has nine layers (a ResNet-9):
+Symbols: images of shape (n, C, H, W), K classes, E epochs. The network has nine layers (ResNet-9):
 convolutions of w, 2w, 4w and 8w channels, two of them with a residual pair, the largest value over
 the image, and K logits. The rate of SGD rises and falls once. Images are shifted with reflected
 edges, and a square of each is blanked (cutout).
@@ -107,11 +107,13 @@ class Images:
 
     @classmethod
     def of(cls, task: Task) -> Images:
-        X = torch.from_numpy(np.array(task.X[:], np.float32))
-        y = torch.from_numpy(np.asarray(task.codes, np.int64))
-        w = torch.from_numpy(task.weights.astype(np.float32))
-        on_device = X.to(task.device)
-        return cls(scaled_down(on_device), y.to(task.device), w.to(task.device))
+        pixels = np.array(task.X[:], np.float32)
+        codes = np.asarray(task.codes, np.int64)
+        weights = task.weights.astype(np.float32)
+        X = torch.from_numpy(pixels).to(task.device)
+        y = torch.from_numpy(codes).to(task.device)
+        w = torch.from_numpy(weights).to(task.device)
+        return cls(scaled_down(X), y, w)
 
     def take(self, rows: IntArray) -> Images:
         own = torch.from_numpy(rows).to(self.X.device)
@@ -280,7 +282,9 @@ def rounded(module: nn.Module) -> nn.Module:
     """Parameters in half precision, as files hold them."""
     for parameter in module.parameters():
         parameter.data = parameter.data.half().float()
-    return module.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload,no-any-return]
+    whole: Any = module
+    contiguous: nn.Module = whole.to(memory_format=torch.contiguous_format)
+    return contiguous
 
 
 def small_arrays(module: nn.Module) -> Arrays:
@@ -335,7 +339,8 @@ def paired_gain(before: Scores, after: Scores) -> tuple[float, float]:
     share = before.weights / before.weights.sum()
     difference = before.brier - after.brier
     gain = float((share * difference).sum())
-    variance = float((share**2 * (difference - gain).square()).sum())
+    spread = share * (difference - gain)
+    variance = float(spread.square().sum())
     return gain, math.sqrt(variance)
 
 
@@ -449,7 +454,7 @@ class Trials:
 
 
 class ImageObjective:
-    """Cross-entropy of the class of varied images: see :class:`~collidescope.training.loop.Objective`.
+    """Cross-entropy of the class of varied images, an ``Objective`` of the training loop.
 
     A batch is a tensor (1 + N_RANDOM, B): numbers of images, and random numbers for each.
     """
@@ -594,11 +599,15 @@ def augment(
         mirrored = random[4, :, None] < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
     image = torch.arange(n, device=x.device)[:, None, None]
-    moved = x.permute(0, 2, 3, 1)[image, rows[:, :, None], columns[:, None, :]]
+    row = rows[:, :, None]
+    column = columns[:, None, :]
+    channels_last = x.permute(0, 2, 3, 1)
+    moved = channels_last[image, row, column]
     blank_rows = blanked(height, random[2])
     blank_columns = blanked(width, random[3])
     blank = blank_rows[:, :, None] & blank_columns[:, None, :]
-    x = moved.masked_fill(blank[..., None], 0.0).permute(0, 3, 1, 2)
+    cut = moved.masked_fill(blank[..., None], 0.0)
+    x = cut.permute(0, 3, 1, 2)
     if "mixed" in varied:
         # mixup (Zhang et al. 2018); batches are in random order: the image before is as good as any
         share = 0.5 - 0.5 * torch.cos(torch.pi * random[5])
@@ -611,9 +620,12 @@ def reflected(side: int, random: Tensor) -> Tensor:
     """Which pixels of a side stand where after a shift of every image: (n, side)."""
     largest = round(side / 8)
     shift = (random * (2 * largest + 1)).long() - largest
-    place = torch.arange(side, device=random.device) + shift[:, None]
+    unmoved = torch.arange(side, device=random.device)
+    place = unmoved + shift[:, None]
     last = side - 1
-    return last - (last - place.abs()).abs()
+    beyond_first = place.abs()
+    from_last = last - beyond_first
+    return last - from_last.abs()
 
 
 def blanked(side: int, random: Tensor) -> Tensor:

@@ -53,7 +53,10 @@ class OneCycle:
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> Groups:
-    """Weights decay, biases and other vectors do not: it would pull class frequencies to uniform."""
+    """Weights decay, biases and other vectors do not.
+
+    Decay would pull class frequencies to uniform.
+    """
     decaying = []
     free = []
     for name, parameter in module.named_parameters():

@@ -154,7 +154,8 @@ def _is_capped(run: Run, config: TrainingConfig) -> bool:
     earlier = losses[: 3 * len(losses) // 4]
     lowest = min(losses)
     fall = min(earlier, default=math.inf) - lowest
-    return bool(fall > max(0.02 * lowest, 0.005))
+    notable = max(0.02 * lowest, 0.005)
+    return bool(fall > notable)
 
 
 def _settings(
