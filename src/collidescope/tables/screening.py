@@ -599,9 +599,9 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
         return 0.0
     # Right are the rows of the largest class, if it leads even without one of them.
     largest = of_level.nth(0).droplevel("class")
-    second = of_level.nth(1).droplevel("class")
-    lead = largest.sub(second, fill_value=0)
-    return int(largest[lead > 1].sum()) / n_judged
+    second = of_level.nth(1).droplevel("class").reindex(largest.index, fill_value=0)
+    lead = largest.to_numpy() - second.to_numpy()
+    return int(largest.to_numpy()[lead > 1].sum()) / n_judged
 
 
 def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
