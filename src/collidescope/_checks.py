@@ -27,9 +27,8 @@ Names = Sequence[Any] | Array  #: of classes
 SUM_TOLERANCE = 1e-5
 #: Rounding of a float64 sum over thousands of classes: rows this close to 1 are taken as they are.
 EXACT_SUM = 1e-12
-STOCHASTIC_TOLERANCE = (
-    1e-8  #: S and priors are float64: what is further from 1 was typed or rounded
-)
+#: S and priors are float64: what is further from 1 was typed or rounded.
+STOCHASTIC_TOLERANCE = 1e-8
 #: Errors of S are divided by the squares of priors, and sums of squared weights are kept: beyond
 #: these they overflow.
 SMALLEST_PRIOR = 1e-100
@@ -84,18 +83,13 @@ def check_finite(
         if np.iscomplexobj(raw):
             raise TypeError("the imaginary part would be lost")
         array = np.asarray(raw, dtype=np.float64)
-    except (
-        TypeError,
-        ValueError,
-        OverflowError,
-    ) as error:  # a whole number beyond the largest float overflows
+    except (TypeError, ValueError, OverflowError) as error:  # beyond the largest float
         dtype = f" of dtype {values.dtype}" if hasattr(values, "dtype") else ""
         raise ValueError(
             f"{name} must hold real numbers, got {type(values).__name__}{dtype} ({error})"
         ) from None
-    if ndim is not None and array.ndim not in (
-        allowed := (ndim,) if isinstance(ndim, int) else ndim
-    ):
+    allowed = (ndim,) if isinstance(ndim, int) else ndim
+    if allowed is not None and array.ndim not in allowed:
         wanted = " or ".join(f"{d}-dimensional" for d in allowed)
         raise ValueError(f"{name} must be {wanted}, got shape {array.shape}")
     if array.size == 0:
@@ -184,21 +178,19 @@ def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = 
         raise ValueError(
             f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)"
         )
-    off = np.abs((totals := array.sum(axis=1)) - 1)
-    if off.max() > SUM_TOLERANCE and off.max() > sum_tolerance(
-        P
-    ):  # half precision is asked for last
+    totals = array.sum(axis=1)
+    off = np.abs(totals - 1)
+    # half precision is asked for last
+    if off.max() > SUM_TOLERANCE and off.max() > sum_tolerance(P):
         said = f"row {off.argmax()} sums to {totals[off.argmax()]:.8g}"
         raise ValueError(
             f"every row of {name} must sum to 1, {said} (logits or one-vs-rest scores?)"
         )
-    if (
-        lowest >= 0 and off.max() <= EXACT_SUM
-    ):  # as good as it gets: a copy of many rows costs more than all checks
+    # as good as it gets: a copy of many rows costs more than all checks
+    if lowest >= 0 and off.max() <= EXACT_SUM:
         return array
-    copied = (
-        isinstance(P, np.ndarray) and P.dtype != array.dtype
-    )  # with thousands of classes once is enough
+    # with thousands of classes one copy is enough
+    copied = isinstance(P, np.ndarray) and P.dtype != array.dtype
     array = np.maximum(array, 0.0, out=array if copied else None)
     return np.divide(array, array.sum(axis=1, keepdims=True), out=array)
 
@@ -236,7 +228,11 @@ def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> 
 
 
 def one_each(values: Sized, n: int, name: str, what: str = "row") -> Any:
+<<<<<<< HEAD
     """``values``, when there are ``n`` of them, such as one per row."""
+=======
+    """``values``, when there are ``n``: one per row, class or the like."""
+>>>>>>> readapps
     if len(values) != n:
         raise ValueError(f"{name} must have one entry per {what} ({n}), got {len(values)}")
     return values

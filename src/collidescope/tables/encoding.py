@@ -158,8 +158,9 @@ class TableEncoder:
         reason = _tells_nothing(cells.values)
         if reason is not None:
             return reason
-        self.types[name] = cells.kind
+        self.types[name] = "number"
         if cells.kind == "date":
+            self.types[name] = "date"
             day = 86400
             seconds = cells.values[:, DATE_PARTS.index("total_seconds")]
             self.formats[name] = (cells.written, bool((seconds % day > 0).any()))
