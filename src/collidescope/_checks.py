@@ -228,11 +228,7 @@ def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> 
 
 
 def one_each(values: Sized, n: int, name: str, what: str = "row") -> Any:
-<<<<<<< HEAD
-    """``values``, when there are ``n`` of them, such as one per row."""
-=======
     """``values``, when there are ``n``: one per row, class or the like."""
->>>>>>> readapps
     if len(values) != n:
         raise ValueError(f"{name} must have one entry per {what} ({n}), got {len(values)}")
     return values

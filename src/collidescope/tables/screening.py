@@ -599,16 +599,9 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
         return 0.0
     # Right are the rows of the largest class, if it leads even without one of them.
     largest = of_level.nth(0).droplevel("class")
-<<<<<<< HEAD
-    second = of_level.nth(1).droplevel("class")
-    lead = largest.sub(second, fill_value=0)
-    right = largest.to_numpy()[lead.to_numpy() > 1]
-    return int(right.sum()) / n_judged
-=======
     second = of_level.nth(1).droplevel("class").reindex(largest.index, fill_value=0)
     lead = largest.to_numpy() - second.to_numpy()
     return int(largest.to_numpy()[lead > 1].sum()) / n_judged
->>>>>>> readapps
 
 
 def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
