@@ -295,10 +295,10 @@ class CollisionAccumulator:
         # Without labels a row counts for class k as far as p_k says.
         for power in (1, 2):
             weight = w**power
-            of_class = weight @ P
-            if codes is not None:
-                of_class = np.bincount(codes, weight, k)
-            self._counts[power - 1] += of_class
+            if codes is None:
+                self._counts[power - 1] += weight @ P
+            else:
+                self._counts[power - 1] += np.bincount(codes, weight, k)
         if codes is None or self.priors is None:
             self._strata[0].add_rows(P, codes, w, ratio)
         else:
