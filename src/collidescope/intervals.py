@@ -168,18 +168,17 @@ def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> Floa
     concentration = spread / np.maximum(variance, np.finfo(float).tiny)
     a = mean * concentration
     b = (1 - mean) * concentration
-    if a.size <= 20_000:
-        found = betaincinv(a, b, level)
-    else:
-        found = _many_beta_quantiles(a, b, level)
+    found = _beta_quantiles(a, b, level)
     # No Beta distribution varies as much as that: nothing is known. Beyond 1e8 it is normal.
     found = np.where(concentration > 1, found, 1.0)
     normal = np.minimum(mean + ndtri(level) * np.sqrt(variance), 1.0)
     return np.where(np.isfinite(found) & (concentration < 1e8), found, normal)
 
 
-def _many_beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
-    """In closed form where that is within 2% of a standard deviation: ten times as fast."""
+def _beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
+    """Of many in closed form, where that is within 2% of a standard deviation: much faster."""
+    if a.size <= 20_000:
+        return np.asarray(betaincinv(a, b, level))
     found = np.empty(a.shape)
     mirrored = a > b
     found[~mirrored] = _skewed_beta_quantiles(a[~mirrored], b[~mirrored], level)

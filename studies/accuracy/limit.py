@@ -142,6 +142,63 @@ def tune(chosen: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values("log density, even", ascending=False)
 
 
+#: Kinds of problems; those not named here are "fresh".
+FAMILIES = {
+    "clouds": (
+        "Scenario A5",
+        "ring",
+        "tangled",
+        "twonorm",
+        "ringnorm",
+        "heavy-tailed",
+        "waveform",
+    ),
+    "linear": ("Scenario B(.25)", "LED", "sparse words"),
+    "teachers": ("MLP teacher", "tree teacher"),
+    "spatial": ("spiral", "interactions", "noisy chessboard"),
+    "smooth": ("Friedman-like",),
+}
+
+
+def families_left_out(chosen: list[dict[str, Any]]) -> pd.DataFrame:
+    """The narrowest range that covers 95% of the other families: does it hold for this one?
+
+    Candidates are priors and levels; no other family may be covered in less than 85%.
+    """
+    of_problem = {name: family for family, names in FAMILIES.items() for name in names}
+    family = np.array([of_problem.get(run["problem"], "fresh") for run in chosen])
+    covers, widths = [], []
+    for median, beta in itertools.product((0.5, 0.6, 0.75), (0.75, 1.25, 2.0)):
+        limits.PRIOR = Prior(median, 0.5, 0.5, beta, 0.1)
+        for level in (0.95, 0.9, 0.85, 0.8, 0.7):
+            own = np.array([_held_and_width(run, level) for run in chosen])
+            covers.append(own[:, 0])
+            widths.append(own[:, 1])
+    limits.PRIOR = Prior()
+    rows = []
+    for name in np.unique(family):
+        out = family == name
+        others = [family == other for other in np.unique(family) if other != name]
+        fine = [
+            at
+            for at, held in enumerate(covers)
+            if held[~out].mean() >= 0.95 and min(held[part].mean() for part in others) >= 0.85
+        ]
+        best = min(fine, key=lambda at: widths[at][~out].mean())
+        held = covers[best][out].mean()
+        rows.append({"family": name, "fits": out.sum(), "covers": held})
+        rows[-1]["width"] = widths[best][out].mean()
+    return pd.DataFrame(rows)
+
+
+def _held_and_width(run: dict[str, Any], level: float) -> tuple[bool, float]:
+    """The upper end is at least that of the plain interval at ``LEVEL``."""
+    limit = Limit.from_dict(run["curve"])
+    low, high = limit.pber_interval(level)
+    high = max(high, limit._plain_interval(LEVEL)[1])
+    return low <= run["truth"] <= high, (high - low) / limit.scores[-1]
+
+
 def _density_and_range(run: dict[str, Any]) -> tuple[float, bool, float]:
     limit = Limit.from_dict(run["curve"])
     truth = run["truth"]
@@ -225,3 +282,4 @@ if __name__ == "__main__":
     recorded = [run for run in runs("limit") if run["problem"] in PROBLEMS]
     detectable = [run for run in recorded if run["problem"] != UNDETECTABLE]
     print(tune(detectable).round(3).to_string(index=False))
+    print(families_left_out(runs("limit")).round(3).to_string(index=False))
