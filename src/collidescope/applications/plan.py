@@ -456,7 +456,7 @@ def _merge_steps(
 ) -> tuple[list[ConsolidationPlan], tuple[str, ...]]:
     """The first steps of merging, up to one at chance level; what to say where that is the first."""
     path = consolidate(cm, ordered=ordered)
-    steps = []
+    steps: list[ConsolidationPlan] = []
     for step in path.path.iloc[1 : most + 1].to_dict("records"):
         if step["n_groups"] < 2:
             break

@@ -146,7 +146,6 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
 def _judged(found: Votes) -> JudgeReport | None:
     """The judges beside the votes, on the items that all of them have judged."""
     import numpy as np
-    from scipy.sparse import issparse
 
     from collidescope.applications import compare_judges
     from collidescope.cli._inputs import match_labels
@@ -157,9 +156,7 @@ def _judged(found: Votes) -> JudgeReport | None:
     counts = found.counts
     if classes is None:
         classes = list(counts.columns)
-    if issparse(counts):
-        counts = counts.toarray()
-    counts = np.asarray(counts)
+    counts = np.asarray(counts.toarray() if hasattr(counts, "toarray") else counts)
     said = {}
     every = np.ones(len(counts), dtype=bool)
     for name, labels in found.judges.items():
@@ -307,4 +304,4 @@ def _counted(items: pd.Series, labels: Array, people: pd.Series | None, notes: l
     if people is not None:
         compared = cs.compare_annotators(items, labels, people, classes=list(classes))
     counts = count_table(input_groups(items), codes, len(classes))
-    return Votes(counts, classes, compared, notes)
+    return Votes(counts, classes, compared, notes=notes)
