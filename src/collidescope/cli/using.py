@@ -634,7 +634,8 @@ def plan(
     found = spending_plan(model, X, rows.y, prices=money, budget=budget)
 
     def draw(path: Path) -> None:
-        found.plot().figure.savefig(path)
+        figure: Any = found.plot().figure
+        figure.savefig(path)
 
     drawn = Output("picture", plot, draw)
     merges = Output("mapping", mapping, found.save_mapping)
