@@ -937,3 +937,12 @@ def test_ordered_classes_merge_with_their_neighbours_only(tmp_path):
     done = run(*command, "--ordered", "low,high")
     assert done.exit_code == 2
     assert "--ordered must name every class once" in done.stderr
+
+
+def test_notes_about_votes_are_said(tmp_path):
+    path = judged(tmp_path, "columns")
+    table = pd.read_csv(path).drop(columns=["like", "random"])
+    table.loc[:4, ["ann", "bob", "cid"]] = None
+    table.to_csv(path, index=False)
+    done = good("votes", path, "--item", "item", "--annotator-columns", "--skip-empty")
+    assert "5 items without a vote are left out" in done.stderr

@@ -606,6 +606,7 @@ def plan(
     - `collidescope plan table.csv --label income --price row=0.1 --price label=0.5`
     - `collidescope plan model.collide table.csv --price row=0.1 --price age=20 --budget 500`
     """
+    from collidescope.applications.plan import plan as spending_plan
     from collidescope.tables.encoding import listed
 
     run.start(source, table, outputs=(plot, mapping))
@@ -630,10 +631,11 @@ def plan(
     if prices:
         X = rows.X
         money["columns"] = prices
-    found = cs.plan(model, X, rows.y, prices=money, budget=budget)
+    found = spending_plan(model, X, rows.y, prices=money, budget=budget)
 
     def draw(path: Path) -> None:
-        found.plot().figure.savefig(path)  # type: ignore[union-attr]
+        figure: Any = found.plot().figure
+        figure.savefig(path)
 
     drawn = Output("picture", plot, draw)
     merges = Output("mapping", mapping, found.save_mapping)
