@@ -156,13 +156,9 @@ def _judged(found: Votes) -> JudgeReport | None:
     counts: Any = found.counts
     if classes is None:
         classes = list(counts.columns)
-<<<<<<< HEAD
     if hasattr(counts, "toarray"):
         counts = counts.toarray()
     counts = np.asarray(counts)
-=======
-    counts = np.asarray(counts.toarray() if hasattr(counts, "toarray") else counts)
->>>>>>> euro
     said = {}
     every = np.ones(len(counts), dtype=bool)
     for name, labels in found.judges.items():
