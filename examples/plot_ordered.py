@@ -7,6 +7,7 @@ Stages, grades and stars have an order: taking "mild" for "severe" is worse than
 keep their order.
 """
 
+import matplotlib.pyplot as plt
 import pandas as pd
 from sklearn.datasets import load_diabetes
 
@@ -43,3 +44,4 @@ P = pd.DataFrame(clf.posteriors_, columns=clf.classes_)[bands]
 cm = cs.collision_matrix_from_posteriors(P.to_numpy(), y.to_numpy(), classes=bands)
 apart = expected_distance(cm).value
 print(f"PBER {cm.pber:.1%}, and two labels of a patient lie {apart:.2f} bands apart")
+plt.show()

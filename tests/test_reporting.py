@@ -16,6 +16,7 @@ import pytest
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
+from collidescope.matrix import Method
 from collidescope.show.html import check_summary, render
 from collidescope.trust import ShuffledControl
 from helpers import blocks, limit_like, planted, random_posteriors
@@ -360,9 +361,7 @@ def test_no_merge_is_advised_at_chance_level():
     ],
 )
 def test_more_rows_are_said_to_hardly_help_only_where_the_range_is_narrow(low, high, says):
-    cm = cs.CollisionMatrix(
-        [[0.8, 0.2], [0.2, 0.8]], pber_stderr=0.005, info={"method": "one-step"}
-    )
+    cm = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], pber_stderr=0.005, method=Method.ONE_STEP)
     limit = limit_like(cm, "settled")
     limit.pber_interval = lambda level=0.95: (low, high)
     summary = cs.summarise(cm, limit=limit)
@@ -381,9 +380,9 @@ def test_posteriors_without_labels_carry_no_confidence_statement():
 
 
 def test_pairs_that_may_be_nothing_stand_behind_those_that_are_not():
-    S = np.array([[0.6, 0.4, 0.0], [0.4, 0.5, 0.1], [0.0, 0.1, 0.9]])
-    stderr = np.array([[0.3, 0.3, 0.0], [0.3, 0.3, 0.01], [0.0, 0.01, 0.01]])
-    cm = cs.CollisionMatrix(S, stderr=stderr, pber_stderr=0.01, counts=np.full(3, 100))
+    S = np.array([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0], [0.0, 0.1, 0.9]])
+    stderr = np.array([[0.3, 0.3, 0.0], [0.3, 0.3, 0.0], [0.0, 0.01, 0.01]])
+    cm = cs.CollisionMatrix(S, stderr=stderr, pber_stderr=0.01, counts=[2, 2, 900])
     first = cs.summarise(cm)["top_collisions"][0]
     assert {first["class"], first["other"]} == {"1", "2"}
 

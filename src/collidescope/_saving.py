@@ -50,7 +50,7 @@ def to_tree(value: Any) -> Any:
     """
     if isinstance(value, Enum):
         return value.value
-    if hasattr(type(value), "restore"):
+    if _saves_itself(type(value)):
         return value.export()
     if dataclasses.is_dataclass(value):
         names = saved_fields(type(value))
@@ -79,6 +79,11 @@ def from_tree(
     reader = _Reader(dict(sizes or {}), given or {})
     value: T = reader.read(cls, tree, cls.__name__)
     return value
+
+
+def _saves_itself(cls: Any) -> bool:
+    """Whether a class has its own form in files: ``export`` and ``restore``."""
+    return hasattr(cls, "export") and hasattr(cls, "restore")
 
 
 def saved_fields(cls: Any) -> list[str]:
@@ -115,7 +120,7 @@ class _Reader:
             return self._mapping(kind, value, where)
         if origin is np.ndarray:
             return _instance(value, np.ndarray, where)
-        if hasattr(kind, "restore"):
+        if _saves_itself(kind):
             return kind.restore(value)
         if dataclasses.is_dataclass(kind):
             return self._dataclass(kind, value, where)

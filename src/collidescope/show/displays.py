@@ -132,7 +132,8 @@ class CollisionMatrixDisplay(Display):
     classes : K names, default 0 … K-1
     order : K positions, optional; the order in which classes are shown
     low, high : arrays of shape (K, K), optional
-        Ends of the intervals of the entries, for :meth:`plot_pairs`.
+        Ends of the intervals of the entries, for :meth:`plot_pairs`; lower ends that hold for all
+        pairs together, as in :meth:`CollisionMatrix.top_collisions`.
 
     Examples
     --------
@@ -169,6 +170,11 @@ class CollisionMatrixDisplay(Display):
         if order == "cluster":
             places = leaf_order(cm.joint)
         low, high = cm.interval(level) or (None, None)
+        # Pairs are shown because they are large: lower ends allow for the choice among all pairs.
+        n_pairs = max(cm.n_classes * (cm.n_classes - 1) // 2, 1)
+        together = cm.interval(1 - (1 - level) / n_pairs)
+        if together is not None:
+            low = together[0]
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
 
     @classmethod
