@@ -115,7 +115,9 @@ def test_the_code_of_the_readme_is_on_a_page_that_is_run():
 def test_a_block_that_is_not_run_says_why():
     skipped = [block for block in PYTHON if "not run" in block.body.splitlines()[0]]
     assert all(NOT_RUN.match(block.body) for block in skipped)
-    assert len(skipped) <= 2
+    # Two pages show what needs a download of a network, or minutes of a CPU.
+    elsewhere = [b for b in skipped if b.page not in ("docs/embeddings.md", "docs/images.md")]
+    assert len(elsewhere) <= 2
 
 
 def test_every_block_has_a_language_that_is_checked():

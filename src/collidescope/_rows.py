@@ -32,7 +32,7 @@ def row_hashes(X: Any) -> Hashes:
     n = X.shape[0]
     width = int(np.prod(X.shape[1:]))
     multipliers = _multipliers(width)
-    at_once = 2_000_000  # numbers: a few copies of 16 MB
+    at_once = 500_000  # numbers: a few copies of 4 MB
     if hasattr(X, "columns") or X.dtype == object:
         at_once = n * width  # whether a column is text is known by all of it
     hashes = np.empty(n, dtype=np.uint64)

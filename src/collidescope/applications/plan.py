@@ -115,7 +115,7 @@ class Plan(Result, title="What to do with the next euro"):
         digits = "{:.3g}".format
         for name in ("cost", "per 100"):
             shown[name] = shown[name].map(digits, na_action="ignore")
-        return shown.fillna("")[:most]
+        return shown.astype(object).where(shown.notna(), "")[:most]
 
     def section(self) -> dict[str, Any]:
         """For ``sections=`` of :func:`~collidescope.report`, with a bar for every fall."""

@@ -36,8 +36,8 @@ class OneCycle:
         """The rate once a share ``done`` of the run is over.
 
         >>> cycle = OneCycle(epochs=10, peak=0.4, weight_decay=0)
-        >>> cycle.rate(0), cycle.rate(cycle.rising), cycle.rate(1)
-        (0.0, 0.4, 0.0)
+        >>> [round(cycle.rate(done), 6) for done in (0, cycle.rising, 1)]
+        [0.0, 0.4, 0.0]
         """
         if done < self.rising:
             return self.peak * done / self.rising
