@@ -380,11 +380,11 @@ def test_posteriors_without_labels_carry_no_confidence_statement():
 
 
 def test_pairs_that_may_be_nothing_stand_behind_those_that_are_not():
-    S = np.array([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0], [0.0, 0.1, 0.9]])
-    stderr = np.array([[0.3, 0.3, 0.0], [0.3, 0.3, 0.0], [0.0, 0.01, 0.01]])
-    cm = cs.CollisionMatrix(S, stderr=stderr, pber_stderr=0.01, counts=[1, 1, 900])
+    S = np.kron(np.diag([0.4, 0.1]), [[0, 1], [1, 0]]) + np.diag([0.6, 0.6, 0.9, 0.9])
+    stderr = np.repeat([0.3, 0.3, 0.01, 0.01], 4).reshape(4, 4)
+    cm = cs.CollisionMatrix(S, stderr=stderr, pber_stderr=0.01, counts=[2, 2, 900, 900])
     first = cs.summarise(cm)["top_collisions"][0]
-    assert {first["class"], first["other"]} == {"1", "2"}
+    assert {first["class"], first["other"]} == {"2", "3"}
 
 
 def test_a_race_of_models_is_a_section_of_the_report():
