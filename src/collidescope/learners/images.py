@@ -130,7 +130,8 @@ class Convolution(Member):
     #: epochs of a run on 1,000 images, fewer in proportion to the square root of their number
     gpu_epochs: float = 80.0
     cpu_epochs: float = 40.0
-    most_doublings: int = 3  #: of a run, from half of the usual epochs on
+    gpu_doublings: int = 3  #: of a run, from half of the usual epochs on
+    cpu_doublings: int = 2  #: a few minutes at most; the range then says if that was too short
     #: how images may be varied, tried in turn: "mixed" is in pairs, with their labels
     varied: tuple[str, ...] = ("mirrored", "mixed")
     choosing_images: int = 6_000  #: most images that runs which choose learn from
@@ -212,7 +213,10 @@ class Convolution(Member):
         multiple = 0.5
         chosen, best = self._variations(trials, multiple)
         capped = True
-        for _ in range(self.most_doublings):
+        doublings = self.gpu_doublings
+        if training.task.device == "cpu":
+            doublings = self.cpu_doublings
+        for _ in range(doublings):
             if training.epochs(n, 2 * multiple) == training.epochs(n, multiple):
                 break
             longer = trials.scores(2 * multiple, chosen)
