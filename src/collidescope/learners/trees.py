@@ -462,8 +462,7 @@ class Boosting(ArrayMember):
 
     Small ones on samples of the rows, and larger ones with random cuts. Each kind holds out other
     rows, so that together they learn from every row; rounds are chosen by the log loss of those
-    rows, and groups stay together. Many rows get one kind, between the two: as good at half the
-    cost.
+    rows, and groups stay together. Many rows get one kind, between the two.
     """
 
     kinds: tuple[TreeShape, ...] = (
