@@ -53,7 +53,9 @@ class Progress:
         """``count`` more steps are done."""
         self.done += count
         elapsed = time.perf_counter() - self._started
-        text = f"{self.what}: {self.done:.0f}, {elapsed:.0f} s"
+        text = f"{self.what}: {elapsed:.0f} s"
+        if self.done >= 1:
+            text = f"{self.what}: {self.done:.0f}, {elapsed:.0f} s"
         if self.total:
             left = elapsed / self.done * (self.total - self.done)
             # A share: steps are of any size, and of a fit eight to a fold.
