@@ -75,7 +75,8 @@ class Plan(Result, title="What to do with the next euro"):
 
     ``table`` has one row per option: ``rank`` (missing without a price), ``option``, ``what``,
     ``amount``, ``cost``, ``fall`` of the PBER with ``low`` and ``high``, and ``per_money`` (fall
-    per unit of money). People are shown falls in points, and per 100 units of money. ``mapping`` is class → group where the best merge is an option, else None.
+    per unit of money). People are shown falls in points, and per 100 units of money. ``mapping`` is
+    class → group where the best merge is an option, else None.
     """
 
     pber: float
@@ -379,7 +380,7 @@ def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
 def _merge_steps(
     cm: CollisionMatrix, ordered: bool | Sequence[Any], most: int = 3
 ) -> tuple[list[ConsolidationPlan], tuple[str, ...]]:
-    """The first steps of merging, up to one at chance level; what to say where that is the first."""
+    """The first steps of merging, up to one at chance level; notes where that is the first."""
     path = consolidate(cm, ordered=ordered)
     steps: list[ConsolidationPlan] = []
     for step in path.path.iloc[1 : most + 1].to_dict("records"):

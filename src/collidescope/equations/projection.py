@@ -5,7 +5,8 @@ convex set { B = Bᵀ, B ≥ 0, B 1 = π, B positive semi-definite }, and the tr
 projecting an estimate onto it cannot take it further from the truth (in the norm used).
 
 The norm: with v = √π and C = B / (v vᵀ) the set becomes { C = Cᵀ, C ≥ 0, C v = v, C PSD }, where
-the two conditions on eigenvalues and row sums project together: C → v vᵀ + [(I - v vᵀ) C (I - v vᵀ)]₊.
+the two conditions on eigenvalues and row sums project together:
+C → v vᵀ + [(I - v vᵀ) C (I - v vᵀ)]₊.
 Distances in C weigh rare and common classes alike; distances in B would let the common ones decide.
 
 The two sets meet in the dual: with multipliers Y ≥ 0 for C ≥ 0, C(Y) is the projection of C₀ + Y
