@@ -222,8 +222,7 @@ def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) ->
     elif abs(projected - found.brier) > 0.03 * by_chance + 3 * stderr:
         warnings.warn(
             f"posteriors and labels contradict each other: the Brier score is {found.brier:.3f}, "
-            "the "
-            f"nearest possible collision matrix has a PBER of {projected:.3f}: {cause}",
+            f"the nearest possible collision matrix has a PBER of {projected:.3f}: {cause}",
             CollisionWarning,
             stacklevel=4,
         )

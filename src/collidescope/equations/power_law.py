@@ -5,10 +5,9 @@
     s_t = L · (1 - f + f · (m_t / n)^-c) + noise
     s(m) = L · (1 - f + f · (m / n)^-c)    the curve continued; L · (1 - f) at its end
 
-L is the score at n rows, f the share of it that will fall. Priors: L flat, f ~ Beta, c log-normal (:class:`Prior`).
-For every (c, f) of a grid L is normal, so
-s(m) is a mixture of normals with marginal likelihoods as weights; 0 ≤ f ≤ 1 keeps the end and the
-fall from being negative.
+L is the score at n rows, f the share of it that will fall. Priors: L flat, f ~ Beta, c log-normal
+(:class:`Prior`). For every (c, f) of a grid L is normal, so s(m) is a mixture of normals with
+marginal likelihoods as weights; 0 ≤ f ≤ 1 keeps the end and the fall from being negative.
 """
 
 from __future__ import annotations
