@@ -776,8 +776,8 @@ def page() -> str:
 *Fine-Grained Uncertainty Quantification via Collisions*, Friedbaum, Adiga and Tandon,
 [arXiv:2411.12127](https://arxiv.org/abs/2411.12127), claim by claim. Written by `python -m studies tables` from the
 records in `studies/results`: figures and verdicts are computed, not typed. `python -m studies run paper --quick` runs
-the first two samples of every experiment: {quick_minutes():.0f} minutes of processor time in the record. The one whole run took 15.5
-minutes on two cores that were busy with other work.
+the first two samples of every experiment: {quick_minutes():.0f} minutes of processor time in the record. How
+long it takes on two free cores has not been measured.
 
 **Read this first.**
 
