@@ -22,12 +22,21 @@ extensions = [
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 
-myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "attrs_inline", "colon_fence"]
+myst_enable_extensions = [
+    "dollarmath",
+    "amsmath",
+    "deflist",
+    "attrs_inline",
+    "colon_fence",
+]
 myst_heading_anchors = 3
 
 # One file of MathJax that draws with paths of its own goes into the pages: no fonts, no network.
 mathjax = (
-    Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / "tex-svg.js"
+    Path(find_spec("sphinx-mathjax-offline").origin).parent
+    / "static"
+    / "mathjax"
+    / "tex-svg.js"
 )
 mathjax_path = mathjax.name
 
@@ -98,7 +107,11 @@ html_theme_options = {
     "header_links_before_dropdown": 7,
     "show_prev_next": True,
 }
-html_sidebars = {"start": [], "mathematics": [], "equations": []}  # pages without pages below them
+html_sidebars = {
+    "start": [],
+    "mathematics": [],
+    "equations": [],
+}  # pages without pages below them
 html_show_sourcelink = False
 html_static_path = ["_static", str(mathjax)]
 html_css_files = ["custom.css"]

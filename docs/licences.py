@@ -31,7 +31,9 @@ SHORT = {
 
 def declared() -> dict[str, list[Requirement]]:
     """Requirements of the package ("") and of each extra, from pyproject.toml."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     extras = {name: project["optional-dependencies"].get(name, []) for name in EXTRAS}
     return {
         name: [Requirement(text) for text in texts]
@@ -53,7 +55,9 @@ def needed() -> dict[str, set[str]]:
             for text in distribution(name).requires or []:
                 further = Requirement(text)
                 environments = [{"extra": wanted} for wanted in ("", *extras)]
-                if further.marker is None or any(further.marker.evaluate(e) for e in environments):
+                if further.marker is None or any(
+                    further.marker.evaluate(e) for e in environments
+                ):
                     todo.append((further.name, further.extras))
         for name in seen:
             found.setdefault(name, set()).add(extra)
@@ -82,7 +86,9 @@ def table() -> str:
     for name, extras in sorted(needed().items()):
         package = distribution(name)
         home = (
-            "the package" if "" in extras else ", ".join(f"`[{extra}]`" for extra in sorted(extras))
+            "the package"
+            if "" in extras
+            else ", ".join(f"`[{extra}]`" for extra in sorted(extras))
         )
         lines.append(f"| {package.metadata['Name']} | {licence(package)} | {home} |")
     return "\n".join(lines)

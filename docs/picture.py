@@ -12,7 +12,9 @@ def main():
     X, y = load_digits(return_X_y=True)
     cm = cs.CollisionClassifier(random_state=0, verbose=1).fit(X, y).collision_matrix_
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    cs.CollisionMatrixDisplay.from_matrix(cm, order="cluster").plot(ax=left, colorbar=False)
+    cs.CollisionMatrixDisplay.from_matrix(cm, order="cluster").plot(
+        ax=left, colorbar=False
+    )
     cs.CollisionMatrixDisplay.from_matrix(cm).plot_pairs(ax=right, n=12)
     left.set_title("Labelled one class, labelled again another")
     right.set_title("The pairs that collide most")

@@ -16,7 +16,12 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    RandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import collidescope as cs
 from collidescope.applications import bayes_confusion
@@ -38,9 +43,9 @@ print("Training rows of each digit:", np.bincount(y).tolist())
 # them. The posteriors are moved to equal priors, since every digit shall count alike; without that
 # the reference would be the rule with most rows right, which leaves rare classes behind.
 
-clf = cs.CollisionClassifier(members=["kernel", "neighbours"], limit=False, random_state=0).fit(
-    X, y
-)
+clf = cs.CollisionClassifier(
+    members=["kernel", "neighbours"], limit=False, random_state=0
+).fit(X, y)
 even = cs.theory.shift_priors(clf.predict_proba(X_held), clf.priors_, np.full(10, 0.1))
 inherent = bayes_confusion(even, y_held)
 
@@ -52,10 +57,14 @@ inherent = bayes_confusion(even, y_held)
 
 def train(sampler, seed, epochs=15):
     torch.manual_seed(seed)
-    network = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    network = torch.nn.Sequential(
+        torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
+    )
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
     loader = DataLoader(
-        TensorDataset(torch.from_numpy(X), torch.from_numpy(y)), batch_size=32, sampler=sampler
+        TensorDataset(torch.from_numpy(X), torch.from_numpy(y)),
+        batch_size=32,
+        sampler=sampler,
     )
     for _ in range(epochs):
         for rows, labels in loader:
@@ -64,7 +73,9 @@ def train(sampler, seed, epochs=15):
             optimiser.step()
         if isinstance(sampler, cs.applications.AdaptiveSampler):
             with torch.no_grad():
-                sampler.update(y_held, network(torch.from_numpy(X_held)).argmax(dim=1).numpy())
+                sampler.update(
+                    y_held, network(torch.from_numpy(X_held)).argmax(dim=1).numpy()
+                )
     with torch.no_grad():
         return network(torch.from_numpy(X_test)).argmax(dim=1).numpy()
 
@@ -102,7 +113,12 @@ sampler.excess_.head(5).round(3)
 figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
 for shift, (name, recall) in enumerate(recalls.items()):
     axis.bar(np.arange(10) + 0.27 * (shift - 1), recall, width=0.25, label=name)
-axis.set(xticks=range(10), xlabel="digit (even ones are rare)", ylabel="recall", ylim=(0.5, 1.02))
+axis.set(
+    xticks=range(10),
+    xlabel="digit (even ones are rare)",
+    ylabel="recall",
+    ylim=(0.5, 1.02),
+)
 axis.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
 plt.show()
 

@@ -29,9 +29,9 @@ print(f"{wrong.sum()} of {len(y)} labels are wrong")
 # cross-fitted: no row was scored by a model that saw it. (Two members of the pool and no range keep
 # this page quick.)
 
-clf = cs.CollisionClassifier(members=["kernel", "linear"], limit=False, random_state=0).fit(
-    X, labels
-)
+clf = cs.CollisionClassifier(
+    members=["kernel", "linear"], limit=False, random_state=0
+).fit(X, labels)
 rows = cs.applications.ambiguous(clf.posteriors_, y=labels)
 print(rows["kind"].value_counts().to_string())
 
@@ -58,9 +58,13 @@ plt.show()
 # The score learns where labels go astray from rows that are clear: here, one key to the right. A
 # stray label in that direction is more suspect than one elsewhere.
 
-suspects = cs.applications.ambiguous(clf.posteriors_, y=labels, by="label", top=int(wrong.sum()))
+suspects = cs.applications.ambiguous(
+    clf.posteriors_, y=labels, by="label", top=int(wrong.sum())
+)
 hits = wrong[suspects["index"].to_numpy()].mean()
-print(f"{hits:.0%} of the first {len(suspects)} suspects are labels that were made wrong.")
+print(
+    f"{hits:.0%} of the first {len(suspects)} suspects are labels that were made wrong."
+)
 p_label = clf.posteriors_[np.arange(len(labels)), labels]
 scores = cs.applications.label_error_scores(clf.posteriors_, labels)
 print(

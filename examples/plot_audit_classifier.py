@@ -23,11 +23,14 @@ X, y = load_digits(return_X_y=True)
 classifiers = {
     "decision tree": DecisionTreeClassifier(random_state=0),
     "naive Bayes": GaussianNB(var_smoothing=1e-3),
-    "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
+    "logistic regression": make_pipeline(
+        StandardScaler(), LogisticRegression(max_iter=500)
+    ),
 }
 folds = StratifiedKFold(5, shuffle=True, random_state=0)
 said = {
-    name: cross_val_predict(classifier, X, y, cv=folds) for name, classifier in classifiers.items()
+    name: cross_val_predict(classifier, X, y, cv=folds)
+    for name, classifier in classifiers.items()
 }
 for name, predicted in said.items():
     print(f"{name}: accuracy {(predicted == y).mean():.1%}")
@@ -48,7 +51,9 @@ second_opinion = cs.CollisionClassifier(members=["linear"], random_state=0).fit(
 # unlimited rows would leave is **inherent**. The range of the second opinion, ``limit_``, tells the
 # last two apart.
 
-audits = {name: cs.audit(second_opinion, X, y, predicted) for name, predicted in said.items()}
+audits = {
+    name: cs.audit(second_opinion, X, y, predicted) for name, predicted in said.items()
+}
 for name, report in audits.items():
     print(f"{name.upper()}: {report.verdict}\n")
 
@@ -66,7 +71,10 @@ axis.barh(names, fixable, left=rest, color="#c8442c", label="fixable by a better
 ends = [a + b for a, b in zip(rest, fixable, strict=True)]
 reach = [50 * (r.fixable_interval[1] - r.fixable_interval[0]) for r in audits.values()]
 axis.errorbar(ends, names, xerr=reach, fmt="none", ecolor="#1f2a44", capsize=3)
-axis.set(xlabel="errors, % of the rows (bars: 95% interval of the fixable part)", xlim=(0, None))
+axis.set(
+    xlabel="errors, % of the rows (bars: 95% interval of the fixable part)",
+    xlim=(0, None),
+)
 axis.legend(loc="upper right")
 plt.show()
 
@@ -94,7 +102,9 @@ for axis in axes:
     axis.axis("off")
 for axis, row in zip(axes, rows, strict=False):
     axis.imshow(X[row].reshape(8, 8), cmap="gray_r")
-figure.suptitle(f"{true} taken for {predicted} by naive Bayes, and not by the second opinion")
+figure.suptitle(
+    f"{true} taken for {predicted} by naive Bayes, and not by the second opinion"
+)
 plt.show()
 
 # %%
@@ -108,9 +118,9 @@ print(second_opinion.limit_)
 # %%
 # It cannot tell what another kind of model would see. So ask again with a stronger one:
 
-stronger = cs.CollisionClassifier(members=["linear", "kernel", "neighbours"], random_state=0).fit(
-    X, y
-)
+stronger = cs.CollisionClassifier(
+    members=["linear", "kernel", "neighbours"], random_state=0
+).fit(X, y)
 print(cs.audit(stronger, X, y, said["logistic regression"]).verdict)
 
 # %%

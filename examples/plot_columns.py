@@ -19,7 +19,9 @@ from collidescope.estimators import crossfit_posteriors
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 y = y.map({0: "Barolo", 1: "Grignolino", 2: "Barbera"})
-X = X[["alcohol", "malic_acid", "ash", "magnesium", "total_phenols", "flavanoids", "hue"]]
+X = X[
+    ["alcohol", "malic_acid", "ash", "magnesium", "total_phenols", "flavanoids", "hue"]
+]
 model = make_pipeline(StandardScaler(), LogisticRegression())
 
 # %%
@@ -43,8 +45,18 @@ found.pairs.query("flagged").round(4)
 
 table = found.table.iloc[::-1]
 figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
-reach = [100 * (table["needed"] - table["low"]), 100 * (table["high"] - table["needed"])]
-axis.errorbar(100 * table["needed"], table["unit"], xerr=reach, fmt="o", color="#1f2a44", capsize=3)
+reach = [
+    100 * (table["needed"] - table["low"]),
+    100 * (table["high"] - table["needed"]),
+]
+axis.errorbar(
+    100 * table["needed"],
+    table["unit"],
+    xerr=reach,
+    fmt="o",
+    color="#1f2a44",
+    capsize=3,
+)
 axis.axvline(0, color="#9aa5b8", linewidth=1)
 axis.set(xlabel="points of PBER lost without it (95% intervals)")
 plt.show()

@@ -42,7 +42,9 @@ def encoder(d, k):
 
 # Two folds and 20 epochs keep this page quick. The default is five folds, and epochs until nothing more is learned.
 quick = {"cv": 2, "limit": False, "random_state": 0}
-clf = cs.CollisionClassifier(members=[encoder], training={"max_epochs": 20}, **quick).fit(X, y)
+clf = cs.CollisionClassifier(
+    members=[encoder], training={"max_epochs": 20}, **quick
+).fit(X, y)
 cm = clf.collision_matrix_
 print(cm)
 
@@ -71,7 +73,9 @@ plt.show()
 # two networks, or a network and any other model, are compared by this one number:
 
 flat = cs.CollisionClassifier(members=["linear"], **quick).fit(X.reshape(len(X), -1), y)
-print(f"PBER: convolutional {clf.one_step_.pber:.2%}, linear model {flat.one_step_.pber:.2%}")
+print(
+    f"PBER: convolutional {clf.one_step_.pber:.2%}, linear model {flat.one_step_.pber:.2%}"
+)
 
 # %%
 # The linear model does not know that neighbouring pixels belong together. What it could not learn for that reason it
@@ -85,7 +89,10 @@ print(f"PBER: convolutional {clf.one_step_.pber:.2%}, linear model {flat.one_ste
 
 shown = cs.ambiguous(clf.posteriors_, y=y, top=6)["index"].to_numpy()
 cs.PosteriorDisplay.from_posteriors(
-    clf.posteriors_[shown], classes=clf.classes_, images=list(X[shown, 0]), labels=y[shown]
+    clf.posteriors_[shown],
+    classes=clf.classes_,
+    images=list(X[shown, 0]),
+    labels=y[shown],
 ).plot()
 plt.show()
 

@@ -23,7 +23,9 @@ from collidescope.applications import choose_smoothing
 X, y = load_digits(return_X_y=True)
 mixed_up = np.array([0, 7, 2, 8, 9, 5, 6, 1, 3, 4])
 y = np.where(np.random.default_rng(0).random(len(y)) < 0.25, mixed_up[y], y)
-X, X_test, y, y_test = train_test_split(X, y, train_size=400, stratify=y, random_state=0)
+X, X_test, y, y_test = train_test_split(
+    X, y, train_size=400, stratify=y, random_state=0
+)
 classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
 cm = cs.estimate_collisions(classifier, X, y, limit=False, random_state=0)
 cm.top_collisions(5).round(3)
@@ -80,7 +82,11 @@ for name, S in (("collision matrix", cm), ("uniform", uniform)):
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, choice in choices.items():
     axes.plot(choice.strengths, choice.losses, marker="o", label=name)
-axes.set(xlabel="strength", ylabel="held-out log loss", title="400 digits with labels mixed up")
+axes.set(
+    xlabel="strength",
+    ylabel="held-out log loss",
+    title="400 digits with labels mixed up",
+)
 axes.legend()
 plt.show()
 

@@ -19,10 +19,14 @@ from sklearn.model_selection import train_test_split
 import collidescope as cs
 
 X, y = load_digits(return_X_y=True)
-X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.4, stratify=y, random_state=0)
+X_train, X_test, y_train, y_test = train_test_split(
+    X, y, test_size=0.4, stratify=y, random_state=0
+)
 # One member, a linear one, so that there is something to merge; the default pool tells these digits
 # apart better.
-clf = cs.CollisionClassifier(members=["linear"], limit=False, random_state=0).fit(X_train, y_train)
+clf = cs.CollisionClassifier(members=["linear"], limit=False, random_state=0).fit(
+    X_train, y_train
+)
 cm = clf.collision_matrix_
 print(cm)
 
@@ -51,9 +55,15 @@ right.fill_between(
     path["n_groups"], path["pber_low"], path["pber_high"], color="#c8442c", alpha=0.2
 )
 right.plot(
-    path["n_groups"], path["pber"], marker="o", color="#c8442c", label="PBER, with 95% interval"
+    path["n_groups"],
+    path["pber"],
+    marker="o",
+    color="#c8442c",
+    label="PBER, with 95% interval",
 )
-right.axhline(cm.pber / 2, color="grey", linestyle=":", label="half of the PBER of ten classes")
+right.axhline(
+    cm.pber / 2, color="grey", linestyle=":", label="half of the PBER of ten classes"
+)
 right.set(xlabel="groups", ylabel="seen again in another group")
 right.set_title("What each number of groups costs")
 right.legend()
@@ -71,7 +81,9 @@ print(half)
 # Greedy merging tends to grow one large group, which may be of no use. Conditions say what must be
 # told apart, and what must not. Here 8 and 9 stay apart, 1 and 7 become one:
 
-strict = cs.consolidate(cm, n_groups=half.n_groups, must_merge=[(1, 7)], cannot_merge=[(8, 9)])
+strict = cs.consolidate(
+    cm, n_groups=half.n_groups, must_merge=[(1, 7)], cannot_merge=[(8, 9)]
+)
 print("Groups:", strict.groups)
 print(f"PBER {strict.matrix.pber:.2%}; without conditions {half.matrix.pber:.2%}")
 

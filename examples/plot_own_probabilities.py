@@ -102,7 +102,9 @@ plt.show()
 
 rare = cs.collision_matrix_from_posteriors(P, y, priors=[0.95, 0.05])
 print("Classes:", cm.classes.tolist())
-print(f"Malignant at 37%: found again {cm.matrix[1, 1]:.0%}; at 5%: {rare.matrix[1, 1]:.0%}")
+print(
+    f"Malignant at 37%: found again {cm.matrix[1, 1]:.0%}; at 5%: {rare.matrix[1, 1]:.0%}"
+)
 
 # %%
 # What to do with it? The same as with any collision matrix: merge classes, audit a classifier, look

@@ -72,7 +72,9 @@ def train(images, labels):
     # With a generator, Accelerate gives every process its part of the same order; and each must
     # bring as many rows as the others, so the last, smaller batch is left out.
     share, order = BATCH // accelerator.num_processes, torch.Generator().manual_seed(0)
-    loader = torch.utils.data.DataLoader(rows, share, shuffle=True, drop_last=True, generator=order)
+    loader = torch.utils.data.DataLoader(
+        rows, share, shuffle=True, drop_last=True, generator=order
+    )
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-2)
     model, optimiser, loader = accelerator.prepare(model, optimiser, loader)
     losses = []

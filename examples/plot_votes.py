@@ -26,7 +26,11 @@ from collidescope.datasets import ring
 from collidescope.votes import agreement, compare_annotators
 
 rng = np.random.default_rng(0)
-file = Path(os.environ.get("COLLIDESCOPE_DATA", "")) / "fashion_mnist_h" / "fashion_mnist_h.npz"
+file = (
+    Path(os.environ.get("COLLIDESCOPE_DATA", ""))
+    / "fashion_mnist_h"
+    / "fashion_mnist_h.npz"
+)
 if file.exists():
     with np.load(file) as data:
         X, votes = data["X"].reshape(len(data["X"]), -1) / 255, data["V"].astype(int)
@@ -38,7 +42,9 @@ else:
     votes = rng.multinomial(rng.integers(1, 21, len(X)), problem.posteriors(X))
     names = [f"class {k}" for k in range(votes.shape[1])]
 per_item = votes.sum(axis=1)
-print(f"{len(votes):,} items, {votes.sum():,} votes, {per_item.min()} to {per_item.max()} on each")
+print(
+    f"{len(votes):,} items, {votes.sum():,} votes, {per_item.min()} to {per_item.max()} on each"
+)
 
 # %%
 # One row per item, one column per class, how many votes. That is all that is needed:
@@ -71,7 +77,9 @@ print(agreement(votes, names).to_string(float_format="{:.3f}".format))
 
 enough = np.flatnonzero(votes.sum(axis=1) >= 5)[:1000]
 items = np.repeat(enough, 5)
-labels = np.concatenate([rng.permutation(np.repeat(names, votes[item]))[:5] for item in enough])
+labels = np.concatenate(
+    [rng.permutation(np.repeat(names, votes[item]))[:5] for item in enough]
+)
 who = np.tile(["Ann", "Bob", "Cem", "Dee", "Eve"], len(enough))
 guessed = (who == "Dee") & (rng.random(len(who)) < 2 / 3)
 labels[guessed] = rng.choice(names, guessed.sum())
@@ -94,7 +102,9 @@ print(
 # learn:
 
 chance = np.cumsum(votes / votes.sum(axis=1, keepdims=True), axis=1)
-y = np.array(names)[(rng.random((len(X), 1)) >= chance).sum(axis=1).clip(0, len(names) - 1)]
+y = np.array(names)[
+    (rng.random((len(X), 1)) >= chance).sum(axis=1).clip(0, len(names) - 1)
+]
 model = make_pipeline(PCA(min(30, X.shape[1])), LogisticRegression(max_iter=300))
 estimated = cs.estimate_collisions(model, X, y, limit=False, random_state=0)
 both = cs.compare(estimated, cm)
@@ -105,9 +115,15 @@ print(both)
 # noise or leak* means that people disagree more than the labels show. The rest is agreed, and only
 # better inputs could change it.
 
-colours = {"not learned yet": "tab:blue", "label noise or leak": "tab:red", "agreed": "grey"}
+colours = {
+    "not learned yet": "tab:blue",
+    "label noise or leak": "tab:red",
+    "agreed": "grey",
+}
 for verdict, part in both.pairs.groupby("verdict"):
-    plt.scatter(part["counted"], part["estimated"], label=verdict, color=colours[verdict], s=15)
+    plt.scatter(
+        part["counted"], part["estimated"], label=verdict, color=colours[verdict], s=15
+    )
 top = both.pairs[["counted", "estimated"]].to_numpy().max()
 plt.plot([0, top], [0, top], color="black", linewidth=0.8)
 plt.xlabel("counted: another person says so")

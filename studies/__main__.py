@@ -18,12 +18,24 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     actions = found.add_subparsers(dest="action", required=True)
     actions.add_parser("list", help="name every study")
-    actions.add_parser("tables", help="write the generated pages of docs/ from the records")
-    one = actions.add_parser("run", help="run what is missing of some studies, then their tables")
-    one.add_argument("names", nargs="+", metavar="NAME", help="as `list` names them, or all")
-    one.add_argument("--quick", action="store_true", help="a small size, for a first look")
-    one.add_argument("--jobs", type=int, default=2, help="cells side by side (default 2)")
-    one.add_argument("--again", action="store_true", help="also what another pool has measured")
+    actions.add_parser(
+        "tables", help="write the generated pages of docs/ from the records"
+    )
+    one = actions.add_parser(
+        "run", help="run what is missing of some studies, then their tables"
+    )
+    one.add_argument(
+        "names", nargs="+", metavar="NAME", help="as `list` names them, or all"
+    )
+    one.add_argument(
+        "--quick", action="store_true", help="a small size, for a first look"
+    )
+    one.add_argument(
+        "--jobs", type=int, default=2, help="cells side by side (default 2)"
+    )
+    one.add_argument(
+        "--again", action="store_true", help="also what another pool has measured"
+    )
     one.add_argument("--force", action="store_true", help="also what is recorded")
     one.add_argument(
         "--only",
@@ -41,7 +53,9 @@ def chosen(names: list[str], known: dict[str, Study]) -> list[Study]:
         return list(known.values())
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise SystemExit(f"no study is called {', '.join(unknown)}: `list` names those there are")
+        raise SystemExit(
+            f"no study is called {', '.join(unknown)}: `list` names those there are"
+        )
     return [known[name] for name in names]
 
 

@@ -9,7 +9,11 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 plt.switch_backend("Agg")
-mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "collidescope", "figure.dpi": 120}
+mpl.rcParams |= {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "collidescope",
+    "figure.dpi": 120,
+}
 
 
 def save(figure: Any, path: Path) -> None:

@@ -46,7 +46,9 @@ Draw = Callable[[np.random.Generator], Sample]
 Cells = dict[str, dict[str, dict[str, Any]]]
 
 
-def population(k: int, sharpness: float, seed: int = 0, rare: bool = False) -> Population:
+def population(
+    k: int, sharpness: float, seed: int = 0, rare: bool = False
+) -> Population:
     """400 kinds of input, posteriors the softmax of normal logits; a class of 1% where ``rare``."""
     rng = np.random.default_rng(seed)
     logits = sharpness * rng.standard_normal((400, k))
@@ -87,7 +89,9 @@ def skewed(p: Population, sizes: list[int], how: str) -> Draw:
     at_observed = flow / flow.sum(axis=1, keepdims=True)
 
     def draw(rng: np.random.Generator) -> Sample:
-        of_class = [rng.choice(len(density), n, p=density[:, c]) for c, n in enumerate(sizes)]
+        of_class = [
+            rng.choice(len(density), n, p=density[:, c]) for c, n in enumerate(sizes)
+        ]
         kinds = np.concatenate(of_class)
         if how == "weights":
             weight = (p.priors / observed)[labels]
@@ -132,11 +136,17 @@ def options() -> Iterator[Option]:
     yield Option("K=50, n=2000", fifty, plain(fifty, 2000))
     yield Option("lognormal weights (1), n=2000", three, weighted(three, 2000, 1.0))
     yield Option("lognormal weights (2), n=2000", three, weighted(three, 2000, 2.0))
-    yield Option("10 heavy | 1000 light, weights", two, skewed(two, [10, 1000], "weights"))
-    yield Option("50 heavy | 2000 light, weights", two, skewed(two, [50, 2000], "weights"))
+    yield Option(
+        "10 heavy | 1000 light, weights", two, skewed(two, [10, 1000], "weights")
+    )
+    yield Option(
+        "50 heavy | 2000 light, weights", two, skewed(two, [50, 2000], "weights")
+    )
     yield Option("10 | 1000, given priors", two, skewed(two, [10, 1000], "given"))
     yield Option("10 | 1000, uniform", half, skewed(two, [10, 1000], "uniform"))
-    yield Option("30 | 300 | 300, uniform", even, skewed(even, [30, 300, 300], "uniform"))
+    yield Option(
+        "30 | 300 | 300, uniform", even, skewed(even, [30, 300, 300], "uniform")
+    )
     yield Option("40 groups × 50", three, grouped(three, 40, 50))
     yield Option("15 groups × 50", three, grouped(three, 15, 50))
     yield Option("40 groups × 50, weights (0.5)", three, grouped(three, 40, 50, 0.5))
@@ -183,7 +193,9 @@ def votings() -> Iterator[Voting]:
     yield Voting("30 items × 3 votes, skewed", few, 30, (3, 3))
     yield Voting("60 items × 2 votes, skewed", few, 60, (2, 2))
     yield Voting("K=10, 400 items × 5 votes", population(10, 2.5), 400, (5, 5))
-    yield Voting("a class of 1%, 400 items × 5 votes", population(3, 1.5, rare=True), 400, (5, 5))
+    yield Voting(
+        "a class of 1%, 400 items × 5 votes", population(3, 1.5, rare=True), 400, (5, 5)
+    )
 
 
 def cell(option: Option, n_samples: int, seed: int = 0) -> dict[str, dict[str, Any]]:
@@ -201,7 +213,9 @@ def cell(option: Option, n_samples: int, seed: int = 0) -> dict[str, dict[str, A
     return {name: summary(helds) for name, helds in found.items()}
 
 
-def vote_cell(voting: Voting, n_samples: int, seed: int = 0) -> dict[str, dict[str, Any]]:
+def vote_cell(
+    voting: Voting, n_samples: int, seed: int = 0
+) -> dict[str, dict[str, Any]]:
     """The same of votes; a sample whose votes all name one class says nothing of kappa."""
     rng = np.random.default_rng(seed)
     p = voting.target
@@ -255,7 +269,9 @@ def short(cells: Cells) -> list[str]:
 
 def table(cells: Cells) -> str:
     """Markdown: options by statements, covered in percent (width over the oracle's)."""
-    names = list(dict.fromkeys(name for of_option in cells.values() for name in of_option))
+    names = list(
+        dict.fromkeys(name for of_option in cells.values() for name in of_option)
+    )
     lines = ["| option | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for option, of_option in cells.items():
         shown = [_shown(of_option.get(name)) for name in names]
@@ -280,7 +296,9 @@ def tables(cells: Cells) -> str:
         "S and limits now": lambda name: name in FIRST,
         "Learning curves": lambda name: name in CURVES,
         "Metrics (`ceilings`)": lambda name: name.startswith("ceiling"),
-        "Votes and repeated inputs": lambda name: name in COUNTED or name.startswith("voted"),
+        "Votes and repeated inputs": lambda name: (
+            name in COUNTED or name.startswith("voted")
+        ),
     }
     others = "Audit, comparisons, plans"
     blocks: dict[str, Cells] = {title: {} for title in [*parts, others]}
@@ -288,10 +306,20 @@ def tables(cells: Cells) -> str:
         for name, found in of_option.items():
             title = next((title for title, has in parts.items() if has(name)), others)
             blocks[title].setdefault(option, {})[name] = found
-    return "\n\n".join(f"**{title}**\n\n{table(block)}" for title, block in blocks.items())
+    return "\n\n".join(
+        f"**{title}**\n\n{table(block)}" for title, block in blocks.items()
+    )
 
 
-FIRST = ("PBER", "S", "recall", "top collision", "Bayes error limit", "merged S", "merged PBER")
+FIRST = (
+    "PBER",
+    "S",
+    "recall",
+    "top collision",
+    "Bayes error limit",
+    "merged S",
+    "merged PBER",
+)
 CURVES = ("range of PBER", "range of Bayes error", "S∞", "continuation", "rows needed")
 COUNTED = ("kappa", "alpha", "counted S", "counted PBER")
 
@@ -322,7 +350,9 @@ def write_page(record: dict[str, Any]) -> None:
     text = PAGE.read_text()
     before, rest = text.split("<!-- grid -->\n")
     after = rest.split("<!-- /grid -->\n")[1]
-    PAGE.write_text(f"{before}<!-- grid -->\n{page_text(record)}\n<!-- /grid -->\n{after}")
+    PAGE.write_text(
+        f"{before}<!-- grid -->\n{page_text(record)}\n<!-- /grid -->\n{after}"
+    )
 
 
 def last_record() -> dict[str, Any]:
@@ -336,7 +366,11 @@ def named_cell(name: str, n_samples: int, seed: int) -> dict[str, dict[str, Any]
     for option in options():
         if option.name == name:
             return cell(option, n_samples, seed)
-    return next(vote_cell(voting, n_samples, seed) for voting in votings() if voting.name == name)
+    return next(
+        vote_cell(voting, n_samples, seed)
+        for voting in votings()
+        if voting.name == name
+    )
 
 
 def simulate(n_samples: int, seed: int, jobs: int) -> dict[str, Any]:
@@ -344,7 +378,9 @@ def simulate(n_samples: int, seed: int, jobs: int) -> dict[str, Any]:
     started = time.perf_counter()
     dropped = {}
     for option in options():
-        dropped |= {f"{name} | {option.name}": why for name, why in option.dropped.items()}
+        dropped |= {
+            f"{name} | {option.name}": why for name, why in option.dropped.items()
+        }
     names = [part.name for part in (*options(), *votings())]
     calls = (delayed(named_cell)(name, n_samples, seed) for name in names)
     cells = dict(zip(names, Parallel(n_jobs=jobs)(calls), strict=True))
@@ -363,8 +399,12 @@ def simulate(n_samples: int, seed: int, jobs: int) -> dict[str, Any]:
 def main() -> None:
     """Run, record and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="40 samples per cell, no record")
-    parser.add_argument("--page", action="store_true", help="write the page from the last record")
+    parser.add_argument(
+        "--quick", action="store_true", help="40 samples per cell, no record"
+    )
+    parser.add_argument(
+        "--page", action="store_true", help="write the page from the last record"
+    )
     parser.add_argument("--samples", type=int, default=150)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)

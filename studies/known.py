@@ -63,7 +63,9 @@ def ringnorm(n_features: int = 20) -> GaussianProblem:
     return GaussianProblem([np.zeros(n_features), inner], [2.0, 1.0])
 
 
-def heavy_tailed(n_classes: int = 4, n_features: int = 6, freedom: float = 1.5) -> Problem:
+def heavy_tailed(
+    n_classes: int = 4, n_features: int = 6, freedom: float = 1.5
+) -> Problem:
     """Multivariate Student t of few degrees of freedom, of different widths."""
     rng = np.random.default_rng(0)
     centres = 1.5 * rng.standard_normal((n_classes, n_features))
@@ -71,7 +73,9 @@ def heavy_tailed(n_classes: int = 4, n_features: int = 6, freedom: float = 1.5) 
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
         stretch = scales[codes] / np.sqrt(rng.chisquare(freedom, len(codes)) / freedom)
-        return centres[codes] + stretch[:, None] * rng.standard_normal((len(codes), n_features))
+        return centres[codes] + stretch[:, None] * rng.standard_normal(
+            (len(codes), n_features)
+        )
 
     def log_densities(X: FloatArray) -> FloatArray:
         squares = ((X[:, None] - centres) ** 2).sum(axis=2) / scales**2
@@ -89,7 +93,8 @@ def mlp_teacher(
     inner = rng.standard_normal((n_features, width))
     outer = rng.standard_normal((width, n_classes)) / np.sqrt(width)
     return taught(
-        _gaussian(n_features), lambda X: softmax(sharpness * np.tanh(X @ inner) @ outer, axis=1)
+        _gaussian(n_features),
+        lambda X: softmax(sharpness * np.tanh(X @ inner) @ outer, axis=1),
     )
 
 
@@ -113,11 +118,14 @@ def chessboard(n_features: int = 4, fields: int = 4, noise: float = 0.1) -> Prob
     """The colour of a field, wrong with probability ``noise``: to be learned field by field."""
     shown = np.array([[1 - noise, noise], [noise, 1 - noise]])
     return taught(
-        _uniform(n_features), lambda X: shown[np.floor(fields * X).sum(axis=1).astype(int) % 2]
+        _uniform(n_features),
+        lambda X: shown[np.floor(fields * X).sum(axis=1).astype(int) % 2],
     )
 
 
-def friedman(n_classes: int = 4, n_features: int = 10, sharpness: float = 4.0) -> Problem:
+def friedman(
+    n_classes: int = 4, n_features: int = 10, sharpness: float = 4.0
+) -> Problem:
     """Friedman's regression function of uniform inputs, cut into classes with soft edges."""
     centres = np.linspace(8, 20, n_classes)
 
@@ -132,13 +140,18 @@ def friedman(n_classes: int = 4, n_features: int = 10, sharpness: float = 4.0) -
     return taught(_uniform(n_features), teacher)
 
 
-def sparse_words(n_classes: int = 3, n_features: int = 200, relevant: int = 20) -> Problem:
+def sparse_words(
+    n_classes: int = 3, n_features: int = 200, relevant: int = 20
+) -> Problem:
     """Rare 0/1 features of which few matter: a log-linear teacher in many dimensions."""
     weights = np.zeros((n_features, n_classes))
-    weights[:relevant] = 2.5 * np.random.default_rng(0).standard_normal((relevant, n_classes))
+    weights[:relevant] = 2.5 * np.random.default_rng(0).standard_normal(
+        (relevant, n_classes)
+    )
     uniform = _uniform(n_features)
     return taught(
-        lambda n, rng: (uniform(n, rng) < 0.1).astype(float), lambda X: softmax(X @ weights, axis=1)
+        lambda n, rng: (uniform(n, rng) < 0.1).astype(float),
+        lambda X: softmax(X @ weights, axis=1),
     )
 
 
@@ -147,17 +160,23 @@ def spiral(n_classes: int = 3, turns: float = 1.5, sharpness: float = 3.0) -> Pr
     arms = 2 * np.pi * np.arange(n_classes) / n_classes
 
     def teacher(X: FloatArray) -> FloatArray:
-        angle = np.arctan2(X[:, 1], X[:, 0]) - turns * np.pi * np.hypot(X[:, 0], X[:, 1])
+        angle = np.arctan2(X[:, 1], X[:, 0]) - turns * np.pi * np.hypot(
+            X[:, 0], X[:, 1]
+        )
         return softmax(sharpness * np.cos(angle[:, None] - arms), axis=1)
 
     return taught(_gaussian(2), teacher)
 
 
-def interactions(n_features: int = 12, pairs: int = 4, sharpness: float = 1.5) -> Problem:
+def interactions(
+    n_features: int = 12, pairs: int = 4, sharpness: float = 1.5
+) -> Problem:
     """Two classes by the sum of products of features: no feature says anything alone."""
 
     def teacher(X: FloatArray) -> FloatArray:
-        logit = sharpness * (X[:, 0 : 2 * pairs : 2] * X[:, 1 : 2 * pairs : 2]).sum(axis=1)
+        logit = sharpness * (X[:, 0 : 2 * pairs : 2] * X[:, 1 : 2 * pairs : 2]).sum(
+            axis=1
+        )
         return softmax(np.column_stack([logit, -logit]) / 2, axis=1)
 
     return taught(_gaussian(n_features), teacher)

@@ -16,7 +16,15 @@ from studies.store import results
 
 ROOT = Path(__file__).parents[1]
 #: Sections of docs/benchmarks.md, in their order.
-BENCHMARKS = ("scenarios", "limit", "fashion", "images", "images-length", "real", "made-up")
+BENCHMARKS = (
+    "scenarios",
+    "limit",
+    "fashion",
+    "images",
+    "images-length",
+    "real",
+    "made-up",
+)
 BENCHMARKS += ("embeddings", "nested", "feebee")
 BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
 BENCHMARKS += ("recovery", "engine", "sizes", "scale")
@@ -57,6 +65,14 @@ def write() -> None:
     markdown.fill(docs / "votes.md", votes.page_tables())
     markdown.fill(docs / "reliability.md", faults.parts())
     statistics = every()["statistics"].table
-    markdown.fill(docs / "reliability-data.md", {"statistics": statistics(results("statistics"))})
-    filled = ["comparison.md", "decisions.md", "votes.md", "reliability.md", "reliability-data.md"]
+    markdown.fill(
+        docs / "reliability-data.md", {"statistics": statistics(results("statistics"))}
+    )
+    filled = [
+        "comparison.md",
+        "decisions.md",
+        "votes.md",
+        "reliability.md",
+        "reliability-data.md",
+    ]
     print(f"→ docs: {', '.join([*texts, *filled])}, figures")

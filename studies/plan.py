@@ -69,7 +69,9 @@ Bought = dict[str, Any]
 def learner() -> BaseEstimator:
     """What the plan and the purchases are judged with: linear and not, and less than a second."""
     linear = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200))
-    trees = ExtraTreesClassifier(50, min_samples_leaf=4, max_features=None, random_state=0)
+    trees = ExtraTreesClassifier(
+        50, min_samples_leaf=4, max_features=None, random_state=0
+    )
     return VotingClassifier([("linear", linear), ("trees", trees)], voting="soft")
 
 
@@ -124,7 +126,9 @@ class Market:
         models = [learner().fit(X[train], y[train]) for train, _ in folds(y)]
         return [model.predict_proba(fresh) for model in models]
 
-    def score(self, posteriors: list[np.ndarray], groups: np.ndarray | None = None) -> float:
+    def score(
+        self, posteriors: list[np.ndarray], groups: np.ndarray | None = None
+    ) -> float:
         """Mean Brier score on fresh rows, of classes or of groups of them."""
         y = self.fresh_y
         if groups is not None:
@@ -150,7 +154,9 @@ def bought(problem: str, seed: int) -> list[Bought]:
     models = market.posteriors(market.n)
     now = market.score(models)
     falls = {}  # of columns and merges, whatever the budget
-    for unit, columns in zip(values.table["unit"], values.table["columns"], strict=True):
+    for unit, columns in zip(
+        values.table["unit"], values.table["columns"], strict=True
+    ):
         without = market.posteriors(market.n, tuple(columns))
         falls["column", f"keep the column {unit}"] = market.score(without) - now
     merging = consolidate(clf.collision_matrix_)
@@ -212,7 +218,9 @@ def cut(run: dict[str, Any]) -> dict[str, Any] | None:
         matrix=None,
     )
     target = float(whole.scores[-1])
-    reached = whole.sizes[whole.scores <= target][0]  # a curve that rose was there before
+    reached = whole.sizes[whole.scores <= target][
+        0
+    ]  # a curve that rose was there before
     found = rows_needed(known_part, target)
     return {
         "problem": run["problem"],
@@ -227,7 +235,11 @@ def rows_part() -> dict[str, Any]:
     every = [found for found in map(cut, runs("limit")) if found is not None]
     held = [run["low"] <= run["needed"] <= run["high"] for run in every]
     open_ended = [np.isinf(run["high"]) for run in every]
-    fell = [run for run in every if run["needed"] > run["low"] and run["state"] != "hardly begun"]
+    fell = [
+        run
+        for run in every
+        if run["needed"] > run["low"] and run["state"] != "hardly begun"
+    ]
     width = [run["high"] / run["low"] for run in fell if np.isfinite(run["high"])]
     return {
         "curves": len(every),
@@ -309,7 +321,9 @@ def cells(quick: bool) -> list[Cell]:
         return [{"part": "ordered"}]
     every: list[Cell] = [{"part": name} for name in PARTS]
     for seed in range(SAMPLES):
-        every += [{"part": "bought", "problem": name, "seed": seed} for name in PROBLEMS]
+        every += [
+            {"part": "bought", "problem": name, "seed": seed} for name in PROBLEMS
+        ]
     return every
 
 
@@ -335,19 +349,36 @@ def text(records: list[Record]) -> str:
     every = pd.DataFrame(rows)
     every["held"] = (every["low"] <= every["real"]) & (every["real"] <= every["high"])
     choices = first_choices(rows)
-    every = every.drop_duplicates(["problem", "seed", "what"])  # the same at every budget
+    every = every.drop_duplicates(
+        ["problem", "seed", "what"]
+    )  # the same at every budget
     lines = []
     for kind, own in every.groupby("option"):
         first = int((choices["first"] == kind).sum())
         best = int((choices["best"] == kind).sum())
         means = [f"{100 * own[name].mean():.2f}" for name in ("fall", "real")]
         lines.append(
-            [str(kind), str(len(own)), *means, f"{own['held'].mean():.0%}", str(first), str(best)]
+            [
+                str(kind),
+                str(len(own)),
+                *means,
+                f"{own['held'].mean():.0%}",
+                str(first),
+                str(best),
+            ]
         )
-    head = ["option", "bought", "fall predicted, points", "real fall", "in its interval"]
+    head = [
+        "option",
+        "bought",
+        "fall predicted, points",
+        "real fall",
+        "in its interval",
+    ]
     head += ["first choice", "really best"]
     regret = choices.groupby("budget")["regret"].mean()
-    by_budget = ", ".join(f"{value:.1%} at {budget}" for budget, value in regret.items())
+    by_budget = ", ".join(
+        f"{value:.1%} at {budget}" for budget, value in regret.items()
+    )
     other = {record["cell"]["part"]: record["result"] for record in records}
     claims = [
         [
@@ -389,4 +420,6 @@ def page_tables() -> dict[str, str]:
     return {"plan": text(results("plan"))}
 
 
-STUDY = Study("plan", "Is the plan right? Every option bought for real", cells, run, text)
+STUDY = Study(
+    "plan", "Is the plan right? Every option bought for real", cells, run, text
+)

@@ -62,7 +62,11 @@ FRESH: dict[str, Callable[[], Problem]] = {
     "additive": problem_of(
         uniform(6),
         lambda X: (
-            2 * np.sin(2 * X[:, 0]) + X[:, 1] ** 2 - 2.8 + 1.5 * np.abs(X[:, 2]) + (X[:, 3] > 0)
+            2 * np.sin(2 * X[:, 0])
+            + X[:, 1] ** 2
+            - 2.8
+            + 1.5 * np.abs(X[:, 2])
+            + (X[:, 3] > 0)
         ),
     ),
     "sine": problem_of(uniform(1), lambda X: 3 * np.sin(6 * X)),
@@ -76,7 +80,9 @@ FRESH: dict[str, Callable[[], Problem]] = {
     ),
     "hinges": problem_of(
         normal(10),
-        lambda X: 0.8 * np.maximum(X @ fixed(6, 10, 12) + fixed(7, 12), 0) @ fixed(8, 12, 4),
+        lambda X: (
+            0.8 * np.maximum(X @ fixed(6, 10, 12) + fixed(7, 12), 0) @ fixed(8, 12, 4)
+        ),
     ),
     "single index": problem_of(
         normal(15), lambda X: 3 * np.sin(2.5 * X @ fixed(9, 15) / np.sqrt(15))
@@ -84,14 +90,23 @@ FRESH: dict[str, Callable[[], Problem]] = {
     "steps": problem_of(
         uniform(5),
         lambda X: (
-            2 * (X[:, 0] > -0.8) - 3 * (X[:, 0] > 0.8) + 1.5 * (X[:, 1] > 0) - 2 * (X[:, 2] > -1.2)
+            2 * (X[:, 0] > -0.8)
+            - 3 * (X[:, 0] > 0.8)
+            + 1.5 * (X[:, 1] > 0)
+            - 2 * (X[:, 2] > -1.2)
         ),
     ),
-    "circle in noise": problem_of(normal(20), lambda X: 2 * np.square(X[:, :2]).sum(axis=1) - 4),
-    "exclusive or in noise": problem_of(normal(12), lambda X: 3 * np.sign(X[:, 0] * X[:, 1])),
+    "circle in noise": problem_of(
+        normal(20), lambda X: 2 * np.square(X[:, :2]).sum(axis=1) - 4
+    ),
+    "exclusive or in noise": problem_of(
+        normal(12), lambda X: 3 * np.sign(X[:, 0] * X[:, 1])
+    ),
     "categories": problem_of(
         lambda n, rng: rng.integers(0, 8, size=(n, 6)).astype(float),
-        lambda X: sum(fixed(column, 8, 3)[X[:, column].astype(int)] for column in range(6)),
+        lambda X: sum(
+            fixed(column, 8, 3)[X[:, column].astype(int)] for column in range(6)
+        ),
     ),
     "deep network": problem_of(normal(12), deep),
     "bumps": problem_of(
@@ -158,7 +173,9 @@ def ordered(inputs: Inputs, score: Logits, edges: np.ndarray, noise: float) -> K
 
 def codes(levels: int, columns: int) -> Inputs:
     """Categories, one-hot."""
-    return lambda n, rng: np.eye(levels)[rng.integers(0, levels, (n, columns))].reshape(n, -1)
+    return lambda n, rng: np.eye(levels)[rng.integers(0, levels, (n, columns))].reshape(
+        n, -1
+    )
 
 
 def even(k: int) -> np.ndarray:
@@ -197,7 +214,8 @@ def pair_densities(X: np.ndarray, rho: np.ndarray) -> np.ndarray:
 def t_classes(A: np.ndarray, means: np.ndarray) -> Kind:
     """Multivariate t with three degrees of freedom, each class with its own scale matrix."""
     classes = [
-        stats.multivariate_t(mean, own @ own.T, df=3) for mean, own in zip(means, A, strict=True)
+        stats.multivariate_t(mean, own @ own.T, df=3)
+        for mean, own in zip(means, A, strict=True)
     ]
 
     def draw(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -263,30 +281,44 @@ MEMORY = np.array([0.1, 0.35, 0.6])
 RHO = np.array([-0.6, 0.0, 0.6])
 HALVES = 0.5 ** np.arange(6) / (0.5 ** np.arange(6)).sum()
 KINDS: dict[str, Kind] = {
-    "5 of 200 columns": of_logits(normal(200), lambda X: X[:, :5] @ [2, -2, 1.5, 1.5, -1]),
+    "5 of 200 columns": of_logits(
+        normal(200), lambda X: X[:, :5] @ [2, -2, 1.5, 1.5, -1]
+    ),
     "4 of 300 columns, four classes": of_logits(
         normal(300), lambda X: 2 * X[:, :4] @ fixed(2, 4, 4)
     ),
-    "200 columns, all of them": of_logits(normal(200), lambda X: 0.17 * X @ fixed(23, 200, 3)),
+    "200 columns, all of them": of_logits(
+        normal(200), lambda X: 0.17 * X @ fixed(23, 200, 3)
+    ),
     "30 of 300 means": shifted(MEANS, even(3)),
     "a rare class": of_logits(
-        normal(8), lambda X: 1.2 * X[:, 0] + 1.5 * np.sin(2 * X[:, 1]) + X[:, 2] * X[:, 3] - 4.5
+        normal(8),
+        lambda X: 1.2 * X[:, 0] + 1.5 * np.sin(2 * X[:, 1]) + X[:, 2] * X[:, 3] - 4.5,
     ),
     "unequal shares": shifted(1.1 * fixed(15, 6, 6), HALVES),
     "Cauchy columns": of_logits(
-        lambda n, rng: rng.standard_t(1, (n, 8)), lambda X: 1.2 * np.arctan(X) @ fixed(8, 8, 3)
+        lambda n, rng: rng.standard_t(1, (n, 8)),
+        lambda X: 1.2 * np.arctan(X) @ fixed(8, 8, 3),
     ),
-    "parity of three signs": of_logits(normal(6), lambda X: 3 * np.sign(X[:, :3].prod(axis=1))),
+    "parity of three signs": of_logits(
+        normal(6), lambda X: 3 * np.sign(X[:, :3].prod(axis=1))
+    ),
     "board of 16 fields in noise": of_logits(
         uniform(5), lambda X: 3 * (-1.0) ** np.floor(X[:, :2] + 2).sum(axis=1)
     ),
-    "sine of a product": of_logits(normal(6), lambda X: 3 * np.sin(3 * X[:, 0] * X[:, 1])),
+    "sine of a product": of_logits(
+        normal(6), lambda X: 3 * np.sin(3 * X[:, 0] * X[:, 1])
+    ),
     "product or product or product": of_logits(
         lambda n, rng: rng.integers(0, 2, (n, 15)).astype(float),
         lambda X: 6 * (X[:, :6:2] * X[:, 1:6:2]).any(axis=1) - 3,
     ),
-    "largest of pairs": of_logits(normal(10), lambda X: 3 * np.maximum(X[:, ::2], X[:, 1::2])),
-    "near a diagonal": of_logits(uniform(6), lambda X: 6 * (np.abs(X[:, 0] - X[:, 1]) < 0.7) - 3),
+    "largest of pairs": of_logits(
+        normal(10), lambda X: 3 * np.maximum(X[:, ::2], X[:, 1::2])
+    ),
+    "near a diagonal": of_logits(
+        uniform(6), lambda X: 6 * (np.abs(X[:, 0] - X[:, 1]) < 0.7) - 3
+    ),
     "turned boxes": of_logits(
         normal(6),
         lambda X: (
@@ -297,13 +329,20 @@ KINDS: dict[str, Kind] = {
     ),
     "150 prototypes": of_logits(
         normal(6),
-        lambda X: 3 * np.eye(3)[np.square(X[:, None] - PROTOTYPES).sum(axis=2).argmin(axis=1) % 3],
+        lambda X: (
+            3
+            * np.eye(3)[
+                np.square(X[:, None] - PROTOTYPES).sum(axis=2).argmin(axis=1) % 3
+            ]
+        ),
     ),
     "five categories": of_logits(codes(12, 5), lambda X: X @ fixed(10, 60, 3)),
     "a table of three categories": of_logits(
         codes(6, 3), lambda X: CELLS[tuple(X.reshape(-1, 3, 6).argmax(axis=2).T)]
     ),
-    "nothing to learn": of_logits(normal(20), lambda X: np.tile([1, 0.5, 0, -0.5], (len(X), 1))),
+    "nothing to learn": of_logits(
+        normal(20), lambda X: np.tile([1, 0.5, 0, -0.5], (len(X), 1))
+    ),
     "no noise": of_logits(normal(5), lambda X: 200 * X @ fixed(13, 5)),
     "ten ordered classes": ordered(
         normal(12), lambda X: X @ fixed(22, 12), np.linspace(-5, 5, 9), 1.2
@@ -323,13 +362,15 @@ KINDS: dict[str, Kind] = {
         even(4),
     ),
     "presence of 200 words": independent(
-        stats.bernoulli, 1 / (1 + np.exp(1.5 - fixed(16, 200) - 0.5 * fixed(17, 3, 200)))
+        stats.bernoulli,
+        1 / (1 + np.exp(1.5 - fixed(16, 200) - 0.5 * fixed(17, 3, 200))),
     ),
     "mixtures": mixtures(1.4 * fixed(9, 4, 3, 6), 0.8),
     "series with memory": of_classes(
         lambda y, rng: series(y, rng, MEMORY),
         lambda X: np.stack(
-            [-0.5 * np.square(X[:, 1:] - m * X[:, :-1]).sum(axis=1) for m in MEMORY], axis=1
+            [-0.5 * np.square(X[:, 1:] - m * X[:, :-1]).sum(axis=1) for m in MEMORY],
+            axis=1,
         ),
         even(3),
     ),
@@ -345,9 +386,13 @@ KINDS: dict[str, Kind] = {
         stats.gamma, np.ones((4, 8)), np.zeros((4, 8)), np.exp(0.35 * fixed(26, 4, 8))
     ),
     "beta": independent(
-        stats.beta, np.exp(0.5 * fixed(27, 3, 6) + 0.3), np.exp(0.5 * fixed(28, 3, 6) + 0.3)
+        stats.beta,
+        np.exp(0.5 * fixed(27, 3, 6) + 0.3),
+        np.exp(0.5 * fixed(28, 3, 6) + 0.3),
     ),
     "angles": independent(
-        stats.vonmises, np.full((3, 3), 1.5), np.array([[0, 1, 0], [1.5, 2.5, -1.5], [3, 4, -3]])
+        stats.vonmises,
+        np.full((3, 3), 1.5),
+        np.array([[0, 1, 0], [1.5, 2.5, -1.5], [3, 4, -3]]),
     ),
 }

@@ -101,7 +101,9 @@ def data_folder() -> Path:
     """The folder with the data sets, or a ``FileNotFoundError`` that says how to name one."""
     value = os.environ.get(VARIABLE)
     if not value:
-        raise FileNotFoundError(f"set {VARIABLE} to the folder that holds the data sets")
+        raise FileNotFoundError(
+            f"set {VARIABLE} to the folder that holds the data sets"
+        )
     folder = Path(value)
     if not folder.is_dir():
         raise FileNotFoundError(f"{VARIABLE} names {value!r}, which is not a folder")
@@ -135,7 +137,11 @@ def load_adult() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
         columns = [*ADULT_COLUMNS, "income"]
         parts.append(
             pd.read_csv(
-                path, names=columns, skiprows=skipped, skipinitialspace=True, keep_default_na=False
+                path,
+                names=columns,
+                skiprows=skipped,
+                skipinitialspace=True,
+                keep_default_na=False,
             )
         )
     table = pd.concat(parts, ignore_index=True)
@@ -149,7 +155,10 @@ def load_law_school() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     import pandas as pd
 
     table = pd.read_csv(
-        _existing("lawschool/law_school_clean.csv.gz", "11 columns of the LSAC study and pass_bar")
+        _existing(
+            "lawschool/law_school_clean.csv.gz",
+            "11 columns of the LSAC study and pass_bar",
+        )
     )
     passed = table.pop("pass_bar").to_numpy(dtype=np.intp)
     return _with_categories(table), np.array(["fail", "pass"])[passed]
@@ -160,7 +169,9 @@ def load_german_credit() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     stay as categories."""
     import pandas as pd
 
-    path = _existing("german/german.data", "20 columns and the label, separated by spaces")
+    path = _existing(
+        "german/german.data", "20 columns and the label, separated by spaces"
+    )
     table = pd.read_csv(path, sep=" ", names=[*GERMAN_COLUMNS, "risk"])
     risk = table.pop("risk").to_numpy(dtype=np.intp)
     return _with_categories(table), np.array(["good", "bad"])[risk - 1]
@@ -193,14 +204,18 @@ def load_fashion_votes() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
         return arrays["X"], arrays["V"]
 
 
-def one_vote(votes: npt.NDArray[np.int64], rng: np.random.Generator) -> npt.NDArray[np.intp]:
+def one_vote(
+    votes: npt.NDArray[np.int64], rng: np.random.Generator
+) -> npt.NDArray[np.intp]:
     """A vote of each item, drawn at random: a label as one annotator would give it."""
     shares = votes / votes.sum(axis=1, keepdims=True)
     drawn = (rng.random((len(votes), 1)) >= shares.cumsum(axis=1)).sum(axis=1)
     return np.minimum(drawn, votes.shape[1] - 1)
 
 
-def load_mnist(part: str = "train") -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
+def load_mnist(
+    part: str = "train",
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
     """MNIST: images of shape (n, 28, 28) and digits; ``part`` is "train" (60,000) or "test"
     (10,000)."""
     name = {"train": "train", "test": "t10k"}.get(part)
@@ -229,4 +244,6 @@ def _read_idx(start: str, header: int) -> npt.NDArray[np.uint8]:
         raise FileNotFoundError(
             f"{folder} holds no file {start}*.gz: it needs the four idx files of MNIST"
         )
-    return np.frombuffer(gzip.decompress(paths[0].read_bytes()), dtype=np.uint8, offset=header)
+    return np.frombuffer(
+        gzip.decompress(paths[0].read_bytes()), dtype=np.uint8, offset=header
+    )

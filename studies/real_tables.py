@@ -70,8 +70,12 @@ class Outcome:
     rows: int
     classes: int
     crash: str = ""
-    predicting: dict[str, float] = field(default_factory=dict)  #: by the judge: column → accuracy
-    warned: dict[str, str] = field(default_factory=dict)  #: by the screening: column → of what
+    predicting: dict[str, float] = field(
+        default_factory=dict
+    )  #: by the judge: column → accuracy
+    warned: dict[str, str] = field(
+        default_factory=dict
+    )  #: by the screening: column → of what
     left_out: dict[str, str] = field(default_factory=dict)
     missed: list[str] = field(default_factory=list)
     false_alarms: dict[str, str] = field(default_factory=dict)
@@ -81,9 +85,13 @@ def main() -> None:
     """Screen the tables of a folder and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path, help="a JSON file for what happened to every table")
+    parser.add_argument(
+        "--out", type=Path, help="a JSON file for what happened to every table"
+    )
     parser.add_argument("--record", help="a name under which the counts are recorded")
-    parser.add_argument("--most", type=int, default=10**6, help="tables to screen at most")
+    parser.add_argument(
+        "--most", type=int, default=10**6, help="tables to screen at most"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     start = time.perf_counter()
@@ -95,10 +103,14 @@ def main() -> None:
     if arguments.record is not None:
         cell = {"tables": arguments.record}
         record = store.new_record("real-tables", cell, summary(outcomes), seconds)
-        record["command"] = f"python -m studies.real_tables FOLDER --record {arguments.record}"
+        record["command"] = (
+            f"python -m studies.real_tables FOLDER --record {arguments.record}"
+        )
         store.replace(store.path_of("real-tables"), record)
     if arguments.out is not None:
-        arguments.out.write_text(json.dumps([asdict(own) for own in outcomes], indent=1) + "\n")
+        arguments.out.write_text(
+            json.dumps([asdict(own) for own in outcomes], indent=1) + "\n"
+        )
 
 
 def screened(path: Path) -> Iterator[Outcome]:
@@ -129,7 +141,11 @@ def plausible_labels(frame: pd.DataFrame, most: int = 2) -> list[str]:
         if column.dtype.kind == "f" and not (column.dropna() % 1 == 0).all():
             continue
         sizes = column.value_counts()
-        if 2 <= len(sizes) <= 30 and sizes.min() >= 10 and sizes.max() <= 0.95 * sizes.sum():
+        if (
+            2 <= len(sizes) <= 30
+            and sizes.min() >= 10
+            and sizes.max() <= 0.95 * sizes.sum()
+        ):
             found.append(str(name))
     found.sort(key=lambda name: frame[name].dtype.kind in "iuf")  # words before numbers
     return found[:most]
@@ -156,7 +172,9 @@ def judge(outcome: Outcome, X: pd.DataFrame, y: np.ndarray) -> None:
             outcome.missed.append(str(name))
         alarm = outcome.warned.get(str(name))
         if alarm in ("values", "words", "missingness") and right < 0.97:
-            told = alarm == "missingness" and only_one_class(column.iloc[labelled], codes)
+            told = alarm == "missingness" and only_one_class(
+                column.iloc[labelled], codes
+            )
             if not told:
                 outcome.false_alarms[str(name)] = f"{alarm}: {right:.3f}"
     for name in outcome.left_out:
@@ -164,7 +182,9 @@ def judge(outcome: Outcome, X: pd.DataFrame, y: np.ndarray) -> None:
         numbers = as_numbers(values)
         fractions = bool((numbers % 1 > 0).any())
         if values.nunique() < 0.9 * len(values) or fractions:
-            outcome.false_alarms[name] = "left out, though values repeat or have fractions"
+            outcome.false_alarms[name] = (
+                "left out, though values repeat or have fractions"
+            )
 
 
 def accuracy(column: pd.Series, codes: np.ndarray) -> float:
@@ -178,7 +198,9 @@ def as_features(column: pd.Series) -> Iterator[Any]:
     """A column as numbers, or its levels, the parts of its dates and its words."""
     if pd.api.types.is_numeric_dtype(column.dtype):
         numbers = as_numbers(column)
-        yield np.where(np.isnan(numbers), np.nanmin(numbers, initial=0.0) - 1, numbers)[:, None]
+        yield np.where(np.isnan(numbers), np.nanmin(numbers, initial=0.0) - 1, numbers)[
+            :, None
+        ]
         return
     levels, words = as_levels(column)
     if len(words) <= 300:
@@ -188,7 +210,9 @@ def as_features(column: pd.Series) -> Iterator[Any]:
     if dates.notna().mean() > 0.9:
         parts = [dates.dt.year, dates.dt.month, dates.dt.day, dates.dt.dayofweek]
         yield np.column_stack([*parts, dates.astype("int64")])
-    cut = CountVectorizer(token_pattern="[A-Za-z]+|[0-9]+", binary=True, max_features=500)
+    cut = CountVectorizer(
+        token_pattern="[A-Za-z]+|[0-9]+", binary=True, max_features=500
+    )
     yield cut.fit_transform(column.fillna("none").astype(str))
 
 
@@ -209,14 +233,20 @@ def only_one_class(column: pd.Series, codes: np.ndarray) -> bool:
 def summary(outcomes: list[Outcome]) -> dict[str, Any]:
     """Counts, and what was missed or raised a false alarm, by table and label."""
     judged = [own for own in outcomes if own.label]
-    alarms = {f"{own.table} / {own.label}": own.false_alarms for own in judged if own.false_alarms}
+    alarms = {
+        f"{own.table} / {own.label}": own.false_alarms
+        for own in judged
+        if own.false_alarms
+    }
     return {
         "tables": len({own.table for own in judged}),
         "labels": len(judged),
         "crashes": sum(bool(own.crash) for own in judged),
         "refused": len(outcomes) - len(judged),
         "predicted": sum(bool(own.predicting) for own in judged),
-        "missed": {f"{own.table} / {own.label}": own.missed for own in judged if own.missed},
+        "missed": {
+            f"{own.table} / {own.label}": own.missed for own in judged if own.missed
+        },
         "false_alarms": alarms,
     }
 
@@ -230,14 +260,24 @@ def report(outcomes: list[Outcome], seconds: float) -> None:
     false = [own for own in judged if own.false_alarms]
     refused = [own for own in outcomes if not own.label]
     print(f"{len(tables)} tables, {len(judged)} labels, {seconds:.0f} s")
-    print(f"crashes: {sum(bool(own.crash) for own in judged)}; files refused: {len(refused)}")
+    print(
+        f"crashes: {sum(bool(own.crash) for own in judged)}; files refused: {len(refused)}"
+    )
     print(f"a column predicts the label: {len(predicting)}; not said: {len(missed)}")
-    print(f"false alarms: {len(false)} ({len(false) / max(len(judged), 1):.1%} of the labels)")
-    kinds = pd.Series([kind for own in judged for kind in own.warned.values()]).value_counts()
-    print("warnings:", dict(kinds), "left out:", sum(len(own.left_out) for own in judged))
+    print(
+        f"false alarms: {len(false)} ({len(false) / max(len(judged), 1):.1%} of the labels)"
+    )
+    kinds = pd.Series(
+        [kind for own in judged for kind in own.warned.values()]
+    ).value_counts()
+    print(
+        "warnings:", dict(kinds), "left out:", sum(len(own.left_out) for own in judged)
+    )
     for own in judged:
         if own.crash or own.missed or own.false_alarms:
-            print(f"  {own.table} / {own.label}: {own.crash} {own.missed} {own.false_alarms}")
+            print(
+                f"  {own.table} / {own.label}: {own.crash} {own.missed} {own.false_alarms}"
+            )
 
 
 if __name__ == "__main__":

@@ -56,12 +56,18 @@ def run(
     done = load(path)
     wanted = [cell for cell in cells if _has(cell, only or {})]
     if not wanted:
-        raise SystemExit(f"no cell of {study.name} has {only}: its cells are like {cells[0]}")
+        raise SystemExit(
+            f"no cell of {study.name} has {only}: its cells are like {cells[0]}"
+        )
     missing = wanted
     if not force:
-        missing = [cell for cell in wanted if _is_missing(done.get(key_of(cell)), again)]
+        missing = [
+            cell for cell in wanted if _is_missing(done.get(key_of(cell)), again)
+        ]
     if verbose:
-        print(f"{study.title}: {len(missing)} of {len(wanted)} cells to run → {path.name}")
+        print(
+            f"{study.title}: {len(missing)} of {len(wanted)} cells to run → {path.name}"
+        )
     with Progress(study.name, len(missing), verbose) as progress:
         calls = (delayed(_measure)(study, cell) for cell in missing)
         n_jobs = 1 if study.alone else jobs
@@ -82,7 +88,9 @@ def _is_missing(record: Record | None, again: bool) -> bool:
 
 
 def _measure(study: Study, cell: Cell) -> Record:
-    warnings.simplefilter("ignore")  # what a rival says about its convergence is told by its result
+    warnings.simplefilter(
+        "ignore"
+    )  # what a rival says about its convergence is told by its result
     start = time.perf_counter()
     with threadpool_limits(limits=None if study.alone else 1):
         result = study.run(cell)

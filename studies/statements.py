@@ -62,7 +62,9 @@ class Population:
 
     def brier(self, told: np.ndarray) -> np.ndarray:
         """Expected Brier score of every kind, if told posteriors are ``told``."""
-        return np.asarray(1 - 2 * (told * self.posteriors).sum(axis=1) + (told**2).sum(axis=1))
+        return np.asarray(
+            1 - 2 * (told * self.posteriors).sum(axis=1) + (told**2).sum(axis=1)
+        )
 
     def shifted(self, priors: np.ndarray) -> Population:
         """The same classes at other priors."""
@@ -113,7 +115,9 @@ class Option:
         scores = []
         for _ in range(400):
             noise = rng.standard_normal(self.posteriors.shape)
-            scores.append(self.target.weights @ self.target.brier(noisy(self.posteriors, noise)))
+            scores.append(
+                self.target.weights @ self.target.brier(noisy(self.posteriors, noise))
+            )
         return np.array(np.mean(scores))
 
     @cached_property
@@ -144,7 +148,9 @@ def of(ends: Any, truth: Any, at_once: bool = False) -> Held:
 
 def draw_labels(rng: np.random.Generator, posteriors: np.ndarray) -> np.ndarray:
     """A label of every row, drawn from its posterior."""
-    return (rng.random((len(posteriors), 1)) >= posteriors.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    return (rng.random((len(posteriors), 1)) >= posteriors.cumsum(axis=1)[:, :-1]).sum(
+        axis=1
+    )
 
 
 def noisy(posteriors: np.ndarray, noise: np.ndarray, size: int = DOUBLED) -> np.ndarray:
@@ -157,7 +163,9 @@ def noisy(posteriors: np.ndarray, noise: np.ndarray, size: int = DOUBLED) -> np.
 def statements(option: Option, sample: Sample) -> Iterator[tuple[str, Held]]:
     """The statements about S and its range: quick to make."""
     S = option.target.matrix()
-    cm = cs.collision_matrix_from_posteriors(sample.posteriors, sample.labels, **sample.options)
+    cm = cs.collision_matrix_from_posteriors(
+        sample.posteriors, sample.labels, **sample.options
+    )
     low, high = cm.interval(LEVEL)
     yield "PBER", of(cm.pber_interval(LEVEL), option.target.pber())
     yield "S", Held(low, high, S)
@@ -165,7 +173,10 @@ def statements(option: Option, sample: Sample) -> Iterator[tuple[str, Held]]:
     top = cm.top_collisions(1, LEVEL).iloc[0]
     entry = S[int(top["class"]), int(top["other"])]
     yield "top collision", of((top["low"], top["high"]), entry)
-    yield "Bayes error limit", of((0, cm.bayes_error_limit(LEVEL)), option.target.bayes_error())
+    yield (
+        "Bayes error limit",
+        of((0, cm.bayes_error_limit(LEVEL)), option.target.bayes_error()),
+    )
     if 2 < cm.n_classes <= 20:
         yield from merged_statements(cm, option.target.joint())
     if cm.n_classes <= 20:
@@ -200,7 +211,10 @@ def range_statements(option: Option, sample: Sample) -> Iterator[tuple[str, Held
     """Of unlimited rows, and of twice the rows."""
     limit = curve(sample)
     yield "range of PBER", of(limit.pber_interval(LEVEL), option.target.pber())
-    yield "range of Bayes error", of(limit.bayes_error_interval(LEVEL), option.target.bayes_error())
+    yield (
+        "range of Bayes error",
+        of(limit.bayes_error_interval(LEVEL), option.target.bayes_error()),
+    )
     ends = limit.matrix.interval(LEVEL)
     if ends is not None:  # not stated of posteriors without skill
         yield "S∞", of(ends, option.target.matrix())
@@ -212,7 +226,9 @@ def slow_statements(
     option: Option, sample: Sample, rng: np.random.Generator
 ) -> Iterator[tuple[str, Held]]:
     """The statements of the applications: made of fewer samples."""
-    cm = cs.collision_matrix_from_posteriors(sample.posteriors, sample.labels, **sample.options)
+    cm = cs.collision_matrix_from_posteriors(
+        sample.posteriors, sample.labels, **sample.options
+    )
     k = cm.n_classes
     if k > 20:
         return
@@ -245,7 +261,9 @@ def compared_statements(
     yield "compare S", of(ends, np.zeros(len(ends[0])), at_once=True)
 
 
-def merge_gain(option: Option, sample: Sample, cm: CollisionMatrix) -> Iterator[tuple[str, Held]]:
+def merge_gain(
+    option: Option, sample: Sample, cm: CollisionMatrix
+) -> Iterator[tuple[str, Held]]:
     """The best merge of a plan."""
     fitted = SimpleNamespace(
         predict_proba=None,
@@ -272,16 +290,24 @@ def audit_statements(option: Option, sample: Sample) -> Iterator[tuple[str, Held
     best = option.target.error(option.posteriors.argmax(axis=1))
     error = option.target.error(said)
     found = cs.audit(
-        sample.posteriors, y_true=sample.labels, y_pred=said[sample.kinds], **sample.options
+        sample.posteriors,
+        y_true=sample.labels,
+        y_pred=said[sample.kinds],
+        **sample.options,
     )
     yield "audit: error", of(found.error_interval, error)
     yield "audit: fixable", of(found.fixable_interval, error - best)
-    yield "audit: Bayes error limit", of((0, found.bayes_error_limit), option.target.bayes_error())
+    yield (
+        "audit: Bayes error limit",
+        of((0, found.bayes_error_limit), option.target.bayes_error()),
+    )
 
 
 def metric_statements(option: Option, sample: Sample) -> Iterator[tuple[str, Held]]:
     """Every metric of ``ceilings``."""
-    table = cs.ceilings(sample.posteriors, sample.labels, level=LEVEL, **sample.options).table
+    table = cs.ceilings(
+        sample.posteriors, sample.labels, level=LEVEL, **sample.options
+    ).table
     for row in table.to_dict("records"):
         name = row["metric"].removesuffix(", one-vs-rest")
         yield f"ceiling: {name}", of((row["low"], row["high"]), option.metrics[name])
@@ -328,7 +354,9 @@ def subgroup_statements(option: Option, sample: Sample) -> Iterator[tuple[str, H
     if option.easy.all() or not option.easy.any():
         return
     by = option.easy[sample.kinds]
-    found = cs.collisions_by(sample.posteriors, sample.labels, by, level=LEVEL, **sample.options)
+    found = cs.collisions_by(
+        sample.posteriors, sample.labels, by, level=LEVEL, **sample.options
+    )
     scores = option.target.brier(option.posteriors)
     w = option.target.weights
     mean = {
@@ -381,13 +409,19 @@ def vote_statements(
     voted = cs.collision_matrix_from_votes(votes)
     yield "voted S", of(voted.interval(LEVEL), p.matrix())
     yield "voted PBER", of(voted.pber_interval(LEVEL), p.pber())
-    yield "voted Bayes error limit", of((0, voted.bayes_error_limit(LEVEL)), p.bayes_error())
+    yield (
+        "voted Bayes error limit",
+        of((0, voted.bayes_error_limit(LEVEL)), p.bayes_error()),
+    )
     bounds = voted.bayes_error_bounds(LEVEL)
     yield "voted Bayes error bounds", of(bounds, p.bayes_error())
     chance = 1 - p.priors @ p.priors
     kappa = 1 - p.pber() / chance
     table = agreement(votes, level=LEVEL)
-    for name, coefficient in (("kappa", "Fleiss' kappa"), ("alpha", "Krippendorff's alpha")):
+    for name, coefficient in (
+        ("kappa", "Fleiss' kappa"),
+        ("alpha", "Krippendorff's alpha"),
+    ):
         row = table.loc[coefficient]
         yield name, of((row["low"], row["high"]), kappa)
     if repeats:

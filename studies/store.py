@@ -139,14 +139,30 @@ def tidy(path: Path, cells: Iterable[Cell], complete: bool = True) -> None:
             kept.append(records.pop(key))
     if not complete:
         renewed = {_task(record["cell"]) for record in kept}
-        kept += [record for record in records.values() if _task(record["cell"]) not in renewed]
+        kept += [
+            record
+            for record in records.values()
+            if _task(record["cell"]) not in renewed
+        ]
     headers = [line for line in lines(path) if "header" in line]
-    text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in [*headers, *kept])
+    text = "".join(
+        json.dumps(line, allow_nan=False) + "\n" for line in [*headers, *kept]
+    )
     write_bytes(path, text.encode())
 
 
 def _task(cell: Cell) -> tuple[str, ...]:
-    names = ("method", "problem", "arguments", "dataset", "train", "case", "data", "table", "part")
+    names = (
+        "method",
+        "problem",
+        "arguments",
+        "dataset",
+        "train",
+        "case",
+        "data",
+        "table",
+        "part",
+    )
     return tuple(str(cell.get(name)) for name in names)
 
 
@@ -186,7 +202,9 @@ def pool_of(record: Record) -> int:
 
 def environments(name: str) -> list[dict[str, Any]]:
     """Every machine that took part: those of the records, then those that the header names."""
-    found = [record["environment"] for record in results(name) if "environment" in record]
+    found = [
+        record["environment"] for record in results(name) if "environment" in record
+    ]
     old = header(name)
     if "environment" in old:
         found.append(old["environment"])

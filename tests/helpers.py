@@ -26,7 +26,9 @@ def planted_population(
     return P / P.sum(axis=1, keepdims=True), weights
 
 
-def planted(n_classes, ratio=1.0, sharpness=4.0, seed=0) -> tuple[np.ndarray, np.ndarray]:
+def planted(
+    n_classes, ratio=1.0, sharpness=4.0, seed=0
+) -> tuple[np.ndarray, np.ndarray]:
     """(S, priors) of :func:`planted_population`."""
     P, weights = planted_population(n_classes, ratio, sharpness, seed)
     B = P.T @ (weights[:, None] * P)
@@ -81,7 +83,9 @@ def assert_same(one, other, rtol: float = 1e-11, atol: float = 1e-12) -> None:
         ), name
 
 
-def random_posteriors(rng, n: int, k: int, sharpness: float = 1.5) -> tuple[np.ndarray, np.ndarray]:
+def random_posteriors(
+    rng, n: int, k: int, sharpness: float = 1.5
+) -> tuple[np.ndarray, np.ndarray]:
     """(P, codes): posteriors at n inputs, every class present, labels drawn from them where
     possible."""
     logits = sharpness * rng.standard_normal((n, k))
@@ -103,7 +107,9 @@ class Memoriser(ClassifierMixin, BaseEstimator):
 
     def fit(self, X, y):
         self.classes_ = np.unique(y)
-        self.memory_ = {row.tobytes(): label for row, label in zip(np.asarray(X), y, strict=True)}
+        self.memory_ = {
+            row.tobytes(): label for row, label in zip(np.asarray(X), y, strict=True)
+        }
         return self
 
     def predict_proba(self, X):
@@ -118,14 +124,23 @@ class Memoriser(ClassifierMixin, BaseEstimator):
 
 
 def limit_like(
-    cm, state: str = "still learning", *, share: float = 0.6, n: int = 1000, reason: str = ""
+    cm,
+    state: str = "still learning",
+    *,
+    share: float = 0.6,
+    n: int = 1000,
+    reason: str = "",
 ):
     """What shows a ``Limit`` reads of one: a curve b + a/√m that ends in ``cm.pber``, with b =
     ``share`` of it."""
     sizes = np.array([n / 8, n / 4, n / 2, n])
     b = share * cm.pber
     curve = pd.DataFrame(
-        {"rows": sizes, "pber": b + (cm.pber - b) * np.sqrt(n / sizes), "pber_stderr": 0.01}
+        {
+            "rows": sizes,
+            "pber": b + (cm.pber - b) * np.sqrt(n / sizes),
+            "pber_stderr": 0.01,
+        }
     )
     known = state in ("settled", "still learning")
     return SimpleNamespace(
@@ -133,11 +148,14 @@ def limit_like(
         pber_interval=lambda level=0.95: (0.5 * b if known else 0.0, 1.1 * cm.pber),
         bayes_error_interval=lambda level=0.95: (0.25 * b, 0.5 * cm.pber),
         matrix=type(cm)(
-            (1 - share) * np.eye(cm.n_classes) + share * cm.matrix, cm.priors, cm.classes
+            (1 - share) * np.eye(cm.n_classes) + share * cm.matrix,
+            cm.priors,
+            cm.classes,
         ),
         curve=curve,
         continuation=lambda rows, level: [
-            part * (b + (cm.pber - b) * np.sqrt(n / np.array(rows))) for part in (0.9, 1, 1.1)
+            part * (b + (cm.pber - b) * np.sqrt(n / np.array(rows)))
+            for part in (0.9, 1, 1.1)
         ],
         state=state,
         undecided=reason.startswith("too few rows to say"),

@@ -8,18 +8,27 @@ import collidescope as cs
 from collidescope.tables.votes import items_with_votes, votes_from_annotators
 
 TABLE = pd.DataFrame(
-    {"anna": ["cat", "dog", None], "bob": ["cat", " cat", "?"], "eve": ["dog", None, ""]},
+    {
+        "anna": ["cat", "dog", None],
+        "bob": ["cat", " cat", "?"],
+        "eve": ["dog", None, ""],
+    },
     index=["x", "y", "z"],
 )
 
 
 def test_cells_are_counted_per_item_and_class():
     votes = votes_from_annotators(TABLE, empty="drop")
-    assert votes.to_dict("index") == {"x": {"cat": 2, "dog": 1}, "y": {"cat": 1, "dog": 1}}
+    assert votes.to_dict("index") == {
+        "x": {"cat": 2, "dog": 1},
+        "y": {"cat": 1, "dog": 1},
+    }
 
 
 def test_items_without_a_vote_are_named():
-    with pytest.raises(ValueError, match=r"1 of 3 items without a vote \('z'\).*empty='drop'"):
+    with pytest.raises(
+        ValueError, match=r"1 of 3 items without a vote \('z'\).*empty='drop'"
+    ):
         votes_from_annotators(TABLE)
 
 
@@ -59,7 +68,9 @@ def test_the_matrix_is_that_of_the_counted_votes():
     cells = [np.repeat(["a", "b", "c"], own) for own in counts]
     table = pd.DataFrame([rng.permutation(own) for own in cells])
     ours = cs.collision_matrix_from_votes(votes_from_annotators(table))
-    reference = cs.collision_matrix_from_votes(pd.DataFrame(counts, columns=list("abc")))
+    reference = cs.collision_matrix_from_votes(
+        pd.DataFrame(counts, columns=list("abc"))
+    )
     assert ours == reference
 
 

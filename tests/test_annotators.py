@@ -39,7 +39,9 @@ def test_an_interval_holds_its_own_value():
     for _ in range(20):
         votes = rng.multinomial(3, [0.8, 0.1, 0.1], 15)
         found = agreement(votes)
-        assert ((found["low"] <= found["value"]) & (found["value"] <= found["high"])).all()
+        assert (
+            (found["low"] <= found["value"]) & (found["value"] <= found["high"])
+        ).all()
 
 
 def test_copies_of_votes_are_noticed():

@@ -12,7 +12,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 
 from collidescope import crossfit_posteriors
-from collidescope.applications import ambiguous, audit, bayes_confusion, label_error_scores
+from collidescope.applications import (
+    ambiguous,
+    audit,
+    bayes_confusion,
+    label_error_scores,
+)
 from collidescope.datasets import GaussianProblem, led
 from helpers import random_posteriors
 
@@ -40,7 +45,9 @@ def test_error_is_inherent_plus_fixable_and_pairs_add_up_to_it(k):
     assert report.error == pytest.approx((said != y).mean(), abs=1e-15)
     assert report.best == (P.argmax(axis=1) != y).mean()
     assert report.pairs["points"].sum() == pytest.approx(report.fixable, abs=1e-12)
-    assert np.allclose(report.pairs["observed"] - report.pairs["best"], report.pairs["fixable"])
+    assert np.allclose(
+        report.pairs["observed"] - report.pairs["best"], report.pairs["fixable"]
+    )
 
 
 def test_the_best_rule_audited_by_itself_has_nothing_to_fix():
@@ -61,7 +68,10 @@ def test_a_classifier_blind_to_one_feature_is_caught_at_the_pair_it_needs_that_f
     blind = BLIND.classes[BLIND.posteriors(X[:, :2]).argmax(axis=1)]
     report = audit(P, y_true=y, y_pred=blind)
     found = report.pairs[report.pairs["flagged"]]
-    assert set(zip(found["true"], found["predicted"], strict=True)) == {("c", "d"), ("d", "c")}
+    assert set(zip(found["true"], found["predicted"], strict=True)) == {
+        ("c", "d"),
+        ("d", "c"),
+    }
     # independently: the distance of c and d is 0.8 without the feature and sqrt(0.64 + 9) with it
     expected = (
         GaussianProblem([[0.0], [0.8]]).bayes_error()
@@ -70,11 +80,15 @@ def test_a_classifier_blind_to_one_feature_is_caught_at_the_pair_it_needs_that_f
     assert ((found["low"] < expected) & (expected < found["high"])).all()
     assert report.fixable_interval[0] > 0
     assert re.search(
-        "could be fixed by a better model.*(c taken for d|d taken for c)", report.verdict, re.DOTALL
+        "could be fixed by a better model.*(c taken for d|d taken for c)",
+        report.verdict,
+        re.DOTALL,
     )
     everything = report.rows("c", "d", "all")
     assert everything.tolist() == np.flatnonzero((y == "c") & (blind == "d")).tolist()
-    parts = {kind: report.rows("c", "d", kind) for kind in ("fixable", "inherent", "other")}
+    parts = {
+        kind: report.rows("c", "d", kind) for kind in ("fixable", "inherent", "other")
+    }
     assert np.array_equal(np.sort(np.concatenate(list(parts.values()))), everything)
     assert (best(P)[parts["fixable"]] == "c").all()
     assert (best(P)[parts["inherent"]] == "d").all()
@@ -93,7 +107,10 @@ def test_trading_one_error_for_its_reverse_is_no_weakness():
         twins = np.isin(said, ["e", "f"])
         said[twins] = np.random.default_rng(seed).choice(["e", "f"], twins.sum())
         report = audit(P, y_true=y, y_pred=said)
-        assert report.pairs.query("true == 'e' and predicted == 'f'")["fixable"].iloc[0] > 0.3
+        assert (
+            report.pairs.query("true == 'e' and predicted == 'f'")["fixable"].iloc[0]
+            > 0.3
+        )
         flags += int(report.pairs["flagged"].any())
     assert (
         flags <= 8
@@ -110,9 +127,14 @@ def test_the_interval_of_what_is_fixable_covers():
     truth = (said != y).mean() - (P.argmax(axis=1) != y).mean()
     parts = [slice(start, start + 300) for start in range(0, 60_000, 300)]
     ends = np.array(
-        [audit(P[part], y_true=y[part], y_pred=said[part]).fixable_interval for part in parts]
+        [
+            audit(P[part], y_true=y[part], y_pred=said[part]).fixable_interval
+            for part in parts
+        ]
     )
-    assert 180 <= ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).sum() <= 199  # of 200 at 95%
+    assert (
+        180 <= ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).sum() <= 199
+    )  # of 200 at 95%
 
 
 def test_posteriors_that_know_less_than_the_classifier_are_called_so():
@@ -123,7 +145,9 @@ def test_posteriors_that_know_less_than_the_classifier_are_called_so():
     assert not report.pairs["flagged"].any()
 
 
-@pytest.mark.parametrize(("power", "word"), [(4, "over-confident"), (0.25, "under-confident")])
+@pytest.mark.parametrize(
+    ("power", "word"), [(4, "over-confident"), (0.25, "under-confident")]
+)
 def test_posteriors_that_claim_too_much_or_too_little_are_called_so(power, word):
     _, y, P = rows()
     powers = P**power
@@ -144,10 +168,14 @@ def test_the_limit_splits_what_is_left_into_not_learned_yet_and_inherent():
     limit = SimpleNamespace(bayes_error_interval=lambda level: (0.05, 0.12))
     report = audit(P, y, best(P)[::-1], limit=limit)
     assert report.inherent_interval == (0.05, 0.12)
-    assert report.not_learned_interval == pytest.approx((report.best - 0.12, report.best - 0.05))
+    assert report.not_learned_interval == pytest.approx(
+        (report.best - 0.12, report.best - 0.05)
+    )
     assert "5.0 to 12.0 points are inherent" in report.verdict
     assert "not learned yet" in report.verdict
-    without = audit(P, y_true=y, y_pred=best(P)[::-1])  # the order that people try works too
+    without = audit(
+        P, y_true=y, y_pred=best(P)[::-1]
+    )  # the order that people try works too
     assert (without.not_learned_interval, without.fixable) == (None, report.fixable)
     assert "inherent in the data or not learned yet" in without.verdict
 
@@ -165,7 +193,9 @@ def test_a_class_without_rows_has_no_pairs_and_the_report_is_json():
 
 
 def test_bayes_confusion_with_and_without_labels_estimate_the_same():
-    assert np.isnan(bayes_confusion([[0.8, 0.1, 0.1]], ["a"], classes=list("abc"))[2]).all()
+    assert np.isnan(
+        bayes_confusion([[0.8, 0.1, 0.1]], ["a"], classes=list("abc"))[2]
+    ).all()
     problem = GaussianProblem([[-1.0], [1.0]], priors=[0.8, 0.2])
     X, y = problem.sample(100_000, 0)
     P = problem.posteriors(X)
@@ -175,7 +205,9 @@ def test_bayes_confusion_with_and_without_labels_estimate_the_same():
 
 
 #: Two classes that overlap by half, two that stand alone.
-OVERLAP = GaussianProblem([[0, 0], [1, 0], [7, 0], [7, 7]], classes=["cat", "dog", "car", "bus"])
+OVERLAP = GaussianProblem(
+    [[0, 0], [1, 0], [7, 0], [7, 7]], classes=["cat", "dog", "car", "bus"]
+)
 
 
 def noisy(rate, kind, seed, n=1500):
@@ -203,7 +235,9 @@ def test_overlapping_classes_are_ambiguous_and_planted_errors_are_suspect():
 def test_columns_say_what_the_posteriors_say():
     P = np.array([[0.6, 0.3, 0.1], [0.05, 0.05, 0.9], [0.2, 0.5, 0.3]])
     rows = ambiguous(P, y=["x", "x", "z"], classes=["x", "y", "z"])
-    assert np.allclose(rows.pop("entropy"), [-(p * np.log(p)).sum() for p in P[[2, 0, 1]]])
+    assert np.allclose(
+        rows.pop("entropy"), [-(p * np.log(p)).sum() for p in P[[2, 0, 1]]]
+    )
     assert rows.to_numpy().tolist() == [
         [2, "z", "y", "z", 0.3, 0.5, 0.3, "ambiguous"],
         [0, "x", "x", "y", 0.6, 0.6, 0.3, "ambiguous"],
@@ -226,7 +260,9 @@ def test_the_order_follows_the_question_and_with_no_stray_labels_the_posterior_o
         == np.argsort(-label_error_scores(P, y), kind="stable")[:7].tolist()
     )
     likely = P.argmax(axis=1)
-    assert np.array_equal(np.argsort(-label_error_scores(P, likely)), np.argsort(P.max(axis=1)))
+    assert np.array_equal(
+        np.argsort(-label_error_scores(P, likely)), np.argsort(P.max(axis=1))
+    )
     scores = label_error_scores([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], ["a", "b", "b"])
     assert np.isfinite(scores).all()  # also of a posterior of zero
     assert scores.argmax() == 2

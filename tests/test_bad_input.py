@@ -33,7 +33,10 @@ from collidescope.applications.smoothing_loss import SmoothedCrossEntropy
 from collidescope.cli._inputs import clean_labels
 from collidescope.counting import input_groups, votes_needed
 from collidescope.equations.bounds import pac_bound
-from collidescope.equations.densities import divergences_from_posteriors, posteriors_from_densities
+from collidescope.equations.densities import (
+    divergences_from_posteriors,
+    posteriors_from_densities,
+)
 from collidescope.learners.base import Foreign, Task
 from collidescope.matrix import Diagnostics
 
@@ -51,16 +54,22 @@ def expect_refusal(call, pattern, error=ValueError):
     with pytest.raises(error) as caught:
         call()
     message = str(caught.value)
-    assert re.search(pattern, message, re.DOTALL), f"{message!r} does not match {pattern!r}"
+    assert re.search(pattern, message, re.DOTALL), (
+        f"{message!r} does not match {pattern!r}"
+    )
     assert len(message.split()) >= 5, f"{message!r} says too little"
     # What numpy or json said may follow in brackets or after a colon, but the sentence itself is ours.
     said = re.sub(r"\(.*\)|:.*", "", message, flags=re.DOTALL)
-    assert not FOREIGN.search(said), f"{message!r} speaks of what the caller cannot know"
+    assert not FOREIGN.search(said), (
+        f"{message!r} speaks of what the caller cannot know"
+    )
 
 
 def refused(*cases):
     """Pairs of a call and a pattern for its message as a ``parametrize``."""
-    return pytest.mark.parametrize(("call", "pattern"), cases, ids=[case[1] for case in cases])
+    return pytest.mark.parametrize(
+        ("call", "pattern"), cases, ids=[case[1] for case in cases]
+    )
 
 
 S = [[0.9, 0.1], [0.2, 0.8]]
@@ -141,7 +150,10 @@ def read(text):
     (lambda: check.check_finite(np.ma.masked_less([0.1, 0.9], 0.5), "x"), "x.*masked"),
     (lambda: check.check_finite("many", "x"), "x must hold real numbers, got str"),
     (lambda: check.check_finite([], "x"), "x is empty"),
-    (lambda: check.check_square([[1, 2, 3], [4, 5, 6]], "G"), r"G must be square.*\(2, 3\)"),
+    (
+        lambda: check.check_square([[1, 2, 3], [4, 5, 6]], "G"),
+        r"G must be square.*\(2, 3\)",
+    ),
     (
         lambda: check.check_stochastic([[1.1, -0.1], [0, 1]], "S"),
         r"S must not be negative, got -0.1 at position \(0, 1\)",
@@ -201,7 +213,10 @@ def test_bad_arguments_is_refused_in_our_words(call, pattern):
     (lambda: abc().merge([["a", "z"]]), "groups.*'z'.*'a'"),
     (lambda: abc().merge([["a", "b"], ["b", "c"]]), "groups.*overlap.*'b'"),
     (lambda: abc().merge([["a", "b"], []]), "groups.*empty.*1"),
-    (lambda: abc().merge("ab"), "groups must be a list of lists of class names, got 'ab'"),
+    (
+        lambda: abc().merge("ab"),
+        "groups must be a list of lists of class names, got 'ab'",
+    ),
     (
         lambda: abc().merge([["a", "b"]], names="ab"),
         "names must be a list with one name per group, got 'ab'",
@@ -215,11 +230,16 @@ def test_bad_arguments_is_refused_in_our_words(call, pattern):
     (lambda: abc().merge([["a"], ["b"]], names=["x", "x"]), "'x' occurs twice"),
     (lambda: abc().pber_interval(2), "level"),
     (lambda: abc().bayes_error_bounds(0.95), "level needs an estimated standard error"),
-    (lambda: abc().precision("uniform"), "population_priors must be one of 'empirical'"),
+    (
+        lambda: abc().precision("uniform"),
+        "population_priors must be one of 'empirical'",
+    ),
     (lambda: cm(counts=[-1, 2]), "counts must not be negative"),
     (lambda: cs.CollisionMatrix.restore(3), "damaged: check .*matrix"),
     (
-        lambda: cs.CollisionMatrix.restore(abc().export() | {"diagnostics": {"a": [1]}}),
+        lambda: cs.CollisionMatrix.restore(
+            abc().export() | {"diagnostics": {"a": [1]}}
+        ),
         "damaged: check diagnostics",
     ),
 )
@@ -257,7 +277,10 @@ def test_bad_collision_matrix_is_refused_in_our_words(call, pattern):
     (lambda: cs.shift_priors(P, [30, 30], HALF), "old.*60"),
     (lambda: cs.shift_priors(P, HALF, [30, 30]), "new.*60"),
     (lambda: cs.posterior_error_bound(np.eye(3), S, HALF, HALF), r"S_hat.*\(3, 3\)"),
-    (lambda: cs.posterior_error_bound(S, [[0.9, 0.2], [0.2, 0.8]], HALF, HALF), "S .*1.1"),
+    (
+        lambda: cs.posterior_error_bound(S, [[0.9, 0.2], [0.2, 0.8]], HALF, HALF),
+        "S .*1.1",
+    ),
     (lambda: cs.posterior_error_bound(S, S, HALF, [0, 0]), "q .*zeros"),
 )
 def test_bad_recovery_is_refused_in_our_words(call, pattern):
@@ -267,7 +290,10 @@ def test_bad_recovery_is_refused_in_our_words(call, pattern):
 @refused(
     (lambda: cs.collision_divergence("normal", norm(0)), "f1.*str"),
     (lambda: cs.collision_divergence(norm(0), SAMPLER_ONLY), "f2.*logpdf"),
-    (lambda: cs.collision_divergence(norm(0), multivariate_normal([0, 0])), "f1 and f2"),
+    (
+        lambda: cs.collision_divergence(norm(0), multivariate_normal([0, 0])),
+        "f1 and f2",
+    ),
     (
         lambda: divergences_from_posteriors([0.5, 1.5]),
         r"p must be between 0 and 1, got 0\.5 to 1\.5",
@@ -280,7 +306,10 @@ def test_bad_recovery_is_refused_in_our_words(call, pattern):
     (lambda: pac_bound(16, 4, 2), "more than K² = 16 rows"),
     (lambda: pac_bound(100, 1, 2), "at least 2 classes"),
     (lambda: pac_bound(100, 4, NAN), "d must be positive and finite"),
-    (lambda: pac_bound(100, 4, 2, delta=1.0), "delta must be a number between 0 and 1, got 1"),
+    (
+        lambda: pac_bound(100, 4, 2, delta=1.0),
+        "delta must be a number between 0 and 1, got 1",
+    ),
     (lambda: cs.collision_matrix_from_densities([norm(0)]), "densities.*at least 2.*1"),
     (
         lambda: cs.collision_matrix_from_densities([norm(0), SAMPLER_ONLY]),
@@ -288,7 +317,10 @@ def test_bad_recovery_is_refused_in_our_words(call, pattern):
     ),
     (lambda: cs.collision_matrix_from_densities(NORMS, [30, 30]), "priors.*60"),
     (lambda: cs.collision_matrix_from_densities(NORMS, n_samples=1), "n_samples.*1"),
-    (lambda: cs.collision_matrix_from_densities(NORMS, random_state="seed"), "random_state.*seed"),
+    (
+        lambda: cs.collision_matrix_from_densities(NORMS, random_state="seed"),
+        "random_state.*seed",
+    ),
 )
 def test_bad_densities_is_refused_in_our_words(call, pattern):
     expect_refusal(call, pattern)
@@ -314,8 +346,14 @@ def test_bad_densities_is_refused_in_our_words(call, pattern):
     (lambda: accumulator().update(P).update(P, Y), "y .*every update or in none"),
     (lambda: accumulator().result(), "empty.*update"),
     (lambda: accumulator().update(P, ["a"] * 4).result(), r"classes \['b'\]"),
-    (lambda: accumulator().update(P, Y).merge(3), "other must be a CollisionAccumulator, got int"),
-    (lambda: accumulator().merge(cs.CollisionAccumulator(["b", "a"])), "other.*'b', 'a'"),
+    (
+        lambda: accumulator().update(P, Y).merge(3),
+        "other must be a CollisionAccumulator, got int",
+    ),
+    (
+        lambda: accumulator().merge(cs.CollisionAccumulator(["b", "a"])),
+        "other.*'b', 'a'",
+    ),
     (lambda: accumulator(HALF).merge(accumulator([0.6, 0.4])), "other.*priors.*0.6"),
     (lambda: accumulator().update(P, Y).merge(accumulator().update(P)), "other.*label"),
 )
@@ -334,10 +372,15 @@ def test_bad_accumulator_is_refused_in_our_words(call, pattern):
         r"y has 1 missing labels \(first at row 0\)",
     ),
     (
-        lambda: cs.collision_matrix_from_posteriors(P, ["z", "b", "a", "b"], classes=AB),
+        lambda: cs.collision_matrix_from_posteriors(
+            P, ["z", "b", "a", "b"], classes=AB
+        ),
         r"y .*'z', .*not in classes \('a', 'b'\)",
     ),
-    (lambda: cs.collision_matrix_from_posteriors(P, classes=["a", "a"]), "classes.*'a'"),
+    (
+        lambda: cs.collision_matrix_from_posteriors(P, classes=["a", "a"]),
+        "classes.*'a'",
+    ),
     (lambda: cs.collision_matrix_from_posteriors(P, Y, priors=[30, 30]), "priors.*60"),
     (lambda: cs.collision_matrix_from_posteriors(P, priors="uniform"), "priors.*y"),
     (
@@ -362,7 +405,10 @@ def test_bad_accumulator_is_refused_in_our_words(call, pattern):
         lambda: cs.collision_matrix_from_posteriors([0.1, 1.8], AB),
         r"P has one dimension.*second class, got 1\.8",
     ),
-    (lambda: estimated(groups=[1, 2, 3]), r"groups must have one entry per row \(4\), got 3"),
+    (
+        lambda: estimated(groups=[1, 2, 3]),
+        r"groups must have one entry per row \(4\), got 3",
+    ),
     (lambda: estimated(groups=["a"] * 4), "groups must name at least 2 groups"),
     (lambda: estimated(groups=[1, None, 2, 3]), "groups has 1 missing"),
     (lambda: estimated(votes=np.ones((4, 2))), "votes must be given without y"),
@@ -383,7 +429,10 @@ def test_bad_accumulator_is_refused_in_our_words(call, pattern):
         "votes must not be negative",
     ),
     (lambda: estimated(None, votes=[[1, 0]] * 4), "classes .1. have no rows"),
-    (lambda: estimated(priors="even"), "priors must be one of 'empirical', 'uniform', got 'even'"),
+    (
+        lambda: estimated(priors="even"),
+        "priors must be one of 'empirical', 'uniform', got 'even'",
+    ),
     (
         lambda: estimated(classes=["a", "b", "c"]),
         "classes must name each of the 2 classes once, got 3",
@@ -401,8 +450,14 @@ def test_bad_posteriors_is_refused_in_our_words(call, pattern):
         "X and y must have the same number of rows, got 3 and 4",
     ),
     (lambda: cs.count_collisions(csr_array(np.eye(4)), Y), "X.*sparse.*toarray"),
-    (lambda: cs.count_collisions(pd.DataFrame({"tags": [{"a"}, {"b"}] * 2}), Y), "'tags'"),
-    (lambda: cs.count_collisions([1, 2, 3, 4], Y), "X.*no input that occurs twice.*second label"),
+    (
+        lambda: cs.count_collisions(pd.DataFrame({"tags": [{"a"}, {"b"}] * 2}), Y),
+        "'tags'",
+    ),
+    (
+        lambda: cs.count_collisions([1, 2, 3, 4], Y),
+        "X.*no input that occurs twice.*second label",
+    ),
     (
         lambda: cs.count_collisions(["x", "x", "z", "x"], ["a", "b", "c", "a"]),
         r"y .*\['c'\].*never",
@@ -451,11 +506,19 @@ def test_bad_counts_is_refused_in_our_words(call, pattern):
 
 
 @refused(
-    (lambda: annotators.agreement([[2, 0], [1, 0]]), "fewer than two items with two votes"),
-    (lambda: annotators.agreement([[2, 0], [3, 0]]), "all for one class"),
-    (lambda: annotators.compare_annotators([1, 1], AB, ["x", "x"]), "annotators holds a single"),
     (
-        lambda: annotators.compare_annotators([1, 1, 2], ["a", "b", "a"], ["x", "x", "y"]),
+        lambda: annotators.agreement([[2, 0], [1, 0]]),
+        "fewer than two items with two votes",
+    ),
+    (lambda: annotators.agreement([[2, 0], [3, 0]]), "all for one class"),
+    (
+        lambda: annotators.compare_annotators([1, 1], AB, ["x", "x"]),
+        "annotators holds a single",
+    ),
+    (
+        lambda: annotators.compare_annotators(
+            [1, 1, 2], ["a", "b", "a"], ["x", "x", "y"]
+        ),
         "'x' twice on one item.*row 1",
     ),
     (
@@ -471,19 +534,29 @@ def test_bad_annotators_is_refused_in_our_words(call, pattern):
     (lambda: cs.estimate_collisions(DUMMY, X, Y10[:9]), "X and y.*10 and 9"),
     (lambda: cs.estimate_collisions(DUMMY, X, Y10, cv="kfold"), "cv.*'kfold'"),
     (
-        lambda: cs.estimate_collisions(DUMMY, X, Y10, cv=ShuffleSplit(2, random_state=0)),
+        lambda: cs.estimate_collisions(
+            DUMMY, X, Y10, cv=ShuffleSplit(2, random_state=0)
+        ),
         "cv must test every one of the 10 rows",
     ),
     (
         lambda: cs.estimate_collisions(DUMMY, X, Y10, cv=[(range(-10, 0), range(10))]),
         "fold 0 has the row -10, .*: write 0",
     ),
-    (lambda: cs.estimate_collisions(DUMMY, X, Y10, random_state="seed"), "random_state.*seed"),
+    (
+        lambda: cs.estimate_collisions(DUMMY, X, Y10, random_state="seed"),
+        "random_state.*seed",
+    ),
     (
         lambda: cs.estimate_collisions(RidgeClassifier(), X, Y10),
         "classifier must have predict_proba, RidgeClassifier has not",
     ),
-    (lambda: cs.estimate_collisions(LogisticRegression(), np.where(X == 3, NAN, X), Y10), "X.*NaN"),
+    (
+        lambda: cs.estimate_collisions(
+            LogisticRegression(), np.where(X == 3, NAN, X), Y10
+        ),
+        "X.*NaN",
+    ),
     (
         lambda: cs.estimate_collisions(LogisticRegression(), X, Y10, cv="prefit"),
         "classifier.*not fitted",
@@ -493,7 +566,9 @@ def test_bad_annotators_is_refused_in_our_words(call, pattern):
         "y .*'b'.*classifier.*'c'",
     ),
     (
-        lambda: cs.estimate_collisions(Fixed(np.tile([2.5, -1.5], (10, 1))), X, Y10, cv="prefit"),
+        lambda: cs.estimate_collisions(
+            Fixed(np.tile([2.5, -1.5], (10, 1))), X, Y10, cv="prefit"
+        ),
         "predict_proba.*-1.5",
     ),
 )
@@ -530,10 +605,22 @@ def test_bad_estimate_collisions_is_refused_in_our_words(call, pattern):
         "n_jobs must be None .one process., a number of processes, or -1 for all cores, got 0",
     ),
     (lambda: fit(n_jobs=1.5), "n_jobs must be None .*got 1.5"),
-    (lambda: fit(random_state="x"), "random_state must be None, a whole number .*got 'x'"),
-    (lambda: fit(random_state=-1), "random_state must be None, a whole number .*got -1"),
-    (lambda: fit(members=None), "members must be 'auto', 'quick' or a list of models, got None"),
-    (lambda: fit(cv=[([0, 2], [1, 3]), ([1, 3], [0, 2])]), "cv leaves class 'b' out of .* fold 0"),
+    (
+        lambda: fit(random_state="x"),
+        "random_state must be None, a whole number .*got 'x'",
+    ),
+    (
+        lambda: fit(random_state=-1),
+        "random_state must be None, a whole number .*got -1",
+    ),
+    (
+        lambda: fit(members=None),
+        "members must be 'auto', 'quick' or a list of models, got None",
+    ),
+    (
+        lambda: fit(cv=[([0, 2], [1, 3]), ([1, 3], [0, 2])]),
+        "cv leaves class 'b' out of .* fold 0",
+    ),
     (
         lambda: cs.Pairwise(n_references=1),
         "n_references must be a whole number of at least 2, got 1",
@@ -547,7 +634,10 @@ def test_bad_estimate_collisions_is_refused_in_our_words(call, pattern):
         lambda: fit(device="nonsense", members=["network"], cv=2),
         "device 'nonsense' cannot be used here",
     ),
-    (lambda: fit(priors=[0.5, 0.3, 0.2]), r"priors must have one entry per class \(2\), got 3"),
+    (
+        lambda: fit(priors=[0.5, 0.3, 0.2]),
+        r"priors must have one entry per class \(2\), got 3",
+    ),
     (
         lambda: cs.CollisionClassifier().fit(P, Y, groups=[1, 2]),
         "groups must have one entry per row",
@@ -576,9 +666,18 @@ def test_bad_fit_is_refused_in_our_words(call, pattern):
     (lambda: clean_labels(pd.Series(["a"] * 5)), "single value"),
     (lambda: clean_labels(pd.Series([None] * 5)), "no values"),
     (lambda: cs.TableClassifier().fit(X, Y10), "X.*DataFrame.*ndarray"),
-    (lambda: cs.TableClassifier(drop="u").fit(FRAME, Y10), "drop.*list of columns.*'u'"),
-    (lambda: cs.TableClassifier(drop=["U"]).fit(FRAME, Y10), "lacks a column.*'U'.*'u'"),
-    (lambda: cs.TableClassifier(drop=["u", "v"]).fit(FRAME, Y10), "X has no column.*as asked"),
+    (
+        lambda: cs.TableClassifier(drop="u").fit(FRAME, Y10),
+        "drop.*list of columns.*'u'",
+    ),
+    (
+        lambda: cs.TableClassifier(drop=["U"]).fit(FRAME, Y10),
+        "lacks a column.*'U'.*'u'",
+    ),
+    (
+        lambda: cs.TableClassifier(drop=["u", "v"]).fit(FRAME, Y10),
+        "X has no column.*as asked",
+    ),
 )
 def test_bad_tables_is_refused_in_our_words(call, pattern):
     expect_refusal(call, pattern)
@@ -635,7 +734,10 @@ def test_bad_consolidate_is_refused_in_our_words(call, pattern):
     (lambda: cs.smooth_labels(["a", "z"], cm()), "'z'"),
     (lambda: cs.AdaptiveSampler(S, Y), "cm.*CollisionMatrix"),
     (lambda: cs.AdaptiveSampler(cm(), Y).update(Y, Y[:2]), "4.*2"),
-    (lambda: applications.smoothing_matrix(S), "cm must be a CollisionMatrix, got list"),
+    (
+        lambda: applications.smoothing_matrix(S),
+        "cm must be a CollisionMatrix, got list",
+    ),
     (
         lambda: SmoothedCrossEntropy(ABCD)(torch.zeros(1, 4), torch.tensor([0.0])),
         "labels must be.*float32",
@@ -652,14 +754,23 @@ def test_bad_consolidate_is_refused_in_our_words(call, pattern):
         lambda: SmoothedCrossEntropy(ABCD)(torch.zeros(1, 4), torch.tensor([7])),
         "labels.*from 0 to 3, got 7 to 7",
     ),
-    (lambda: choose(LogisticRegression), "classifier must be.*write LogisticRegression"),
-    (lambda: choose(KNeighborsClassifier()), "sample_weight.*KNeighborsClassifier does not"),
+    (
+        lambda: choose(LogisticRegression),
+        "classifier must be.*write LogisticRegression",
+    ),
+    (
+        lambda: choose(KNeighborsClassifier()),
+        "sample_weight.*KNeighborsClassifier does not",
+    ),
     (lambda: choose(LogisticRegression(), ["a"] * 10), "y holds a single class .*'a'"),
     (
         lambda: choose(LogisticRegression(), strengths=[0, 2]),
         "strengths must be a number from 0.*2",
     ),
-    (lambda: cs.AdaptiveSampler(cm(), Y, inherent=np.eye(3)), r"inherent must be 2×2.*\(3, 3\)"),
+    (
+        lambda: cs.AdaptiveSampler(cm(), Y, inherent=np.eye(3)),
+        r"inherent must be 2×2.*\(3, 3\)",
+    ),
     (lambda: cs.active_learning_score([0.5, 0.5]), r"P must be.*\(2,\)"),
     (lambda: cs.active_learning_score([[[0.5, 0.5]]]), "P must hold at least 2 models"),
     (
@@ -676,7 +787,10 @@ def test_bad_training_is_refused_in_our_words(call, pattern):
     (lambda: cs.audit(P, y_true=Y, y_pred=["a", "b", "a", "z"]), "y_pred.*'z'"),
     (lambda: cs.audit(P, y_pred=Y), "y_true"),
     (lambda: cs.ambiguous(LOGITS, y=Y), "clf_or_posteriors.*logits"),
-    (lambda: cs.audit(P, X, Y), r"y_pred is needed: write audit\(posteriors, y_true=y, y_pred="),
+    (
+        lambda: cs.audit(P, X, Y),
+        r"y_pred is needed: write audit\(posteriors, y_true=y, y_pred=",
+    ),
     (
         lambda: cs.audit(P, y_true=Y, y_pred=Y[:3]),
         "y_true and y_pred must have the same number of rows",
@@ -685,10 +799,22 @@ def test_bad_training_is_refused_in_our_words(call, pattern):
         lambda: cs.audit(P, y_true=Y, y_pred=LogisticRegression),
         "y_pred must be.*the class LogisticRegression",
     ),
-    (lambda: cs.audit(P, y_true=Y, y_pred=FITTED), "X is needed: y_pred is an estimator"),
-    (lambda: cs.audit(FITTED, P, Y, Y, classes=["b", "a"]), "classes must be left out or equal"),
-    (lambda: cs.audit(P, y_true=Y, y_pred=Y).rows("a", "a"), "predicted must be another class"),
-    (lambda: cs.audit(P, y_true=Y, y_pred=Y).rows("a", "b", "bad"), "kind must be one of"),
+    (
+        lambda: cs.audit(P, y_true=Y, y_pred=FITTED),
+        "X is needed: y_pred is an estimator",
+    ),
+    (
+        lambda: cs.audit(FITTED, P, Y, Y, classes=["b", "a"]),
+        "classes must be left out or equal",
+    ),
+    (
+        lambda: cs.audit(P, y_true=Y, y_pred=Y).rows("a", "a"),
+        "predicted must be another class",
+    ),
+    (
+        lambda: cs.audit(P, y_true=Y, y_pred=Y).rows("a", "b", "bad"),
+        "kind must be one of",
+    ),
     (lambda: cs.ambiguous(P, by="label"), "y is needed"),
     (lambda: cs.ambiguous(FITTED), "X is needed"),
 )
@@ -698,12 +824,24 @@ def test_bad_audit_is_refused_in_our_words(call, pattern):
 
 @refused(
     (lambda: cs.CollisionMatrixDisplay.from_matrix(S), "cm.*CollisionMatrix"),
-    (lambda: cs.CollisionMatrixDisplay.from_matrix(cm(), order="size"), "order.*'size'"),
-    (lambda: cs.LimitDisplay.from_estimator(SimpleNamespace(limit_=None)), "got SimpleNamespace"),
-    (lambda: cs.DendrogramDisplay.from_plan(cm()), "plan.*consolidate.*CollisionMatrix"),
+    (
+        lambda: cs.CollisionMatrixDisplay.from_matrix(cm(), order="size"),
+        "order.*'size'",
+    ),
+    (
+        lambda: cs.LimitDisplay.from_estimator(SimpleNamespace(limit_=None)),
+        "got SimpleNamespace",
+    ),
+    (
+        lambda: cs.DendrogramDisplay.from_plan(cm()),
+        "plan.*consolidate.*CollisionMatrix",
+    ),
     (lambda: cs.report(DUMMY, path="report.html"), "source.*DummyClassifier"),
     (lambda: cs.report(LOGITS, y=Y, path="report.html"), "source.*logits"),
-    (lambda: cs.summarise(cm(), about={"path": "x"}), "about must be a mapping with some of file"),
+    (
+        lambda: cs.summarise(cm(), about={"path": "x"}),
+        "about must be a mapping with some of file",
+    ),
     (lambda: cs.report(cm(), path="."), "path.*folder"),
 )
 def test_bad_report_is_refused_in_our_words(call, pattern):
@@ -715,7 +853,10 @@ def test_bad_report_is_refused_in_our_words(call, pattern):
     (lambda: datasets.GaussianProblem(MEANS, [1.0, -2.0]), "scales.*-2"),
     (lambda: datasets.GaussianProblem(MEANS, priors=[30, 30]), "priors.*60"),
     (lambda: GAUSSIANS.sample(0), "n_samples.*0"),
-    (lambda: datasets.GaussianProblem([[-9.0], [9.0]]).posteriors([[1.7e308]]), "X is too far"),
+    (
+        lambda: datasets.GaussianProblem([[-9.0], [9.0]]).posteriors([[1.7e308]]),
+        "X is too far",
+    ),
     (lambda: datasets.led(0.5), "noise.*0.5"),
     (lambda: datasets.with_label_noise(GAUSSIANS, np.eye(3)), r"transition.*\(3, 3\)"),
     (lambda: datasets.scenario_a(6), "n_classes.*6"),
@@ -765,14 +906,23 @@ def test_bad_json_is_refused_in_our_words(call, pattern):
     ),
     (lambda: cs.ceilings(P3, Y10, classes=list("abc")), "rows of every class"),
     (lambda: cs.column_value(None, FRAME[["u"]], Y10), "at least 2 columns"),
-    (lambda: cs.column_value(None, FRAME, Y10, columns=["w"]), "columns names 'w', which X lacks"),
+    (
+        lambda: cs.column_value(None, FRAME, Y10, columns=["w"]),
+        "columns names 'w', which X lacks",
+    ),
     (lambda: cs.column_value(None, FRAME, Y10, columns="u"), "columns must be a list"),
     (lambda: cs.column_value(None, FRAME, Y10, costs={"w": 1}), "costs names 'w'"),
     (lambda: cs.column_value(None, FRAME, Y10, costs={"u": 0}), r"costs\['u'\].*0"),
     (lambda: cs.column_value(None, FRAME, Y10, budget=2), "budget.*at least 5"),
-    (lambda: cs.column_value(LogisticRegression, FRAME, Y10), "clf must be an instance"),
+    (
+        lambda: cs.column_value(LogisticRegression, FRAME, Y10),
+        "clf must be an instance",
+    ),
     (lambda: cs.split_candidates(P10, Y10), "at least 3 classes, got 2"),
-    (lambda: cs.split_candidates(P3, Y10, classes=list("abc")).rows(9), "number must be below"),
+    (
+        lambda: cs.split_candidates(P3, Y10, classes=list("abc")).rows(9),
+        "number must be below",
+    ),
 )
 def test_bad_decisions_is_refused_in_our_words(call, pattern):
     expect_refusal(call, pattern)
@@ -796,7 +946,13 @@ def test_a_matrix_that_json_cannot_hold_leaves_the_old_file_as_it_was(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "bad", [([*P, [0.5, 0.6]], [*Y, "a"]), (P, ["a", "b", "a", "z"]), (P, Y, [0] * 4), (P, None)]
+    "bad",
+    [
+        ([*P, [0.5, 0.6]], [*Y, "a"]),
+        (P, ["a", "b", "a", "z"]),
+        (P, Y, [0] * 4),
+        (P, None),
+    ],
 )
 @pytest.mark.parametrize("priors", [None, HALF], ids=["own priors", "given priors"])
 def test_a_failed_update_leaves_the_accumulator_as_it_was(bad, priors):
@@ -805,11 +961,19 @@ def test_a_failed_update_leaves_the_accumulator_as_it_was(bad, priors):
     with pytest.raises(ValueError, match=r"\w+ \w+"):
         parts.update(*bad)
     assert parts.result() == before
-    assert parts.update(P, Y).result() == accumulator(priors).update(P, Y).update(P, Y).result()
+    assert (
+        parts.update(P, Y).result()
+        == accumulator(priors).update(P, Y).update(P, Y).result()
+    )
 
 
 @pytest.mark.parametrize(
-    "how", [lambda value: value, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))]
+    "how",
+    [
+        lambda value: value,
+        copy.deepcopy,
+        lambda value: pickle.loads(pickle.dumps(value)),
+    ],
 )
 def test_nothing_of_a_collision_matrix_can_be_changed(how):
     value = how(estimated())
@@ -841,7 +1005,9 @@ USES = [
     lambda own: cs.shift_priors(own.P, own.half, own.priors),
     lambda own: cs.posterior_error_bound(own.S, own.S, own.q[0], own.half),
     lambda own: (
-        cs.CollisionAccumulator(own.AB, own.priors).update(own.P, own.Y, own.weights).result()
+        cs.CollisionAccumulator(own.AB, own.priors)
+        .update(own.P, own.Y, own.weights)
+        .result()
     ),
     lambda own: cs.collision_matrix_from_posteriors(
         own.P, own.Y, classes=own.AB, priors=own.priors, sample_weight=own.weights
@@ -851,9 +1017,9 @@ USES = [
         NORMS, own.priors, n_samples=100, random_state=0
     ),
     lambda own: cs.estimate_collisions(DUMMY, own.X, own.Y10, priors=own.priors),
-    lambda own: datasets.GaussianProblem(own.means, own.half, own.priors, own.AB).posteriors(
-        own.X[:, :1]
-    ),
+    lambda own: datasets.GaussianProblem(
+        own.means, own.half, own.priors, own.AB
+    ).posteriors(own.X[:, :1]),
 ]
 
 
@@ -870,10 +1036,17 @@ def test_no_function_changes_what_it_is_given(use, writeable):
         "means": MEANS,
         "X": X,
     }
-    values |= {"weights": [1.0, 2.0, 0.5, 1.0], "Y": Y, "AB": AB, "Y10": Y10, "repeated": REPEATED}
+    values |= {
+        "weights": [1.0, 2.0, 0.5, 1.0],
+        "Y": Y,
+        "AB": AB,
+        "Y10": Y10,
+        "repeated": REPEATED,
+    }
     texts = ("Y", "AB", "repeated")
     given = {
-        name: np.array(value, object if name in texts else None) for name, value in values.items()
+        name: np.array(value, object if name in texts else None)
+        for name, value in values.items()
     }
     before = copy.deepcopy(given)
     for array in given.values():

@@ -22,7 +22,11 @@ TINY = {
     "device": "cpu",
     "random_state": 0,
 }
-KINDS = (rivals.NetworkClassifier, rivals.TemperatureScaledClassifier, rivals.DropoutClassifier)
+KINDS = (
+    rivals.NetworkClassifier,
+    rivals.TemperatureScaledClassifier,
+    rivals.DropoutClassifier,
+)
 PROBLEM = scenario_a(3)
 DATA, NEW = PROBLEM.sample(150, 0), PROBLEM.sample(2000, 1)
 P2, X4 = [[0.9, 0.1], [0.2, 0.8]], np.arange(8.0).reshape(4, 2)
@@ -34,7 +38,12 @@ every_rival = pytest.mark.parametrize(
 @every_rival
 def test_posteriors_come_nearer_to_the_truth_than_the_priors(kind):
     X, Y = NEW[0], PROBLEM.posteriors(NEW[0])
-    clf = kind(**(TINY | {"hidden_layer_sizes": (16,), "max_epochs": 25, "learning_rate": 0.01}))
+    clf = kind(
+        **(
+            TINY
+            | {"hidden_layer_sizes": (16,), "max_epochs": 25, "learning_rate": 0.01}
+        )
+    )
     P = clf.fit(*PROBLEM.sample(450, 2)).predict_proba(X)
     assert P.sum(axis=1) == pytest.approx(1)
     assert tvd(P, Y)[0] < 0.7 * tvd(np.broadcast_to(PROBLEM.priors, Y.shape), Y)[0]
@@ -45,9 +54,9 @@ def test_posteriors_come_nearer_to_the_truth_than_the_priors(kind):
 def test_a_warm_start_ends_where_one_long_fit_ends(kind, random_state):
     X, y = DATA
     before = torch.get_rng_state()
-    clf = kind(**(TINY | {"max_epochs": 2, "random_state": random_state}), warm_start=True).fit(
-        X, y
-    )
+    clf = kind(
+        **(TINY | {"max_epochs": 2, "random_state": random_state}), warm_start=True
+    ).fit(X, y)
     early = clf.predict_proba(X)
     clf = pickle.loads(pickle.dumps(clf)).set_params(max_epochs=5).fit(X, y)
     again = clf.predict_proba(X)
@@ -55,17 +64,27 @@ def test_a_warm_start_ends_where_one_long_fit_ends(kind, random_state):
     assert np.abs(again - early).max() > 1e-4
     assert np.array_equal(clf.fit(X, y).predict_proba(X), again)
     if random_state is not None:
-        assert np.array_equal(kind(**(TINY | {"max_epochs": 5})).fit(X, y).predict_proba(X), again)
-        other = kind(**(TINY | {"max_epochs": 5, "random_state": 1})).fit(X, y).predict_proba(X)
+        assert np.array_equal(
+            kind(**(TINY | {"max_epochs": 5})).fit(X, y).predict_proba(X), again
+        )
+        other = (
+            kind(**(TINY | {"max_epochs": 5, "random_state": 1}))
+            .fit(X, y)
+            .predict_proba(X)
+        )
         assert np.abs(other - again).max() > 1e-4
-    assert torch.equal(torch.get_rng_state(), before)  # whatever else draws from it is left alone
+    assert torch.equal(
+        torch.get_rng_state(), before
+    )  # whatever else draws from it is left alone
 
 
 def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():
     P = np.array([[0.95, 0.05], [0.85, 0.15], [0.3, 0.7], [0.6, 0.4], [0.45, 0.55]])
     y = np.array([0, 1, 1, 1, 1])
     # Four bins (0.5, 0.75] and (0.75, 1]: 0.7 and 0.55 right, 0.6 wrong; 0.95 right, 0.85 wrong.
-    by_hand = 3 / 5 * abs(2 / 3 - (0.7 + 0.6 + 0.55) / 3) + 2 / 5 * abs(1 / 2 - (0.95 + 0.85) / 2)
+    by_hand = 3 / 5 * abs(2 / 3 - (0.7 + 0.6 + 0.55) / 3) + 2 / 5 * abs(
+        1 / 2 - (0.95 + 0.85) / 2
+    )
     assert calibration_error(P, y, 4) == pytest.approx(by_hand)
 
 
@@ -77,9 +96,13 @@ def test_temperature_scaling_lowers_the_calibration_error_of_an_overfitted_netwo
         "learning_rate": 0.01,
         "device": "cpu",
     }
-    clf = rivals.TemperatureScaledClassifier(**settings, validation_fraction=0.25, random_state=0)
+    clf = rivals.TemperatureScaledClassifier(
+        **settings, validation_fraction=0.25, random_state=0
+    )
     clf.fit(*PROBLEM.sample(300, 0))
-    before, after = (calibration_error(m.predict_proba(X), y) for m in (clf.network_, clf))
+    before, after = (
+        calibration_error(m.predict_proba(X), y) for m in (clf.network_, clf)
+    )
     assert clf.temperature_ > 2
     assert after < 0.5 * before
     assert np.array_equal(clf.predict(X), clf.network_.predict(X))
@@ -91,7 +114,10 @@ def test_the_ensembles_posterior_is_the_mean_of_its_members():
     rows = torch.from_numpy(apply_scaling(X, *fit_scaling(X)))
     with torch.inference_mode():
         members = np.stack(
-            [softmax(clf.module_.member(m, rows).double().numpy(), axis=1) for m in range(4)]
+            [
+                softmax(clf.module_.member(m, rows).double().numpy(), axis=1)
+                for m in range(4)
+            ]
         )
     assert clf.predict_proba(X) == pytest.approx(members.mean(axis=0), abs=1e-6)
     assert np.abs(members[1:] - members[0]).max(axis=(1, 2)).min() > 0.01
@@ -113,7 +139,10 @@ def test_the_bayesian_loss_is_the_evidence_lower_bound():
     w = module.loc * module.prior + scale * noise
     h, start = X[rows[0]], 0
     for layer, (a, b) in enumerate([(4, 5), (5, 6), (6, 3)]):
-        weight, bias = w[start : start + a * b].view(a, b), w[start + a * b : start + a * b + b]
+        weight, bias = (
+            w[start : start + a * b].view(a, b),
+            w[start + a * b : start + a * b + b],
+        )
         start += a * b + b
         h = (torch.relu(h) if layer else h) @ weight + bias
     posterior = torch.distributions.Normal(module.loc * module.prior, scale)
@@ -138,8 +167,12 @@ def test_class_averages_are_near_the_truth_at_the_true_posteriors():
 def test_the_confident_joint_says_what_the_given_labels_truly_are():
     """Separable classes; of the rows that are truly "b", 30% are given the label "a", and none
     the other way."""
-    clean = GaussianProblem([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], classes=["a", "b", "c"])
-    problem = with_label_noise(clean, [[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]])
+    clean = GaussianProblem(
+        [[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]], classes=["a", "b", "c"]
+    )
+    problem = with_label_noise(
+        clean, [[1.0, 0.0, 0.0], [0.3, 0.7, 0.0], [0.0, 0.0, 1.0]]
+    )
     X, y = problem.sample(3000, 0)
     J = rivals.confident_joint_matrix(problem.posteriors(X), y)
     assert J.sum(axis=1) == pytest.approx(1)
@@ -170,7 +203,10 @@ def test_settings_reach_the_networks_of_all_paper_rivals():
     for name, clf in found.items():
         parameters = clf.get_params()
         for setting, value in TINY.items():
-            assert parameters.get(setting, parameters.get(f"estimator__{setting}")) == value, name
+            assert (
+                parameters.get(setting, parameters.get(f"estimator__{setting}"))
+                == value
+            ), name
     assert found["Monte-Carlo dropout"].n_passes == 7
     for name in ("temperature (scikit-learn)", "Platt", "isotonic"):
         P = found[name].fit(X, y).predict_proba(X)

@@ -29,7 +29,12 @@ from helpers import mean_tvd
 
 #: Two members that are fitted in milliseconds.
 QUICK = {"members": ["linear", "quadratic"], "limit": False, "cv": 2, "random_state": 0}
-TRAINING = {"hidden_layer_sizes": (16,), "max_epochs": 20, "batch_size": 16, "learning_rate": 0.01}
+TRAINING = {
+    "hidden_layer_sizes": (16,),
+    "max_epochs": 20,
+    "batch_size": 16,
+    "learning_rate": 0.01,
+}
 PAIRWISE = {
     "members": [Pairwise()],
     "training": TRAINING,
@@ -39,7 +44,13 @@ PAIRWISE = {
 }
 #: A network for three epochs.
 BRIEF = {"hidden_layer_sizes": (), "max_epochs": 3, "patience": 0, "batch_size": 16}
-SHORT = {"members": ["network"], "training": BRIEF, "limit": False, "cv": 2, "random_state": 0}
+SHORT = {
+    "members": ["network"],
+    "training": BRIEF,
+    "limit": False,
+    "cv": 2,
+    "random_state": 0,
+}
 SHORT_PAIRS = PAIRWISE | {"training": BRIEF}
 
 ignore_warnings = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
@@ -65,19 +76,27 @@ def test_s_and_posteriors_are_nearly_as_close_to_the_truth_as_with_the_true_post
 ):
     problem, (X, y) = scenario_a(3), data
     truth = problem.collision_matrix().matrix
-    best = mean_tvd(collision_matrix_from_posteriors(problem.posteriors(X), y).matrix, truth)
+    best = mean_tvd(
+        collision_matrix_from_posteriors(problem.posteriors(X), y).matrix, truth
+    )
     assert mean_tvd(fitted.collision_matrix_.matrix, truth) < 1.5 * best + 0.01
     new, _ = problem.sample(500, 99)
     assert mean_tvd(fitted.predict_proba(new), problem.posteriors(new)) < 0.06
     sim = fitted.similarity(new[:20], new[30:60])
-    assert sim == pytest.approx(fitted.predict_proba(new[:20]) @ fitted.predict_proba(new[30:60]).T)
-    with pytest.raises(ValueError, match="3 features, but CollisionClassifier is expecting 4"):
+    assert sim == pytest.approx(
+        fitted.predict_proba(new[:20]) @ fitted.predict_proba(new[30:60]).T
+    )
+    with pytest.raises(
+        ValueError, match="3 features, but CollisionClassifier is expecting 4"
+    ):
         fitted.similarity(new, new[:, :3])
     with pytest.raises(NotFittedError):
         CollisionClassifier().similarity(new, new)
 
 
-def test_the_pairwise_model_finds_the_truth_too_and_without_the_shift_has_no_gramian_of_any_s(data):
+def test_the_pairwise_model_finds_the_truth_too_and_without_the_shift_has_no_gramian_of_any_s(
+    data,
+):
     problem = scenario_a(3)
     pairwise = CollisionClassifier(**PAIRWISE).fit(*data)
     truth = problem.collision_matrix().matrix
@@ -88,7 +107,12 @@ def test_the_pairwise_model_finds_the_truth_too_and_without_the_shift_has_no_gra
     sim = pairwise.similarity(X[:40], X[40:100])
     assert pairwise.similarity(X[40:100], X[:40]) == pytest.approx(sim.T, abs=1e-6)
     assert ((sim >= 0) & (sim <= 1)).all()
-    assert np.abs(sim - problem.posteriors(X[:40]) @ problem.posteriors(X[40:100]).T).mean() < 0.1
+    assert (
+        np.abs(
+            sim - problem.posteriors(X[:40]) @ problem.posteriors(X[40:100]).T
+        ).mean()
+        < 0.1
+    )
     printed = Pairwise(correction="none", solver="inverse")
     literal = CollisionClassifier(**(PAIRWISE | {"members": [printed]})).fit(*data)
     assert pairwise.gramian_.sum(axis=1) == pytest.approx(np.ones(3), abs=0.12)
@@ -100,7 +124,9 @@ def test_the_pairwise_model_finds_the_truth_too_and_without_the_shift_has_no_gra
 
 
 @ignore_warnings
-@pytest.mark.parametrize("settings", [SHORT, SHORT_PAIRS, QUICK], ids=["network", "pairs", "pool"])
+@pytest.mark.parametrize(
+    "settings", [SHORT, SHORT_PAIRS, QUICK], ids=["network", "pairs", "pool"]
+)
 def test_rows_of_weight_zero_might_as_well_not_be_there(small, settings):
     X, y = small
     weight = np.ones(len(y))
@@ -109,8 +135,12 @@ def test_rows_of_weight_zero_might_as_well_not_be_there(small, settings):
     clf = CollisionClassifier(**settings).fit(
         np.where(kept[:, None], X, 1e6), y, sample_weight=weight
     )
-    without = CollisionClassifier(**settings).fit(X[kept], y[kept], sample_weight=weight[kept])
-    assert np.array_equal(clf.collision_matrix_.matrix, without.collision_matrix_.matrix)
+    without = CollisionClassifier(**settings).fit(
+        X[kept], y[kept], sample_weight=weight[kept]
+    )
+    assert np.array_equal(
+        clf.collision_matrix_.matrix, without.collision_matrix_.matrix
+    )
     assert np.array_equal(clf.predict_proba(X), without.predict_proba(X))
     assert np.array_equal(clf.posteriors_[kept], without.posteriors_)
     assert np.isnan(clf.posteriors_[~kept]).all()
@@ -122,11 +152,14 @@ def test_a_fit_says_nothing_unless_labels_are_noise_or_two_names_mean_one_class(
     rng = np.random.default_rng(0)
     CollisionClassifier(**QUICK).fit(X, y)
     with pytest.warns(
-        CollisionWarning, match=r"the model does no better than the priors .* 0.667 by chance"
+        CollisionWarning,
+        match=r"the model does no better than the priors .* 0.667 by chance",
     ):
         CollisionClassifier(**QUICK).fit(X, rng.permutation(y))
     copied = np.where((y == 2) & (rng.random(len(y)) < 0.5), 3, y)
-    with pytest.warns(CollisionWarning, match=r"^S is nearly singular((?!no better).)*$"):
+    with pytest.warns(
+        CollisionWarning, match=r"^S is nearly singular((?!no better).)*$"
+    ):
         CollisionClassifier(**QUICK).fit(X, copied)
 
 
@@ -149,10 +182,14 @@ def test_a_fit_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(
         patch.setattr(training, "run_epoch", run_epoch)
         half = CollisionClassifier(**settings, checkpoint=tmp_path).fit(X, y)
     assert half.interrupted_
-    assert not np.array_equal(half.collision_matrix_.matrix, undisturbed.collision_matrix_.matrix)
+    assert not np.array_equal(
+        half.collision_matrix_.matrix, undisturbed.collision_matrix_.matrix
+    )
     resumed = CollisionClassifier(**settings, checkpoint=tmp_path).fit(X, y)
     assert not resumed.interrupted_
-    assert np.array_equal(resumed.collision_matrix_.matrix, undisturbed.collision_matrix_.matrix)
+    assert np.array_equal(
+        resumed.collision_matrix_.matrix, undisturbed.collision_matrix_.matrix
+    )
     assert np.array_equal(resumed.predict_proba(X), undisturbed.predict_proba(X))
 
 
@@ -164,15 +201,23 @@ def test_splits_given_as_a_list_are_the_folds_of_the_table_also_when_weights_lea
     first = np.random.RandomState(0).randint(2**31 - 1, size=2)[0]
     splits = list(StratifiedKFold(2, shuffle=True, random_state=first).split(X, y))
     own = CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y)
-    assert np.array_equal(own.posteriors_, CollisionClassifier(**SHORT).fit(X, y).posteriors_)
+    assert np.array_equal(
+        own.posteriors_, CollisionClassifier(**SHORT).fit(X, y).posteriors_
+    )
     own.save(tmp_path / "m.collide")
     assert load(tmp_path / "m.collide").cv == 2  # a file keeps their number
     weight = np.where(np.arange(len(y)) % 5, 1.0, 0.0)
     kept, position = np.flatnonzero(weight), np.cumsum(weight > 0) - 1
-    fewer = [tuple(position[part[weight[part] > 0]] for part in split) for split in splits]
-    all_rows = CollisionClassifier(**(SHORT | {"cv": splits})).fit(X, y, sample_weight=weight)
+    fewer = [
+        tuple(position[part[weight[part] > 0]] for part in split) for split in splits
+    ]
+    all_rows = CollisionClassifier(**(SHORT | {"cv": splits})).fit(
+        X, y, sample_weight=weight
+    )
     only = CollisionClassifier(**(SHORT | {"cv": fewer})).fit(X[kept], y[kept])
-    assert np.allclose(all_rows.collision_matrix_.matrix, only.collision_matrix_.matrix, atol=1e-6)
+    assert np.allclose(
+        all_rows.collision_matrix_.matrix, only.collision_matrix_.matrix, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("priors", ["uniform", [0.7, 0.2, 0.1]])
@@ -191,7 +236,9 @@ def test_other_priors_are_those_of_the_same_model_shifted(data, priors):
     expected = collision_matrix_from_posteriors(natural.posteriors_, y, priors=target)
     assert other.one_step_.matrix == pytest.approx(expected.matrix)
     assert other.limit_.matrix.priors == pytest.approx(target)
-    assert other.limit_.curve["pber"].iloc[-1] == pytest.approx(other.one_step_.pber, abs=0.01)
+    assert other.limit_.curve["pber"].iloc[-1] == pytest.approx(
+        other.one_step_.pber, abs=0.01
+    )
 
 
 def test_one_step_estimate_and_gramian_come_from_the_held_out_posteriors(data, fitted):
@@ -210,7 +257,9 @@ def test_one_step_estimate_and_gramian_come_from_the_held_out_posteriors(data, f
 @ignore_warnings
 def test_s_of_the_pairs_is_recovered_from_their_gramian_where_asked(small):
     changes = {"training": BRIEF, "priors": "uniform"}
-    settings = [Pairwise(estimate="gramian", recovery=how) for how in ("root", "gradient")]
+    settings = [
+        Pairwise(estimate="gramian", recovery=how) for how in ("root", "gradient")
+    ]
     root, descent = (
         CollisionClassifier(**(PAIRWISE | changes | {"members": [own]})).fit(*small)
         for own in settings
@@ -245,21 +294,30 @@ def test_the_range_stands_on_nested_subsets_of_the_same_folds_as_far_as_they_hol
     without = CollisionClassifier(**QUICK).fit(X, y)
     assert clf.limit_.curve["rows"].tolist() == pytest.approx([47, 94, 188, 375], abs=1)
     assert np.array_equal(clf.posteriors_, without.posteriors_)
-    assert clf.limit_.curve["pber"].iloc[-1] == pytest.approx(clf.one_step_.pber, abs=1e-3)
+    assert clf.limit_.curve["pber"].iloc[-1] == pytest.approx(
+        clf.one_step_.pber, abs=1e-3
+    )
     low, high = clf.limit_.pber_interval()
     assert low <= scenario_a(3).collision_matrix().pber <= high
     assert without.limit_ is None
     settings = PAIRWISE | {"training": BRIEF | {"patience": 2}, "limit": True}
-    assert 2 <= len(CollisionClassifier(**settings).fit(X[:300], y[:300]).limit_.curve) < 4
+    assert (
+        2 <= len(CollisionClassifier(**settings).fit(X[:300], y[:300]).limit_.curve) < 4
+    )
     assert CollisionClassifier(**settings).fit(*small).limit_ is None
 
 
 def test_groups_share_a_fold_and_intervals_count_them(small):
     X, y = small
-    X, y, groups = np.repeat(X, 4, axis=0), np.repeat(y, 4), np.repeat(np.arange(150), 4)
+    X, y, groups = (
+        np.repeat(X, 4, axis=0),
+        np.repeat(y, 4),
+        np.repeat(np.arange(150), 4),
+    )
     together = CollisionClassifier(**QUICK).fit(X, y, groups=groups)
     with pytest.warns(
-        CollisionWarning, match=r"of 600 rows have a copy, with the same label, in another fold"
+        CollisionWarning,
+        match=r"of 600 rows have a copy, with the same label, in another fold",
     ):
         apart = CollisionClassifier(**QUICK).fit(X, y)
     assert (
@@ -279,7 +337,9 @@ def test_votes_give_the_counted_matrix_and_posteriors_near_the_shares():
     clf = CollisionClassifier(**(QUICK | {"limit": True})).fit(X, votes)
     assert clf.collision_matrix_.method == "one-step, votes"
     assert mean_tvd(clf.posteriors_, problem.posteriors(X)) < 0.06
-    assert clf.collision_matrix_.pber == pytest.approx(problem.collision_matrix().pber, abs=0.02)
+    assert clf.collision_matrix_.pber == pytest.approx(
+        problem.collision_matrix().pber, abs=0.02
+    )
     assert clf.limit_.matrix is None
 
 
@@ -289,14 +349,17 @@ def test_rare_classes_are_held_out_in_fewer_folds_refused_left_out_or_joined(sma
     names = np.array(["a", "b", "c"], dtype=object)[y]
     names[:3] = "rare"
     with pytest.warns(
-        CollisionWarning, match=r"'rare' has only 3 rows, so it is held out in 3 of the 5 folds"
+        CollisionWarning,
+        match=r"'rare' has only 3 rows, so it is held out in 3 of the 5 folds",
     ):
         clf = CollisionClassifier(**(QUICK | {"cv": 5})).fit(X, names)
     assert len(clf.member_weights_) == 5
     assert not np.isnan(clf.posteriors_).any()
     names[:3] = ["one", "two", "a"]
     weight = np.ones(len(y))
-    weight[np.flatnonzero(y == 2)[1:]] = 0  # such rows do not help a class that is too small
+    weight[np.flatnonzero(y == 2)[1:]] = (
+        0  # such rows do not help a class that is too small
+    )
     with pytest.raises(ValueError, match="class 2 of y has 1"):
         CollisionClassifier(**QUICK).fit(X, y, weight)
     dropped = CollisionClassifier(**QUICK, rare="drop").fit(X, names)
@@ -307,20 +370,26 @@ def test_rare_classes_are_held_out_in_fewer_folds_refused_left_out_or_joined(sma
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (1, 8, 8)])
-def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(shape, tmp_path):
+def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(
+    shape, tmp_path
+):
     rng = np.random.default_rng(0)
     y = np.arange(120) % 2
     X = rng.normal(size=(120, 8, 8))
     X[y == 1, :4] += 1.0
     X = X.reshape(120, *shape)
-    flat = CollisionClassifier(members=["neighbours"], limit=False, cv=2, random_state=0).fit(X, y)
+    flat = CollisionClassifier(
+        members=["neighbours"], limit=False, cv=2, random_state=0
+    ).fit(X, y)
     assert (flat.predict(X) == y).mean() > 0.9
     with pytest.raises(ValueError, match="rows of shape"):
         flat.predict(X[:, :, :5])
     flat.save(tmp_path / "model.collide")
     loaded = load(tmp_path / "model.collide")
     for images in (X, X.tolist()):
-        np.testing.assert_array_equal(loaded.predict_proba(images), flat.predict_proba(X))
+        np.testing.assert_array_equal(
+            loaded.predict_proba(images), flat.predict_proba(X)
+        )
 
 
 #: Where the map in docs/equations.md sends the reader of the paper: the caller's module and the
@@ -337,8 +406,12 @@ PAPER = {
 
 
 @ignore_warnings
-def test_the_cross_fitted_paper_runs_the_functions_that_the_map_names(monkeypatch, small):
-    page = (Path(__file__).parents[1] / "docs" / "equations.md").read_text(encoding="utf-8")
+def test_the_cross_fitted_paper_runs_the_functions_that_the_map_names(
+    monkeypatch, small
+):
+    page = (Path(__file__).parents[1] / "docs" / "equations.md").read_text(
+        encoding="utf-8"
+    )
     called = set()
     for equation, (module, name) in PAPER.items():
         original = getattr(importlib.import_module(module), name)
@@ -355,7 +428,10 @@ def test_the_cross_fitted_paper_runs_the_functions_that_the_map_names(monkeypatc
         n_references=5,
         cv=2,
     )
-    assert [len(history["pairwise-8"]) for history in clf.fit(*small).history_] == [2, 2]
+    assert [len(history["pairwise-8"]) for history in clf.fit(*small).history_] == [
+        2,
+        2,
+    ]
     assert clf.priors_ == pytest.approx(np.full(3, 1 / 3))
     assert called == set(PAPER)
 
@@ -382,8 +458,12 @@ AS_PRINTED = {"hidden_layer_sizes": (8,), "max_epochs": 3, "max_steps": 50}
 
 @pytest.fixture(scope="module")
 def as_printed(small):
-    clf = CollisionClassifier.from_paper(random_state=5, pairs_per_entry=200, **AS_PRINTED)
-    with pytest.warns(CollisionWarning, match="given up after 50 steps.*above γ = 0.0001"):
+    clf = CollisionClassifier.from_paper(
+        random_state=5, pairs_per_entry=200, **AS_PRINTED
+    )
+    with pytest.warns(
+        CollisionWarning, match="given up after 50 steps.*above γ = 0.0001"
+    ):
         return clf.fit(*small)
 
 
@@ -400,9 +480,13 @@ def test_from_paper_is_algorithm_1_as_printed(as_printed, by_functions):
     np.testing.assert_array_equal(as_printed.printed_.matrix, by_functions.matrix)
 
 
-def test_posteriors_of_from_paper_are_the_inverse_as_printed(as_printed, by_functions, small):
+def test_posteriors_of_from_paper_are_the_inverse_as_printed(
+    as_printed, by_functions, small
+):
     rows = np.asarray(make_sample(*small).X)
-    np.testing.assert_array_equal(as_printed.predict_proba(small[0]), by_functions.posteriors(rows))
+    np.testing.assert_array_equal(
+        as_printed.predict_proba(small[0]), by_functions.posteriors(rows)
+    )
 
 
 def test_the_matrix_of_from_paper_says_that_it_is_in_sample(as_printed):
@@ -418,7 +502,9 @@ def test_the_matrix_of_from_paper_says_that_the_descent_did_not_end(as_printed):
 
 
 def test_from_paper_names_the_parameters_that_it_has():
-    with pytest.raises(TypeError, match=r"no parameter 'nonsense'.*penalty, step_size, tolerance"):
+    with pytest.raises(
+        TypeError, match=r"no parameter 'nonsense'.*penalty, step_size, tolerance"
+    ):
         CollisionClassifier.from_paper(nonsense=1)
 
 
@@ -429,7 +515,9 @@ def test_predictions_of_from_paper_are_names_of_classes(as_printed, small):
 
 
 def test_a_copy_of_from_paper_has_the_same_settings():
-    clf = clone(CollisionClassifier.from_paper(penalty=0.5, step_size=1e-3, tolerance=0.01))
+    clf = clone(
+        CollisionClassifier.from_paper(penalty=0.5, step_size=1e-3, tolerance=0.01)
+    )
     assert (clf.settings.penalty, clf.settings.step_size, clf.settings.tolerance) == (
         0.5,
         1e-3,

@@ -47,16 +47,20 @@ def folder(tmp_path_factory):
     columns = {
         "customer_id": [f"C{i}" for i in rng.permutation(10**5)[:n]],
         "spend": (
-            np.select([plan == "basic", plan == "plus"], [20, 24], 90) * rng.lognormal(0, 0.4, n)
+            np.select([plan == "basic", plan == "plus"], [20, 24], 90)
+            * rng.lognormal(0, 0.4, n)
         ).round(2),
         "city": rng.choice(["Paris", "Lyon", None], n),
-        "joined": pd.to_datetime("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+        "joined": pd.to_datetime("2020-01-01")
+        + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
         "visits": rng.integers(0, 3, n),
     }
     table = pd.DataFrame(columns | {"plan": plan})
     table.loc[:3, "plan"], table.loc[4, "plan"] = None, "NA"
     table.to_csv(path / "shop.csv", index=False)
-    test = table.iloc[200:].assign(said=np.where(table["spend"][200:] > 50, "premium", "basic"))
+    test = table.iloc[200:].assign(
+        said=np.where(table["spend"][200:] > 50, "premium", "basic")
+    )
     test["spend"] += 0.01  # rows that were not in the fit
     test.to_csv(path / "test.csv", index=False)
     outputs = [
@@ -68,7 +72,14 @@ def folder(tmp_path_factory):
         path / "heldout.csv",
     ]
     done = good(
-        "fit", path / "shop.csv", "--label", "plan", *FAST, *outputs, "--report", path / "r.html"
+        "fit",
+        path / "shop.csv",
+        "--label",
+        "plan",
+        *FAST,
+        *outputs,
+        "--report",
+        path / "r.html",
     )
     (path / "fit.out").write_text(done.stdout)
     (path / "fit.err").write_text(done.stderr)
@@ -77,7 +88,10 @@ def folder(tmp_path_factory):
     frame = pd.DataFrame(problem.posteriors(X).round(6), columns=P_COLUMNS)
     frame = frame.div(frame.sum(axis=1), axis=0)
     frame = frame.assign(
-        y=y, said=np.where(X[:, 0] > 2, "c", "a"), site=np.arange(300) % 2, id=np.arange(300)
+        y=y,
+        said=np.where(X[:, 0] > 2, "c", "a"),
+        site=np.arange(300) % 2,
+        id=np.arange(300),
     )
     frame.to_csv(path / "p.csv", index=False)
     frame.assign(**{name: 0.7 * frame[name] + 0.1 for name in P_COLUMNS})[:250].to_csv(
@@ -86,7 +100,9 @@ def folder(tmp_path_factory):
     frame.assign(x1=X[:, 0], x2=X[:, 1])[["x1", "x2", "site", "y"]].to_csv(
         path / "raw.csv", index=False
     )
-    pd.DataFrame(1 - np.eye(3), index=list("abc"), columns=list("abc")).to_csv(path / "cost.csv")
+    pd.DataFrame(1 - np.eye(3), index=list("abc"), columns=list("abc")).to_csv(
+        path / "cost.csv"
+    )
     (path / "other.json").write_text("{}")
     (path / "array.json").write_text('[{"a": 1, "y": "u"}]')
     return path
@@ -141,9 +157,16 @@ def test_fit_prints_the_answer_says_what_it_found_left_out_and_expects_and_write
         "joined",
         "visits",
     ]
-    assert heldout["row"].tolist() == list(range(5, 300))  # the first five have no label
-    assert heldout["plan"].tolist() == pd.read_csv(folder / "shop.csv")["plan"].dropna().tolist()
-    assert heldout.filter(like="p_").sum(axis=1).to_numpy() == pytest.approx(1, abs=1e-4)
+    assert heldout["row"].tolist() == list(
+        range(5, 300)
+    )  # the first five have no label
+    assert (
+        heldout["plan"].tolist()
+        == pd.read_csv(folder / "shop.csv")["plan"].dropna().tolist()
+    )
+    assert heldout.filter(like="p_").sum(axis=1).to_numpy() == pytest.approx(
+        1, abs=1e-4
+    )
     page = (folder / "r.html").read_text(encoding="utf-8")
     assert "<title>Which classes of “plan” are mistaken for which? (shop.csv)" in page
     used = "</bdi>, <bdi>".join(("spend", "city", "joined", "visits"))
@@ -159,10 +182,18 @@ def test_json_is_the_summary_alone_and_gives_the_report_again_and_that_of_a_mode
     assert summary["format"] == "collidescope.summary"
     assert any("customer_id" in note for note in summary["notes"])
     assert (
-        summary["matrix"] == cs.load(folder / "m.collide").collision_matrix_.matrix.tolist()
+        summary["matrix"]
+        == cs.load(folder / "m.collide").collision_matrix_.matrix.tolist()
     )  # the seed is the same
     (tmp_path / "s.json").write_text(done.stdout)
-    good("report", tmp_path / "s.json", "--out", tmp_path / "s.html", "--title", "Plans & more")
+    good(
+        "report",
+        tmp_path / "s.json",
+        "--out",
+        tmp_path / "s.html",
+        "--title",
+        "Plans & more",
+    )
     assert "Plans &amp; more" in (tmp_path / "s.html").read_text(encoding="utf-8")
     pages = []
     for more in ([], ["--table", folder / "test.csv", "-l", "plan"]):
@@ -173,23 +204,56 @@ def test_json_is_the_summary_alone_and_gives_the_report_again_and_that_of_a_mode
 
 
 def test_a_budget_says_what_it_left_out(folder):
-    command = ["fit", folder / "shop.csv", "-l", "plan", "--cv", 2, "--members", "linear"]
+    command = [
+        "fit",
+        folder / "shop.csv",
+        "-l",
+        "plan",
+        "--cv",
+        2,
+        "--members",
+        "linear",
+    ]
     done = good(*command, "--budget", "0.000001")
-    assert "the budget of 1e-06 s was spent before models were trained on" in done.stderr
+    assert (
+        "the budget of 1e-06 s was spent before models were trained on" in done.stderr
+    )
 
 
-def test_a_first_look_says_that_it_is_one_and_a_leak_stands_behind_the_answer(folder, tmp_path):
-    table = pd.read_csv(folder / "shop.csv").assign(invoice=lambda t: t["plan"].str.upper())
+def test_a_first_look_says_that_it_is_one_and_a_leak_stands_behind_the_answer(
+    folder, tmp_path
+):
+    table = pd.read_csv(folder / "shop.csv").assign(
+        invoice=lambda t: t["plan"].str.upper()
+    )
     table.to_csv(tmp_path / "t.csv", index=False)
-    command = ["fit", tmp_path / "t.csv", "-l", "plan", "--cv", 2, "--no-limit", "--sample", 100]
+    command = [
+        "fit",
+        tmp_path / "t.csv",
+        "-l",
+        "plan",
+        "--cv",
+        2,
+        "--no-limit",
+        "--sample",
+        100,
+    ]
     done = good(*command, "--quick", "--report", tmp_path / "r.html")
     assert "Collision matrix of 3 classes from 100 rows" in done.stdout
     assert "t.csv: 100 of 295 labelled rows" in done.stderr
     assert "a first look at 100 of 295 rows" in done.stderr
-    assert re.search(r"What to do about it:\n- .*\n- Read with care: column 'invoice'", done.stdout)
-    for said in (done.stdout, done.stderr, (tmp_path / "r.html").read_text(encoding="utf-8")):
+    assert re.search(
+        r"What to do about it:\n- .*\n- Read with care: column 'invoice'", done.stdout
+    )
+    for said in (
+        done.stdout,
+        done.stderr,
+        (tmp_path / "r.html").read_text(encoding="utf-8"),
+    ):
         assert "a small pool of models (--quick)" in said
-    done = good(*command, "--members", "linear", "--drop", "invoice", "--control", "--json")
+    done = good(
+        *command, "--members", "linear", "--drop", "invoice", "--control", "--json"
+    )
     assert "'invoice' alone" not in done.stdout
     assert json.loads(done.stdout)["trust"]["control"]["passed"] in (True, False)
     assert "With shuffled labels every row of S should be the priors" in done.stderr
@@ -203,13 +267,31 @@ def test_rows_of_a_group_are_never_scored_by_a_model_that_saw_the_group(tmp_path
         "print": rng.normal(size=60)[person],
         "y": rng.choice(["a", "b"], 60)[person],
     }
-    pd.DataFrame(columns).assign(z=rng.normal(size=480)).to_csv(tmp_path / "t.csv", index=False)
+    pd.DataFrame(columns).assign(z=rng.normal(size=480)).to_csv(
+        tmp_path / "t.csv", index=False
+    )
     pber = {}
-    command = ["fit", tmp_path / "t.csv", "-l", "y", "--cv", 3, "--members", "trees", "--no-limit"]
-    for name, more in (("apart", ["--drop", "person"]), ("together", ["--groups", "person"])):
+    command = [
+        "fit",
+        tmp_path / "t.csv",
+        "-l",
+        "y",
+        "--cv",
+        3,
+        "--members",
+        "trees",
+        "--no-limit",
+    ]
+    for name, more in (
+        ("apart", ["--drop", "person"]),
+        ("together", ["--groups", "person"]),
+    ):
         done = good(*command, *more, "--matrix", tmp_path / "m")
         pber[name] = cs.CollisionMatrix.from_json(tmp_path / "m").pber
-        assert "rows with the same 'print' have the same label 100% of the time" in done.stderr
+        assert (
+            "rows with the same 'print' have the same label 100% of the time"
+            in done.stderr
+        )
     assert pber["together"] > pber["apart"] + 0.1
 
 
@@ -235,11 +317,19 @@ def test_sample_weights_are_those_of_python(folder, tmp_path):
     )
 
 
-def test_a_table_whose_rows_stand_three_times_is_told_so_and_can_be_made_unique(folder, tmp_path):
-    table = pd.read_csv(folder / "shop.csv").drop(columns="customer_id").dropna(subset="plan")
+def test_a_table_whose_rows_stand_three_times_is_told_so_and_can_be_made_unique(
+    folder, tmp_path
+):
+    table = (
+        pd.read_csv(folder / "shop.csv")
+        .drop(columns="customer_id")
+        .dropna(subset="plan")
+    )
     pd.concat([table] * 3).to_csv(tmp_path / "t.csv", index=False)
     done = good("fit", tmp_path / "t.csv", "-l", "plan", *FAST)
-    assert re.search(r"What to do about it:\n- .*\n- Read with care: \d+ of 885 rows", done.stdout)
+    assert re.search(
+        r"What to do about it:\n- .*\n- Read with care: \d+ of 885 rows", done.stdout
+    )
     assert done.stderr.count("of 885 rows have a copy") == 1
     done = good("fit", tmp_path / "t.csv", "-l", "plan", *FAST, "--unique")
     assert "590 rows repeat an earlier one and are left out (--unique)" in done.stderr
@@ -248,10 +338,24 @@ def test_a_table_whose_rows_stand_three_times_is_told_so_and_can_be_made_unique(
 
 def test_rare_classes_get_fewer_folds_or_are_named_with_what_to_do(tmp_path):
     labels = ["a"] * 30 + ["b"] * 26 + ["rare"] * 2 + ["u", "v"]
-    pd.DataFrame({"x": np.arange(60) % 7, "y": labels}).to_csv(tmp_path / "t.csv", index=False)
-    command = ["fit", tmp_path / "t.csv", "-l", "y", "--members", "linear", "--no-limit"]
+    pd.DataFrame({"x": np.arange(60) % 7, "y": labels}).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    command = [
+        "fit",
+        tmp_path / "t.csv",
+        "-l",
+        "y",
+        "--members",
+        "linear",
+        "--no-limit",
+    ]
     done = run(*command)
-    assert (done.exit_code, "--rare drop" in done.stderr, "--rare merge" in done.stderr) == (
+    assert (
+        done.exit_code,
+        "--rare drop" in done.stderr,
+        "--rare merge" in done.stderr,
+    ) == (
         2,
         True,
         True,
@@ -270,17 +374,34 @@ def test_a_table_without_header_and_class_names_that_are_formulas_survive_the_wa
         for a, e in rng.normal(size=(80, 2))
     ]
     (tmp_path / "t.data").write_text("\n".join(lines))
-    good("fit", tmp_path / "t.data", "--no-header", "--label", "3", *FAST, "--save", tmp_path / "m")
-    done = good("predict", tmp_path / "m", tmp_path / "t.data", "--out", tmp_path / "p.csv")
+    good(
+        "fit",
+        tmp_path / "t.data",
+        "--no-header",
+        "--label",
+        "3",
+        *FAST,
+        "--save",
+        tmp_path / "m",
+    )
+    done = good(
+        "predict", tmp_path / "m", tmp_path / "t.data", "--out", tmp_path / "p.csv"
+    )
     assert "read alike" in done.stderr
     said = pd.read_csv(tmp_path / "p.csv")["predicted"]
     assert set(said) <= {"'=A()", "'@B"}
     frame = pd.read_csv(
-        tmp_path / "t.data", header=None, skipinitialspace=True, names=["c1", "c2", "c3"]
+        tmp_path / "t.data",
+        header=None,
+        skipinitialspace=True,
+        names=["c1", "c2", "c3"],
     )
     frame.assign(said=said).to_csv(tmp_path / "a.csv", index=False)
     good("audit", tmp_path / "m", tmp_path / "a.csv", "-l", "c3", "-p", "said")
-    assert run("fit", tmp_path / "t.data", "--label", "income").stderr.count("--no-header") == 1
+    assert (
+        run("fit", tmp_path / "t.data", "--label", "income").stderr.count("--no-header")
+        == 1
+    )
 
 
 def test_predict_takes_raw_rows_and_writes_them_or_prints_csv_or_json(folder, tmp_path):
@@ -306,7 +427,10 @@ def test_predict_takes_raw_rows_and_writes_them_or_prints_csv_or_json(folder, tm
     with pytest.warns(cs.CollisionWarning, match="Rome"):
         expected = cs.load(folder / "m.collide").predict_proba(new)
     assert np.array_equal(found.filter(like="p_").to_numpy(), expected)
-    assert good(*command).stdout.splitlines()[0] == "row,predicted,p_basic,p_plus,p_premium"
+    assert (
+        good(*command).stdout.splitlines()[0]
+        == "row,predicted,p_basic,p_plus,p_premium"
+    )
     assert np.array_equal(told(*command)["posteriors"], expected)
 
 
@@ -325,19 +449,28 @@ def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_poster
     done = good(*command, "--report", tmp_path / "a.html")
     test, model = pd.read_csv(folder / "test.csv"), cs.load(folder / "m.collide")
     P = model.predict_proba(test.drop(columns=["plan", "said"]))
-    expected = cs.audit(P, y_true=test["plan"], y_pred=test["said"], classes=model.classes_)
+    expected = cs.audit(
+        P, y_true=test["plan"], y_pred=test["said"], classes=model.classes_
+    )
     assert done.stdout.strip() == str(expected).strip()
     assert "classifier errs on" in (tmp_path / "a.html").read_text(encoding="utf-8")
     shop = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
     shop.assign(said=model.predict(shop.drop(columns="plan"))).to_csv(
         tmp_path / "t.csv", index=False
     )
-    answer = told("audit", folder / "m.collide", tmp_path / "t.csv", "-l", "plan", "-p", "said")
+    answer = told(
+        "audit", folder / "m.collide", tmp_path / "t.csv", "-l", "plan", "-p", "said"
+    )
     own = cs.audit(
-        model.posteriors_, y_true=shop["plan"], y_pred=model.predict(shop.drop(columns="plan"))
+        model.posteriors_,
+        y_true=shop["plan"],
+        y_pred=model.predict(shop.drop(columns="plan")),
     )
     assert answer["verdict"] == own.verdict
-    assert any("295 of 295 rows are training rows of the model" in note for note in answer["notes"])
+    assert any(
+        "295 of 295 rows are training rows of the model" in note
+        for note in answer["notes"]
+    )
 
 
 def test_merge_is_that_of_python_from_a_matrix_or_a_model(folder, tmp_path):
@@ -349,17 +482,24 @@ def test_merge_is_that_of_python_from_a_matrix_or_a_model(folder, tmp_path):
     assert cs.CollisionMatrix.from_npz(tmp_path / "m.npz") == plan.matrix
     kept = told("merge", folder / "m.json", "--groups", 2, "--apart", "basic,plus")
     assert not any({"basic", "plus"} <= set(group) for group in kept["groups"])
-    assert "Choose with --groups N or --max-pber" in good("merge", folder / "m.json").stderr
+    assert (
+        "Choose with --groups N or --max-pber"
+        in good("merge", folder / "m.json").stderr
+    )
 
 
-def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(tmp_path, monkeypatch):
+def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "80")
     names = [
         "قطة",
         "كلب",
         *(f"a class with a very long name that goes on, number {k}" for k in range(4)),
     ]
-    cs.CollisionMatrix(0.4 * np.eye(6) + 0.1, classes=names).to_json(tmp_path / "m.json")
+    cs.CollisionMatrix(0.4 * np.eye(6) + 0.1, classes=names).to_json(
+        tmp_path / "m.json"
+    )
     lines = good("merge", tmp_path / "m.json").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert any("قطة" in line for line in lines)
@@ -384,7 +524,9 @@ def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(
 def test_limit_says_how_many_rows_a_target_needs(folder, monkeypatch):
     rng = np.random.default_rng(0)
     sizes = np.array([250, 500, 1000, 2000])
-    scores = rng.exponential(0.2, (4000, 1)) + sizes**-0.5 * rng.exponential(1.0, (4000, 4))
+    scores = rng.exponential(0.2, (4000, 1)) + sizes**-0.5 * rng.exponential(
+        1.0, (4000, 4)
+    )
     limit = cs.limit_from_scores(scores, sizes, baseline=0.5)
     cm = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], method="one-step")
     model = SimpleNamespace(collision_matrix_=cm, limit_=limit)
@@ -407,24 +549,39 @@ def test_posteriors_with_labels_give_the_matrix_of_python(folder, tmp_path):
         table[["p_basic", "p_plus", "p_premium"]].to_numpy(), table["plan"]
     )
     for name in ("h.parquet", "h.csv"):
-        found = np.array(told("posteriors", tmp_path / name, "--label", "plan")["matrix"])
+        found = np.array(
+            told("posteriors", tmp_path / name, "--label", "plan")["matrix"]
+        )
         assert found == pytest.approx(expected.matrix, abs=1e-9)
 
 
 def test_count_is_that_of_python_with_its_coverage(folder, tmp_path):
-    command = ["count", folder / "shop.csv", "-l", "plan", "--drop", "spend", "--drop", "joined"]
+    command = [
+        "count",
+        folder / "shop.csv",
+        "-l",
+        "plan",
+        "--drop",
+        "spend",
+        "--drop",
+        "joined",
+    ]
     done = good(*command, "--matrix", tmp_path / "m")
     table = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
     assert cs.CollisionMatrix.from_json(tmp_path / "m") == cs.count_collisions(
         table[["city", "visits"]], table["plan"]
     )
-    assert "If labelled again" in done.stdout  # every row has a twin: the answer comes first
+    assert (
+        "If labelled again" in done.stdout
+    )  # every row has a twin: the answer comes first
     assert (
         told(*command)["matrix"]
         == told("report", tmp_path / "m", "-o", tmp_path / "c.html")["matrix"]
     )
     table.assign(memo="long " * 5000).to_csv(tmp_path / "t.csv", index=False)
-    done = good("count", tmp_path / "t.csv", "-l", "plan", "--drop", "spend", "--drop", "joined")
+    done = good(
+        "count", tmp_path / "t.csv", "-l", "plan", "--drop", "spend", "--drop", "joined"
+    )
     assert "Reading t.csv (7 MB) …" in done.stderr
 
 
@@ -455,11 +612,17 @@ def test_commands_for_decisions_say_what_the_functions_say_as_json_a_table_and_a
     }
     for command, (found, says) in decided.items():
         answer = told(
-            *command.split(), "--report", tmp_path / "r.html", "--out", tmp_path / "t.csv"
+            *command.split(),
+            "--report",
+            tmp_path / "r.html",
+            "--out",
+            tmp_path / "t.csv",
         )
         said = json.loads(json.dumps(found.to_dict()))
         assert answer.pop("notes") is not None
-        assert answer == {name: part for name, part in said.items() if name != "notes"}, command
+        assert answer == {
+            name: part for name, part in said.items() if name != "notes"
+        }, command
         page = (tmp_path / "r.html").read_text(encoding="utf-8")
         assert says in page
         assert any(f"({name})</title>" in page for name in command.split()[1:3])
@@ -480,7 +643,9 @@ def test_columns_are_ranked_and_priced(here, tmp_path):
         "--budget",
         "5",
     ]
-    answer = told(*command, "--report", tmp_path / "r.html", "--out", tmp_path / "t.csv")["table"]
+    answer = told(
+        *command, "--report", tmp_path / "r.html", "--out", tmp_path / "t.csv"
+    )["table"]
     assert (
         pd.read_csv(tmp_path / "t.csv")["unit"].tolist()
         == [row["unit"] for row in answer]
@@ -494,7 +659,9 @@ def test_columns_are_ranked_and_priced(here, tmp_path):
 
 def test_rows_are_written_with_their_numbers_and_columns(here, tmp_path):
     frame = pd.read_csv("p.csv")
-    expected = applications.ambiguous(frame[P_COLUMNS].to_numpy(), y=frame["y"].to_numpy())
+    expected = applications.ambiguous(
+        frame[P_COLUMNS].to_numpy(), y=frame["y"].to_numpy()
+    )
     expected = expected[expected["kind"] == "suspect label"]["index"].tolist()
     for name, read in (("rows.csv", pd.read_csv), ("rows.parquet", pd.read_parquet)):
         good("rows", "p.csv", "-l", "y", "--kind", "suspect", "-o", tmp_path / name)
@@ -512,7 +679,9 @@ def test_a_bound_for_continuous_integration_is_an_exit_code(here):
         assert [run(*command.split(), bound).exit_code for bound in bounds] == [3, 0]
 
 
-def test_a_printed_command_keeps_every_option_that_changes_the_numbers(folder, tmp_path):
+def test_a_printed_command_keeps_every_option_that_changes_the_numbers(
+    folder, tmp_path
+):
     table = pd.read_csv(folder / "shop.csv").assign(w=1.0)
     table.to_csv(tmp_path / "t.csv", index=False, header=False)
     options = [
@@ -526,23 +695,46 @@ def test_a_printed_command_keeps_every_option_that_changes_the_numbers(folder, t
         "--members",
         "linear",
     ]
-    done = good("fit", tmp_path / "t.csv", *options, "--cv", 2, "--no-limit", "--sample", 200)
-    again = next(line for line in done.stderr.splitlines() if line.endswith("# all rows"))
-    for kept in ("--no-header", "--label 6", "--drop c1", "--groups c5", "--no-limit", "--cv 2"):
+    done = good(
+        "fit", tmp_path / "t.csv", *options, "--cv", 2, "--no-limit", "--sample", 200
+    )
+    again = next(
+        line for line in done.stderr.splitlines() if line.endswith("# all rows")
+    )
+    for kept in (
+        "--no-header",
+        "--label 6",
+        "--drop c1",
+        "--groups c5",
+        "--no-limit",
+        "--cv 2",
+    ):
         assert kept in again
     assert "--sample" not in again
-    report = next(line for line in done.stderr.splitlines() if "--report report.html" in line)
+    report = next(
+        line for line in done.stderr.splitlines() if "--report report.html" in line
+    )
     assert "--sample 200" in report
 
 
 def test_no_python_is_said_on_the_command_line(tmp_path):
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(30), 4)
-    columns = {"patient": group, "x": rng.normal(size=120), "y": rng.choice(["a", "b"], 30)[group]}
+    columns = {
+        "patient": group,
+        "x": rng.normal(size=120),
+        "y": rng.choice(["a", "b"], 30)[group],
+    }
     pd.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False)
     done = good("fit", tmp_path / "t.csv", "-l", "y", "--members", "linear", "--cv", 2)
     said = done.stdout + done.stderr
-    for python in ("groups=X", "limit_ is None", "top_collisions", "groupby", "condition number"):
+    for python in (
+        "groups=X",
+        "limit_ is None",
+        "top_collisions",
+        "groupby",
+        "condition number",
+    ):
         assert python not in said
     assert "--groups 'patient'" in said
 
@@ -594,7 +786,10 @@ def test_columns_of_probabilities_come_before_one_hot_labels(here, tmp_path):
     frame = pd.read_csv("p.csv")
     one_hot = pd.get_dummies(frame["y"]).astype(int)
     pd.concat([one_hot, frame], axis=1).to_csv(tmp_path / "o.csv", index=False)
-    pber = [told("posteriors", path, "-l", "y")["pber"] for path in (tmp_path / "o.csv", "p.csv")]
+    pber = [
+        told("posteriors", path, "-l", "y")["pber"]
+        for path in (tmp_path / "o.csv", "p.csv")
+    ]
     assert pber[0] == pber[1]
 
 
@@ -609,19 +804,26 @@ def test_one_hot_labels_are_no_probabilities(here, tmp_path):
 def test_a_device_is_never_sent_control_characters(tmp_path):
     frame = pd.DataFrame({"name": ["\x1b[31mred"]})
     os.mkfifo(tmp_path / "pipe")
-    with open(os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as end:
+    with open(
+        os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0
+    ) as end:
         write_table(frame, tmp_path / "pipe")
         assert end.read() == b"name\n\\x1b[31mred\n"
 
 
-COUNTS = pd.DataFrame({"id": range(8), "cat": [3, 2, 0, 1, 3, 0, 2, 1], "dog": [0, 1, 3, 2] * 2})
+COUNTS = pd.DataFrame(
+    {"id": range(8), "cat": [3, 2, 0, 1, 3, 0, 2, 1], "dog": [0, 1, 3, 2] * 2}
+)
 
 
 def test_an_id_is_no_class_of_votes(tmp_path):
     COUNTS.to_csv(tmp_path / "v.csv", index=False)
     done = run("votes", tmp_path / "v.csv", "--wide")
     assert (done.exit_code, "--item 'id'" in done.stderr) == (2, True)
-    assert told("votes", tmp_path / "v.csv", "--wide", "--item", "id")["classes"] == ["cat", "dog"]
+    assert told("votes", tmp_path / "v.csv", "--wide", "--item", "id")["classes"] == [
+        "cat",
+        "dog",
+    ]
 
 
 def test_items_without_a_vote_are_named_or_left_out_on_request(tmp_path):
@@ -666,7 +868,9 @@ def test_a_class_of_few_rows_is_named_with_the_option_that_leaves_it_out(tmp_pat
     labels = ["a"] * 40 + ["b"] * 40 + ["c"] * 2
     x = np.random.default_rng(0).normal(size=82)
     pd.DataFrame({"x": x, "y": labels}).to_csv(tmp_path / "t.csv", index=False)
-    done = good("fit", tmp_path / "t.csv", "-l", "y", "--members", "linear", "--no-limit")
+    done = good(
+        "fit", tmp_path / "t.csv", "-l", "y", "--members", "linear", "--no-limit"
+    )
     assert "class 'c' has only 2 rows" in done.stderr
     assert "--drop-rare 5" in done.stderr
 
@@ -750,7 +954,9 @@ def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(
         (MemoryError(), 1, "--sample 50000"),
     ):
         monkeypatch.setattr(TableClassifier, "fit", Mock(side_effect=error))
-        done = run("fit", folder / "shop.csv", "-l", "plan", *FAST, "--save", tmp_path / "m")
+        done = run(
+            "fit", folder / "shop.csv", "-l", "plan", *FAST, "--save", tmp_path / "m"
+        )
         assert done.exit_code == code
         assert says in done.stderr
         assert (_console.DEBUG in done.stderr) == ("Unexpected" in says)
@@ -778,7 +984,12 @@ def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_pa
     ]
     # What a shell starts in the background ignores Ctrl-C, and so do its children unless they are told otherwise.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    options = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heard}
+    options = {
+        "cwd": tmp_path,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "preexec_fn": heard,
+    }
     with subprocess.Popen([*command, "--save", "m"], **options) as fit:
         for line in fit.stderr:
             if "training folds" in line:  # the first is trained
@@ -790,7 +1001,9 @@ def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_pa
     assert cs.load(tmp_path / "m").interrupted_
 
 
-def test_the_demo_says_what_fit_says_and_writes_the_page_with_pictures(tmp_path, monkeypatch):
+def test_the_demo_says_what_fit_says_and_writes_the_page_with_pictures(
+    tmp_path, monkeypatch
+):
     quick = partial(cs.CollisionClassifier, members=["linear"], cv=2, limit=False)
     monkeypatch.setattr(cs, "CollisionClassifier", quick)
     done = good("demo", "-o", tmp_path / "r.html", "-q")
@@ -800,11 +1013,13 @@ def test_the_demo_says_what_fit_says_and_writes_the_page_with_pictures(tmp_path,
 
 
 def test_help_teaches_by_example_and_lists_the_exit_codes():
-    for command in {command.__name__ for commands in PANELS.values() for command in commands} - {
-        "demo"
-    }:
+    for command in {
+        command.__name__ for commands in PANELS.values() for command in commands
+    } - {"demo"}:
         page = re.sub(r"\s+", " ", good(command, "--help").stdout)
-        assert page.count(f"collidescope {command} ") > 1  # not only in the line of usage
+        assert (
+            page.count(f"collidescope {command} ") > 1
+        )  # not only in the line of usage
     assert "130 ended by Ctrl-C" in re.sub(r"\s+", " ", good("--help").stdout)
 
 
@@ -848,9 +1063,20 @@ def test_a_plan_of_a_model_ranks_what_has_a_price(folder):
 
 def test_a_plan_fits_a_table_first(tmp_path):
     X, y = GaussianProblem([[0.0, 0], [1.0, 0]]).sample(120, 0)
-    pd.DataFrame(X, columns=["a", "b"]).assign(y=y).to_csv(tmp_path / "t.csv", index=False)
+    pd.DataFrame(X, columns=["a", "b"]).assign(y=y).to_csv(
+        tmp_path / "t.csv", index=False
+    )
     outputs = ["--plot", tmp_path / "plan.svg", "--out", tmp_path / "plan.csv"]
-    command = ["plan", tmp_path / "t.csv", "-l", "y", "--price", "row=0.1", "--price", "a=5"]
+    command = [
+        "plan",
+        tmp_path / "t.csv",
+        "-l",
+        "y",
+        "--price",
+        "row=0.1",
+        "--price",
+        "a=5",
+    ]
     done = good(*command, *outputs, "--report", tmp_path / "plan.html")
     assert "PBER" in done.stdout.splitlines()[0]
     table = pd.read_csv(tmp_path / "plan.csv")
@@ -878,10 +1104,14 @@ def judged(tmp_path, kind):
     likely = rng.dirichlet([1, 1, 1], 400)
     names = np.array(["cat", "dog", "owl"])
     people = np.array([names[rng.choice(3, 4, p=p)] for p in likely])
-    table = pd.DataFrame(people[:, :3], columns=["ann", "bob", "cid"]).assign(item=range(400))
+    table = pd.DataFrame(people[:, :3], columns=["ann", "bob", "cid"]).assign(
+        item=range(400)
+    )
     table = table.assign(like=people[:, 3], random=names[rng.integers(0, 3, 400)])
     if kind == "rows":
-        table = table.melt(["item", "like", "random"], var_name="who", value_name="label")
+        table = table.melt(
+            ["item", "like", "random"], var_name="who", value_name="label"
+        )
     elif kind == "wide":
         for name in names:
             table[name] = (table[["ann", "bob", "cid"]] == name).sum(axis=1)
@@ -901,7 +1131,9 @@ FORMATS = {
 def test_judges_are_compared_with_votes(tmp_path, kind):
     command = ["votes", judged(tmp_path, kind), "--item", "item", *FORMATS[kind]]
     data = told(*command, "--judge", "like", "--judge", "random")
-    verdicts = {row["judge"]: row["verdict"] for row in data["votes"]["judges"]["table"]}
+    verdicts = {
+        row["judge"]: row["verdict"] for row in data["votes"]["judges"]["table"]
+    }
     assert verdicts == {"like": "like one more human", "random": "worse than a human"}
 
 
@@ -930,7 +1162,15 @@ def test_ordered_classes_merge_with_their_neighbours_only(tmp_path):
     names = np.array(["low", "medium", "high"])
     table = pd.DataFrame({"x": np.array([0, 5, 1])[grade] + rng.normal(size=180)})
     table.assign(y=names[grade]).to_csv(tmp_path / "t.csv", index=False)
-    command = ["fit", tmp_path / "t.csv", "-l", "y", *FAST, "--save", tmp_path / "m.collide"]
+    command = [
+        "fit",
+        tmp_path / "t.csv",
+        "-l",
+        "y",
+        *FAST,
+        "--save",
+        tmp_path / "m.collide",
+    ]
     good(*command, "--ordered", "low,medium,high")
     groups = told("merge", tmp_path / "m.collide", "--groups", 2)["groups"]
     assert sorted(["low", "high"]) not in [sorted(group) for group in groups]

@@ -62,11 +62,14 @@ def test_intervals_along_the_path_are_those_of_the_merged_matrix_and_words_tell_
     groups,
 ):
     P, codes = random_posteriors(np.random.default_rng(0), 1500, 6)
-    cm = collision_matrix_from_posteriors(P, np.array(list("abcdef"))[codes], groups=groups)
-    plan = consolidate(cm)
-    assert (plan.path["pber_low"].iloc[0], plan.path["pber_high"].iloc[0]) == pytest.approx(
-        cm.pber_interval()
+    cm = collision_matrix_from_posteriors(
+        P, np.array(list("abcdef"))[codes], groups=groups
     )
+    plan = consolidate(cm)
+    assert (
+        plan.path["pber_low"].iloc[0],
+        plan.path["pber_high"].iloc[0],
+    ) == pytest.approx(cm.pber_interval())
     for _, row in plan.path[plan.path["n_groups"] >= 2].iterrows():
         here = plan.at(int(row["n_groups"]))
         assert here.matrix.stderr is not None
@@ -102,7 +105,9 @@ def test_a_thousand_classes_keep_their_pairs_and_all_groupings_of_five_are_looke
         cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber
         for names in ways
     )
-    assert consolidate(cm, 3, method="optimal").matrix.pber == pytest.approx(lowest, abs=1e-12)
+    assert consolidate(cm, 3, method="optimal").matrix.pber == pytest.approx(
+        lowest, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("method", ["greedy", "optimal"])
@@ -111,7 +116,9 @@ def test_must_merge_comes_first_and_cannot_merge_holds_at_every_step(method):
     plan = consolidate(cm, must_merge=[("a", "c"), ("c", "f")], method=method)
     assert plan.groups == [["a", "c", "f"], ["b"], ["d"], ["e"]]
     assert plan.path["n_groups"].iloc[0] == 4
-    assert plan.path["pber"].iloc[0] == pytest.approx(cm.merge([["a", "c", "f"]]).pber, abs=1e-12)
+    assert plan.path["pber"].iloc[0] == pytest.approx(
+        cm.merge([["a", "c", "f"]]).pber, abs=1e-12
+    )
     assert plan.at(2).mapping["a"] == plan.at(2).mapping["f"]
     cm = apart(6)
     assert consolidate(cm, 5).groups[-1] == [4, 5]
@@ -131,7 +138,9 @@ def test_merging_by_gain_alone_chains_and_limits_and_balance_do_not():
     )
     B = near / near.sum()
     cm = CollisionMatrix(
-        B / B.sum(axis=1, keepdims=True), B.sum(axis=1), [f"letter {c}" for c in range(26)]
+        B / B.sum(axis=1, keepdims=True),
+        B.sum(axis=1),
+        [f"letter {c}" for c in range(26)],
     )
     plain, limited, even = (
         consolidate(cm, 9),
@@ -143,7 +152,9 @@ def test_merging_by_gain_alone_chains_and_limits_and_balance_do_not():
     assert max(map(len, even.groups)) <= 5
     for plan in (limited, even):
         row = plan.path.set_index("n_groups").loc[9]
-        assert row["price"] == pytest.approx(plan.matrix.pber - plain.matrix.pber, abs=1e-12)
+        assert row["price"] == pytest.approx(
+            plan.matrix.pber - plain.matrix.pber, abs=1e-12
+        )
         assert row["price"] > 0
         assert "Merging by gain alone" in str(plan)
         assert is_valid_linkage(plan.linkage)
@@ -158,9 +169,14 @@ def test_every_label_gets_its_group_whose_name_can_be_given_or_made():
     assert plan.mapping == {0: "0", 1: "1", 2: "2+3", 3: "2+3"}
     assert plan.transform([3, 0, 2]).tolist() == ["2+3", "0", "2+3"]
     y = pd.Series([3, 0, 2], index=[7, 8, 9], name="digit")
-    assert plan.transform(y).equals(pd.Series(["2+3", "0", "2+3"], y.index, name="digit"))
+    assert plan.transform(y).equals(
+        pd.Series(["2+3", "0", "2+3"], y.index, name="digit")
+    )
     assert consolidate(apart(4), 3, names=["zero", "one", "rest"]).mapping[3] == "rest"
-    assert plan.at(3, names=lambda group: f"{len(group)} from {group[0]}").mapping[2] == "2 from 2"
+    assert (
+        plan.at(3, names=lambda group: f"{len(group)} from {group[0]}").mapping[2]
+        == "2 from 2"
+    )
     # names that merging would double get a number
     cm = CollisionMatrix(*blocks((2, 1, 2)), classes=["a", "b", "a+b", "c", "d"])
     plan = consolidate(cm, n_groups=3)
@@ -170,5 +186,12 @@ def test_every_label_gets_its_group_whose_name_can_be_given_or_made():
         CollisionMatrix(*blocks((2, 2)), classes=["a", "b+c", "a+b", "c"]), n_groups=2
     )
     assert twice.matrix.classes.tolist() == ["a+b+c", "a+b+c (2)"]
-    kinds = CollisionMatrix(*blocks((1, 1, 2)), classes=np.array([1, "1", 2, "2"], dtype=object))
-    assert consolidate(kinds, n_groups=3).mapping == {1: "1", "1": "1 (2)", 2: "2+2", "2": "2+2"}
+    kinds = CollisionMatrix(
+        *blocks((1, 1, 2)), classes=np.array([1, "1", 2, "2"], dtype=object)
+    )
+    assert consolidate(kinds, n_groups=3).mapping == {
+        1: "1",
+        "1": "1 (2)",
+        2: "2+2",
+        "2": "2+2",
+    }

@@ -18,7 +18,12 @@ from collidescope import (
     collision_matrix_from_votes,
 )
 from collidescope.applications.annotators import agreement, compare, compare_annotators
-from collidescope.counting import count_collisions, input_groups, repeated_rows, votes_needed
+from collidescope.counting import (
+    count_collisions,
+    input_groups,
+    repeated_rows,
+    votes_needed,
+)
 from collidescope.datasets import led
 from helpers import assert_same, planted, planted_population, random_posteriors, run
 
@@ -48,26 +53,43 @@ def test_intervals_cover_when_inputs_repeat_rarely_and_when_they_repeat_often(n)
     covered being random."""
     problem = led(0.2)
     rng = np.random.default_rng(0)
-    runs = [count_collisions(*problem.sample(n, rng, stratified=False)) for _ in range(150)]
+    runs = [
+        count_collisions(*problem.sample(n, rng, stratified=False)) for _ in range(150)
+    ]
     target = np.mean([cm.matrix for cm in runs], axis=0)
-    inside = [(cm.interval()[0] <= target) & (target <= cm.interval()[1]) for cm in runs]
-    assert np.mean(inside) > 0.93  # of rates too low to be seen in 300 rows: nearly always
+    inside = [
+        (cm.interval()[0] <= target) & (target <= cm.interval()[1]) for cm in runs
+    ]
+    assert (
+        np.mean(inside) > 0.93
+    )  # of rates too low to be seen in 300 rows: nearly always
     if n == 4000:  # every row is covered: counting is unbiased for the truth
         error = np.abs(target - problem.collision_matrix().matrix)
-        assert error.max() < 5 * np.std([cm.matrix for cm in runs], axis=0).max() / np.sqrt(150)
+        assert error.max() < 5 * np.std(
+            [cm.matrix for cm in runs], axis=0
+        ).max() / np.sqrt(150)
 
 
 def test_any_mixture_of_dtypes_is_grouped_by_exact_equality():
     table = pd.DataFrame(
-        {"number": [1.0, 1.0, 2.0, 1.0], "text": ["x", "x", "x", "y"], "flag": [True] * 4}
+        {
+            "number": [1.0, 1.0, 2.0, 1.0],
+            "text": ["x", "x", "x", "y"],
+            "flag": [True] * 4,
+        }
     )
     table = table.assign(
         category=pd.Categorical(["u"] * 4), when=pd.to_datetime(["2020-01-01"] * 4)
     )
     table["gap"] = [np.nan, np.nan, 1.0, np.nan]
     assert input_groups(table).tolist() == [0, 0, 1, 2]
-    many = np.random.default_rng(0).integers(0, 2**31, (500, 60))  # products of levels overflow
-    assert input_groups(np.concatenate([many, many])).tolist() == [*range(500), *range(500)]
+    many = np.random.default_rng(0).integers(
+        0, 2**31, (500, 60)
+    )  # products of levels overflow
+    assert input_groups(np.concatenate([many, many])).tolist() == [
+        *range(500),
+        *range(500),
+    ]
     assert repeated_rows(table).tolist() == [True, True, False, False]
     assert repeated_rows(["a"]).tolist() == [False]
     letters = ["p", "p", "q", "q"]
@@ -78,15 +100,22 @@ def test_any_mixture_of_dtypes_is_grouped_by_exact_equality():
         letters,
         pd.Series(letters, dtype="category"),
     ):
-        assert count_collisions(X, ["a", "b", "a", "b"]).matrix.tolist() == [[0, 1], [1, 0]]
+        assert count_collisions(X, ["a", "b", "a", "b"]).matrix.tolist() == [
+            [0, 1],
+            [1, 0],
+        ]
 
 
-def by_ratio(units: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def by_ratio(
+    units: list[tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
     """ΣZ/Σρ and its standard error, unit by unit."""
     Z, rho = (np.array(part) for part in zip(*units, strict=True))
     m = Z.sum(axis=0) / rho.sum(axis=0)[:, None]
     left = Z - m * rho[:, :, None]
-    return m, np.sqrt(len(Z) / (len(Z) - 1) * (left**2).sum(axis=0)) / rho.sum(axis=0)[:, None]
+    return m, np.sqrt(len(Z) / (len(Z) - 1) * (left**2).sum(axis=0)) / rho.sum(axis=0)[
+        :, None
+    ]
 
 
 def test_an_input_seen_up_to_four_times_is_one_unit_of_the_standard_error():
@@ -94,7 +123,11 @@ def test_an_input_seen_up_to_four_times_is_one_unit_of_the_standard_error():
     X = np.repeat(np.arange(60), rng.integers(1, 5, 60))
     y = rng.integers(0, 3, len(X))
     counts = [np.bincount(y[x == X], minlength=3).astype(float) for x in range(60)]
-    units = [((np.outer(n, n) - np.diag(n)) / (n.sum() - 1), n) for n in counts if n.sum() > 1]
+    units = [
+        ((np.outer(n, n) - np.diag(n)) / (n.sum() - 1), n)
+        for n in counts
+        if n.sum() > 1
+    ]
     m, stderr = by_ratio(units)
     cm = count_collisions(X, y)
     assert np.allclose(cm.matrix, m, atol=1e-12)
@@ -125,7 +158,9 @@ def test_an_input_seen_more_often_is_one_unit_per_row_with_the_other_rows_as_its
     assert one_step.diagnostics.moved < 1e-9
     assert np.allclose(cm.matrix, [P[y == c].mean(axis=0) for c in range(3)])
     for field in ("stderr", "covariance", "pber_stderr"):
-        assert np.allclose(getattr(cm, field), getattr(one_step, field), rtol=1e-9, atol=1e-15)
+        assert np.allclose(
+            getattr(cm, field), getattr(one_step, field), rtol=1e-9, atol=1e-15
+        )
 
 
 @pytest.mark.parametrize("k", [32, 40])  # 3,787 and 8,333 inputs are a block
@@ -141,10 +176,14 @@ def test_inputs_beyond_one_block_are_counted_as_within_one(k):
     assert one.counts == pytest.approx(np.bincount(y))
 
 
-@pytest.mark.parametrize("k", [3, 40])  # dense sums with covariance, sparse sums without
+@pytest.mark.parametrize(
+    "k", [3, 40]
+)  # dense sums with covariance, sparse sums without
 def test_every_item_weighs_the_same_and_is_one_unit_of_the_standard_error(k):
     rng = np.random.default_rng(0)
-    votes = draw_votes(rng, *planted_population(k, sharpness=1), rng.integers(0, 9, 30 * k))
+    votes = draw_votes(
+        rng, *planted_population(k, sharpness=1), rng.integers(0, 9, 30 * k)
+    )
     totals, Z = votes.sum(axis=1), []
     for row in votes[
         totals > 1
@@ -176,7 +215,11 @@ def test_long_wide_sparse_and_dask_forms_are_the_same_to_1e_12(k):
     frame = pd.DataFrame(votes, columns=names)
     cm = collision_matrix_from_votes(votes, names)
     items, codes = one_row_per_vote(votes)
-    order, labels, cells = rng.permutation(len(items)), np.array(names)[codes], coo_array(votes)
+    order, labels, cells = (
+        rng.permutation(len(items)),
+        np.array(names)[codes],
+        coo_array(votes),
+    )
     others = {
         "long": count_collisions(items[order], labels[order], average="items"),
         "long, objects": count_collisions(
@@ -192,7 +235,9 @@ def test_long_wide_sparse_and_dask_forms_are_the_same_to_1e_12(k):
     }
     for other in others.values():
         assert_same(other, cm, rtol=1e-12)
-    twice = coo_array((np.tile(cells.data, 2), (np.tile(cells.row, 2), np.tile(cells.col, 2))))
+    twice = coo_array(
+        (np.tile(cells.data, 2), (np.tile(cells.row, 2), np.tile(cells.col, 2)))
+    )
     assert np.allclose(
         collision_matrix_from_votes(twice, names).counts, cm.counts
     )  # parts of one cell add up
@@ -205,7 +250,8 @@ def test_rows_and_items_are_different_means_where_votes_are_unequal():
     assert count_collisions(items, labels).pber == pytest.approx(2 / 54)
     equal = one_row_per_vote(np.array([[3, 1], [0, 4], [2, 2]]))
     assert np.allclose(
-        count_collisions(*equal).matrix, count_collisions(*equal, average="items").matrix
+        count_collisions(*equal).matrix,
+        count_collisions(*equal, average="items").matrix,
     )
 
 
@@ -225,13 +271,19 @@ def test_unbiased_and_covering_whatever_the_number_of_votes(numbers):
     assert (np.abs(joint.mean(axis=0) - B) < 4 * joint.std(axis=0) / np.sqrt(300)).all()
     inside = [(cm.interval()[0] <= S) & (cm.interval()[1] >= S) for cm in runs]
     assert 0.93 < np.mean(inside) < 0.98
-    pber = [cm.pber_interval()[0] <= 1 - np.trace(B) <= cm.pber_interval()[1] for cm in runs]
+    pber = [
+        cm.pber_interval()[0] <= 1 - np.trace(B) <= cm.pber_interval()[1] for cm in runs
+    ]
     assert 0.91 < np.mean(pber) < 0.99
 
 
 @pytest.mark.slow
 def test_two_votes_per_image_agree_with_all_votes_within_their_intervals():
-    file = Path(os.environ.get("COLLIDESCOPE_DATA", ""), "fashion_mnist_h", "fashion_mnist_h.npz")
+    file = Path(
+        os.environ.get("COLLIDESCOPE_DATA", ""),
+        "fashion_mnist_h",
+        "fashion_mnist_h.npz",
+    )
     if not file.exists():
         pytest.skip("the votes on Fashion-MNIST are not there: set COLLIDESCOPE_DATA")
     votes = np.load(file)["V"]
@@ -256,7 +308,9 @@ def test_plans_reach_the_width_they_promise_and_not_much_less():
             cm = collision_matrix_from_votes(
                 draw_votes(rng, P, weights, np.full(plans.loc[each, "items"], each))
             )
-            stderr = {"pber": cm.pber_stderr, "matrix": cm.stderr.max()}.get(of) or cm.stderr[0, 2]
+            stderr = {"pber": cm.pber_stderr, "matrix": cm.stderr.max()}.get(
+                of
+            ) or cm.stderr[0, 2]
             # exact with two votes and with as many as at hand; in between and beyond the plan is on
             # the safe side
             assert least < 1.96 * stderr / 0.005 < 1.04, (of, each)
@@ -274,11 +328,14 @@ def test_plans_reach_the_width_they_promise_and_not_much_less():
     two, now = many.pber * (1 - many.pber), 2000 * many.pber_stderr**2
     steepest = (two - now) / (1 - 2 / 50)
     expected = np.ceil(
-        (two - steepest * (1 - 2 / plans["votes_per_item"])) * (stats.norm.ppf(0.95) / 0.01) ** 2
+        (two - steepest * (1 - 2 / plans["votes_per_item"]))
+        * (stats.norm.ppf(0.95) / 0.01) ** 2
     )
     assert plans["items"].tolist() == expected.tolist()
     assert plans.attrs["between"] + plans.attrs["within"] == pytest.approx(two)
-    pairs_only = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(500, 2)))
+    pairs_only = collision_matrix_from_votes(
+        draw_votes(rng, P, weights, np.full(500, 2))
+    )
     plans = votes_needed(pairs_only, 0.02)
     assert plans["items"].nunique() == 1  # two votes each say nothing about a third
     assert plans.attrs["within"] == 0
@@ -304,19 +361,30 @@ def test_coefficients_are_those_of_the_literature_and_the_functions_of_B_that_th
         0.743, abs=5e-4
     )
     rng = np.random.default_rng(5)
-    votes = draw_votes(rng, *planted_population(4, sharpness=1), rng.integers(2, 9, 100))
-    items, rows = collision_matrix_from_votes(votes), count_collisions(*one_row_per_vote(votes))
+    votes = draw_votes(
+        rng, *planted_population(4, sharpness=1), rng.integers(2, 9, 100)
+    )
+    items, rows = (
+        collision_matrix_from_votes(votes),
+        count_collisions(*one_row_per_vote(votes)),
+    )
     told = agreement(votes)
     by_chance = [1 - (cm.priors**2).sum() for cm in (items, rows)]
-    assert told["value"]["Fleiss' kappa"] == pytest.approx(1 - items.pber / by_chance[0])
+    assert told["value"]["Fleiss' kappa"] == pytest.approx(
+        1 - items.pber / by_chance[0]
+    )
     n = votes.sum()
     assert told["value"]["Krippendorff's alpha"] == pytest.approx(
         1 - rows.pber / by_chance[1] * (n - 1) / n
     )
-    assert (told["low"]["PBER"], told["high"]["PBER"]) == pytest.approx(items.pber_interval())
+    assert (told["low"]["PBER"], told["high"]["PBER"]) == pytest.approx(
+        items.pber_interval()
+    )
     # intervals: the jackknife over items is an independent way to the standard error
     for name in ("Fleiss' kappa", "Krippendorff's alpha"):
-        left = [agreement(np.delete(votes, u, axis=0))["value"][name] for u in range(100)]
+        left = [
+            agreement(np.delete(votes, u, axis=0))["value"][name] for u in range(100)
+        ]
         jackknife = np.sqrt(99 / 100 * ((np.array(left) - np.mean(left)) ** 2).sum())
         # for few items the interval is wider than a normal one, never narrower
         half = (told["high"][name] - told["low"][name]) / 2
@@ -329,22 +397,32 @@ def crowd(rng, n_items=200, n_people=6, each=4, careless=0.0):
     P, _ = random_posteriors(rng, n_items, 3)
     items = np.repeat(np.arange(n_items), each)
     who = np.argsort(rng.random((n_items, n_people)), axis=1)[:, :each].ravel()
-    labels = (rng.random((len(items), 1)) >= P[items].cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    labels = (
+        (rng.random((len(items), 1)) >= P[items].cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    )
     random = (who == 0) & (rng.random(len(items)) < careless)
     return items, np.where(random, rng.integers(0, 3, len(items)), labels), who
 
 
 def test_a_careless_annotator_is_flagged_alone_and_nobody_is_where_all_vote_alike():
     rng = np.random.default_rng(6)
-    flagged = [compare_annotators(*crowd(rng)).annotators["flagged"].any() for _ in range(30)]
+    flagged = [
+        compare_annotators(*crowd(rng)).annotators["flagged"].any() for _ in range(30)
+    ]
     assert np.mean(flagged) <= 0.15  # 5% and two and a half standard errors
     items, who = (
         np.repeat(np.arange(50), 20),
         np.tile(np.arange(20), 50),
     )  # some never happen to use a rare class
-    drawn = (np.where(rng.random(1000) < 0.05, 2, rng.integers(0, 2, 50)[items]) for _ in range(30))
+    drawn = (
+        np.where(rng.random(1000) < 0.05, 2, rng.integers(0, 2, 50)[items])
+        for _ in range(30)
+    )
     assert (
-        sum(compare_annotators(items, labels, who).annotators["flagged"].any() for labels in drawn)
+        sum(
+            compare_annotators(items, labels, who).annotators["flagged"].any()
+            for labels in drawn
+        )
         <= 4
     )
     table = compare_annotators(*crowd(rng, 600, careless=0.7)).annotators
@@ -371,11 +449,16 @@ def test_every_number_of_an_annotator_equals_a_loop_over_pairs():
     for a, row in report.annotators.iterrows():
         rate, others = [], []
         for _, part in table.groupby("item"):
-            mine, rest = part["label"][part["who"] == a], part["label"][part["who"] != a]
+            mine, rest = (
+                part["label"][part["who"] == a],
+                part["label"][part["who"] != a],
+            )
             if len(mine) and len(rest) > 1:
                 rate.append((rest == mine.iloc[0]).mean())
                 others.append(np.mean([x == y for x, y in combinations(rest, 2)]))
-        assert (row["rate"], row["others"]) == pytest.approx((np.mean(rate), np.mean(others)))
+        assert (row["rate"], row["others"]) == pytest.approx(
+            (np.mean(rate), np.mean(others))
+        )
         rest = who != a
         expected = count_collisions(items[rest], labels[rest], average="items")
         assert row["pber_without"] == pytest.approx(expected.pber)
@@ -386,14 +469,22 @@ def test_every_number_of_an_annotator_equals_a_loop_over_pairs():
             for name in ("first", "second")
         ]
         same = np.equal(*pd.concat(both, axis=1, join="inner").to_numpy().T)
-        assert (pair["items"], pair["agreement"]) == (len(same), pytest.approx(same.mean()))
-    assert json.loads(json.dumps(report.to_dict()))["pairs"][0]["items"] == report.pairs["items"][0]
+        assert (pair["items"], pair["agreement"]) == (
+            len(same),
+            pytest.approx(same.mean()),
+        )
+    assert (
+        json.loads(json.dumps(report.to_dict()))["pairs"][0]["items"]
+        == report.pairs["items"][0]
+    )
 
 
 def test_the_three_verdicts_are_found_where_they_were_planted():
     rng = np.random.default_rng(9)
     P = np.repeat(
-        [[0.8, 0.2, 0, 0], [0.2, 0.8, 0, 0], [0, 0, 0.8, 0.2], [0, 0, 0.2, 0.8]], 1000, axis=0
+        [[0.8, 0.2, 0, 0], [0.2, 0.8, 0, 0], [0, 0, 0.8, 0.2], [0, 0, 0.2, 0.8]],
+        1000,
+        axis=0,
     )
     counted = collision_matrix_from_votes(rng.multinomial(10, P), list("abcd"))
     y = (rng.random((4000, 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, 3)
@@ -407,7 +498,11 @@ def test_the_three_verdicts_are_found_where_they_were_planted():
     estimated = collision_matrix_from_posteriors(blind, names[clean])
     pairs = compare(estimated, counted).pairs
     found = dict(
-        zip(map(frozenset, pairs[["class", "other"]].to_numpy()), pairs["verdict"], strict=True)
+        zip(
+            map(frozenset, pairs[["class", "other"]].to_numpy()),
+            pairs["verdict"],
+            strict=True,
+        )
     )
     verdicts = [found[frozenset(pair)] for pair in ("ab", "cd", "ac")]
     assert verdicts == ["not learned yet", "label noise or leak", "agreed"]
@@ -421,9 +516,9 @@ def test_the_three_verdicts_are_found_where_they_were_planted():
     mixed = collision_matrix_from_votes(
         pd.DataFrame(rng.multinomial(10, P), columns=names)[list("dcab")]
     )
-    assert set(compare(collision_matrix_from_posteriors(P, names[y]), mixed).pairs["verdict"]) == {
-        "agreed"
-    }
+    assert set(
+        compare(collision_matrix_from_posteriors(P, names[y]), mixed).pairs["verdict"]
+    ) == {"agreed"}
 
 
 def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
@@ -431,7 +526,9 @@ def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
     table = pd.DataFrame(
         {"id": items, "who": who, "label": np.array(["cat", "dog", "owl"])[labels]}
     )
-    table = pd.concat([table, pd.DataFrame({"id": [1000], "who": [1], "label": ["cat"]})])
+    table = pd.concat(
+        [table, pd.DataFrame({"id": [1000], "who": [1], "label": ["cat"]})]
+    )
     table.to_csv(tmp_path / "long.csv", index=False)
     pd.crosstab(table["id"], table["label"]).to_csv(tmp_path / "wide.csv")
     long = [

@@ -15,7 +15,13 @@ from collidescope import CollisionClassifier, CollisionWarning, Pairwise, crossf
 from collidescope._progress import Progress
 from collidescope._saving import from_tree, to_tree
 from collidescope.crossfit import Engine, cross_fit, make_task, train_folds, train_unit
-from collidescope.folds import Folds, enough_folds, make_folds, nested_splits, resolve_splits
+from collidescope.folds import (
+    Folds,
+    enough_folds,
+    make_folds,
+    nested_splits,
+    resolve_splits,
+)
 from collidescope.models import as_model
 from collidescope.pairwise.algorithms import (
     RIDGES,
@@ -61,7 +67,9 @@ def fitted_to(X, codes, members, votes=None, cv=3, **training):
     sample = make_sample(X, codes if votes is None else votes)
     folds = Folds(splits_of(codes, cv), [1, 2, 3][:cv])
     models = [as_model(entry) for entry in members]
-    return cross_fit(sample, models, folds, limit=False, engine=Engine(training=training))
+    return cross_fit(
+        sample, models, folds, limit=False, engine=Engine(training=training)
+    )
 
 
 def test_no_label_takes_part_in_scoring_its_own_row(monkeypatch):
@@ -69,16 +77,21 @@ def test_no_label_takes_part_in_scoring_its_own_row(monkeypatch):
     X, codes = problem(n=180)
     Spy.met, Spy.scored, met, original = 0, [], [], crossfit.pool_weights
     monkeypatch.setattr(
-        crossfit, "pool_weights", lambda logs, *rest: met.append(logs) or original(logs, *rest)
+        crossfit,
+        "pool_weights",
+        lambda logs, *rest: met.append(logs) or original(logs, *rest),
     )
     fit = fitted_to(X, codes, [("spy", Spy()), "linear"])
     assert Spy.met == 0
     assert len(Spy.scored) == len(set(Spy.scored)) == 180
     assert np.array_equal(fit.held_out.rows, np.arange(180))
     tests = [test for _, test in splits_of(codes)]
-    assert [logs.shape[1] for logs in met] == [180 - len(test) for test in tests] + [180]
+    assert [logs.shape[1] for logs in met] == [180 - len(test) for test in tests] + [
+        180
+    ]
     everything, *used = (
-        {row.tobytes() for row in logs.transpose(1, 0, 2)} for logs in (met[-1], *met[:-1])
+        {row.tobytes() for row in logs.transpose(1, 0, 2)}
+        for logs in (met[-1], *met[:-1])
     )
     assert [len(everything - rows) for rows in used] == [len(test) for test in tests]
     fit.ensemble.posteriors(X)  # the spy does see: these rows are not new to all folds
@@ -126,7 +139,8 @@ def test_an_exported_ensemble_scores_as_before(neighbours):
     X, fitted = neighbours
     tree = to_tree(SavedEnsemble.of(fitted))
     assert np.array_equal(
-        from_tree(SavedEnsemble, tree).restored(None).posteriors(X), fitted.posteriors(X)
+        from_tree(SavedEnsemble, tree).restored(None).posteriors(X),
+        fitted.posteriors(X),
     )
     tree["folds"][0].clear()
     with pytest.raises(ValueError, match="every fold must hold the members"):
@@ -137,13 +151,17 @@ def test_members_count_the_same_where_none_has_skill():
     X, codes = problem(n=600)
     fit = fitted_to(X, codes, [("a", Contrary()), ("b", Contrary(C=0.1))])
     equal = {"a": 0.5, "b": 0.5}
-    assert all(weights == equal for weights in (fit.ensemble.weights, *fit.fold_weights))
+    assert all(
+        weights == equal for weights in (fit.ensemble.weights, *fit.fold_weights)
+    )
 
 
 def test_a_pool_of_one_is_that_model_also_where_a_posterior_is_zero():
     logs = np.log(np.array([[[0.25, 0.75], [0.5, 0.5]]]))
     logs[0, 1] = [-np.inf, 0.0]
-    np.testing.assert_allclose(crossfit.pool(logs, [1.0]), [[0.25, 0.75], [0.0, 1.0]], rtol=1e-15)
+    np.testing.assert_allclose(
+        crossfit.pool(logs, [1.0]), [[0.25, 0.75], [0.0, 1.0]], rtol=1e-15
+    )
 
 
 def test_a_unit_gives_the_same_scores_alone_as_among_others():
@@ -190,7 +208,10 @@ def test_a_policy_decides_which_members_smaller_sizes_train():
     models = [as_model("linear"), as_model("forest")]
     fit = cross_fit(sample, models, folds, keep=keep)
     assert (
-        seen == [[["linear", "forest"]], [["linear", "forest"], ["linear"]]][: len(fit.curve) - 1]
+        seen
+        == [[["linear", "forest"]], [["linear", "forest"], ["linear"]]][
+            : len(fit.curve) - 1
+        ]
     )
 
 
@@ -224,13 +245,17 @@ def in_turn():
 def everything(n_jobs):
     X, codes = problem(n=240)
     members = ["linear", "forest", "trees", "smooth"]
-    return CollisionClassifier(members=members, cv=2, n_jobs=n_jobs, random_state=0).fit(X, codes)
+    return CollisionClassifier(
+        members=members, cv=2, n_jobs=n_jobs, random_state=0
+    ).fit(X, codes)
 
 
 @pytest.mark.parametrize("n_jobs", [2, -1])
 def test_any_number_of_jobs_gives_the_same_s(in_turn, n_jobs):
     clf = everything(n_jobs)
-    assert np.array_equal(clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix)
+    assert np.array_equal(
+        clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix
+    )
     assert clf.member_weights_ == in_turn.member_weights_
     assert clf.limit_.pber == in_turn.limit_.pber
 
@@ -245,7 +270,9 @@ def test_a_back_end_of_joblib_without_generators_gives_the_same_s(in_turn):
     register_parallel_backend("all at once", AllAtOnce)
     with parallel_config("all at once", n_jobs=2):
         clf = everything(n_jobs=2)
-    assert np.array_equal(clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix)
+    assert np.array_equal(
+        clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix
+    )
 
 
 def test_no_more_folds_are_trained_than_give_enough_held_out_rows():
@@ -301,7 +328,9 @@ class Interrupted(LogisticRegression):
 
 
 @pytest.mark.parametrize(("at", "folds", "members"), [(2, 1, 1), (4, 1, 2), (6, 2, 2)])
-def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds, members):
+def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(
+    at, folds, members
+):
     X, codes = problem()
     Interrupted.left = at
     entries = [(name, Interrupted()) for name in ("a", "b")]
@@ -309,7 +338,8 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds,
     assert fit.interrupted
     assert (len(fit.ensemble.folds), len(fit.fold_weights[0])) == (folds, members)
     assert np.array_equal(
-        fit.held_out.rows, np.sort(np.concatenate([test for _, test in splits_of(codes)[:folds]]))
+        fit.held_out.rows,
+        np.sort(np.concatenate([test for _, test in splits_of(codes)[:folds]])),
     )
     Interrupted.left = 1  # before anything was trained it is passed on
     with pytest.raises(KeyboardInterrupt):
@@ -319,14 +349,22 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(at, folds,
 def test_given_folds_keep_groups_apart_joined_classes_have_a_name_of_their_own_and_equal_weights_are_none():
     X, codes = problem(n=120)
     fit = CollisionClassifier(
-        members=["forest"], limit=False, random_state=0, cv=KFold(3, shuffle=True, random_state=0)
+        members=["forest"],
+        limit=False,
+        random_state=0,
+        cv=KFold(3, shuffle=True, random_state=0),
     )
-    with pytest.raises(ValueError, match=r"cv has .* of the groups on both sides of fold 0"):
+    with pytest.raises(
+        ValueError, match=r"cv has .* of the groups on both sides of fold 0"
+    ):
         fit.fit(X, codes, groups=np.arange(120) % 40)
     with pytest.raises(ValueError, match="y has one of that name"):
-        handle_rare(np.array(["other classes"] * 4 + ["s", "t"]), np.arange(6), "merge", [])
+        handle_rare(
+            np.array(["other classes"] * 4 + ["s", "t"]), np.arange(6), "merge", []
+        )
     plain, even = (
-        clone(fit).fit(X, codes, sample_weight=w).posteriors_ for w in (None, np.full(120, 0.1))
+        clone(fit).fit(X, codes, sample_weight=w).posteriors_
+        for w in (None, np.full(120, 0.1))
     )
     np.testing.assert_array_equal(plain, even)
 
@@ -343,7 +381,9 @@ def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():
             assert inner <= set(rows) <= set(train)
             assert len(rows) == np.ceil(f * len(train))
             share = np.bincount(codes[rows], minlength=3) / len(rows)
-            assert share == pytest.approx(np.bincount(codes[train]) / len(train), abs=0.06)
+            assert share == pytest.approx(
+                np.bincount(codes[train]) / len(train), abs=0.06
+            )
             assert share.min() > 0
             inner = set(rows)
     assert nested_splits(splits, codes, 0.01, 7) is None
@@ -365,7 +405,9 @@ def paired(X, codes, n_references="all", **changes):
 
 
 @pytest.mark.parametrize("n_references", ["all", 4])
-def test_references_are_held_out_rows_and_never_the_row_itself(monkeypatch, n_references):
+def test_references_are_held_out_rows_and_never_the_row_itself(
+    monkeypatch, n_references
+):
     X, codes = problem(n=180)
     seen = []
     original = PairModel.class_similarity
@@ -384,7 +426,9 @@ def test_references_are_held_out_rows_and_never_the_row_itself(monkeypatch, n_re
         held = {row.tobytes() for row in Z[test]}
         assert all(row.tobytes() in held for row in references)
         assert np.array_equal(rows[exclude >= 0], references[exclude[exclude >= 0]])
-        assert np.bincount(kept.codes).tolist() == [20 if n_references == "all" else 4] * 3
+        assert (
+            np.bincount(kept.codes).tolist() == [20 if n_references == "all" else 4] * 3
+        )
     assert fit.held_out.posteriors.sum(axis=1) == pytest.approx(np.ones(180))
 
 
@@ -403,7 +447,8 @@ def test_classes_too_small_for_pairs_are_named_before_anything_is_trained():
     sample = make_sample(np.zeros((132, 1)), names)
     folds = Folds(splits_of(sample.codes, 2), [1, 2])
     with pytest.raises(
-        ValueError, match=r"cv=2 needs about 40 members of every class, class 'c' has 12"
+        ValueError,
+        match=r"cv=2 needs about 40 members of every class, class 'c' has 12",
     ):
         check_pair_members(sample, folds, None)
     check_pair_members(sample, folds, {"patience": 0})
@@ -420,7 +465,9 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
 
     monkeypatch.setattr(PairObjective, "__init__", spy)
     fits = [
-        paired(X, codes, patience=patience, hidden_layer_sizes="auto").ensemble.comparison
+        paired(
+            X, codes, patience=patience, hidden_layer_sizes="auto"
+        ).ensemble.comparison
         for patience in (0, 2)
     ]
     # No held-out loss tells them apart.
@@ -433,7 +480,8 @@ def test_an_export_of_pairs_is_restored_as_it_was_and_refused_where_its_parts_do
     fitted = paired(X, codes, n_references=6, dropout=0.2).ensemble
     tree = to_tree(SavedEnsemble.of(fitted))
     assert np.array_equal(
-        from_tree(SavedEnsemble, tree).restored(None).posteriors(X), fitted.posteriors(X)
+        from_tree(SavedEnsemble, tree).restored(None).posteriors(X),
+        fitted.posteriors(X),
     )
     pairs = tree["comparison"]
     fewer = pairs | {"references": pairs["references"][1:]}

@@ -17,7 +17,10 @@ from collidescope.datasets import (
 from studies import known
 
 NOISE = 0.85 * np.eye(3) + 0.15 * np.array([[0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]])
-PROBLEMS = {f"A{k}": scenario_a(k) for k in (3, 4, 5)} | {"B": scenario_b(0.25), "led": led(0.15)}
+PROBLEMS = {f"A{k}": scenario_a(k) for k in (3, 4, 5)} | {
+    "B": scenario_b(0.25),
+    "led": led(0.15),
+}
 PROBLEMS |= {
     "equidistant": ds.equidistant(4, 6, 3.0, random_state=0),
     "imbalanced": imbalanced(4, 30, random_state=1),
@@ -28,7 +31,15 @@ PROBLEMS |= {
 }
 PROBLEMS |= {"noisy led": with_label_noise(led(0.1), 0.9 * np.eye(10) + 0.01)}
 OTHERS = (
-    *("ring", "twonorm", "ringnorm", "waveform", "heavy_tailed", "mlp_teacher", "tree_teacher"),
+    *(
+        "ring",
+        "twonorm",
+        "ringnorm",
+        "waveform",
+        "heavy_tailed",
+        "mlp_teacher",
+        "tree_teacher",
+    ),
     *("chessboard", "friedman", "sparse_words", "spiral", "interactions", "tangled"),
 )
 PROBLEMS |= {name: getattr(known, name)() for name in OTHERS}
@@ -64,19 +75,25 @@ def test_rows_of_another_width_are_refused():
 
 
 @pytest.mark.parametrize(
-    "means", [[[-1, -1, 0], [0, 0, 0], [2, 2, 0]], [[0, 0, 0], [1, 0, 0], [0, 2, 2], [1, 1, 1]]]
+    "means",
+    [[[-1, -1, 0], [0, 0, 0], [2, 2, 0]], [[0, 0, 0], [1, 0, 0], [0, 2, 2], [1, 1, 1]]],
 )
 def test_drawn_truth_agrees_with_quadrature(means):
     problem = GaussianProblem(means)
     B = sum(P.T @ (w[:, None] * P) for P, w in problem.drawn_nodes())
     assert (
-        np.abs(B / B.sum(axis=1, keepdims=True) - problem.collision_matrix().matrix).max() < 0.003
+        np.abs(
+            B / B.sum(axis=1, keepdims=True) - problem.collision_matrix().matrix
+        ).max()
+        < 0.003
     )
 
 
 def test_scenarios_are_those_of_the_paper():
     assert scenario_a(3).means.tolist() == [[0.25] * 4, [-0.25] * 4, [1.25] * 4]
-    assert scenario_b(0.15).means[:, 0].tolist() == pytest.approx([-0.45, -0.15, 0.15, 0.75, 1.5])
+    assert scenario_b(0.15).means[:, 0].tolist() == pytest.approx(
+        [-0.45, -0.15, 0.15, 0.75, 1.5]
+    )
     assert scenario_b(0.15).means.shape == (5, 20)
     assert (
         scenario_b(0.35).bayes_error()
@@ -84,7 +101,9 @@ def test_scenarios_are_those_of_the_paper():
         < scenario_b(0.15).bayes_error()
     )
     means = ds.equidistant(5, 7, 3.0, random_state=3).means
-    assert np.linalg.norm(np.diff(means, axis=0), axis=1) == pytest.approx(np.full(4, 0.75))
+    assert np.linalg.norm(np.diff(means, axis=0), axis=1) == pytest.approx(
+        np.full(4, 0.75)
+    )
     assert np.linalg.norm(means[-1] - means[0]) == pytest.approx(3)
 
 
@@ -112,7 +131,10 @@ def test_noise_turns_clean_labels_into_collisions():
 
 
 def test_gaussian_posteriors_hold_far_out():
-    even, uneven = GaussianProblem([[-1.0], [1.0]]), GaussianProblem([[-1.0], [1.0]], [1.0, 2.0])
+    even, uneven = (
+        GaussianProblem([[-1.0], [1.0]]),
+        GaussianProblem([[-1.0], [1.0]], [1.0, 2.0]),
+    )
     assert even.posteriors([[1e17], [-1e200]]).tolist() == [[0, 1], [1, 0]]
     assert uneven.posteriors([[1e17], [-1e200]]).tolist() == [
         [0, 1],
@@ -142,9 +164,13 @@ def test_densities_of_waveforms_are_integrals_over_the_mixing_weight():
     u, density = (np.arange(20_000) + 0.5) / 20_000, np.empty((20, 3))
     for k, (a, b) in enumerate([(0, 1), (0, 2), (1, 2)]):
         centres = np.outer(u, waves[a]) + np.outer(1 - u, waves[b])
-        density[:, k] = [np.exp(-((x - centres) ** 2).sum(axis=1) / 2).mean() for x in X]
+        density[:, k] = [
+            np.exp(-((x - centres) ** 2).sum(axis=1) / 2).mean() for x in X
+        ]
     np.testing.assert_allclose(
-        waveform().posteriors(X), density / density.sum(axis=1, keepdims=True), atol=1e-6
+        waveform().posteriors(X),
+        density / density.sum(axis=1, keepdims=True),
+        atol=1e-6,
     )
 
 

@@ -11,7 +11,11 @@ from sklearn import metrics
 from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
-from collidescope import applications, collision_matrix_from_posteriors, crossfit_posteriors
+from collidescope import (
+    applications,
+    collision_matrix_from_posteriors,
+    crossfit_posteriors,
+)
 from collidescope._rows import row_hashes
 from collidescope.applications._inputs import mean_and_error, residuals
 from collidescope.datasets import GaussianProblem
@@ -35,7 +39,10 @@ def as_json(found):
 
 def trained_on(X, sizes):
     """Posteriors of X by models of more and more rows."""
-    return {m: LogisticRegression().fit(*PROBLEM.sample(m, m)).predict_proba(X) for m in sizes}
+    return {
+        m: LogisticRegression().fit(*PROBLEM.sample(m, m)).predict_proba(X)
+        for m in sizes
+    }
 
 
 def test_a_subgroup_has_the_matrix_of_its_own_rows_and_an_exact_difference_to_the_rest():
@@ -57,7 +64,9 @@ def test_a_noisy_site_and_its_pair_are_found_and_small_groups_get_no_claim():
     site = np.random.default_rng(1).choice(["a", "b", "c"], 2000).astype(object)
     site[:12] = "tiny"
     noisy = np.where(
-        (site == "b") & (y == "c") & (np.random.default_rng(2).random(2000) < 0.5), "a", y
+        (site == "b") & (y == "c") & (np.random.default_rng(2).random(2000) < 0.5),
+        "a",
+        y,
     )
     found = cs.collisions_by(P, noisy, site)
     table = found.table.set_index("group")
@@ -72,7 +81,9 @@ def test_equal_groups_are_seldom_told_apart():
     flagged = 0
     for seed in range(100):
         _, y, P = rows(300, seed)
-        table = cs.collisions_by(P, y, np.random.default_rng(seed).integers(0, 4, 300)).table
+        table = cs.collisions_by(
+            P, y, np.random.default_rng(seed).integers(0, 4, 300)
+        ).table
         flagged += int(table["verdict"].isin(["higher", "lower"]).any())
     assert flagged <= 12  # at most 5 are expected; 13 or more have a chance of 0.2%
     # Few rows without one of the rare collisions show no variance, and must not look sure of it.
@@ -91,7 +102,9 @@ def test_equal_groups_are_seldom_told_apart():
 
 def test_every_group_has_a_range_that_holds_what_the_true_posteriors_leave_in_it():
     X, y, P = rows(3000, 3)
-    near = np.where(X[:, 1] < 1.5, "near", "far")  # far from a and b hardly anything collides
+    near = np.where(
+        X[:, 1] < 1.5, "near", "far"
+    )  # far from a and b hardly anything collides
     by_size = trained_on(X, (60, 120, 240))
     fields = {
         "classes_": NAMES,
@@ -140,7 +153,9 @@ def test_a_change_is_paired_on_the_same_rows_and_of_two_samples_on_others():
 
 
 @pytest.mark.parametrize("k", [2, 5])
-def test_rows_of_one_patient_that_share_a_random_label_are_noticed_and_others_are_not(k):
+def test_rows_of_one_patient_that_share_a_random_label_are_noticed_and_others_are_not(
+    k,
+):
     rng = np.random.default_rng(0)
     patient, region = np.repeat(np.arange(30), 20), np.arange(600) % 3
     found = applications.grouped_labels(patient, rng.integers(0, k, 30)[patient])
@@ -150,20 +165,28 @@ def test_rows_of_one_patient_that_share_a_random_label_are_noticed_and_others_ar
     assert not applications.grouped_labels(
         region, region % k
     ).suspicious  # a good column, but no id
-    assert not applications.grouped_labels(np.arange(600), rng.integers(0, k, 600)).suspicious
+    assert not applications.grouped_labels(
+        np.arange(600), rng.integers(0, k, 600)
+    ).suspicious
     assert applications.grouped_labels(patient, rng.integers(0, k, 600)).words() == ""
 
 
 def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
-    problem = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3]], priors=[0.8, 0.1, 0.1], classes=NAMES)
+    problem = GaussianProblem(
+        [[0.0, 0], [1.5, 0], [0, 3]], priors=[0.8, 0.1, 0.1], classes=NAMES
+    )
     X, y = problem.sample(1500, 0, stratified=False)
     P, codes = problem.posteriors(X.round(1)), np.searchsorted(NAMES, y)  # with ties
     cost = np.array([[0.0, 2, 1], [1, 0, 1], [3, 1, 0]])
     found = cs.ceilings(P, y, cost=cost).table.set_index("metric")
     said = P.argmax(axis=1)
-    expected = {"accuracy": metrics.accuracy_score(codes, said), "Brier score": losses(P, y).mean()}
+    expected = {
+        "accuracy": metrics.accuracy_score(codes, said),
+        "Brier score": losses(P, y).mean(),
+    }
     expected |= {
-        f"{kind} F1": metrics.f1_score(codes, said, average=kind) for kind in ("macro", "weighted")
+        f"{kind} F1": metrics.f1_score(codes, said, average=kind)
+        for kind in ("macro", "weighted")
     }
     by_rule = [
         metrics.balanced_accuracy_score(codes, (P / w).argmax(axis=1))
@@ -171,7 +194,9 @@ def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
     ]
     assert by_rule[1] > by_rule[0] + 0.1  # decided at equal priors
     expected["balanced accuracy"] = by_rule[1]
-    expected["ROC AUC, one-vs-rest"] = metrics.roc_auc_score(codes, P, multi_class="ovr")
+    expected["ROC AUC, one-vs-rest"] = metrics.roc_auc_score(
+        codes, P, multi_class="ovr"
+    )
     expected["average precision"] = metrics.average_precision_score(np.eye(3)[codes], P)
     expected["top-2 accuracy"] = metrics.top_k_accuracy_score(codes, P, k=2)
     expected["log loss"] = metrics.log_loss(codes, P)
@@ -191,12 +216,18 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
         (None, 0.4),
         (np.arange(1000) // 4, 0.5),
     ):  # 25 parts: a standard deviation of 14%
-        row = cs.ceilings(P, y, groups=groups).table.set_index("metric").loc["Brier score"]
+        row = (
+            cs.ceilings(P, y, groups=groups)
+            .table.set_index("metric")
+            .loc["Brier score"]
+        )
         assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=tolerance)
     even = cs.ceilings(
         np.ones((1000, 3)) / 3, np.repeat(list("abc"), [900, 50, 50])
     ).table.set_index("metric")["now"]
-    assert even["top-2 accuracy"] > even["accuracy"]  # ties go to the first class in both
+    assert (
+        even["top-2 accuracy"] > even["accuracy"]
+    )  # ties go to the first class in both
     luck = cs.ceilings(
         np.tile([0.7, 0.3], (1000, 1)), np.random.default_rng(0).random(1000) < 0.3
     ).table.iloc[0]
@@ -215,14 +246,16 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
         P[:, :2] / P[:, :2].sum(axis=1, keepdims=True), np.arange(1000) == 0
     ).table.set_index("metric")
     assert (
-        alone["low"].isna().tolist() == alone.index.isin(["ROC AUC", "average precision"]).tolist()
+        alone["low"].isna().tolist()
+        == alone.index.isin(["ROC AUC", "average precision"]).tolist()
     )  # nobody can tell
     assert alone.loc["balanced accuracy", "low"] >= 0
 
 
 def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric():
     limit = SimpleNamespace(
-        bayes_error_interval=lambda level: (0.1, 0.2), pber_interval=lambda level: (0.15, 0.3)
+        bayes_error_interval=lambda level: (0.1, 0.2),
+        pber_interval=lambda level: (0.15, 0.3),
     )
     X, y, P = rows(800, 1)
     found = cs.ceilings(P, y, limit=limit)
@@ -233,7 +266,9 @@ def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric()
     assert ends.drop(["accuracy", "Brier score"]).isna().all(axis=None)
     assert "nothing above 90.0%" in found.verdict
     fields = {"classes_": NAMES, "posteriors_": P, "labels_": y, "limit_": limit}
-    assert cs.ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(found.table)
+    assert cs.ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(
+        found.table
+    )
     by_size = trained_on(X, (50, 100, 200, 400))
     curves = cs.ceilings(
         by_size[400], y, posteriors_by_size=by_size, cost=1 - np.eye(3)
@@ -250,7 +285,9 @@ def planted(n, seed):
     marker = 1.5 * (y == 0) + rng.standard_normal(n)
     noise = {f"noise {i}": rng.standard_normal(n) for i in range(2)}
     return pd.DataFrame(
-        {"copy": 2 * marker, "marker": marker} | noise | {"town": rng.choice(list("xyz"), n)}
+        {"copy": 2 * marker, "marker": marker}
+        | noise
+        | {"town": rng.choice(list("xyz"), n)}
     ), y
 
 
@@ -278,16 +315,21 @@ def test_the_resolving_column_is_first_with_its_copy_and_noise_is_not_flagged():
 def test_values_are_paired_differences_of_one_step_estimates():
     X, y = planted(400, 1)
     X = X[["marker", "noise 0"]]
-    found = cs.column_value(LogisticRegression(), X, y, columns=["marker"], costs={"marker": 4.0})
+    found = cs.column_value(
+        LogisticRegression(), X, y, columns=["marker"], costs={"marker": 4.0}
+    )
     tables = (X, X[["noise 0"]], X[["marker"]])
     posteriors = [
-        crossfit_posteriors(LogisticRegression(), part, y, random_state=0) for part in tables
+        crossfit_posteriors(LogisticRegression(), part, y, random_state=0)
+        for part in tables
     ]
     loss = [(residuals(P, y) ** 2).sum(axis=1) for P in posteriors]
     row, rise = found.table.iloc[0], loss[1] - loss[0]
     expected = [each.mean() for each in (loss[0], rise, loss[1])]
     assert (found.pber, row["needed"], row["pber_without"]) == pytest.approx(expected)
-    assert row["high"] - row["needed"] == pytest.approx(1.966 * rise.std(ddof=1) / 20, rel=1e-3)
+    assert row["high"] - row["needed"] == pytest.approx(
+        1.966 * rise.std(ddof=1) / 20, rel=1e-3
+    )
     assert row["alone"] == pytest.approx(
         1 - ((np.bincount(y) / 400) ** 2).sum() - loss[2].mean(), abs=0.002
     )
@@ -299,11 +341,17 @@ def test_named_units_budget_arrays_and_groups_are_taken():
     numbers = X.drop(columns="town")
     units = {"lab": ["copy", "marker"], "rest": ["noise 0"]}
     assert (
-        cs.column_value(LogisticRegression(), numbers, y, columns=units).table["unit"].iloc[0]
+        cs.column_value(LogisticRegression(), numbers, y, columns=units)
+        .table["unit"]
+        .iloc[0]
         == "lab"
     )
     few = cs.column_value(
-        LogisticRegression(), numbers.to_numpy(), y, budget=5, groups=np.arange(300) // 2
+        LogisticRegression(),
+        numbers.to_numpy(),
+        y,
+        budget=5,
+        groups=np.arange(300) // 2,
     ).table
     assert (len(few), few["columns"].str.len().sum()) == (2, 4)
 
@@ -313,7 +361,8 @@ def test_a_class_of_two_groups_is_found_with_the_rows_of_each():
     X, part = four.sample(800, 0, stratified=False)
     P = four.posteriors(X)
     found = cs.split_candidates(
-        np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]]), np.array([0, 1, 1, 2])[part]
+        np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]]),
+        np.array([0, 1, 1, 2])[part],
     )
     assert found.table[found.table["flagged"]]["class"].tolist() == [1]
     line, near = found.table.iloc[0], {0: 1, 2: 2}  # class beside it → group
@@ -327,7 +376,9 @@ def test_a_class_between_two_others_is_left_whole():
     n_flagged = 0
     for seed in range(10):
         X, y = problem.sample(600, seed)
-        n_flagged += cs.split_candidates(problem.posteriors(X), y).table["flagged"].any()
+        n_flagged += (
+            cs.split_candidates(problem.posteriors(X), y).table["flagged"].any()
+        )
     assert n_flagged <= 2
 
 
@@ -388,14 +439,18 @@ def test_an_audit_covers_where_rows_come_in_groups(population):
         own, P, y = clustered(rng)
         report = cs.audit(P, y, P.argmax(axis=1), groups=own)
         low, high = report.error_interval
-        hits.append((low <= population[1] <= high, report.bayes_error_limit >= population[1]))
+        hits.append(
+            (low <= population[1] <= high, report.bayes_error_limit >= population[1])
+        )
     assert np.mean(hits, axis=0).min() >= 0.9  # without groups 67% and 86%
 
 
 def test_groups_of_an_audit_raise_the_p_values_of_its_pairs():
     rng = np.random.default_rng(2)
     own, P, y = clustered(rng)
-    said = np.where(own % 8 == 0, 0, P.argmax(axis=1))  # a few groups are always called 0
+    said = np.where(
+        own % 8 == 0, 0, P.argmax(axis=1)
+    )  # a few groups are always called 0
     plain, grouped = (
         cs.audit(P, y, said, groups=groups).pairs.set_index(["true", "predicted"])
         for groups in (None, own)

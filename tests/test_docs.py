@@ -25,15 +25,24 @@ from studies.catalogue import every
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-FILES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "llms.txt", *DOCS.glob("*.md")]
-PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in FILES}
+FILES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "llms.txt",
+    *DOCS.glob("*.md"),
+]
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in FILES
+}
 LONG = {"docs/start.md", "docs/limits.md"}  # more than a few seconds
 SAME_AS_README = "docs/start.md"  # which is run
 NOT_RUN = re.compile(r"# not run: (.+)")
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)(?: \"[^\"]*\")?\)")
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 
 
 class Block(NamedTuple):
@@ -57,7 +66,9 @@ def blocks_of(page: str) -> list[Block]:
             and not text[match.end() : following.start()].strip()
         )
         line = text.count("\n", 0, match.start()) + 2
-        blocks.append(Block(page, line, match[1], match[2], following[2] if below else None))
+        blocks.append(
+            Block(page, line, match[1], match[2], following[2] if below else None)
+        )
     return blocks
 
 
@@ -69,7 +80,9 @@ def agree(printed: str, shown: str) -> None:
     """Words and layout must be the same, numbers about: processors round differently."""
     number = r"\d+\.\d+"
     assert re.sub(number, "#", printed).split() == re.sub(number, "#", shown).split()
-    for ours, theirs in zip(re.findall(number, printed), re.findall(number, shown), strict=True):
+    for ours, theirs in zip(
+        re.findall(number, printed), re.findall(number, shown), strict=True
+    ):
         allowed = 5.0 if float(theirs) > 1 else 0.05
         assert abs(float(ours) - float(theirs)) <= allowed, (ours, theirs)
 
@@ -78,7 +91,8 @@ WITH_CODE = sorted({block.page for block in PYTHON} - {"README.md"})
 
 
 @pytest.mark.parametrize(
-    "page", [pytest.param(p, marks=pytest.mark.slow if p in LONG else ()) for p in WITH_CODE]
+    "page",
+    [pytest.param(p, marks=pytest.mark.slow if p in LONG else ()) for p in WITH_CODE],
 )
 def test_the_code_of_a_page_prints_what_it_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -116,13 +130,20 @@ def test_a_block_that_is_not_run_says_why():
     skipped = [block for block in PYTHON if "not run" in block.body.splitlines()[0]]
     assert all(NOT_RUN.match(block.body) for block in skipped)
     # Two pages show what needs a download of a network, or minutes of a CPU.
-    elsewhere = [b for b in skipped if b.page not in ("docs/embeddings.md", "docs/images.md")]
+    elsewhere = [
+        b for b in skipped if b.page not in ("docs/embeddings.md", "docs/images.md")
+    ]
     assert len(elsewhere) <= 2
 
 
 def test_every_block_has_a_language_that_is_checked():
     assert len(PYTHON) >= 15
-    assert {block.language for block in BLOCKS} <= {"python", "pycon", "console", "text"}
+    assert {block.language for block in BLOCKS} <= {
+        "python",
+        "pycon",
+        "console",
+        "text",
+    }
 
 
 def commands() -> list[tuple[str, str]]:
@@ -133,13 +154,17 @@ def commands() -> list[tuple[str, str]]:
         for line in block.body.splitlines()
     ]
     found = [
-        (page, line[2:].split("  #")[0].strip()) for page, line in lines if line.startswith("$ ")
+        (page, line[2:].split("  #")[0].strip())
+        for page, line in lines
+        if line.startswith("$ ")
     ]
     for page, text in PAGES.items():  # in running text, too
         prose = FENCE.sub("", text)
         found += [
             (page, code)
-            for code in re.findall(r"`((?:collidescope|make|python -m|pip) [^`]+)`", prose)
+            for code in re.findall(
+                r"`((?:collidescope|make|python -m|pip) [^`]+)`", prose
+            )
         ]
     return sorted(set(found))
 
@@ -159,7 +184,9 @@ def check_collidescope(words: list[str]) -> None:
     flags = [word for word in words[1:] if word.startswith("-")]
     assert set(flags) <= names, f"{words[0]} has no {set(flags) - names}"
     if "…" not in words and len(words) > 1:
-        arguments = sum(parameter.param_type_name == "argument" for parameter in command.params)
+        arguments = sum(
+            parameter.param_type_name == "argument" for parameter in command.params
+        )
         assert not words[1].startswith("-") or arguments == 0, (
             f"{words[0]} wants {arguments} arguments first"
         )
@@ -179,7 +206,9 @@ def check_command(command: str) -> None:
         for word in words[1:]:
             name, assigns, _ = word.partition("=")
             pattern = rf"^{name} \??=" if assigns else rf"^{name}:"
-            assert re.search(pattern, MAKEFILE, re.MULTILINE), f"the Makefile has no {name}"
+            assert re.search(pattern, MAKEFILE, re.MULTILINE), (
+                f"the Makefile has no {name}"
+            )
     elif words[:2] == ["python", "-m"]:
         assert importlib.util.find_spec(words[2]) is not None
         if words[2] == "studies":
@@ -190,12 +219,16 @@ def check_command(command: str) -> None:
         assert f"{words[1]}|" in (ROOT / words[0]).read_text(encoding="utf-8")
     elif words[:2] == ["pip", "install"]:
         extras = re.search(r"\[(.+)\]", words[2])
-        assert extras is None or set(extras[1].split(",")) <= set(PROJECT["optional-dependencies"])
+        assert extras is None or set(extras[1].split(",")) <= set(
+            PROJECT["optional-dependencies"]
+        )
     else:
         pytest.fail(f"no test knows {command!r}")
 
 
-@pytest.mark.parametrize(("page", "command"), commands(), ids=lambda value: value.replace("/", "-"))
+@pytest.mark.parametrize(
+    ("page", "command"), commands(), ids=lambda value: value.replace("/", "-")
+)
 def test_a_command_and_its_flags_exist(page, command, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     check_command(command)
@@ -204,7 +237,10 @@ def test_a_command_and_its_flags_exist(page, command, monkeypatch):
 def anchors(text: str) -> set[str]:
     """What `#name` can lead to on a page: its labels, and its headings as myst writes them."""
     titles = re.findall(r"^#{1,6} (.+)$", FENCE.sub("", text), re.MULTILINE)
-    plain = [re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles]
+    plain = [
+        re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
+        for title in titles
+    ]
     return {*plain, *re.findall(r"^\((.+)\)=$", text, re.MULTILINE)}
 
 
@@ -221,7 +257,8 @@ def test_every_member_of_the_pool_is_on_the_page_of_methods():
 
 def test_the_comparison_in_the_readme_is_that_of_the_table():
     best = re.search(
-        r"the best of these on each table.*\| (\d+) of (\d+) \|", PAGES["docs/comparison.md"]
+        r"the best of these on each table.*\| (\d+) of (\d+) \|",
+        PAGES["docs/comparison.md"],
     )
     assert f"On {best[1]} of {best[2]} real tables" in PAGES["README.md"]
 
@@ -235,9 +272,14 @@ def test_the_sentences_that_the_readme_quotes_are_printed_by_its_example():
 
 def leads_somewhere(page: str, target: str) -> bool:
     path, _, name = target.partition("#")
-    if path.startswith(("http://", "https://", "mailto:")) or path == "gallery/index.rst":
+    if (
+        path.startswith(("http://", "https://", "mailto:"))
+        or path == "gallery/index.rst"
+    ):
         return True
-    if match := re.fullmatch(r"gallery/(plot_\w+)\.rst", path):  # made by sphinx-gallery
+    if match := re.fullmatch(
+        r"gallery/(plot_\w+)\.rst", path
+    ):  # made by sphinx-gallery
         return (ROOT / "examples" / f"{match[1]}.py").is_file()
     found = ROOT / page
     if path:
@@ -248,12 +290,18 @@ def leads_somewhere(page: str, target: str) -> bool:
 
 
 def test_every_example_is_in_the_gallery():
-    shown = re.findall(r'"(plot_\w+\.py)"', (DOCS / "conf.py").read_text(encoding="utf-8"))
-    assert sorted(shown) == sorted(path.name for path in (ROOT / "examples").glob("plot_*.py"))
+    shown = re.findall(
+        r'"(plot_\w+\.py)"', (DOCS / "conf.py").read_text(encoding="utf-8")
+    )
+    assert sorted(shown) == sorted(
+        path.name for path in (ROOT / "examples").glob("plot_*.py")
+    )
 
 
 def test_every_page_is_in_a_table_of_contents():
-    contents = re.findall(r"```\{toctree\}\n(.*?)```", "\n".join(PAGES.values()), re.DOTALL)
+    contents = re.findall(
+        r"```\{toctree\}\n(.*?)```", "\n".join(PAGES.values()), re.DOTALL
+    )
     listed = {line.strip() for body in contents for line in body.splitlines()}
     assert {path.stem for path in DOCS.glob("*.md")} - {"index"} <= listed
 
@@ -272,7 +320,9 @@ def named(dotted: str) -> object:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_links_of_a_page_lead_somewhere(page):
     text = FENCE.sub("", PAGES[page])
-    assert [target for target in LINK.findall(text) if not leads_somewhere(page, target)] == []
+    assert [
+        target for target in LINK.findall(text) if not leads_somewhere(page, target)
+    ] == []
 
 
 def test_the_pages_that_consist_of_links_have_some():
@@ -287,7 +337,9 @@ def test_a_link_to_a_heading_that_is_not_there_is_found():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_tests_that_a_page_names_exist(page):
-    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py")]
+    sources = [
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("test_*.py")
+    ]
     known = set(re.findall(r"def (test_\w+)", "\n".join(sources)))
     assert set(re.findall(r"`(test_\w+)`", PAGES[page])) <= known
 
@@ -330,7 +382,12 @@ def built(tmp_path_factory):
     command = [sys.executable, "-m", "sphinx", *options, "docs", "html"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     return done, tmp_path / "html"
 
@@ -346,4 +403,7 @@ def test_the_documentation_is_read_without_a_network(built):
     _, html = built
     page = (html / "mathematics.html").read_text(encoding="utf-8")
     assert (html / "_static" / "tex-svg.js").is_file()
-    assert re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["']https?:[^"']+""", page) == []
+    assert (
+        re.findall(r"""<(?:script|link|img)[^>]+(?:src|href)=["']https?:[^"']+""", page)
+        == []
+    )

@@ -31,7 +31,10 @@ from collidescope.equations.densities import (
     posteriors_from_densities,
     sample_mixture,
 )
-from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
+from collidescope.equations.gramian import (
+    gramian_from_posteriors,
+    gramian_from_similarities,
+)
 from collidescope.equations.posterior import shift_priors, solve_posteriors
 from collidescope.equations.projection import balance, project
 from collidescope.estimators import estimate_divergences
@@ -60,7 +63,9 @@ def sample(k, weighted, n=40):
 
 
 @pytest.mark.parametrize(("k", "weighted"), [(2, True), (7, False)])
-def test_posteriors_give_the_mean_similarity_of_all_pairs_of_different_rows(k, weighted):
+def test_posteriors_give_the_mean_similarity_of_all_pairs_of_different_rows(
+    k, weighted
+):
     P, codes, w = sample(k, weighted)
     G = gramian_from_posteriors(P, codes, w if weighted else None)
     np.testing.assert_allclose(G, double_loop(P @ P.T, codes, w, k), atol=1e-12)
@@ -205,9 +210,15 @@ def test_descent_that_its_last_step_ended_says_so():
 
 def test_descent_that_stalls_says_so():
     stalled = recover(
-        2 * np.eye(3), method="gradient", learning_rate=1e-2, tolerance=1e-9, max_iter=100_000
+        2 * np.eye(3),
+        method="gradient",
+        learning_rate=1e-2,
+        tolerance=1e-9,
+        max_iter=100_000,
     )
-    assert stalled.iterations % 2000 == 0 < stalled.iterations < 100_000  # after whole windows
+    assert (
+        stalled.iterations % 2000 == 0 < stalled.iterations < 100_000
+    )  # after whole windows
     assert stalled.converged
     assert "stalled" in stalled.status
 
@@ -215,7 +226,9 @@ def test_descent_that_stalls_says_so():
 # ------------------------------------------------------------------------------------------ projection
 
 
-def noisy(seed: int, k: int = 5, noise: float = 0.03) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def noisy(
+    seed: int, k: int = 5, noise: float = 0.03
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     S, priors = planted(k, ratio=10, sharpness=4, seed=seed)
     E = np.random.default_rng(seed).standard_normal((k, k)) * noise
     scale = np.sqrt(np.outer(priors, priors))
@@ -306,7 +319,9 @@ def test_a_projection_that_is_cut_short_says_so(monkeypatch, operations):
     assert np.abs(result.joint.sum(axis=1) - priors).max() < 1e-12
     if operations == 0:
         recovered = recover(estimate @ estimate / np.outer(priors, priors), priors)
-        assert "20 classes the projection was cut short after 1 steps" in recovered.status
+        assert (
+            "20 classes the projection was cut short after 1 steps" in recovered.status
+        )
 
 
 def test_balance_scales_from_both_sides_until_row_sums_fit():
@@ -363,7 +378,9 @@ def test_only_the_papers_inverse_leaves_the_simplex():
     assert np.allclose(inverse @ S5.T, q)
     assert inverse.min() < 0 <= simplex.min()
     assert np.allclose(simplex.sum(axis=1), 1)
-    assert np.abs(simplex - Y).sum(axis=1).mean() < np.abs(inverse - Y).sum(axis=1).mean()
+    assert (
+        np.abs(simplex - Y).sum(axis=1).mean() < np.abs(inverse - Y).sum(axis=1).mean()
+    )
 
 
 @pytest.mark.parametrize(
@@ -377,7 +394,9 @@ def test_only_the_papers_inverse_leaves_the_simplex():
         (30, 0.0, 0.0),
     ],
 )
-def test_the_simplex_solver_is_optimal_also_where_s_is_nearly_singular(k, overlap, ridge):
+def test_the_simplex_solver_is_optimal_also_where_s_is_nearly_singular(
+    k, overlap, ridge
+):
     rng = np.random.default_rng(5)
     S, priors = (
         (1 - overlap) / k + overlap * rng.dirichlet(np.ones(k), k),
@@ -391,7 +410,9 @@ def test_the_simplex_solver_is_optimal_also_where_s_is_nearly_singular(k, overla
         gradient = (y @ S.T - q) @ S + ridge * (y - centre)
         # a convex problem on the simplex: y is optimal if no class offers a smaller slope than the classes in use do
         assert ((gradient * y).sum(axis=1) - gradient.min(axis=1)).max() < 1e-9
-    assert np.allclose(solve_posteriors(q[0], S, ridge=ridge, priors=priors), y[0], atol=1e-4)
+    assert np.allclose(
+        solve_posteriors(q[0], S, ridge=ridge, priors=priors), y[0], atol=1e-4
+    )
 
 
 def test_twin_classes_share_the_probability_of_the_merged_class():
@@ -415,7 +436,9 @@ def test_similarities_far_from_any_possible_ones_give_the_nearest_posterior():
 def test_a_huge_ridge_gives_the_priors():
     S = np.array([[0.8, 0.2], [0.3, 0.7]])
     priors = np.array([0.6, 0.4])
-    assert solve_posteriors([0.1, 0.2], S, ridge=1e40, priors=priors) == pytest.approx(priors)
+    assert solve_posteriors([0.1, 0.2], S, ridge=1e40, priors=priors) == pytest.approx(
+        priors
+    )
 
 
 probabilities = st.lists(st.floats(0.01, 1), min_size=4, max_size=4).map(
@@ -433,7 +456,9 @@ def test_priors_shift_there_and_back(rows, old, new):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(2, 6), st.floats(0.3, 6), st.floats(1e-4, 0.2), st.integers(0, 100_000))
+@given(
+    st.integers(2, 6), st.floats(0.3, 6), st.floats(1e-4, 0.2), st.integers(0, 100_000)
+)
 def test_the_bound_that_always_holds_is_never_violated(k, sharpness, noise, seed):
     rng = np.random.default_rng(seed)
     S, _ = planted(k, sharpness=sharpness, seed=seed)
@@ -454,7 +479,9 @@ def test_the_two_bounds_are_their_formulas():
     bound = posterior_error_bound(S_hat, S, q_hat, q)
     inverse = np.array([[0.7, -0.2], [-0.3, 0.8]]) / 0.5
     kappa = 1.0 * max(abs(inverse).sum(axis=1))
-    error = 0.03 + 0.03 / 0.5  # the largest row sum of |Ŝ - S|, and the relative error of q
+    error = (
+        0.03 + 0.03 / 0.5
+    )  # the largest row sum of |Ŝ - S|, and the relative error of q
     epsilon = 0.3 / 0.7
     assert bound.condition == pytest.approx(kappa)
     assert bound.dominance_factor == pytest.approx(epsilon)
@@ -462,12 +489,18 @@ def test_the_two_bounds_are_their_formulas():
     assert bound.lemma == pytest.approx(2 * (1 + epsilon) / (1 - epsilon) * error)
     exactly_one = posterior_error_bound(np.diag([2.0, 1.0]), np.eye(2), q, q)
     assert exactly_one.always == np.inf  # r = 1
-    assert posterior_error_bound(np.eye(2)[::-1], np.eye(2)[::-1], q, q).dominance_factor == np.inf
+    assert (
+        posterior_error_bound(np.eye(2)[::-1], np.eye(2)[::-1], q, q).dominance_factor
+        == np.inf
+    )
 
 
 def test_the_papers_lemma_is_first_order_only():
     """S is diagonally dominant and Ŝ nearly singular: the lemma is finite, the error is larger."""
-    S, S_hat = np.array([[0.6, 0.4], [0.4, 0.6]]), np.array([[0.4999, 0.5001], [0.5001, 0.4999]])
+    S, S_hat = (
+        np.array([[0.6, 0.4], [0.4, 0.6]]),
+        np.array([[0.4999, 0.5001], [0.5001, 0.4999]]),
+    )
     bound = posterior_error_bound(S_hat, S, S[:, 0], S[:, 0])
     assert bound.dominance_factor < 1
     assert np.abs(np.linalg.solve(S_hat, S[:, 0]) - [1.0, 0.0]).max() > bound.lemma
@@ -482,7 +515,9 @@ def test_equal_priors_leave_posteriors_alone():
 
 def test_a_rare_class_that_gets_rarer_is_shifted():
     old, new = np.array([0.5, 0.5 - 1e-13, 1e-13]), np.array([0.5, 0.5 - 5e-14, 5e-14])
-    assert np.allclose(shift_priors([[0.3, 0.3, 0.4]], old, new), [[0.375, 0.375, 0.25]])
+    assert np.allclose(
+        shift_priors([[0.3, 0.3, 0.4]], old, new), [[0.375, 0.375, 0.25]]
+    )
 
 
 # ------------------------------------------------------------------------------------------ known densities
@@ -495,7 +530,9 @@ def gaussians(problem):
 @pytest.mark.parametrize("k", [3, 5])
 def test_monte_carlo_agrees_with_quadrature_within_its_standard_error(k):
     problem = scenario_a(k)
-    cm = collision_matrix_from_densities(gaussians(problem), n_samples=100_000, random_state=0)
+    cm = collision_matrix_from_densities(
+        gaussians(problem), n_samples=100_000, random_state=0
+    )
     truth = problem.collision_matrix()
     z = (cm.matrix - truth.matrix) / cm.stderr
     assert np.abs(z).max() < 4
@@ -532,7 +569,8 @@ class Only:
 
 
 @pytest.mark.parametrize(
-    ("family", "names"), [(stats.norm, ["logpdf", "pdf"]), (stats.poisson, ["logpmf", "pmf"])]
+    ("family", "names"),
+    [(stats.norm, ["logpdf", "pdf"]), (stats.poisson, ["logpmf", "pmf"])],
 )
 def test_densities_may_be_given_as_they_are_or_as_logarithms(family, names):
     X = np.array([0, 1, 2, 5])
@@ -547,7 +585,8 @@ def test_densities_may_be_given_as_they_are_or_as_logarithms(family, names):
 def test_where_one_density_is_zero_or_far_below_the_other_class_is_certain():
     with np.errstate(divide="raise"):
         P = posteriors_from_densities(
-            [0.5, 1.5], [Only(stats.uniform(0, 1), "pdf"), Only(stats.uniform(0, 2), "pdf")]
+            [0.5, 1.5],
+            [Only(stats.uniform(0, 1), "pdf"), Only(stats.uniform(0, 2), "pdf")],
         )
     assert np.allclose(P, [[2 / 3, 1 / 3], [0, 1]])
     assert posteriors_from_densities(
@@ -572,14 +611,21 @@ def test_the_error_rate_is_a_mean_over_the_mixture_with_its_standard_error(kind)
     classifier = kind([stats.norm(-1), stats.norm(1)], [0.7, 0.3])
     X, _ = sample_mixture(classifier.densities, [0.7, 0.3], 5, 0)
     P = classifier.predict_proba(X)
-    losses = 1 - (P.max(axis=1) if kind is BayesOptimalClassifier else (P**2).sum(axis=1))
+    losses = 1 - (
+        P.max(axis=1) if kind is BayesOptimalClassifier else (P**2).sum(axis=1)
+    )
     estimate = classifier.error_rate(5, 0)
     assert estimate.value == pytest.approx(losses.mean())
-    assert estimate.stderr == pytest.approx(np.sqrt(((losses - losses.mean()) ** 2).sum() / 4 / 5))
+    assert estimate.stderr == pytest.approx(
+        np.sqrt(((losses - losses.mean()) ** 2).sum() / 4 / 5)
+    )
 
 
 def test_the_matrix_of_densities_is_that_of_the_posteriors_of_its_draws_at_the_given_priors():
-    densities, priors = [stats.norm(-1), stats.norm(1), stats.norm(4)], np.array([0.5, 0.3, 0.2])
+    densities, priors = (
+        [stats.norm(-1), stats.norm(1), stats.norm(4)],
+        np.array([0.5, 0.3, 0.2]),
+    )
     cm = collision_matrix_from_densities(
         densities, priors, classes=["a", "b", "c"], n_samples=50, random_state=1
     )
@@ -596,7 +642,9 @@ def test_the_matrix_of_densities_is_that_of_the_posteriors_of_its_draws_at_the_g
     assert np.array_equal(cm.classes, drawn.classes)
     assert cm.stderr.shape == (3, 3)
     assert cm.diagnostics.n_samples == 50
-    assert collision_matrix_from_densities(densities, n_samples=50).classes.tolist() == [0, 1, 2]
+    assert collision_matrix_from_densities(
+        densities, n_samples=50
+    ).classes.tolist() == [0, 1, 2]
     even = BayesOptimalClassifier(densities)
     assert (even.classes_.tolist(), even.priors.tolist()) == ([0, 1, 2], [1 / 3] * 3)
 
@@ -609,7 +657,9 @@ def test_gaussians_at_plus_and_minus_mu_have_their_closed_forms(mu):
     """The paper's figure: N(μ, 1) against N(-μ, 1)."""
     result = divergences(stats.norm(mu), stats.norm(-mu))
     assert result.total_variation == pytest.approx(2 * stats.norm.cdf(mu) - 1, abs=1e-6)
-    assert result.hellinger == pytest.approx(np.sqrt(1 - np.exp(-(mu**2) / 2)), abs=1e-9)
+    assert result.hellinger == pytest.approx(
+        np.sqrt(1 - np.exp(-(mu**2) / 2)), abs=1e-9
+    )
     assert result.kl == pytest.approx(2 * mu**2, rel=1e-9)
     S = GaussianProblem([[mu], [-mu]]).collision_matrix().matrix
     assert result.collision == pytest.approx(1 - 2 * S[0, 1], abs=1e-9)
@@ -633,7 +683,9 @@ def test_limits_are_zero_for_equal_and_one_for_disjoint_distributions():
     assert divergences(stats.norm(0), stats.norm(0)) == pytest.approx(
         (0, 0, 0, 0), abs=1e-7
     )  # √ of a rounding error
-    assert divergences(stats.uniform(0, 1), stats.uniform(5, 1)) == pytest.approx((1, 1, 1, np.inf))
+    assert divergences(stats.uniform(0, 1), stats.uniform(5, 1)) == pytest.approx(
+        (1, 1, 1, np.inf)
+    )
     with np.errstate(over="raise", invalid="raise"):  # posteriors a hair from certain
         apart = divergences(stats.norm(0), stats.norm(1000, 1))
     assert apart[:3] == pytest.approx((1, 1, 1))
@@ -685,6 +737,10 @@ def test_discrete_distributions_go_by_monte_carlo():
 def test_quadrature_reaches_ten_digits_where_widths_differ():
     f, g = stats.norm(0, 1), stats.norm(3, 5)
     overlap, _ = quad(
-        lambda x: 2 * f.pdf(x) * g.pdf(x) / (f.pdf(x) + g.pdf(x)), -9, 9, epsabs=1e-13, limit=500
+        lambda x: 2 * f.pdf(x) * g.pdf(x) / (f.pdf(x) + g.pdf(x)),
+        -9,
+        9,
+        epsabs=1e-13,
+        limit=500,
     )
     assert collision_divergence(f, g) == pytest.approx(1 - overlap, abs=1e-10)

@@ -48,12 +48,18 @@ def test_every_statement_has_a_row(statement):
 
 
 def test_every_row_names_a_function():
-    without = [row[0] for row in ROWS[1:] if "`" not in row[2] and row[0].strip() != "The paper"]
+    without = [
+        row[0]
+        for row in ROWS[1:]
+        if "`" not in row[2] and row[0].strip() != "The paper"
+    ]
     assert without == []
 
 
 @pytest.mark.parametrize(("name", "file", "dotted"), sorted(set(LINKED)))
-def test_a_linked_function_is_defined_in_the_file_that_the_link_leads_to(name, file, dotted):
+def test_a_linked_function_is_defined_in_the_file_that_the_link_leads_to(
+    name, file, dotted
+):
     tree = ast.parse((DOCS / file).read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.ClassDef)
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, kinds)}

@@ -35,7 +35,9 @@ def test_a_good_model_recovers_the_truth_within_its_interval_from_tables_weights
         "cv": KFold(5, shuffle=True, random_state=0),
     }
     frame = pd.DataFrame(X, columns=list("abcd"))
-    cm = estimate_collisions(LogisticRegression(), frame, pd.Series(names[y]), **options)
+    cm = estimate_collisions(
+        LogisticRegression(), frame, pd.Series(names[y]), **options
+    )
     assert np.allclose(cm.priors, 1 / 3)
     order = np.argsort(names)  # that of the classes
     truth = problem.collision_matrix().matrix[np.ix_(order, order)]
@@ -57,7 +59,9 @@ def test_the_true_posteriors_serve_as_a_fitted_classifier():
     assert cm == collision_matrix_from_posteriors(truth.predict_proba(X), y)
 
 
-@pytest.mark.parametrize("bad", [{"priors": [0.5, 0.6, 0.1]}, {"sample_weight": [-1.0] * 60}])
+@pytest.mark.parametrize(
+    "bad", [{"priors": [0.5, 0.6, 0.1]}, {"sample_weight": [-1.0] * 60}]
+)
 def test_priors_and_weights_are_checked_before_anything_is_fitted(bad):
     X, y = scenario_a(3).sample(60, 0)
     unwanted = SimpleNamespace(fit=None, predict_proba=None)

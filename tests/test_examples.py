@@ -17,7 +17,11 @@ def test_an_example_runs(path, tmp_path):
     environment = os.environ | {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     environment.pop("COLLIDESCOPE_DATA", None)  # the data that everybody has
     done = subprocess.run(
-        [sys.executable, str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(done.stdout.split()) >= 10

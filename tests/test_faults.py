@@ -39,7 +39,11 @@ KILLS = "import sys; from studies.faults.kills import campaign; print(campaign(4
 def test_a_fit_killed_at_random_moments_and_resumed_gives_the_same_s_bit_for_bit():
     """In a process of its own, because pytest's has threads and must not be forked."""
     run = subprocess.run(
-        [sys.executable, "-c", KILLS], capture_output=True, text=True, env=ONE_THREAD, timeout=300
+        [sys.executable, "-c", KILLS],
+        capture_output=True,
+        text=True,
+        env=ONE_THREAD,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr[-2000:]
     outcome = ast.literal_eval(run.stdout)
@@ -61,7 +65,9 @@ def test_a_fit_goes_on_after_a_full_disk_and_removes_what_a_killed_one_left(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device: .*safetensors cannot be written"):
+    with pytest.raises(
+        OSError, match=r"No space left on device: .*safetensors cannot be written"
+    ):
         clf.fit(*data)
     monkeypatch.undo()
     (file,) = tmp_path.rglob("*.safetensors")
@@ -70,7 +76,9 @@ def test_a_fit_goes_on_after_a_full_disk_and_removes_what_a_killed_one_left(
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_ctrl_c_while_the_best_weights_are_taken_over_never_mixes_two_epochs(monkeypatch):
+def test_ctrl_c_while_the_best_weights_are_taken_over_never_mixes_two_epochs(
+    monkeypatch,
+):
     """It copied layer by layer: an interrupt in between left the first layers of one epoch on the rest of another."""
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     best = BestWeights(module, 1)
@@ -130,12 +138,20 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(tmp_path, data, name):
     first, second, weights, said = REFITS[name]
     cs.CollisionClassifier(**(TINY | first), checkpoint=tmp_path).fit(*data)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
-    with pytest.raises(ValueError, match=rf"belongs to a run with other settings \(.*{said}"):
-        cs.CollisionClassifier(**(TINY | first | second), checkpoint=tmp_path).fit(*data, weights)
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == before
+    with pytest.raises(
+        ValueError, match=rf"belongs to a run with other settings \(.*{said}"
+    ):
+        cs.CollisionClassifier(**(TINY | first | second), checkpoint=tmp_path).fit(
+            *data, weights
+        )
+    assert {
+        path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")
+    } == before
 
 
-def test_a_checkpoint_of_another_version_or_that_is_damaged_is_refused_by_name(tmp_path, data):
+def test_a_checkpoint_of_another_version_or_that_is_damaged_is_refused_by_name(
+    tmp_path, data
+):
     clf = cs.CollisionClassifier(**TINY, checkpoint=tmp_path).fit(*data)
     file = sorted(tmp_path.rglob("*.safetensors"))[0]
     tree = _store.read(file, "checkpoint")
@@ -167,7 +183,9 @@ def with_half_precision(d, k):
 
 @pytest.mark.parametrize("factory", [with_shared_weights, with_half_precision])
 def test_a_module_of_unusual_weights_can_be_checkpointed(tmp_path, data, factory):
-    clf = cs.CollisionClassifier(**(SHORT | {"members": [factory]}), checkpoint=tmp_path)
+    clf = cs.CollisionClassifier(
+        **(SHORT | {"members": [factory]}), checkpoint=tmp_path
+    )
     assert clf.fit(*data).collision_matrix_ == clf.fit(*data).collision_matrix_
 
 
@@ -201,11 +219,18 @@ ERRORS = [
 def test_blocks_of_pairs_that_shrink_until_they_fit_give_the_same_scores(error):
     torch.manual_seed(0)
     A, B, y = torch.randn(30, 3), torch.randn(20, 3), torch.arange(20) % 2
-    body = Small(nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1)), 10**9, error)
+    body = Small(
+        nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1)), 10**9, error
+    )
     module = PairwiseNetwork(body).requires_grad_(False)
     for parameter in module.parameters():
-        parameter.mul_(4)  # scores that differ, or rounding would be all of their variance
-    expected, mean = scoring.similarity(module, A, B), scoring.class_similarity(module, A, B, y, 2)
+        parameter.mul_(
+            4
+        )  # scores that differ, or rounding would be all of their variance
+    expected, mean = (
+        scoring.similarity(module, A, B),
+        scoring.class_similarity(module, A, B, y, 2),
+    )
     body.most = 16
     body.sizes.clear()
     assert torch.allclose(scoring.similarity(module, A, B), expected, atol=1e-6)
@@ -230,7 +255,8 @@ def test_blocks_of_rows_shrink_until_they_fit_or_the_error_says_what_to_try(data
     for small in made:
         small.most = 0
     with pytest.raises(
-        MemoryError, match="not enough memory on cpu while scoring rows: score fewer rows"
+        MemoryError,
+        match="not enough memory on cpu while scoring rows: score fewer rows",
     ):
         clf.predict_proba(data[0])
     with pytest.raises(MemoryError, match="while training: lower batch_size"):
@@ -247,13 +273,20 @@ def test_blocks_of_rows_shrink_until_they_fit_or_the_error_says_what_to_try(data
             DeviceError,
             "'cuda' failed.*device='cpu'",
         ),
-        ("No CUDA GPUs are available", DeviceError, "'cuda' failed while training.*checkpoint"),
+        (
+            "No CUDA GPUs are available",
+            DeviceError,
+            "'cuda' failed while training.*checkpoint",
+        ),
         ("CUDA error: out of memory", MemoryError, "not enough memory on cuda"),
         ("shapes", RuntimeError, "^shapes$"),
     ],
 )
 def test_a_gpu_that_vanishes_is_told_from_other_errors(words, error, said):
-    with pytest.raises(error, match=said) as caught, explained_errors("training", "…", "cuda"):
+    with (
+        pytest.raises(error, match=said) as caught,
+        explained_errors("training", "…", "cuda"),
+    ):
         raise RuntimeError(words)
     assert type(caught.value) is error
     assert "\n" not in str(caught.value)
@@ -287,10 +320,16 @@ except RuntimeError as error:
 @pytest.mark.slow
 def test_a_worker_that_dies_is_named_and_the_next_fit_works():
     run = subprocess.run(
-        [sys.executable, "-c", PARENT], capture_output=True, text=True, env=ONE_THREAD, timeout=300
+        [sys.executable, "-c", PARENT],
+        capture_output=True,
+        text=True,
+        env=ONE_THREAD,
+        timeout=300,
     )
     said, works = run.stdout.splitlines() or (run.stderr[-2000:], "")
-    assert said.startswith("WorkerError a worker process died with 0 of 2 folds trained")
+    assert said.startswith(
+        "WorkerError a worker process died with 0 of 2 folds trained"
+    )
     assert "n_jobs=1" in said
     assert works == "10"
 
@@ -307,12 +346,15 @@ def alive(pid):
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="processes are counted as Linux shows them"
+    not Path("/proc/self/status").exists(),
+    reason="processes are counted as Linux shows them",
 )
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=str)
 def test_workers_end_with_their_parent_and_leave_no_shared_memory(tmp_path, end):
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path)], env=ONE_THREAD, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", PARENT, str(tmp_path)],
+        env=ONE_THREAD,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 120
     while not (workers := [int(path.name) for path in tmp_path.iterdir()]):

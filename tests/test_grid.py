@@ -38,7 +38,9 @@ def test_no_statement_falls_short(name):
 
 
 def test_no_statement_about_few_skewed_votes_falls_short():
-    few = next(voting for voting in votings() if voting.name == "30 items × 3 votes, skewed")
+    few = next(
+        voting for voting in votings() if voting.name == "30 items × 3 votes, skewed"
+    )
     found = vote_cell(few, n_samples=150)
     assert {"kappa", "alpha", "voted PBER"} <= set(found)
     assert short({few.name: found}) == []

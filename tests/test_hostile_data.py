@@ -39,7 +39,9 @@ def fit(features=X, labels=y, weight=None, **changes):
 
 def estimate(features=X, labels=y, **changes):
     options = {"limit": False, "random_state": 0} | changes
-    return cs.estimate_collisions(LogisticRegression(max_iter=500), features, labels, **options)
+    return cs.estimate_collisions(
+        LogisticRegression(max_iter=500), features, labels, **options
+    )
 
 
 def table(**columns):
@@ -52,7 +54,9 @@ def fit_table(**columns):
 
 def fit_runs():
     """A class lasts for ten days."""
-    days = pd.DataFrame({"a": rng.normal(size=N), "day": pd.date_range("2024-01-01", periods=N)})
+    days = pd.DataFrame(
+        {"a": rng.normal(size=N), "day": pd.date_range("2024-01-01", periods=N)}
+    )
     return cs.TableClassifier(**TINY).fit(days, rng.permutation(12).repeat(10) % 3)
 
 
@@ -62,12 +66,16 @@ def names(*labels):
 
 
 def value(result) -> cs.CollisionMatrix:
-    return result if isinstance(result, cs.CollisionMatrix) else result.collision_matrix_
+    return (
+        result if isinstance(result, cs.CollisionMatrix) else result.collision_matrix_
+    )
 
 
 def near(expected: Callable[[], Any], within: float):
     """S is that of another call, up to ``within``."""
-    return lambda result: np.abs(value(result).matrix - value(expected()).matrix).max() <= within
+    return lambda result: (
+        np.abs(value(result).matrix - value(expected()).matrix).max() <= within
+    )
 
 
 def equal_rows(result) -> bool:
@@ -95,7 +103,9 @@ def noted(words: str):
 def classes(*expected):
     def same(result):
         found = value(result).classes.tolist()
-        return found == list(expected) and list(map(type, found)) == list(map(type, expected))
+        return found == list(expected) and list(map(type, found)) == list(
+            map(type, expected)
+        )
 
     return same
 
@@ -103,7 +113,9 @@ def classes(*expected):
 def half_copied():
     measured = np.repeat(rng.normal(size=(200, 2)), 3, axis=0)
     codes = rng.integers(0, 4, (200, 2)) * 1.0
-    labels = np.concatenate([np.repeat(rng.integers(0, 2, 200), 3), rng.integers(0, 2, 200)])
+    labels = np.concatenate(
+        [np.repeat(rng.integers(0, 2, 200), 3), rng.integers(0, 2, 200)]
+    )
     return np.vstack([measured, codes]), labels
 
 
@@ -119,7 +131,11 @@ class Case(NamedTuple):
     then: Callable[[Any], Any] = lambda result: True
 
 
-FIT, TABLE, ESTIMATE = "`CollisionClassifier.fit`", "`TableClassifier.fit`", "`estimate_collisions`"
+FIT, TABLE, ESTIMATE = (
+    "`CollisionClassifier.fit`",
+    "`TableClassifier.fit`",
+    "`estimate_collisions`",
+)
 PREDICT, POSTERIORS, COUNT = (
     "`predict_proba`",
     "`collision_matrix_from_posteriors`",
@@ -319,7 +335,9 @@ def sane(result) -> None:
         assert on_simplex(posteriors[~np.isnan(posteriors).all(axis=1)])
 
 
-@pytest.mark.parametrize("case", ALL, ids=[f"{case.data}, {case.call.strip('`')}" for case in ALL])
+@pytest.mark.parametrize(
+    "case", ALL, ids=[f"{case.data}, {case.call.strip('`')}" for case in ALL]
+)
 def test_what_happens_is_what_the_table_says(case):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -329,12 +347,16 @@ def test_what_happens_is_what_the_table_says(case):
             return
         result = case.run()
     messages = [str(warning.message) for warning in caught]
-    assert all(issubclass(warning.category, cs.CollisionWarning) for warning in caught), messages
+    assert all(
+        issubclass(warning.category, cs.CollisionWarning) for warning in caught
+    ), messages
     if case.how == "answered":
         assert messages == []
     else:
         assert len(messages) >= 1
-        assert any(re.search(case.says, words, re.DOTALL) for words in messages), messages
+        assert any(re.search(case.says, words, re.DOTALL) for words in messages), (
+            messages
+        )
     sane(result)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -347,7 +369,8 @@ def page_table() -> str:
     for heading, cases in CASES.items():
         lines += [f"| {heading} | call | | what happens |", "|---|---|---|---|"]
         lines += [
-            f"| {case.data} | {case.call} | {words[case.how]} | {case.happens} |" for case in cases
+            f"| {case.data} | {case.call} | {words[case.how]} | {case.happens} |"
+            for case in cases
         ]
         lines.append("")
     return "\n".join(lines)

@@ -71,7 +71,9 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize(("target", "cases"), RUNS.items())
-def test_a_mutated_file_is_refused_with_our_own_error_or_works(tmp_path, subject, target, cases):
+def test_a_mutated_file_is_refused_with_our_own_error_or_works(
+    tmp_path, subject, target, cases
+):
     """``read`` lets any other error through, and raises where something accepted does not work."""
     own = subject if target == "model" else TARGETS[target](tmp_path)
     ends = set()
@@ -97,14 +99,21 @@ def test_reading_a_model_runs_no_code_and_writes_nothing(path, subject):
             "os.exec",
         ):
             acts.append(event)
-        if active and event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+        if (
+            active
+            and event == "open"
+            and isinstance(args[1], str)
+            and set(args[1]) & set("wax+")
+        ):
             acts.append(args)
 
     content = subject.files[0][0]
     rng = np.random.default_rng(0)
     path.write_bytes(content)
     cs.load(path)
-    sys.addaudithook(audit)  # stays for the life of the process, but only listens while active
+    sys.addaudithook(
+        audit
+    )  # stays for the life of the process, but only listens while active
     for case in [content, *(spoil.blind(rng, content) for _ in range(20))]:
         path.write_bytes(case)
         active.append(True)
@@ -140,7 +149,11 @@ def test_what_is_no_file_of_ours_is_refused_and_not_run_and_another_version_is_n
 ):
     rng = np.random.default_rng(0)
     cases = [rng.bytes(size) for size in (0, 1, 8, 9, 100, 5000)]
-    cases += [pickle.dumps(Bomb(tmp_path / "mark")), promise(2**40, 2**42), promise(2, 8, 2**62)]
+    cases += [
+        pickle.dumps(Bomb(tmp_path / "mark")),
+        promise(2**40, 2**42),
+        promise(2, 8, 2**62),
+    ]
     for header in [
         None,
         {"other": "x"},
@@ -154,10 +167,13 @@ def test_what_is_no_file_of_ours_is_refused_and_not_run_and_another_version_is_n
         ):
             cs.load(path)
     assert not (tmp_path / "mark").exists()
-    text = json.dumps({"format": "collidescope", "version": 99, "kind": "model", "tree": {}})
+    text = json.dumps(
+        {"format": "collidescope", "version": 99, "kind": "model", "tree": {}}
+    )
     path.write_bytes(save_tensors({}, metadata={_store.HEADER: f"{'0' * 64}\n{text}"}))
     with pytest.raises(
-        cs.ModelFileError, match=f"format version 99, this release reads {_store.VERSION}: update"
+        cs.ModelFileError,
+        match=f"format version 99, this release reads {_store.VERSION}: update",
     ):
         cs.load(path)
 
@@ -167,13 +183,17 @@ def test_a_file_cut_short_anywhere_or_with_any_bit_flipped_is_refused(path, subj
     (length,) = struct.unpack("<Q", content[:8])
     rng = np.random.default_rng(0)
     ends = {0, 1, 7, 8, 9, 8 + length - 1, 8 + length, 8 + length + 1, len(content) - 1}
-    for end in sorted(ends | set(np.linspace(0, len(content) - 1, 40).astype(int).tolist())):
+    for end in sorted(
+        ends | set(np.linspace(0, len(content) - 1, 40).astype(int).tolist())
+    ):
         path.write_bytes(content[:end])
         with pytest.raises(cs.ModelFileError):
             cs.load(path)
     flipped = 0
     for place in np.r_[
-        np.arange(8), rng.integers(0, 8 + length, 100), rng.integers(8 + length, len(content), 100)
+        np.arange(8),
+        rng.integers(0, 8 + length, 100),
+        rng.integers(8 + length, len(content), 100),
     ]:
         damaged = bytearray(content)
         damaged[place] ^= 1 << int(rng.integers(8))
@@ -197,7 +217,13 @@ TAGS = [
     {"$objects": [[1]]},
     {"$code": "os.system"},
     [{"$array": "a"}, {"$array": "a", "dtype": "datetime64[s]"}],
-    *("@nan", "@overflow", "@surrogate", "@deep-list", "@digits"),  # could not be written again
+    *(
+        "@nan",
+        "@overflow",
+        "@surrogate",
+        "@deep-list",
+        "@digits",
+    ),  # could not be written again
 ]
 
 
@@ -223,12 +249,16 @@ def test_arrays_of_another_shape_or_of_no_numbers_are_noticed_when_loading_not_w
                 np.zeros(0, array.dtype),
             ):
                 path.write_bytes(
-                    forged("model", skeleton, arrays | {name: np.ascontiguousarray(case)})
+                    forged(
+                        "model", skeleton, arrays | {name: np.ascontiguousarray(case)}
+                    )
                 )
                 assert subject.read(path) in (REFUSED, ACCEPTED), name
             if array.dtype.kind == "f":
                 path.write_bytes(
-                    forged("model", skeleton, arrays | {name: np.full_like(array, np.nan)})
+                    forged(
+                        "model", skeleton, arrays | {name: np.full_like(array, np.nan)}
+                    )
                 )
                 assert subject.read(path) == REFUSED, name
 
@@ -236,7 +266,9 @@ def test_arrays_of_another_shape_or_of_no_numbers_are_noticed_when_loading_not_w
 def leaves(skeleton, where=()):
     items = skeleton.items() if isinstance(skeleton, dict) else enumerate(skeleton)
     for key, value in items:
-        if isinstance(value, dict | list) and not (isinstance(value, dict) and "$array" in value):
+        if isinstance(value, dict | list) and not (
+            isinstance(value, dict) and "$array" in value
+        ):
             yield from leaves(value, (*where, key))
         yield (*where, key)
 
@@ -250,7 +282,9 @@ def edited(skeleton, where, value):
     return changed
 
 
-@pytest.mark.parametrize("value", [None, -1, 1e308, "nan", [10**9], {"$array": "another"}], ids=str)
+@pytest.mark.parametrize(
+    "value", [None, -1, 1e308, "nan", [10**9], {"$array": "another"}], ids=str
+)
 def test_any_entry_replaced_by_anything_is_refused_or_works_and_takes_no_memory_for_its_claims(
     path, subject, value
 ):
@@ -260,9 +294,13 @@ def test_any_entry_replaced_by_anything_is_refused_or_works_and_takes_no_memory_
         places = list(leaves(skeleton))
         some = places[:: max(1, len(places) // 30)]
         for where in (
-            [where for where in places if len(where) < 3] if isinstance(value, dict) else some
+            [where for where in places if len(where) < 3]
+            if isinstance(value, dict)
+            else some
         ):
-            given = arrays | ({"another": np.zeros((2, 3))} if isinstance(value, dict) else {})
+            given = arrays | (
+                {"another": np.zeros((2, 3))} if isinstance(value, dict) else {}
+            )
             path.write_bytes(forged("model", edited(skeleton, where, value), given))
             assert subject.read(path) in (REFUSED, ACCEPTED), where
 
@@ -273,13 +311,17 @@ def test_a_file_cannot_choose_where_a_refit_writes(path, subject, data, tmp_path
     _, skeleton, arrays = subject.files[0]
     for where in [where for where in leaves(skeleton) if where[-1] == "checkpoint"]:
         path.write_bytes(
-            forged("model", edited(skeleton, where, str(tmp_path / "elsewhere")), arrays)
+            forged(
+                "model", edited(skeleton, where, str(tmp_path / "elsewhere")), arrays
+            )
         )
         cs.load(path).fit(*data)
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_custom_module_is_not_built_for_more_features_than_the_file_can_have(path, data):
+def test_a_custom_module_is_not_built_for_more_features_than_the_file_can_have(
+    path, data
+):
     """The factory was called with whatever number the file gave, and took memory for it."""
     asked = []
 
@@ -334,17 +376,22 @@ def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
     content, claim = buffer.getvalue(), b"'shape': (99999999999, 9), }"
     at = content.find(b"'shape': (2, 2), }")
     with zipfile.ZipFile(path, "w") as archive:  # with a CRC that fits
-        archive.writestr("matrix.npy", content[:at] + claim + content[at + len(claim) :])
+        archive.writestr(
+            "matrix.npy", content[:at] + claim + content[at + len(claim) :]
+        )
     with pytest.raises(ValueError, match=r"matrix\.npz.*claims shape"):
         cs.CollisionMatrix.from_npz(path)
     np.savez_compressed(path, matrix=np.zeros((20, 20)))
     with zipfile.ZipFile(path) as archive:
         assert sum(entry.file_size for entry in archive.filelist) > path.stat().st_size
-    with pytest.raises(ValueError, match=r"matrix\.npz.*entries claim more bytes than it has"):
+    with pytest.raises(
+        ValueError, match=r"matrix\.npz.*entries claim more bytes than it has"
+    ):
         cs.CollisionMatrix.from_npz(path)
     np.savez_compressed(path, matrix=np.random.default_rng(0).normal(size=3))
     with pytest.raises(
-        ValueError, match=r"matrix\.npz.*is compressed or occurs twice, which to_npz never does"
+        ValueError,
+        match=r"matrix\.npz.*is compressed or occurs twice, which to_npz never does",
     ):
         cs.CollisionMatrix.from_npz(path)
     with zipfile.ZipFile(path, "w") as archive:
@@ -354,7 +401,9 @@ def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
         cs.CollisionMatrix.from_npz(path)
 
 
-def test_names_with_control_characters_survive_a_file_and_harm_no_terminal(tmp_path, capsys):
+def test_names_with_control_characters_survive_a_file_and_harm_no_terminal(
+    tmp_path, capsys
+):
     path = tmp_path / "matrix.json"
     path.write_text(matrix_text(classes=["cat\x1b[2J", "dog\x9b\u202e"]))
     use_matrix(cs.CollisionMatrix.from_json(path))
@@ -365,10 +414,15 @@ def test_names_with_control_characters_survive_a_file_and_harm_no_terminal(tmp_p
     printed = capsys.readouterr().out
     assert json.loads(printed) == {"name": "a\x1b\x9b\u202e\nb"}
     assert not {"\x1b", "\x9b", "\u202e"} & set(printed)
-    assert printable("ä\n\x07 “\u2068شارع\x07\u2069” \u2069") == "ä\n\\x07 “شارع\\x07” \\u2069"
+    assert (
+        printable("ä\n\x07 “\u2068شارع\x07\u2069” \u2069")
+        == "ä\n\\x07 “شارع\\x07” \\u2069"
+    )
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"format": NaN}', "{", "\0"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, '{"format": NaN}', "{", "\0"]
+)
 def test_a_command_on_broken_json_ends_with_a_sentence_and_exit_code_2(tmp_path, text):
     """Deep nesting ended in a RecursionError that was called unexpected."""
     path = tmp_path / "matrix.json"
@@ -383,13 +437,15 @@ def first(arrays, part):
 
 
 FORGERIES = {
-    "is missing or too many": lambda tree: tree["tensors"].pop("optimizer.0.exp_avg_sq"),
+    "is missing or too many": lambda tree: tree["tensors"].pop(
+        "optimizer.0.exp_avg_sq"
+    ),
     "optimizer.0.step has dtype": lambda tree: tree["tensors"].update(
         {"optimizer.0.step": np.ones(3)}
     ),
-    "optimizer.0.exp_avg_sq must be": lambda tree: tree["tensors"]["optimizer.0.exp_avg_sq"].fill(
-        -1
-    ),
+    "optimizer.0.exp_avg_sq must be": lambda tree: tree["tensors"][
+        "optimizer.0.exp_avg_sq"
+    ].fill(-1),
     r"best\..* must be": lambda tree: first(tree["tensors"], "best.").fill(np.nan),
     r"module\..* must be": lambda tree: first(tree["tensors"], "module.").fill(1e30),
     "history must hold finite": lambda tree: tree["history"]["val_loss"].fill(np.nan),
@@ -409,14 +465,19 @@ def test_a_checkpoint_edited_with_a_checksum_that_fits_is_refused_before_it_is_t
     forge(tree)
     _store.write(file, "checkpoint", tree)
     with pytest.raises(ValueError, match=f"does not fit this network .*{said}"):
-        cs.CollisionClassifier(**(settings | {"training": {"max_epochs": 3}})).fit(*data)
+        cs.CollisionClassifier(**(settings | {"training": {"max_epochs": 3}})).fit(
+            *data
+        )
 
 
 ROWS = "".join(f"{'ab'[i % 2]},{'xy'[i % 3 > 0]}\n" for i in range(20))
 TABLES = {
-    "lines that end in a carriage return alone": ("f,y\n" + ROWS).replace("\n", "\r").encode(),
+    "lines that end in a carriage return alone": ("f,y\n" + ROWS)
+    .replace("\n", "\r")
+    .encode(),
     "UTF-16 cut in the middle of a character": ("f,y\n" + ROWS).encode("utf-16")[:-1],
-    "bytes of another encoding at the end": ("f,y\n" + ROWS).encode() + b"\x00\xff\xfe,x\n",
+    "bytes of another encoding at the end": ("f,y\n" + ROWS).encode()
+    + b"\x00\xff\xfe,x\n",
     "damaged gzip": gzip.compress(("f,y\n" + ROWS * 50).encode())[:-40] + b"0" * 40,
     "a compression bomb": gzip.compress(b"f,y\n" + b"0" * 60_000_000),
 }
@@ -424,7 +485,9 @@ TABLES = {
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_strange_table_is_read_or_refused_with_a_sentence(tmp_path, name):
-    path = tmp_path / ("table.csv.gz" if TABLES[name][:2] == b"\x1f\x8b" else "table.csv")
+    path = tmp_path / (
+        "table.csv.gz" if TABLES[name][:2] == b"\x1f\x8b" else "table.csv"
+    )
     path.write_bytes(TABLES[name])
     result = run("count", path, "--label", "y", "--json")
     assert result.exit_code in ((2,) if path.suffix == ".gz" else (0, 2)), result.output

@@ -101,7 +101,9 @@ def test_a_run_is_resumed_from_its_checkpoint(monkeypatch, tmp_path, epoch):
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "run_epoch", run_epoch)
-        with contextlib.suppress(KeyboardInterrupt):  # a run that chooses has nothing to keep
+        with contextlib.suppress(
+            KeyboardInterrupt
+        ):  # a run that chooses has nothing to keep
             assert fitted(X, codes, training=BRIEF, checkpoint=tmp_path).interrupted
     monkeypatch.setattr(loop, "run_epoch", run_epoch)
     resumed = fitted(X, codes, training=BRIEF, checkpoint=tmp_path)
@@ -136,10 +138,14 @@ def test_a_file_brings_back_the_temperature(left_or_right):
     X, _ = corners(10, seed=1)
     again = recipe("convolution").restore(left_or_right.export(), (1, 8, 8), 2)
     assert again.temperature == left_or_right.temperature
-    np.testing.assert_allclose(again.log_posteriors(X), left_or_right.log_posteriors(X), atol=1e-5)
+    np.testing.assert_allclose(
+        again.log_posteriors(X), left_or_right.log_posteriors(X), atol=1e-5
+    )
 
 
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 48), (3, 96, 96), (2, 5, 3)])
+@pytest.mark.parametrize(
+    "shape", [(1, 28, 28), (3, 32, 32), (3, 64, 48), (3, 96, 96), (2, 5, 3)]
+)
 def test_images_of_many_shapes_have_a_network(shape):
     module = images.build(shape, 4, 8).eval()
     assert module(torch.zeros(2, *shape)).shape == (2, 4)
@@ -186,7 +192,9 @@ def test_colours_may_come_first_or_last():
     colour = np.repeat(X, 3, axis=1)
     settings = {"members": ["convolution"], "cv": 2, "limit": False, "training": BRIEF}
     first = CollisionClassifier(**settings, random_state=0).fit(colour, y)
-    last = CollisionClassifier(**settings, random_state=0).fit(colour.transpose(0, 2, 3, 1), y)
+    last = CollisionClassifier(**settings, random_state=0).fit(
+        colour.transpose(0, 2, 3, 1), y
+    )
     assert np.array_equal(first.posteriors_, last.posteriors_)
 
 
@@ -209,7 +217,9 @@ def encoder(channels, n_classes):
 def test_a_network_of_the_user_has_a_point_at_every_size():
     X, y = corners(320)
     y[::6] = 1 - y[::6]  # else the loss falls for ever
-    fast = {"learning_rate": 0.05}  # few rows make few steps: 200 epochs end too early otherwise
+    fast = {
+        "learning_rate": 0.05
+    }  # few rows make few steps: 200 epochs end too early otherwise
     clf = CollisionClassifier([encoder], cv=2, training=fast, random_state=0).fit(X, y)
     assert list(clf.posteriors_by_size_) == [20, 40, 80, 160]
     assert not clf.limit_.capped
@@ -219,7 +229,9 @@ def test_a_network_of_the_user_has_a_point_at_every_size():
 def test_a_network_of_the_user_that_ends_early_is_capped():
     X, y = corners(160)
     settings = {"max_epochs": 2}
-    clf = CollisionClassifier([encoder], cv=2, training=settings, random_state=0).fit(X, y)
+    clf = CollisionClassifier([encoder], cv=2, training=settings, random_state=0).fit(
+        X, y
+    )
     assert clf.limit_.capped
 
 

@@ -16,14 +16,18 @@ import collidescope as cs
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "collidescope"
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+FILES = sorted(
+    path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"
+)
 
 
 def drawing() -> dict[str, int]:
     """The floor of every module and folder, as the drawing in CONTRIBUTING.md numbers them."""
     lines = re.findall(r"^ *(\d+)  (\S.*?)(?:   .*)?$", PAGE, re.MULTILINE)
     return {
-        room.removesuffix("/"): int(number) for number, rooms in lines for room in rooms.split()
+        room.removesuffix("/"): int(number)
+        for number, rooms in lines
+        for room in rooms.split()
     }
 
 
@@ -52,7 +56,9 @@ def test_a_module_imports_nothing_from_below_it_in_the_drawing():
         ]
         typing_only = {inner for guard in guards for inner in ast.walk(guard)}
         found = imports(node for node in ast.walk(tree) if node not in typing_only)
-        rooms = {name.split(".")[1] for name in found if name.startswith("collidescope.")}
+        rooms = {
+            name.split(".")[1] for name in found if name.startswith("collidescope.")
+        }
         assert not {other for other in rooms if floor[other] > floor[room]}, path
 
 
@@ -123,7 +129,12 @@ def test_a_setting_that_an_error_or_warning_names_exists():
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
     known |= {"axis", "keepdims", "mmap_mode"}  # of numpy
-    raised = [inner for node in nodes if isinstance(node, ast.Raise) for inner in ast.walk(node)]
+    raised = [
+        inner
+        for node in nodes
+        if isinstance(node, ast.Raise)
+        for inner in ast.walk(node)
+    ]
     texts = [
         node.value
         for node in raised
@@ -144,7 +155,9 @@ def trace() -> str:
         path = Path(frame.f_code.co_filename) if frame else Path()
         if not path.is_relative_to(PACKAGE):
             return ""
-        return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+        return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(
+            ".__init__"
+        )
 
     def enter(frame: FrameType, event: str, _: object) -> None:
         callee = module(frame)
@@ -169,7 +182,9 @@ def trace() -> str:
 
 
 def test_the_page_shows_the_trace_of_a_fit():
-    assert trace() in PAGE, f"run {Path(__file__).name} and put what it prints into CONTRIBUTING.md"
+    assert trace() in PAGE, (
+        f"run {Path(__file__).name} and put what it prints into CONTRIBUTING.md"
+    )
 
 
 if __name__ == "__main__":

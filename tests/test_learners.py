@@ -45,7 +45,9 @@ def blobs(
 
 
 def task(X: np.ndarray, codes: np.ndarray, **options: Any) -> Task:
-    return Task(X, codes, int(codes.max()) + 1, **{"training": QUICK_TRAINING, **options})
+    return Task(
+        X, codes, int(codes.max()) + 1, **{"training": QUICK_TRAINING, **options}
+    )
 
 
 def fitted(name: str, *args: Any, **options: Any) -> Fitted:
@@ -69,13 +71,20 @@ def test_every_member_learns_separated_classes_and_beats_the_priors(name: str) -
     X, codes = blobs(600, 3, 3, apart=4.0)
     if name == "linear-axis":
         X[:, 1:] = 0
-        X[:, 0] += 3 * codes  # classes along one direction, the only thing this member can see
+        X[:, 0] += (
+            3 * codes
+        )  # classes along one direction, the only thing this member can see
     X = np.rint(np.maximum(X, 0)) if name == "counts" else X
     member = fitted(
-        name, X[:400], codes[:400], training={"max_epochs": 40, "hidden_layer_sizes": (16,)}
+        name,
+        X[:400],
+        codes[:400],
+        training={"max_epochs": 40, "hidden_layer_sizes": (16,)},
     )
     priors = fitted("priors", X[:400], codes[:400])
-    assert log_loss(member, X[400:], codes[400:]) < 0.5 * log_loss(priors, X[400:], codes[400:])
+    assert log_loss(member, X[400:], codes[400:]) < 0.5 * log_loss(
+        priors, X[400:], codes[400:]
+    )
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -86,9 +95,9 @@ def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(
     X, codes = blobs(n, d, k)  # with many classes most have one or two rows
     X = np.column_stack([X, np.full(n, 3.0)]).astype(np.float32)  # a constant column
     member = fitted(name, X, codes)
-    far = np.concatenate([X[:5], np.full((2, d + 1), 20.0), np.full((1, d + 1), -20.0)]).astype(
-        np.float32
-    )
+    far = np.concatenate(
+        [X[:5], np.full((2, d + 1), 20.0), np.full((1, d + 1), -20.0)]
+    ).astype(np.float32)
     log_p = member.log_posteriors(far)
     assert log_p.shape == (8, k)
     assert np.isfinite(log_p).all()
@@ -98,24 +107,34 @@ def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_rows_of_weight_zero_do_not_count_and_a_seed_gives_the_same_bits(name: str) -> None:
+def test_rows_of_weight_zero_do_not_count_and_a_seed_gives_the_same_bits(
+    name: str,
+) -> None:
     X, codes = blobs(300, 3, 3)
     wrong = np.where(np.arange(300) < 150, codes, (codes + 1) % 3)
     weight = np.where(np.arange(300) < 150, 2.0, 0.0)
-    member, again = (fitted(name, X, wrong, sample_weight=weight, seed=5) for _ in range(2))
+    member, again = (
+        fitted(name, X, wrong, sample_weight=weight, seed=5) for _ in range(2)
+    )
     np.testing.assert_array_equal(member.log_posteriors(X), again.log_posteriors(X))
     if name in ("priors", "counts"):  # these features are no counts
         shares = np.bincount(codes[:150], minlength=3) / 150
-        np.testing.assert_allclose(np.exp(member.log_posteriors(X[:1]))[0], shares, atol=0.01)
+        np.testing.assert_allclose(
+            np.exp(member.log_posteriors(X[:1]))[0], shares, atol=0.01
+        )
     else:
         poisoned = fitted(name, X, wrong)
-        assert log_loss(member, X[150:], codes[150:]) < log_loss(poisoned, X[150:], codes[150:])
+        assert log_loss(member, X[150:], codes[150:]) < log_loss(
+            poisoned, X[150:], codes[150:]
+        )
 
 
 def test_inner_parts_keep_groups_together_and_are_stratified_without_them() -> None:
     codes = np.repeat([0, 1, 2], [50, 30, 1])
     part = Task(None, codes, 3).inner_parts(5, seed=0)
-    assert part[codes == 2].tolist() == [-1]  # the only row of a class is always trained on
+    assert part[codes == 2].tolist() == [
+        -1
+    ]  # the only row of a class is always trained on
     for k in (0, 1):
         assert np.ptp(np.bincount(part[codes == k], minlength=5)) <= 1
     groups = np.arange(81) // 3
@@ -136,13 +155,18 @@ def test_softmax_regression_reaches_the_optimum_of_its_objective_and_with_produc
 ):
     X, codes = blobs(300, 3, 3, apart=0.7)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    for name, penalty in (("linear", 0.3), ("linear-smooth", 0.9)):  # the latter per feature
+    for name, penalty in (
+        ("linear", 0.3),
+        ("linear-smooth", 0.9),
+    ):  # the latter per feature
         P = (
             LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=5000)
             .fit(X, codes)
             .predict_proba(X)
         )
-        np.testing.assert_allclose(np.exp(fitted(name, X, codes).log_posteriors(X)), P, atol=5e-3)
+        np.testing.assert_allclose(
+            np.exp(fitted(name, X, codes).log_posteriors(X)), P, atol=5e-3
+        )
     codes = (X[:, 0] * X[:, 1] > 0).astype(int)
     assert held_out("linear", X, codes, 200) > 0.6
     assert held_out("quadratic", X, codes, 200) < 0.25
@@ -174,19 +198,28 @@ def test_sparse_regression_changes_priors_as_its_equation_says() -> None:
     p = np.exp(rounds[0].log_posteriors(X))
     z = (X - rounds[0].mean) * rounds[0].scale
     s2 = [
-        [1 / (1 + sum(z[:, j] ** 2 * p[:, k] * (1 - p[:, k]))) for k in range(2)] for j in range(60)
+        [1 / (1 + sum(z[:, j] ** 2 * p[:, k] * (1 - p[:, k]))) for k in range(2)]
+        for j in range(60)
     ]
     tau = (rounds[0].weight ** 2).sum(axis=1) / (1 + np.sum(1 - np.array(s2), axis=1))
-    np.testing.assert_allclose((rounds[1].scale / rounds[0].scale) ** 2, tau, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(
+        (rounds[1].scale / rounds[0].scale) ** 2, tau, rtol=1e-3, atol=1e-6
+    )
 
 
 def test_whitened_features_lead_to_the_same_optimum() -> None:
     X, codes = blobs(400, 5, 3, apart=0.7)
     X[:, 4] = X[:, 3] + 0.05 * X[:, 4]  # nearly the same feature twice
-    whitened = replace(recipe("linear"), whitened=True).fit(task(X, codes)).log_posteriors(X)
+    whitened = (
+        replace(recipe("linear"), whitened=True).fit(task(X, codes)).log_posteriors(X)
+    )
     scaled = (X - X.mean(axis=0)) / X.std(axis=0)
-    reference = LogisticRegression(C=1 / 0.3, tol=1e-8, max_iter=5000).fit(scaled, codes)
-    np.testing.assert_allclose(np.exp(whitened), reference.predict_proba(scaled), atol=5e-3)
+    reference = LogisticRegression(C=1 / 0.3, tol=1e-8, max_iter=5000).fit(
+        scaled, codes
+    )
+    np.testing.assert_allclose(
+        np.exp(whitened), reference.predict_proba(scaled), atol=5e-3
+    )
 
 
 def test_a_feature_of_two_values_has_no_steps() -> None:
@@ -207,11 +240,20 @@ def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_siz
     )
     X = generator.poisson(rates[codes]).clip(max=3)
     standardised = ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32)
-    for name, reference in (("histograms", CategoricalNB()), ("counts", MultinomialNB())):
-        ours = np.exp(fitted(name, standardised, codes).log_posteriors(standardised[:500]))
-        np.testing.assert_allclose(ours, reference.fit(X, codes).predict_proba(X[:500]), atol=0.02)
+    for name, reference in (
+        ("histograms", CategoricalNB()),
+        ("counts", MultinomialNB()),
+    ):
+        ours = np.exp(
+            fitted(name, standardised, codes).log_posteriors(standardised[:500])
+        )
+        np.testing.assert_allclose(
+            ours, reference.fit(X, codes).predict_proba(X[:500]), atol=0.02
+        )
     few = np.exp(
-        fitted("histograms", standardised[:30], codes[:30]).log_posteriors(standardised[:500])
+        fitted("histograms", standardised[:30], codes[:30]).log_posteriors(
+            standardised[:500]
+        )
     )
     assert few.max() < 0.99  # shares of a few rows stay near those of all classes
     least, below = (
@@ -219,10 +261,16 @@ def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_siz
         standardised.min(axis=0)[None] - 9,
     )  # no count is below zero
     np.testing.assert_array_equal(
-        *(fitted("counts", standardised, codes).log_posteriors(x) for x in (least, below))
+        *(
+            fitted("counts", standardised, codes).log_posteriors(x)
+            for x in (least, below)
+        )
     )
     noisy = standardised + generator.normal(size=X.shape).astype(np.float32)
-    assert np.ptp(fitted("counts", noisy, codes).log_posteriors(noisy), axis=0).max() < 1e-12
+    assert (
+        np.ptp(fitted("counts", noisy, codes).log_posteriors(noisy), axis=0).max()
+        < 1e-12
+    )
 
 
 def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean_and_covariance() -> (
@@ -232,9 +280,14 @@ def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean
     codes = np.repeat([0, 1], [3000, 1000])
     X = generator.normal(size=(4000, 3)).astype(np.float32)
     X[codes == 1] = (
-        X[codes == 1] @ np.array([[2, 0.5, 0], [0, 0.3, 0], [0.2, 0, 1]], dtype=np.float32) + 0.2
+        X[codes == 1]
+        @ np.array([[2, 0.5, 0], [0, 0.3, 0], [0.2, 0, 1]], dtype=np.float32)
+        + 0.2
     )
-    for name, blocks in (("gaussian", [[0, 1, 2]]), ("gaussian-independent", [[0], [1], [2]])):
+    for name, blocks in (
+        ("gaussian", [[0, 1, 2]]),
+        ("gaussian-independent", [[0], [1], [2]]),
+    ):
         fit: Any = fitted(name, X, codes).export()
         logs = np.log([0.75, 0.25]) + np.zeros((9, 2))
         for c in (0, 1):
@@ -242,7 +295,9 @@ def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean
                 mean, shape = fit["mean"][c, own], np.linalg.inv(F @ F.T)
                 x = X[codes == c][:, own] * fit["scale"][own]
                 np.testing.assert_allclose(mean, x.mean(axis=0), atol=5e-3)
-                np.testing.assert_allclose(shape, np.cov(x.T).reshape(shape.shape), atol=0.02)
+                np.testing.assert_allclose(
+                    shape, np.cov(x.T).reshape(shape.shape), atol=0.02
+                )
                 logs[:, c] += multivariate_t(mean, shape, fit["degrees"][c]).logpdf(
                     (X[:9] * fit["scale"])[:, own]
                 )
@@ -258,7 +313,9 @@ def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean
             name, X[some], codes[some], sample_weight=np.full(20, 2.0)
         ).log_posteriors(X[:9])
         np.testing.assert_allclose(
-            weighted, fitted(name, X[twice], codes[twice]).log_posteriors(X[:9]), atol=1e-6
+            weighted,
+            fitted(name, X[twice], codes[twice]).log_posteriors(X[:9]),
+            atol=1e-6,
         )
 
 
@@ -270,7 +327,9 @@ def sequential(
     total, p, mean = 0.0, len(m), m
     for x in rows:
         df = nu - p + 1
-        total += multivariate_t(mean, scatter * (kappa + 1) / (kappa * df), df).logpdf(x)
+        total += multivariate_t(mean, scatter * (kappa + 1) / (kappa * df), df).logpdf(
+            x
+        )
         scatter = scatter + kappa / (kappa + 1) * np.outer(x - mean, x - mean)
         mean, kappa, nu = (kappa * mean + x) / (kappa + 1), kappa + 1, nu + 1
     return total
@@ -283,10 +342,14 @@ def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(
 ) -> None:
     generator = np.random.default_rng(seed)
     wide, apart = 10.0 ** generator.uniform(-1, 1, 2)
-    classes = [generator.normal(apart * c, wide**c, (n, B * p)) for c, n in ((0, 9), (1, 14))]
+    classes = [
+        generator.normal(apart * c, wide**c, (n, B * p)) for c, n in ((0, 9), (1, 14))
+    ]
     m, n = np.concatenate(classes).mean(axis=0), np.array([9.0, 14.0])
     blocks = [[rows.reshape(-1, B, p)[:, b] for b in range(B)] for rows in classes]
-    A = np.array([[(x - x.mean(axis=0)).T @ (x - x.mean(axis=0)) for x in own] for own in blocks])
+    A = np.array(
+        [[(x - x.mean(axis=0)).T @ (x - x.mean(axis=0)) for x in own] for own in blocks]
+    )
     means = np.array([rows.mean(axis=0) for rows in classes])
     recipe_of = gaussian.Gaussian("gaussian")
     moments = gaussian.ClassMoments(n, means, A, m, n.sum())
@@ -295,10 +358,13 @@ def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(
     np.testing.assert_allclose(
         np.einsum("bii->bi", sigma), np.einsum("cbii->bi", A) / (n.sum() - 2) + 1e-4
     )
-    grid = [(k, p + 1 + more) for k in recipe_of.strengths for more in recipe_of.degrees]
+    grid = [
+        (k, p + 1 + more) for k in recipe_of.strengths for more in recipe_of.degrees
+    ]
     every = [(own[b], centre[b], sigma[b]) for own in blocks for b in range(B)]
     best = [
-        sum(sequential(x, at, k, v, (v - p - 1) * own) for x, at, own in every) for k, v in grid
+        sum(sequential(x, at, k, v, (v - p - 1) * own) for x, at, own in every)
+        for k, v in grid
     ]
     assert grid[np.argmax(best)] == (prior.kappa, prior.nu)
 
@@ -316,7 +382,10 @@ def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> 
         def likelihood(alpha: float, N: np.ndarray = N, m: np.ndarray = m) -> float:
             cells = ((d, k) for d in range(5) for k in range(3))
             return float(
-                sum(dirichlet_multinomial(alpha * m[d], 60).logpmf(N[d, :, k]) for d, k in cells)
+                sum(
+                    dirichlet_multinomial(alpha * m[d], 60).logpmf(N[d, :, k])
+                    for d, k in cells
+                )
             )
 
         alpha = max(independent.ALPHAS, key=likelihood)
@@ -326,7 +395,9 @@ def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> 
         )
 
 
-def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks() -> None:
+def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks() -> (
+    None
+):
     X, w = (
         np.random.default_rng(0).normal(3, 2, (90_000, 100)).astype(np.float32),
         1 + np.arange(90_000) % 7,
@@ -338,17 +409,25 @@ def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks()
     )
 
 
-def test_gaussian_classes_and_additive_functions_need_few_rows_and_ranks_ignore_outliers() -> None:
+def test_gaussian_classes_and_additive_functions_need_few_rows_and_ranks_ignore_outliers() -> (
+    None
+):
     generator = np.random.default_rng(0)
     X, codes = generator.normal(size=(2, 600, 10)), generator.integers(0, 2, 600)
     wide = X * np.where(codes[:, None] == 1, 1.5, 1.0)  # two variances, independent
     turned = np.where(
         codes[:, None] == 1, wide[0] @ np.linalg.qr(X[0, :10])[0] + X[0, :, ::-1], X[0]
     )
-    assert held_out("gaussian", turned, codes) < held_out("quadratic-smooth", turned, codes)
-    assert held_out("gaussian-independent", wide[0], codes) < held_out("gaussian", wide[0], codes)
+    assert held_out("gaussian", turned, codes) < held_out(
+        "quadratic-smooth", turned, codes
+    )
+    assert held_out("gaussian-independent", wide[0], codes) < held_out(
+        "gaussian", wide[0], codes
+    )
     x = X[0, :, :3]
-    codes = (np.sin(2 * x[:, 0]) + np.abs(x[:, 1]) - 0.8 + 0.1 * x[:, 2] > 0).astype(int)
+    codes = (np.sin(2 * x[:, 0]) + np.abs(x[:, 1]) - 0.8 + 0.1 * x[:, 2] > 0).astype(
+        int
+    )
     assert held_out("additive", x, codes) < 0.3
     skewed, codes = np.exp(3 * x), (x.sum(axis=1) > 0).astype(int)
     assert held_out("ranked", skewed, codes) < 0.5 * held_out("linear", skewed, codes)
@@ -384,17 +463,23 @@ def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
     generator = np.random.default_rng(0)
     X = generator.normal(size=(400, 6)).astype(np.float32)
     codes = (np.sin(3 * X[:, 0]) > 0).astype(int)
-    spread = np.array([1.0, *[1e-3] * 5])  # as measured, only the first feature has any extent
+    spread = np.array(
+        [1.0, *[1e-3] * 5]
+    )  # as measured, only the first feature has any extent
     blind = fitted("neighbours", X[:300], codes[:300])
     seeing = fitted("neighbours", X[:300], codes[:300], spread=spread)
-    assert log_loss(seeing, X[300:], codes[300:]) < 0.7 * log_loss(blind, X[300:], codes[300:])
+    assert log_loss(seeing, X[300:], codes[300:]) < 0.7 * log_loss(
+        blind, X[300:], codes[300:]
+    )
 
 
 def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -> None:
     import lightgbm
 
     kept, train = [], lightgbm.train
-    monkeypatch.setattr(lightgbm, "train", lambda *a, **k: kept.append(train(*a, **k)) or kept[-1])
+    monkeypatch.setattr(
+        lightgbm, "train", lambda *a, **k: kept.append(train(*a, **k)) or kept[-1]
+    )
     X, codes = blobs(300, 4, 3, apart=0.8)
     ours = np.exp(fitted("trees", X, codes).log_posteriors(X))
     raw = np.mean([booster.predict(X, raw_score=True) for booster in kept], axis=0)
@@ -411,7 +496,9 @@ def test_many_rows_get_one_kind_of_boosted_trees(
     import lightgbm
 
     kept, train = [], lightgbm.train
-    monkeypatch.setattr(lightgbm, "train", lambda *a, **k: kept.append(train(*a, **k)) or kept[-1])
+    monkeypatch.setattr(
+        lightgbm, "train", lambda *a, **k: kept.append(train(*a, **k)) or kept[-1]
+    )
     X, codes = blobs(300, 4, 3, apart=0.8)
     replace(recipe("trees"), few_rows=few_rows).fit(Task(X, codes, 3))  # type: ignore[call-arg]
     assert len(kept) == kinds
@@ -423,12 +510,17 @@ def test_forests_score_as_their_leaves_say() -> None:
     leaves, dense = member.trees.leaves(X[:20]), member.shares.toarray() / 255
     slow = np.stack([dense[row].sum(axis=0) + member.priors for row in leaves])
     np.testing.assert_allclose(
-        np.exp(member.log_posteriors(X[:20])), slow / slow.sum(axis=1, keepdims=True), atol=1e-6
+        np.exp(member.log_posteriors(X[:20])),
+        slow / slow.sum(axis=1, keepdims=True),
+        atol=1e-6,
     )
 
 
 HOSTILE = {
-    "linear": {"weight": np.full((3, 2), np.nan, np.float32), "bias": np.zeros(3, np.float32)},
+    "linear": {
+        "weight": np.full((3, 2), np.nan, np.float32),
+        "bias": np.zeros(3, np.float32),
+    },
     "kernel": {
         "landmarks": np.zeros((0, 3), np.float32),
         "gamma": np.nan,
@@ -466,9 +558,18 @@ HOSTILE = {
         "factor": np.zeros((2, 2, 1, 1)),
         "mean": np.full((2, 3), np.inf),
     },
-    "histograms": {"edges": np.zeros((3, 3), np.float32), "logs": np.zeros((3, 12, 3), np.float32)},
-    "counts": {"weight": np.full((3, 2), np.inf, np.float32), "per_unit": np.zeros(2, np.float32)},
-    "smooth": {"first": np.zeros((3, 0), np.float32), "second": np.zeros((32, 3), np.float32)},
+    "histograms": {
+        "edges": np.zeros((3, 3), np.float32),
+        "logs": np.zeros((3, 12, 3), np.float32),
+    },
+    "counts": {
+        "weight": np.full((3, 2), np.inf, np.float32),
+        "per_unit": np.zeros(2, np.float32),
+    },
+    "smooth": {
+        "first": np.zeros((3, 0), np.float32),
+        "second": np.zeros((32, 3), np.float32),
+    },
 }
 
 
@@ -507,11 +608,17 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["neighbours", "trees", "network"])
 def test_half_precision_that_is_infinite_is_refused(name: str) -> None:
     tree = fitted(name, *blobs(60, 3, 2)).export()
-    halves = [key for key, value in tree.items() if getattr(value, "dtype", None) == np.float16]
+    halves = [
+        key
+        for key, value in tree.items()
+        if getattr(value, "dtype", None) == np.float16
+    ]
     assert halves
     for key in halves:
         with pytest.raises(ValueError, match="finite"):
-            recipe(name).restore(edited(tree, key, np.full_like(tree[key], np.inf)), (3,), 2)
+            recipe(name).restore(
+                edited(tree, key, np.full_like(tree[key], np.inf)), (3,), 2
+            )
 
 
 def test_a_field_that_no_member_has_is_refused() -> None:
@@ -521,7 +628,9 @@ def test_a_field_that_no_member_has_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("right", "message"), [(True, "deeper"), (False, "outside")])
-def test_a_tree_whose_pointers_do_not_close_is_refused(right: bool, message: str) -> None:
+def test_a_tree_whose_pointers_do_not_close_is_refused(
+    right: bool, message: str
+) -> None:
     chain = 100  # left children all the way down
     steps = 2 * np.arange(chain, 0, -1) if right else np.zeros(chain)
     with pytest.raises(ValueError, match=message):
@@ -585,7 +694,9 @@ def test_many_classes_of_many_features_get_the_members_for_embeddings() -> None:
     assert not set(members_for(1500, 64, 10)) <= set(EMBEDDINGS)
 
 
-def test_boosted_trees_take_no_part_by_themselves_where_classes_times_features_are_many() -> None:
+def test_boosted_trees_take_no_part_by_themselves_where_classes_times_features_are_many() -> (
+    None
+):
     assert "trees" in members_for(1500, 64, 10)
     assert not {"trees", "trees-plain"} & set(members_for(6400, 256, 40))
 
@@ -619,8 +730,12 @@ def test_weights_find_the_true_member_and_sharpen_what_is_too_flat() -> None:
     assert weights[1] == 0.0
     assert 1.8 < weights[0] < 2.2
     logs, half = np.stack([flat, noise])[:, :300], np.arange(300) < 150
-    some = pool_weights(logs[:, half], codes[:300][half])  # rows of weight 0 do not count
-    np.testing.assert_allclose(pool_weights(logs, codes[:300], 2.0 * half), some, atol=0.35)
+    some = pool_weights(
+        logs[:, half], codes[:300][half]
+    )  # rows of weight 0 do not count
+    np.testing.assert_allclose(
+        pool_weights(logs, codes[:300], 2.0 * half), some, atol=0.35
+    )
 
 
 def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chance_to_be_best() -> (
@@ -636,7 +751,9 @@ def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chan
     own, draws, chances = logs[:, rows, codes], np.random.default_rng(0), np.zeros(3)
     for _ in range(100):  # pseudo-BMA+
         u = draws.exponential(size=80) * w
-        total = np.array([sum(80 * u[i] / u.sum() * own[m, i] for i in rows) for m in range(3)])
+        total = np.array(
+            [sum(80 * u[i] / u.sum() * own[m, i] for i in rows) for m in range(3)]
+        )
         chances += np.exp(total - logsumexp(total)) / 100
     prior = 0.5 / 3 + 0.5 * chances
     np.testing.assert_allclose(_prior_weights(own, w), prior, rtol=1e-9)
@@ -644,7 +761,8 @@ def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chan
     def objective(a: np.ndarray) -> float:
         z = np.tensordot(a, logs, 1)
         return float(
-            ((a - prior) ** 2).sum() / (2 * 0.4**2) - w @ (z[rows, codes] - logsumexp(z, axis=1))
+            ((a - prior) ** 2).sum() / (2 * 0.4**2)
+            - w @ (z[rows, codes] - logsumexp(z, axis=1))
         )
 
     mode = minimize(objective, prior, bounds=[(0, None)] * 3, tol=1e-12).x
@@ -655,27 +773,38 @@ def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chan
 def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> None:
     """Members trained once per outer fold, weights from the other folds: the pool must not find
     what is not there."""
-    excess, names = [], ("priors", "linear", "quadratic-smooth", "kernel", "neighbours", "trees")
+    excess, names = (
+        [],
+        ("priors", "linear", "quadratic-smooth", "kernel", "neighbours", "trees"),
+    )
     for seed in range(3):
         generator = np.random.default_rng(seed)
         X = generator.normal(size=(400, 4)).astype(np.float32)
-        codes, fold = generator.choice(3, 400, p=[0.5, 0.3, 0.2]), generator.permutation(400) % 4
+        codes, fold = (
+            generator.choice(3, 400, p=[0.5, 0.3, 0.2]),
+            generator.permutation(400) % 4,
+        )
         logs, P = np.empty((len(names), 400, 3)), np.empty((400, 3))
         for here in [fold == f for f in range(4)]:
             rest = task(X[~here], codes[~here], seed=seed)
-            logs[:, here] = [recipe(name).fit(rest).log_posteriors(X[here]) for name in names]
+            logs[:, here] = [
+                recipe(name).fit(rest).log_posteriors(X[here]) for name in names
+            ]
         for here in [fold == f for f in range(4)]:
             P[here] = pool(logs[:, here], pool_weights(logs[:, ~here], codes[~here]))
         onehot = np.eye(3)[codes]
         excess.append(
-            np.square(P - onehot).sum(1).mean() - np.square([0.5, 0.3, 0.2] - onehot).sum(1).mean()
+            np.square(P - onehot).sum(1).mean()
+            - np.square([0.5, 0.3, 0.2] - onehot).sum(1).mean()
         )
     assert (
         -0.003 < np.mean(excess) < 0.01
     )  # above the sampling error of the mean of the differences
 
 
-def test_a_convolution_learns_shapes_wherever_they_are_and_comes_back_from_a_file() -> None:
+def test_a_convolution_learns_shapes_wherever_they_are_and_comes_back_from_a_file() -> (
+    None
+):
     generator = np.random.default_rng(0)
     X = 0.3 * generator.normal(size=(240, 1, 8, 8)).astype(np.float32)
     codes = np.arange(240) % 2
@@ -687,12 +816,17 @@ def test_a_convolution_learns_shapes_wherever_they_are_and_comes_back_from_a_fil
         image[0, r, c : c + 4] += 2 * (code == 1)
     member = recipe("convolution").fit(Task(X[:180], codes[:180], 2, seed=1))
     assert log_loss(member, X[180:], codes[180:]) < 0.3
-    assert members_for(240, 21, 3, images=True) == (*members_for(240, 21, 3), "convolution")
+    assert members_for(240, 21, 3, images=True) == (
+        *members_for(240, 21, 3),
+        "convolution",
+    )
     assert not {"counts", "histograms", "gaussian", "kernel", "quadratic"} & set(
         members_for(240, 60_000, 20)
     )
     again = recipe("convolution").restore(copy.deepcopy(member.export()), (1, 8, 8), 2)
-    np.testing.assert_allclose(again.log_posteriors(X), member.log_posteriors(X), atol=1e-5)
+    np.testing.assert_allclose(
+        again.log_posteriors(X), member.log_posteriors(X), atol=1e-5
+    )
     tree = member.export()
     for bad in ({"width": 10**6}, {"shape": [1, 8, 9]}, {"arrays": {}}):
         with pytest.raises((ValueError, KeyError)):

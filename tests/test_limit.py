@@ -25,7 +25,13 @@ def paired(level: float, difference: float) -> np.ndarray:
 
 
 def planted(
-    b: float, e: float, c: float, rng=None, level: float = 0.01, difference: float = 0.002, **values
+    b: float,
+    e: float,
+    c: float,
+    rng=None,
+    level: float = 0.01,
+    difference: float = 0.002,
+    **values,
 ) -> Limit:
     """A curve b + e (m / n)^-c, with noise when a generator is given."""
     scores = b + e * (SIZES / SIZES[-1]) ** -c
@@ -69,20 +75,26 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
     exponents = np.linspace(0.05, 2.0, 40)
     edges = np.concatenate([[0], (shares[1:] + shares[:-1]) / 2, [1]])
     mass = np.diff(stats.beta(module.PRIOR.alpha, module.PRIOR.beta).cdf(edges))
-    density = stats.lognorm(module.PRIOR.log_deviation, scale=module.PRIOR.exponent).pdf(exponents)
+    density = stats.lognorm(
+        module.PRIOR.log_deviation, scale=module.PRIOR.exponent
+    ).pdf(exponents)
     logs, centres, spreads = [], [], []
     for i, c in enumerate(exponents):
         for j, f in enumerate(shares):
             h = root @ (1 - f + f * (SIZES / 800) ** -c)
             z = root @ limit.scores
             (level,), residual, _, _ = np.linalg.lstsq(h[:, None], z, rcond=None)
-            logs.append(-residual[0] / 2 - np.log(h @ h) / 2 + np.log(density[i] * mass[j]))
+            logs.append(
+                -residual[0] / 2 - np.log(h @ h) / 2 + np.log(density[i] * mass[j])
+            )
             centres.append(level * (1 - f))
             spreads.append((1 - f) / np.sqrt(h @ h))
     weights = np.exp(np.array(logs) - max(logs))
     rng = np.random.default_rng(0)
     pick = rng.choice(len(weights), 400_000, p=weights / weights.sum())
-    drawn = np.array(centres)[pick] + np.array(spreads)[pick] * rng.standard_normal(len(pick))
+    drawn = np.array(centres)[pick] + np.array(spreads)[pick] * rng.standard_normal(
+        len(pick)
+    )
     for q in (0.025, 0.25, 0.5, 0.975):
         assert limit._pber_curve.at().quantile(q) == pytest.approx(
             np.quantile(np.maximum(drawn, 0), q), abs=0.002
@@ -90,9 +102,13 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_upper_end_is_at_least_that_of_the_plain_interval_and_levels_are_nested(seed):
+def test_the_upper_end_is_at_least_that_of_the_plain_interval_and_levels_are_nested(
+    seed,
+):
     rng = np.random.default_rng(seed)
-    limit = planted(rng.uniform(0, 0.5), rng.uniform(0, 0.3), rng.uniform(0.1, 1.5), rng)
+    limit = planted(
+        rng.uniform(0, 0.5), rng.uniform(0, 0.3), rng.uniform(0.1, 1.5), rng
+    )
     (low, high), (lower, higher) = limit.pber_interval(0.8), limit.pber_interval(0.99)
     assert 0 <= lower <= low <= limit.pber <= high <= higher <= 1
     assert high >= min(limit.scores[-1] + 1.28 * limit.stderr, 1)
@@ -100,7 +116,13 @@ def test_the_upper_end_is_at_least_that_of_the_plain_interval_and_levels_are_nes
 
 def test_flat_curves_of_many_rows_are_settled_and_models_without_skill_have_hardly_begun():
     flat = Limit(
-        SIZES, np.full(4, 0.3), paired(0.01, 2e-4), 0.01, 5000.0, baseline=0.9, skill_stderr=0.01
+        SIZES,
+        np.full(4, 0.3),
+        paired(0.01, 2e-4),
+        0.01,
+        5000.0,
+        baseline=0.9,
+        skill_stderr=0.01,
     )
     low, high = flat.pber_interval()
     assert flat.state == "settled"
@@ -112,7 +134,8 @@ def test_flat_curves_of_many_rows_are_settled_and_models_without_skill_have_hard
     assert blind.pber_interval()[0] == blind.bayes_error_interval()[0] == 0
     assert planted(0.3, 0.05, 0.5).state != "hardly begun"
     assert (
-        planted(0.3, 0.05, 0.5, skill_stderr=None).state == planted(0.3, 0.05, 0.5).state
+        planted(0.3, 0.05, 0.5, skill_stderr=None).state
+        == planted(0.3, 0.05, 0.5).state
     )  # nothing to compare with
     assert planted(0.97, 0.02, 0.5, level=0.1).pber_interval()[1] == 1
 
@@ -122,7 +145,9 @@ def test_curves_that_fall_faster_and_faster_have_hardly_begun():
     limit = Limit(SIZES, scores, paired(0.01, 0.004), 0.01, 1000.0)
     assert limit.state == "hardly begun"
     assert limit.pber_interval()[0] == 0
-    noisy = replace(limit, covariance=paired(0.01, 0.05))  # within noise it is no acceleration
+    noisy = replace(
+        limit, covariance=paired(0.01, 0.05)
+    )  # within noise it is no acceleration
     assert noisy.state == "still learning"
     assert "too few rows to say" in noisy.reason
     # per doubling: the same scores at sizes that grow as fast as the drops
@@ -157,7 +182,9 @@ def test_covariance_of_the_means_is_that_of_a_loop_over_rows():
     V = (
         50
         / 49
-        * sum(w[i] ** 2 * np.outer(scores[i] - mean, scores[i] - mean) for i in range(50))
+        * sum(
+            w[i] ** 2 * np.outer(scores[i] - mean, scores[i] - mean) for i in range(50)
+        )
         / w.sum() ** 2
     )
     np.testing.assert_allclose(limit.scores, mean)
@@ -167,7 +194,10 @@ def test_covariance_of_the_means_is_that_of_a_loop_over_rows():
 
 
 def test_rows_of_weight_zero_are_as_good_as_left_out():
-    scores, w = np.random.default_rng(0).exponential(0.3, (60, 4)), np.r_[np.ones(40), np.zeros(20)]
+    scores, w = (
+        np.random.default_rng(0).exponential(0.3, (60, 4)),
+        np.r_[np.ones(40), np.zeros(20)],
+    )
     given = {"errors": (scores > 0.3).astype(float), "folds": np.arange(60) % 4}
     left = {name: values[:40] for name, values in given.items()}
     whole = limit_from_scores(scores, SIZES, baseline=0.5, sample_weight=w, **given)
@@ -211,7 +241,8 @@ def test_folds_that_share_no_luck_change_no_error_and_a_size_may_be_one_row():
     scores, sizes = np.random.default_rng(0).exponential(0.3, (40, 4)), [1, 2, 4, 8]
     folds = np.repeat(np.arange(5), 40)  # each has the same rows
     alike, plain = (
-        limit_from_scores(np.tile(scores, (5, 1)), sizes, folds=f) for f in (folds, None)
+        limit_from_scores(np.tile(scores, (5, 1)), sizes, folds=f)
+        for f in (folds, None)
     )
     np.testing.assert_allclose(alike.covariance, plain.covariance, atol=1e-15)
 
@@ -220,12 +251,20 @@ def test_posteriors_give_brier_scores_errors_and_the_score_of_the_class_shares()
     posteriors, y = learned(scenario_a(3), 500, SIZES, 0)
     limit = limit_from_posteriors(posteriors, y, SIZES)
     for t, P in enumerate(posteriors):
-        brier = [sum(((k == y[i]) - P[i, k]) ** 2 for k in range(3)) for i in range(500)]
+        brier = [
+            sum(((k == y[i]) - P[i, k]) ** 2 for k in range(3)) for i in range(500)
+        ]
         assert limit.scores[t] == pytest.approx(np.mean(brier))
         assert limit.errors[t] == pytest.approx(np.mean(P.argmax(axis=1) != y))
     shares = np.bincount(y) / 500
     assert limit.baseline == pytest.approx(1 - (shares**2).sum())
-    assert limit.curve.columns.tolist() == ["rows", "pber", "pber_stderr", "error", "error_stderr"]
+    assert limit.curve.columns.tolist() == [
+        "rows",
+        "pber",
+        "pber_stderr",
+        "error",
+        "error_stderr",
+    ]
     assert limit.curve["pber"].tolist() == limit.scores.tolist()
 
 
@@ -235,8 +274,12 @@ def test_the_limit_of_s_is_nearer_to_the_truth_than_s_at_n_and_its_intervals_cov
         truth, now_off, limit_off, covered = problem.collision_matrix(), [], [], []
         for seed in range(4):
             posteriors, y = learned(problem, 5000, sizes, seed)
-            limit = limit_from_posteriors(posteriors, y, sizes, folds=np.arange(5000) % 5)
-            now = CollisionAccumulator(problem.classes).update(posteriors[-1], y).result()
+            limit = limit_from_posteriors(
+                posteriors, y, sizes, folds=np.arange(5000) % 5
+            )
+            now = (
+                CollisionAccumulator(problem.classes).update(posteriors[-1], y).result()
+            )
             now_off.append(mean_tvd(now.matrix, truth.matrix))
             limit_off.append(mean_tvd(limit.matrix.matrix, truth.matrix))
             low, high = limit.matrix.interval()
@@ -250,10 +293,14 @@ def test_where_nothing_is_learned_s_and_its_errors_are_those_of_the_one_step_est
     problem = scenario_a(4)
     X, y = problem.sample(20_000, 0, stratified=False)
     P = problem.posteriors(X)
-    now = CollisionAccumulator(list("abcd")).update(P, np.array(list("abcd"))[y]).result()
+    now = (
+        CollisionAccumulator(list("abcd")).update(P, np.array(list("abcd"))[y]).result()
+    )
     for seed in range(5):  # differences by rounding alone must not be taken for a shape
         noise = 1 + 1e-15 * np.random.default_rng(seed).standard_normal((4, *P.shape))
-        limit = limit_from_posteriors([P * part for part in noise], y, SIZES, classes=list("abcd"))
+        limit = limit_from_posteriors(
+            [P * part for part in noise], y, SIZES, classes=list("abcd")
+        )
         assert limit.state == "settled"
         np.testing.assert_allclose(limit.matrix.matrix, now.matrix, atol=1e-3)
         np.testing.assert_allclose(limit.matrix.stderr, now.stderr, rtol=0.03)
@@ -268,10 +315,15 @@ def test_other_priors_give_the_matrix_of_that_population():
     uniform = type(problem)(problem.means, problem.scales).collision_matrix()
     assert mean_tvd(limit.matrix.matrix, uniform.matrix) < 0.04
     assert (
-        mean_tvd(limit_from_posteriors(posteriors, y, SIZES).matrix.matrix, uniform.matrix) > 0.06
+        mean_tvd(
+            limit_from_posteriors(posteriors, y, SIZES).matrix.matrix, uniform.matrix
+        )
+        > 0.06
     )
     same = limit_from_posteriors(posteriors, y, SIZES, priors=np.bincount(y) / 6000)
-    np.testing.assert_allclose(same.scores, limit_from_posteriors(posteriors, y, SIZES).scores)
+    np.testing.assert_allclose(
+        same.scores, limit_from_posteriors(posteriors, y, SIZES).scores
+    )
 
 
 def test_s_at_the_limit_is_that_of_a_loop_over_rows():
@@ -281,22 +333,35 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     w, c = weights / weights.sum(), np.eye(3)[y]
     priors = w @ c
     # generalised least squares: what of the scores is the excess at n
-    few = widening(limit.n_units) / widening(limit.n_rows)  # Student's t for unequal weights
+    few = widening(limit.n_units) / widening(
+        limit.n_rows
+    )  # Student's t for unequal weights
     noise = few * limit.covariance + np.diag(
         (module.PRIOR.discrepancy * (limit.scores - limit.scores[-1])) ** 2
         + (0.5 / limit.n_rows) ** 2
     )
     white = np.linalg.inv(np.linalg.cholesky(noise))
-    h = np.column_stack([np.ones(4), (SIZES / SIZES[-1]) ** -limit._pber_curve.exponent])
+    h = np.column_stack(
+        [np.ones(4), (SIZES / SIZES[-1]) ** -limit._pber_curve.exponent]
+    )
     contrast = np.linalg.lstsq(white @ h, white, rcond=None)[0][1]
     now, excess = limit.scores[-1], limit.matrix.diagnostics.excess
-    errors = [[np.outer(c[i] - P[i], c[i] - P[i]) for P in posteriors] for i in range(150)]
+    errors = [
+        [np.outer(c[i] - P[i], c[i] - P[i]) for P in posteriors] for i in range(150)
+    ]
     drops = [sum(contrast[t] * errors[i][t] for t in range(4)) for i in range(150)]
     learned_shape = sum(w[i] * drops[i] for i in range(150))
     alike = sum(w[i] * errors[i][3] for i in range(150)) / now
-    luck = sum((w[i] * drops[i]) ** 2 for i in range(150)) - (w**2).sum() * learned_shape**2
+    luck = (
+        sum((w[i] * drops[i]) ** 2 for i in range(150))
+        - (w**2).sum() * learned_shape**2
+    )
     seen, scale = contrast @ limit.scores, np.outer(priors, priors)
-    share = max(1 - (luck / scale).sum() / (((learned_shape - seen * alike) ** 2) / scale).sum(), 0)
+    share = max(
+        1
+        - (luck / scale).sum() / (((learned_shape - seen * alike) ** 2) / scale).sum(),
+        0,
+    )
     assert 0 < share < 1
     assert limit.matrix.diagnostics.shape_learned == pytest.approx(share)
     shape = share * learned_shape / seen + (1 - share) * alike
@@ -309,7 +374,8 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     # what every row does to S, and what the range of the PBER says of the excess
     slope = S - np.eye(3)
     part = [
-        errors[i][3] * (1 - excess * (1 - share) / now) - excess * share / seen * drops[i]
+        errors[i][3] * (1 - excess * (1 - share) / now)
+        - excess * share / seen * drops[i]
         for i in range(150)
     ]
     moved = [w[i] * (part[i] + slope * c[i][:, None]) for i in range(150)]
@@ -320,13 +386,18 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     np.testing.assert_allclose(limit.matrix.stderr, np.sqrt(variance), rtol=1e-6)
     assert limit.matrix.pber_stderr == pytest.approx(np.hypot(limit.stderr, doubt))
     np.testing.assert_allclose(
-        limit.matrix.counts, [w[y == k].sum() ** 2 / (w[y == k] ** 2).sum() for k in range(3)]
+        limit.matrix.counts,
+        [w[y == k].sum() ** 2 / (w[y == k] ** 2).sum() for k in range(3)],
     )
 
 
 def test_the_most_likely_values_have_the_least_expected_loss_where_too_much_excess_counts_twice():
-    scores = planted(0.2, 0.1, 0.5, np.random.default_rng(3), level=0.0, difference=0.02)
-    limit = replace(scores, errors=scores.scores, error_covariance=scores.covariance, stderr=0.1)
+    scores = planted(
+        0.2, 0.1, 0.5, np.random.default_rng(3), level=0.0, difference=0.02
+    )
+    limit = replace(
+        scores, errors=scores.scores, error_covariance=scores.covariance, stderr=0.1
+    )
     fit = limit._pber_curve
     for found, stderr in (
         (limit.pber, 0.98 * limit.stderr),
@@ -335,7 +406,9 @@ def test_the_most_likely_values_have_the_least_expected_loss_where_too_much_exce
         scale = np.maximum(fit.excess, 0) + np.hypot(stderr, 0.5 / limit.n_rows)
         gaps = fit.excess[:, None] - fit.excess  # guessed less true
         losses = np.where(gaps > 0, 2 * gaps, -gaps) @ (fit.weights / scale)
-        assert found == pytest.approx(limit.scores[-1] - fit.excess[losses.argmin()], abs=1e-4)
+        assert found == pytest.approx(
+            limit.scores[-1] - fit.excess[losses.argmin()], abs=1e-4
+        )
 
 
 def test_wrong_numbers_of_dimensions_are_named():
@@ -349,9 +422,13 @@ def test_wrong_numbers_of_dimensions_are_named():
     ):
         with pytest.raises(ValueError, match=message):
             limit.continuation(wrong)
-    with pytest.raises(ValueError, match="baseline must be 0-dimensional or 1-dimensional"):
+    with pytest.raises(
+        ValueError, match="baseline must be 0-dimensional or 1-dimensional"
+    ):
         limit_from_scores(np.ones((5, 2)), [10, 20], baseline=np.ones((5, 1)))
-    np.testing.assert_allclose(limit.curve["pber_stderr"], np.sqrt(np.diag(limit.covariance)))
+    np.testing.assert_allclose(
+        limit.curve["pber_stderr"], np.sqrt(np.diag(limit.covariance))
+    )
     with pytest.raises(ValueError, match="covariance must be positive semi-definite"):
         replace(limit, covariance=np.diag([1.0, 1.0, 1.0, -0.1]))
     assert replace(limit, sizes=[1, 2, 3, 4]).sizes[-1] == 4
@@ -363,7 +440,9 @@ def test_what_luck_explains_does_not_shape_s_and_luck_shared_by_folds_widens_the
     rng = np.random.default_rng(0)
     posteriors = [rng.dirichlet(np.ones(3), 60) for _ in SIZES]
     assert (
-        limit_from_posteriors(posteriors, np.arange(60) % 3, SIZES).matrix.diagnostics.shape_learned
+        limit_from_posteriors(
+            posteriors, np.arange(60) % 3, SIZES
+        ).matrix.diagnostics.shape_learned
         == 0
     )
     flat = planted(0.3, 0.0, 0.5, level=0.05)
@@ -375,7 +454,10 @@ def test_skill_is_that_of_all_rows_and_the_reason_names_the_last_step_or_says_th
     assert (
         planted(0.2, 0.1, 0.5, baseline=0.342).state == "still learning"
     )  # half of the rows taught nothing
-    assert planted(0.2, 0.1, 0.5).reason == "from 400 to 800 training rows the PBER fell by 0.041"
+    assert (
+        planted(0.2, 0.1, 0.5).reason
+        == "from 400 to 800 training rows the PBER fell by 0.041"
+    )
     assert "less than its error" in planted(0.2, 0.1, 0.5, difference=0.03).reason
     with pytest.raises(ValueError, match="matrix must be a CollisionMatrix, got str"):
         planted(0.2, 0.1, 0.5, matrix="S")
@@ -397,11 +479,20 @@ def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error
     assert alone.bayes_error_interval() == pytest.approx(
         (1 - np.sqrt(1 - pber[0]), pber[1]), abs=1e-6
     )
-    two = [np.column_stack([P[:, :2].sum(axis=1), P[:, 2:].sum(axis=1)]) for P in posteriors]
+    two = [
+        np.column_stack([P[:, :2].sum(axis=1), P[:, 2:].sum(axis=1)])
+        for P in posteriors
+    ]
     pair = replace(
-        limit_from_posteriors(two, (y > 1).astype(int), SIZES), errors=None, error_covariance=None
+        limit_from_posteriors(two, (y > 1).astype(int), SIZES),
+        errors=None,
+        error_covariance=None,
     )
-    assert pair.bayes_error_interval()[0] == bayes_error_bounds(pair.pber_interval()[0], 2)[0] > 0
+    assert (
+        pair.bayes_error_interval()[0]
+        == bayes_error_bounds(pair.pber_interval()[0], 2)[0]
+        > 0
+    )
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -439,7 +530,9 @@ def test_the_most_likely_bayes_error_is_nearer_to_the_truth_than_the_held_out_er
     for _ in range(100):
         b, e = rng.uniform(0.05, 0.4), rng.uniform(0.02, 0.2)
         errors = planted(b, e, 0.5, rng)
-        limit = planted(0.5, 0.1, 0.5, errors=errors.scores, error_covariance=errors.covariance)
+        limit = planted(
+            0.5, 0.1, 0.5, errors=errors.scores, error_covariance=errors.covariance
+        )
         distances.append([abs(limit.bayes_error - b), abs(limit.errors[-1] - b)])
         assert 0 <= limit.bayes_error <= limit.errors[-1]
     likely, held_out = np.mean(distances, axis=0)
@@ -457,8 +550,9 @@ def test_words_say_what_is_left_now_and_later_and_on_what_it_rests():
     low, high = limit.pber_interval()
     assert "PBER 30.0% ± " in str(limit)
     assert "800 rows: still learning" in str(limit)
-    assert f"Unlimited rows of this kind would leave {100 * low:.1f}% to {100 * high:.1f}%" in str(
-        limit
+    assert (
+        f"Unlimited rows of this kind would leave {100 * low:.1f}% to {100 * high:.1f}%"
+        in str(limit)
     )
 
 
@@ -495,7 +589,11 @@ def test_damaged_dictionaries_are_refused(change, words):
     data = planted(0.2, 0.1, 0.5).to_dict() | change
     with pytest.raises(ValueError, match=words):
         Limit.from_dict(
-            {name: value for name, value in data.items() if change.get(name, name) is not None}
+            {
+                name: value
+                for name, value in data.items()
+                if change.get(name, name) is not None
+            }
         )
 
 
@@ -517,7 +615,10 @@ EVEN = [np.full((20, 2), 0.5)] * 4
         ),
         (lambda: limit_from_scores(-SCORES, SIZES), "scores must not be negative"),
         (lambda: limit_from_scores(SCORES[0], SIZES), "scores must be 2-dimensional"),
-        (lambda: limit_from_scores(SCORES, SIZES, errors=SCORES[:5]), "scores and errors"),
+        (
+            lambda: limit_from_scores(SCORES, SIZES, errors=SCORES[:5]),
+            "scores and errors",
+        ),
         (lambda: limit_from_scores(SCORES, SIZES, baseline=[0.5, 0.5]), "baseline"),
         (lambda: limit_from_scores(SCORES, SIZES, folds=[0, 1]), "scores and folds"),
         (lambda: limit_from_scores(SCORES, SIZES, sample_weight=[1]), "sample_weight"),
@@ -526,10 +627,16 @@ EVEN = [np.full((20, 2), 0.5)] * 4
             lambda: limit_from_posteriors(EVEN[:2], [0, 1] * 10, SIZES),
             "posteriors must hold one array per size",
         ),
-        (lambda: limit_from_posteriors(EVEN, [0, 2] * 10, SIZES), "codes has the label"),
+        (
+            lambda: limit_from_posteriors(EVEN, [0, 2] * 10, SIZES),
+            "codes has the label",
+        ),
         (lambda: limit_from_posteriors(EVEN, [0] * 20, SIZES), "have no rows"),
         (lambda: limit_from_posteriors(EVEN, [0, 1], SIZES), "posteriors and codes"),
-        (lambda: limit_from_posteriors(EVEN, [0, 1] * 10, SIZES, priors=[1.0]), "priors"),
+        (
+            lambda: limit_from_posteriors(EVEN, [0, 1] * 10, SIZES, priors=[1.0]),
+            "priors",
+        ),
     ],
 )
 def test_bad_arguments_are_named(call, words):
@@ -606,7 +713,9 @@ def test_the_upper_end_of_the_range_is_at_least_that_of_the_plain_interval():
         curves, y, groups = clustered(rng)
         w = rng.lognormal(0, 1, len(y))
         limit = limit_from_posteriors(curves, y, SIZES, groups=groups, sample_weight=w)
-        cm = collision_matrix_from_posteriors(curves[-1], y, groups=groups, sample_weight=w)
+        cm = collision_matrix_from_posteriors(
+            curves[-1], y, groups=groups, sample_weight=w
+        )
         assert limit.pber_interval()[1] >= cm.pber_interval()[1] - 1e-9
 
 
@@ -642,7 +751,9 @@ def confident(power: float, seed: int, n: int = 2000):
     return [raised(np.exp(logits + part * noise), power) for part in sd], y
 
 
-@pytest.mark.parametrize(("power", "word"), [(2.0, "over-confident"), (0.5, "under-confident")])
+@pytest.mark.parametrize(
+    ("power", "word"), [(2.0, "over-confident"), (0.5, "under-confident")]
+)
 def test_miscalibrated_posteriors_leave_no_lower_end(power, word):
     for seed in range(5):
         curves, y = confident(power, seed)
@@ -653,7 +764,9 @@ def test_miscalibrated_posteriors_leave_no_lower_end(power, word):
 
 
 def test_calibrated_posteriors_are_hardly_ever_called_miscalibrated():
-    found = [limit_from_posteriors(*confident(1.0, seed), SIZES).power for seed in range(40)]
+    found = [
+        limit_from_posteriors(*confident(1.0, seed), SIZES).power for seed in range(40)
+    ]
     assert sum(power is not None for power in found) <= 2
 
 

@@ -34,7 +34,9 @@ def test_decision_at_uniform_priors_on_an_uneven_population_gives_the_papers_pre
     prevalence of 13.9%."""
     cm = CollisionMatrix([[0.664, 0.336], [0.335, 0.665]], counts=[218_334, 35_346])
     precision = cm.precision(population_priors=[0.861, 0.139])
-    assert precision[1] == pytest.approx(0.139 * 0.665 / (0.139 * 0.665 + 0.861 * 0.336))
+    assert precision[1] == pytest.approx(
+        0.139 * 0.665 / (0.139 * 0.665 + 0.861 * 0.336)
+    )
     assert 0.23 < precision[1] < 0.26
     assert cm.recall()[1] == 0.665
     assert cm.precision("empirical")[1] == pytest.approx(precision[1], abs=1e-3)
@@ -49,23 +51,30 @@ def test_bayes_bounds_are_refused_where_s_was_estimated():
         CollisionMatrix(np.eye(2), method="counted", coverage=0.99),
     ):
         with pytest.raises(
-            ValueError, match=r"bayes_error_bounds needs a known S.*use bayes_error_limit"
+            ValueError,
+            match=r"bayes_error_bounds needs a known S.*use bayes_error_limit",
         ):
             unknown.bayes_error_bounds()
-    assert CollisionMatrix(np.eye(2), method="counted", coverage=1.0).bayes_error_bounds() == (0, 0)
+    assert CollisionMatrix(
+        np.eye(2), method="counted", coverage=1.0
+    ).bayes_error_bounds() == (0, 0)
     assert CollisionMatrix(np.eye(2), method="densities").bayes_error_bounds() == (0, 0)
 
 
 def test_the_bayes_error_is_at_most_the_held_out_error_and_at_most_the_pber():
     S, more = [[0.8, 0.2], [0.2, 0.8]], {"counts": [100, 100], "method": "one-step"}
-    both = CollisionMatrix(S, pber_stderr=0.02, held_out_error=0.15, held_out_stderr=0.03, **more)
+    both = CollisionMatrix(
+        S, pber_stderr=0.02, held_out_error=0.15, held_out_stderr=0.03, **more
+    )
     assert 0.15 + stats.t.ppf(0.95, 199) * 0.03 < both.bayes_error_limit() < 0.21
     grouped = replace(both, n_units=10, grouped=True)
     assert grouped.bayes_error_limit() > both.bayes_error_limit() + 0.02
     assert both.bayes_error_limit(0.5) < both.bayes_error_limit(0.99)
     one_sided = replace(both, held_out_error=None).bayes_error_limit(0.95)
     assert one_sided == pytest.approx(both.pber_interval(0.9)[1])
-    assert CollisionMatrix(S).bayes_error_limit() == pytest.approx(0.2)  # a known S has no error
+    assert CollisionMatrix(S).bayes_error_limit() == pytest.approx(
+        0.2
+    )  # a known S has no error
     with pytest.raises(ValueError, match="level needs an estimated standard error"):
         CollisionMatrix(S, method="gramian").bayes_error_limit()
     problem = scenario_a(3)
@@ -77,7 +86,9 @@ def test_the_bayes_error_is_at_most_the_held_out_error_and_at_most_the_pber():
 
 
 def test_the_expected_confusion_matrix_is_laid_out_as_that_of_scikit_learn():
-    cm = CollisionMatrix([[0.9, 0.1], [0.3, 0.7]], priors=[0.75, 0.25], classes=["a", "b"])
+    cm = CollisionMatrix(
+        [[0.9, 0.1], [0.3, 0.7]], priors=[0.75, 0.25], classes=["a", "b"]
+    )
     assert np.allclose(cm.to_confusion_matrix(), cm.joint)
     true = np.repeat(["a", "b"], [30, 10])
     predicted = np.array(["a"] * 27 + ["b"] * 3 + ["a"] * 3 + ["b"] * 7)
@@ -90,7 +101,9 @@ def test_the_expected_confusion_matrix_is_laid_out_as_that_of_scikit_learn():
 
 def test_dominance_factor_and_dominance_agree():
     assert CollisionMatrix(np.eye(2)).dominance_factor == 0
-    assert CollisionMatrix([[0.4, 0.6], [0.1, 0.9]]).dominance_factor == pytest.approx(1.5)
+    assert CollisionMatrix([[0.4, 0.6], [0.1, 0.9]]).dominance_factor == pytest.approx(
+        1.5
+    )
     assert not CollisionMatrix([[0.5, 0.5], [0.1, 0.9]]).is_diagonally_dominant
     assert CollisionMatrix([[0.6, 0.4], [0.1, 0.9]]).is_diagonally_dominant
     with warnings.catch_warnings():
@@ -109,7 +122,9 @@ def test_merging_equals_recomputing_on_merged_labels(k, seed, data):
     used = list(dict.fromkeys(group.tolist()))
     merged = cm.merge([np.flatnonzero(group == g).tolist() for g in used])
     A = np.stack([group == g for g in used], axis=1).astype(float)
-    again = collision_matrix_from_posteriors(P @ A, np.array([used.index(g) for g in group])[codes])
+    again = collision_matrix_from_posteriors(
+        P @ A, np.array([used.index(g) for g in group])[codes]
+    )
     assert np.allclose(merged.priors, again.priors, atol=1e-12)
     assert merged.pber_stderr == pytest.approx(again.pber_stderr, abs=1e-9)
     event(f"projected: {cm.diagnostics.moved > 1e-9}")
@@ -119,7 +134,9 @@ def test_merging_equals_recomputing_on_merged_labels(k, seed, data):
 
 
 def test_merging_keeps_order_names_and_unmentioned_classes():
-    cm = CollisionMatrix(np.eye(5), classes=[0, 1, 4, 7, 9], counts=[10, 20, 30, 40, 50])
+    cm = CollisionMatrix(
+        np.eye(5), classes=[0, 1, 4, 7, 9], counts=[10, 20, 30, 40, 50]
+    )
     merged = cm.merge([["4", "9"], [0, 7]])
     assert merged.classes.tolist() == ["0+7", "1", "4+9"]
     assert merged.counts.tolist() == [50, 20, 80]
@@ -132,7 +149,10 @@ def test_merging_keeps_order_names_and_unmentioned_classes():
         held_out_stderr=0.01,
     )
     assert grouped.merge([[4, 9], [0, 7]]).units.tolist() == [8, 6, 9]
-    assert (grouped.merge([[4, 9]]).n_units, grouped.merge([[4, 9]]).held_out_error) == (20, 0.3)
+    assert (
+        grouped.merge([[4, 9]]).n_units,
+        grouped.merge([[4, 9]]).held_out_error,
+    ) == (20, 0.3)
     assert merged.priors.tolist() == pytest.approx([0.4, 0.2, 0.4])
     assert cm.merge([[0, 7]], names=["round"]).classes[0] == "round"
 
@@ -156,11 +176,16 @@ def test_json_round_trip_is_bit_for_bit(classes, seed, labelled):
         one, two = getattr(cm, each.name), getattr(again, each.name)
         assert np.array_equal(one, two) if isinstance(one, np.ndarray) else one == two
     assert cm.grouped == (cm.held_out_error is not None) == labelled
-    assert [type(c) for c in again.classes.tolist()] == [type(c) for c in cm.classes.tolist()]
+    assert [type(c) for c in again.classes.tolist()] == [
+        type(c) for c in cm.classes.tolist()
+    ]
 
 
 def test_with_many_rows_an_interval_is_the_normal_one():
-    S, se = np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([[0.01, 0.02], [0.03, 0.04]]) / 100
+    S, se = (
+        np.array([[0.7, 0.3], [0.4, 0.6]]),
+        np.array([[0.01, 0.02], [0.03, 0.04]]) / 100,
+    )
     low, high = CollisionMatrix(S, stderr=se, counts=[3e6, 1e6]).interval(0.9)
     assert np.allclose((high - low) / 2, stats.norm.ppf(0.95) * se, rtol=5e-3)
     low, high = CollisionMatrix(S, stderr=se).interval()  # as many rows as one likes
@@ -170,11 +195,19 @@ def test_with_many_rows_an_interval_is_the_normal_one():
 
 def test_an_interval_allows_for_what_was_not_seen():
     cm = CollisionMatrix(
-        np.eye(2), stderr=np.zeros((2, 2)), pber_stderr=0.0, counts=[40, 60], method="one-step"
+        np.eye(2),
+        stderr=np.zeros((2, 2)),
+        pber_stderr=0.0,
+        counts=[40, 60],
+        method="one-step",
     )
     _, high = cm.interval()
-    assert high[0, 1] == pytest.approx(stats.beta.ppf(0.975, 1, 40), rel=0.05)  # Clopper, Pearson
-    assert cm.pber_interval()[1] == pytest.approx(2 * stats.beta.ppf(0.975, 1, 100), rel=0.05)
+    assert high[0, 1] == pytest.approx(
+        stats.beta.ppf(0.975, 1, 40), rel=0.05
+    )  # Clopper, Pearson
+    assert cm.pber_interval()[1] == pytest.approx(
+        2 * stats.beta.ppf(0.975, 1, 100), rel=0.05
+    )
 
 
 def test_few_groups_widen_an_interval():
@@ -192,7 +225,10 @@ def test_the_units_behind_an_entry_are_those_of_the_heavier_of_its_two_classes()
     """Ten rows of class 1 stand for half of the population: what they do moves S of both
     classes."""
     cm = CollisionMatrix(
-        [[0.9, 0.1], [0.1, 0.9]], stderr=np.full((2, 2), 0.01), counts=[1000, 10], priors=[0.5, 0.5]
+        [[0.9, 0.1], [0.1, 0.9]],
+        stderr=np.full((2, 2), 0.01),
+        counts=[1000, 10],
+        priors=[0.5, 0.5],
     )
     low, high = cm.interval()
     assert (high - low)[0, 1] > 0.25
@@ -219,15 +255,23 @@ def test_top_collisions_are_in_the_order_of_a_full_sort_with_their_intervals(n):
     S, priors = planted(8, ratio=5, sharpness=1.0, seed=3)
     S = S.round(2)
     S[np.diag_indices(8)] += 1 - S.sum(axis=1)  # rounding makes ties
-    pairs = [(i, j) if S[i, j] >= S[j, i] else (j, i) for i in range(8) for j in range(i + 1, 8)]
+    pairs = [
+        (i, j) if S[i, j] >= S[j, i] else (j, i)
+        for i in range(8)
+        for j in range(i + 1, 8)
+    ]
     expected = sorted(pairs, key=lambda pair: -S[pair])[:n]
-    cm = CollisionMatrix(S, priors, stderr=np.full((8, 8), 0.01), counts=np.full(8, 50.0))
+    cm = CollisionMatrix(
+        S, priors, stderr=np.full((8, 8), 0.01), counts=np.full(8, 50.0)
+    )
     found, (low, high) = cm.top_collisions(n), cm.interval()
     i, j = found["class"].to_numpy(int), found["other"].to_numpy(int)
     assert list(zip(i.tolist(), j.tolist(), strict=True)) == expected
     for name, values in {"rate": S, "reverse": S.T, "high": high}.items():
         assert np.array_equal(found[name], values[i, j])
-    together = cm.interval(1 - 0.05 / 28)[0]  # for all 28 pairs, of which these were chosen
+    together = cm.interval(1 - 0.05 / 28)[
+        0
+    ]  # for all 28 pairs, of which these were chosen
     assert np.array_equal(found["low"], together[i, j])
     assert (found["low"] <= low[i, j]).all()
     assert (cm.top_collisions(n, level=0.5)["low"] >= found["low"]).all()
@@ -261,7 +305,9 @@ def test_everything_but_intervals_survives_a_merge():
 
 
 def test_rates_speak_of_the_population_asked_for():
-    cm = CollisionMatrix([[0.8, 0.2], [0.1, 0.9]], [1 / 3, 2 / 3], ["a", "b"], counts=[30, 10])
+    cm = CollisionMatrix(
+        [[0.8, 0.2], [0.1, 0.9]], [1 / 3, 2 / 3], ["a", "b"], counts=[30, 10]
+    )
     rates = cm.rates("empirical")
     assert rates.index.tolist() == ["a", "b"]
     assert rates["prior"].tolist() == [0.75, 0.25]
@@ -358,12 +404,16 @@ def test_npz_round_trip_is_bit_for_bit(tmp_path):
     "name", ["coverage", "held_out_error", "pber_stderr", "held_out_stderr", "n_units"]
 )
 def test_limits_of_shares_and_errors_are_allowed(name):
-    assert [getattr(CollisionMatrix(np.eye(2), **{name: value}), name) for value in (0, 1)] == [
+    assert [
+        getattr(CollisionMatrix(np.eye(2), **{name: value}), name) for value in (0, 1)
+    ] == [
         0,
         1,
     ]
     share = name in ("coverage", "held_out_error")
-    with pytest.raises(ValueError, match=f"{name} must be {'between 0 and 1' if share else '≥ 0'}"):
+    with pytest.raises(
+        ValueError, match=f"{name} must be {'between 0 and 1' if share else '≥ 0'}"
+    ):
         CollisionMatrix(np.eye(2), **{name: 1.5 if share else -1.5})
 
 
@@ -385,8 +435,14 @@ def test_what_a_caller_changes_is_a_copy():
 
 
 @pytest.mark.parametrize("name", ["matrix", "stderr", "counts", "units", "covariance"])
-def test_arrays_given_stay_the_callers_and_only_those_nobody_can_change_are_shared(name):
-    shapes = {"matrix": np.full((2, 2), 0.5), "stderr": np.ones((2, 2)), "covariance": np.eye(3)}
+def test_arrays_given_stay_the_callers_and_only_those_nobody_can_change_are_shared(
+    name,
+):
+    shapes = {
+        "matrix": np.full((2, 2), 0.5),
+        "stderr": np.ones((2, 2)),
+        "covariance": np.eye(3),
+    }
     value = (shapes | {"counts": np.ones(2), "units": np.ones(2)})[name]
 
     def kept(array):
@@ -400,14 +456,18 @@ def test_arrays_given_stay_the_callers_and_only_those_nobody_can_change_are_shar
     assert np.array_equal(inside[0], value)
     assert np.array_equal(inside[1], value)
     frozen.setflags(write=False)
-    assert (kept(frozen) is frozen) == (name != "covariance")  # that one is made symmetric first
+    assert (kept(frozen) is frozen) == (
+        name != "covariance"
+    )  # that one is made symmetric first
 
 
 def test_a_matrix_equals_its_copy_and_none_that_differs_in_anything():
     P, codes = random_posteriors(np.random.default_rng(0), 300, 3)
     cm = collision_matrix_from_posteriors(P, codes, groups=np.arange(300) // 3)
     assert cm == replace(cm)
-    assert cm != repr(cm) == f"<CollisionMatrix: 3 classes, 300 rows, PBER {cm.pber:.4f}>"
+    assert (
+        cm != repr(cm) == f"<CollisionMatrix: 3 classes, 300 rows, PBER {cm.pber:.4f}>"
+    )
     assert CollisionMatrix(cm.matrix) != CollisionMatrix(
         cm.matrix, stderr=cm.stderr
     )  # one has none

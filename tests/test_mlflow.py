@@ -19,7 +19,9 @@ def test_a_run_gets_S_its_interval_and_the_report(tmp_path, monkeypatch):
     from collidescope.mlflow import CollisionEvaluator
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # mlflow-skinny has no database
+    monkeypatch.setenv(
+        "MLFLOW_ALLOW_FILE_STORE", "true"
+    )  # mlflow-skinny has no database
     mlflow.set_tracking_uri((tmp_path / "store").as_uri())
     if (
         "collidescope" not in _model_evaluation_registry._registry
@@ -32,12 +34,16 @@ def test_a_run_gets_S_its_interval_and_the_report(tmp_path, monkeypatch):
     rows = pd.DataFrame(X[300:], columns=columns)
     how = {"targets": "y", "model_type": "classifier", "evaluators": ["collidescope"]}
     with mlflow.start_run() as run:
-        uri = mlflow.sklearn.log_model(model, name="model", serialization_format="pickle").model_uri
+        uri = mlflow.sklearn.log_model(
+            model, name="model", serialization_format="pickle"
+        ).model_uri
         mlflow.models.evaluate(uri, rows.assign(y=y[300:]), **how)
     expected = collision_matrix_from_posteriors(model.predict_proba(rows), y[300:])
     logged = mlflow.get_run(run.info.run_id).data.metrics
     assert logged["pber"] == pytest.approx(expected.pber)
-    assert (logged["pber_low"], logged["pber_high"]) == pytest.approx(expected.pber_interval())
+    assert (logged["pber_low"], logged["pber_high"]) == pytest.approx(
+        expected.pber_interval()
+    )
     folder = mlflow.artifacts.download_artifacts(
         run_id=run.info.run_id, artifact_path="collidescope"
     )

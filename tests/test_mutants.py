@@ -16,7 +16,9 @@ def changed(source: str) -> dict[str, list[str]]:
     for number, mutant in enumerate(mutants(source)[1]):
         tree, found = mutants(source)
         found[number].apply()
-        texts.setdefault(mutant.kind, []).append(ast.unparse(ast.fix_missing_locations(tree)))
+        texts.setdefault(mutant.kind, []).append(
+            ast.unparse(ast.fix_missing_locations(tree))
+        )
     return texts
 
 
@@ -31,7 +33,11 @@ def changed(source: str) -> dict[str, list[str]]:
         ("z = 1.5", "number", ["z = 2.5"]),
         ("def f(x):\n    return x", "return", ["def f(x):\n    return None"]),
         ("import math\nz = math.sqrt(x)", "call", ["import math\nz = x"]),
-        ("z = x.sum(axis=a, out=b)", "keyword", ["z = x.sum(out=b)", "z = x.sum(axis=a)"]),
+        (
+            "z = x.sum(axis=a, out=b)",
+            "keyword",
+            ["z = x.sum(out=b)", "z = x.sum(axis=a)"],
+        ),
         ("for i in x:\n    break", "jump", ["for i in x:\n    continue"]),
     ],
 )
@@ -40,7 +46,9 @@ def test_each_kind_of_mistake_is_made(source, kind, expected):
     assert changed(source)[kind] == expected
 
 
-def test_a_mutant_reaches_functions_methods_and_constants_wherever_they_were_imported(monkeypatch):
+def test_a_mutant_reaches_functions_methods_and_constants_wherever_they_were_imported(
+    monkeypatch,
+):
     source = "K = 1\ndef f(x, n=1):\n    return x + n * K\n"
     source += "class A:\n    @property\n    def p(self): return f(K)\n"
     module, other = ModuleType("planted"), ModuleType("other")
@@ -55,5 +63,7 @@ def test_a_mutant_reaches_functions_methods_and_constants_wherever_they_were_imp
         "n=1|n=2": (1, 7, 3),
     }
     for change, values in expected.items():
-        transplant(module, compile(source.replace(*change.split("|")), "planted", "exec"))
+        transplant(
+            module, compile(source.replace(*change.split("|")), "planted", "exec")
+        )
         assert (other.K, f(5), a.p) == values

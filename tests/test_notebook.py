@@ -36,12 +36,16 @@ def check(html: str) -> str:
 
 
 y = np.repeat([EVIL, "b & c", "d"], 40)
-X = np.random.default_rng(0).normal(size=(120, 2)) + np.repeat([[0, 0], [1, 0], [4, 4]], 40, axis=0)
+X = np.random.default_rng(0).normal(size=(120, 2)) + np.repeat(
+    [[0, 0], [1, 0], [4, 4]], 40, axis=0
+)
 
 
 @pytest.fixture(scope="module")
 def cm():
-    return cs.estimate_collisions(LogisticRegression(), X, y, limit=False, random_state=0)
+    return cs.estimate_collisions(
+        LogisticRegression(), X, y, limit=False, random_state=0
+    )
 
 
 def test_a_known_matrix_keeps_cover_and_harts_two_ends():
@@ -84,7 +88,9 @@ def test_each_state_of_the_limit_is_said_in_its_way(cm, state, says):
     said = headline(cm, limit)
     low, high = limit.pber_interval()
     assert says in said[1]
-    assert (f"{percent(low)} to {percent(high)}" in said[1]) == (state != "hardly begun")
+    assert (f"{percent(low)} to {percent(high)}" in said[1]) == (
+        state != "hardly begun"
+    )
     assert ("at least" in said[2]) == (state != "hardly begun")
 
 
@@ -99,7 +105,9 @@ def test_a_matrix_says_the_limit_that_it_carries(cm):
 def test_a_merged_matrix_has_no_limit_to_say(cm):
     carrying = replace(cm, limit=limit_like(cm, "settled"))
     merged = carrying.merge([[EVIL, "d"]])
-    assert "was not estimated" in headline(merged)[1]  # the limit was that of the classes apart
+    assert (
+        "was not estimated" in headline(merged)[1]
+    )  # the limit was that of the classes apart
 
 
 def test_a_limit_that_may_be_nothing_is_said_as_at_most():
@@ -110,7 +118,9 @@ def test_a_limit_that_may_be_nothing_is_said_as_at_most():
         "limit_reason": "",
     }
     learning = limit_words(facts | {"limit_state": "still learning"})
-    assert "leave at most 1.8% (most likely 1.2%, perhaps nothing); the rest" in learning
+    assert (
+        "leave at most 1.8% (most likely 1.2%, perhaps nothing); the rest" in learning
+    )
     assert "leave at most 1.8% (perhaps nothing)." in limit_words(
         facts | {"limit_state": "settled"}
     )

@@ -35,11 +35,16 @@ def terms(P: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """φ = c pᵀ + p cᵀ - p pᵀ of every row."""
     C = np.eye(P.shape[1])[codes]
     return np.stack(
-        [np.outer(c, p) + np.outer(p, c) - np.outer(p, p) for c, p in zip(C, P, strict=True)]
+        [
+            np.outer(c, p) + np.outer(p, c) - np.outer(p, p)
+            for c, p in zip(C, P, strict=True)
+        ]
     )
 
 
-def textbook(P: np.ndarray, codes: np.ndarray, w: np.ndarray, groups: np.ndarray | None = None):
+def textbook(
+    P: np.ndarray, codes: np.ndarray, w: np.ndarray, groups: np.ndarray | None = None
+):
     """Unprojected B, standard errors of S, of the PBER and of the 0/1 error, one row at a time, as they are defined."""
     n, k = P.shape
     C, phi = np.eye(k)[codes], terms(P, codes)
@@ -56,7 +61,8 @@ def textbook(P: np.ndarray, codes: np.ndarray, w: np.ndarray, groups: np.ndarray
         sums = np.zeros((own.max() + 1, *part.shape[1:]))
         np.add.at(sums, own, (part.T * w).T)
         errors.append(
-            np.sqrt(len(sums) / (len(sums) - 1) * np.sum(np.square(sums), axis=0)) / w.sum()
+            np.sqrt(len(sums) / (len(sums) - 1) * np.sum(np.square(sums), axis=0))
+            / w.sum()
         )
     return B, *errors
 
@@ -74,7 +80,9 @@ def test_fast_sums_equal_the_formulas_written_out(k, weighted, grouped):
     assert np.allclose(cm.stderr, stderr, rtol=1e-9)
     assert cm.pber_stderr == pytest.approx(pber_stderr, rel=1e-9)
     assert cm.held_out_stderr == pytest.approx(miss_stderr, rel=1e-9)
-    assert cm.held_out_error == pytest.approx(np.average(P.argmax(axis=1) != codes, weights=w))
+    assert cm.held_out_error == pytest.approx(
+        np.average(P.argmax(axis=1) != codes, weights=w)
+    )
     assert np.allclose(cm.priors, B.sum(axis=1))
     if cm.diagnostics.moved < 1e-9:
         assert np.allclose(cm.joint, B, atol=1e-12)
@@ -87,7 +95,9 @@ def test_fast_sums_equal_the_formulas_written_out(k, weighted, grouped):
     expected = sums.sum(axis=0) * (sums**2).sum(axis=0) / (sums**3).sum(axis=0)
     assert cm.units == pytest.approx(expected)
     whole = sums.sum(axis=1)
-    assert cm.n_units == pytest.approx(whole.sum() * (whole**2).sum() / (whole**3).sum())
+    assert cm.n_units == pytest.approx(
+        whole.sum() * (whole**2).sum() / (whole**3).sum()
+    )
     assert cm.grouped == grouped
 
 
@@ -133,7 +143,9 @@ def test_the_pber_is_the_held_out_brier_score_where_the_projection_moves_the_tra
     problem = scenario_a(5)
     X, y = problem.sample(2000, 0)
     P = tempered(problem.posteriors(X), 6.0)
-    with pytest.warns(CollisionWarning, match="contradict each other.*[Oo]ver-confident"):
+    with pytest.warns(
+        CollisionWarning, match="contradict each other.*[Oo]ver-confident"
+    ):
         cm = collision_matrix_from_posteriors(P, y)
     brier = ((np.eye(5)[y] - P) ** 2).sum(axis=1).mean()
     assert cm.pber == pytest.approx(brier, abs=1e-9)
@@ -143,7 +155,9 @@ def test_the_pber_is_the_held_out_brier_score_where_the_projection_moves_the_tra
 def test_columns_in_another_order_are_warned_of():
     problem = scenario_a(5)
     X, y = problem.sample(2000, 0)
-    with pytest.warns(CollisionWarning, match="worse than the class shares.*order of the classes"):
+    with pytest.warns(
+        CollisionWarning, match="worse than the class shares.*order of the classes"
+    ):
         cm = collision_matrix_from_posteriors(problem.posteriors(X)[:, ::-1], y)
     assert cm.pber == pytest.approx(1 - (cm.priors**2).sum())
 
@@ -176,7 +190,9 @@ def test_splits_and_merges_in_any_order_give_the_one_shot_answer(k, seed, cuts, 
             P[rows], None if y is None else y[rows], w[rows]
         )
 
-    parts = [accumulator(slice(a, b)) for a, b in itertools.pairwise(sorted({0, 120, *cuts}))]
+    parts = [
+        accumulator(slice(a, b)) for a, b in itertools.pairwise(sorted({0, 120, *cuts}))
+    ]
     left = CollisionAccumulator(range(k), priors)
     for i in rng.permutation(len(parts)):
         left.merge(parts[i])
@@ -189,7 +205,9 @@ def test_rows_beyond_one_block_are_added_up_as_within_one():
     assert len(row_blocks(5000, 32)) == 2
     B, stderr, pber_stderr, _ = textbook(P, codes, np.ones(5000))
     cm = collision_matrix_from_posteriors(P, codes)
-    assert_same(cm, onestep.of_moments(onestep.labelled_moments(P, codes, None, 32), range(32)))
+    assert_same(
+        cm, onestep.of_moments(onestep.labelled_moments(P, codes, None, 32), range(32))
+    )
     assert np.allclose(cm.stderr, stderr)
     assert cm.pber_stderr == pytest.approx(pber_stderr)
     for groups in (
@@ -211,11 +229,14 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize(
-    ("k", "kind"), [*((3, kind) for kind in [*WEIGHTS, "tiny posteriors"]), (150, "zeros")]
+    ("k", "kind"),
+    [*((3, kind) for kind in [*WEIGHTS, "tiny posteriors"]), (150, "zeros")],
 )
 def test_labelled_rows_add_up_to_the_sums_of_the_general_formula(k, kind):
     P, codes = random_posteriors(np.random.default_rng(k), 1200, k, sharpness=3.0)
-    codes[:] = np.arange(1200) // 4 % k  # every class has rows of weight zero and others
+    codes[:] = (
+        np.arange(1200) // 4 % k
+    )  # every class has rows of weight zero and others
     w = WEIGHTS.get(kind, WEIGHTS["even"])(1200)
     if kind == "tiny posteriors":
         P[::2, 0] = 1e-30
@@ -229,7 +250,9 @@ def test_labelled_rows_add_up_to_the_sums_of_the_general_formula(k, kind):
     for each in fields(Moments):
         found, expected = getattr(short, each.name), getattr(long, each.name)
         scale = np.max(np.abs(expected), initial=0.0)
-        assert found == pytest.approx(expected, rel=tolerance, abs=tolerance * scale), each.name
+        assert found == pytest.approx(expected, rel=tolerance, abs=tolerance * scale), (
+            each.name
+        )
         assert np.asarray(found).dtype == np.float64
     (S, variance), (exact, spread) = short.ratio(), long.ratio()
     # far below the standard error, and the standard error itself to four digits
@@ -247,7 +270,8 @@ def test_weights_that_differ_widely_stay_in_float64_and_posteriors_may_be_float3
     assert short.ratio()[0] == pytest.approx(long.ratio()[0], rel=1e-11, abs=1e-12)
     assert short.ratio()[1] == pytest.approx(long.ratio()[1], rel=1e-6, abs=1e-15)
     double, single = (
-        onestep.labelled_moments(rows, codes, None, 150) for rows in (P, P.astype(np.float32))
+        onestep.labelled_moments(rows, codes, None, 150)
+        for rows in (P, P.astype(np.float32))
     )
     assert single.ratio()[0] == pytest.approx(double.ratio()[0], abs=1e-6)
 
@@ -320,10 +344,15 @@ def test_known_priors_make_every_class_a_sample_of_its_own():
         missed += share * np.average(P[own].argmax(axis=1) != label, weights=v)
     balanced = project(B, priors)
     assert np.allclose(cm.stderr, np.sqrt(variance) / priors[:, None], rtol=1e-9)
-    assert (cm.pber_stderr, cm.held_out_error) == pytest.approx((np.sqrt(error), missed), rel=1e-9)
+    assert (cm.pber_stderr, cm.held_out_error) == pytest.approx(
+        (np.sqrt(error), missed), rel=1e-9
+    )
     assert np.array_equal(cm.priors, priors)
     assert np.allclose(cm.joint, balanced.joint, atol=1e-12)
-    assert (cm.diagnostics.moved, cm.method) == (pytest.approx(balanced.moved), "one-step")
+    assert (cm.diagnostics.moved, cm.method) == (
+        pytest.approx(balanced.moved),
+        "one-step",
+    )
 
 
 def test_uniform_priors_from_an_uneven_sample_estimate_the_even_population():
@@ -366,7 +395,9 @@ def test_posteriors_shifted_in_place_are_those_of_a_copy():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("k", "priors", "n"), [(5, "empirical", 1250), (3, "uniform", 750)])
+@pytest.mark.parametrize(
+    ("k", "priors", "n"), [(5, "empirical", 1250), (3, "uniform", 750)]
+)
 def test_nominal_95_percent_intervals_cover_93_to_98_percent(k, priors, n):
     problem, rng, found = scenario_a(k), np.random.default_rng(2024), []
     truth = problem.collision_matrix()
@@ -374,15 +405,21 @@ def test_nominal_95_percent_intervals_cover_93_to_98_percent(k, priors, n):
     for _ in range(600):
         X, y = problem.sample(n, rng, stratified=False)
         # posteriors wrong by a random smooth tilt of size n^-1/2
-        P = problem.posteriors(X) * np.exp(X @ rng.standard_normal((X.shape[1], k)) / np.sqrt(n))
-        cm = collision_matrix_from_posteriors(P / P.sum(axis=1, keepdims=True), y, priors=priors)
+        P = problem.posteriors(X) * np.exp(
+            X @ rng.standard_normal((X.shape[1], k)) / np.sqrt(n)
+        )
+        cm = collision_matrix_from_posteriors(
+            P / P.sum(axis=1, keepdims=True), y, priors=priors
+        )
         merged = cm.merge([[0, 1]]).interval()
         ends = (
             (cm.interval(), truth.matrix),
             (cm.pber_interval(), truth.pber),
             (merged, target.matrix),
         )
-        found.append([np.mean((low <= value) & (value <= high)) for (low, high), value in ends])
+        found.append(
+            [np.mean((low <= value) & (value <= high)) for (low, high), value in ends]
+        )
     assert ((np.mean(found, axis=0) >= 0.93) & (np.mean(found, axis=0) <= 0.98)).all()
 
 
@@ -391,12 +428,18 @@ def test_rows_that_come_in_groups_need_intervals_that_count_groups():
     problem, rng, n = scenario_a(3), np.random.default_rng(1), 200_000
     pool, labels = problem.sample(n, rng)
     truth, posteriors = problem.collision_matrix(), problem.posteriors(pool)
-    near = np.argsort(posteriors.max(axis=1))  # neighbours in this order are equally hard
+    near = np.argsort(
+        posteriors.max(axis=1)
+    )  # neighbours in this order are equally hard
     covered = []
     for _ in range(600):
-        rows = near[(rng.integers(0, n, (50, 1)) + rng.integers(0, n // 20, (50, 20))) % n].ravel()
+        rows = near[
+            (rng.integers(0, n, (50, 1)) + rng.integers(0, n // 20, (50, 20))) % n
+        ].ravel()
         for groups in (np.repeat(np.arange(50), 20), None):
-            cm = collision_matrix_from_posteriors(posteriors[rows], labels[rows], groups=groups)
+            cm = collision_matrix_from_posteriors(
+                posteriors[rows], labels[rows], groups=groups
+            )
             (low, high), (under, over) = cm.pber_interval(), cm.interval()
             covered += [
                 low <= truth.pber <= high,
@@ -414,14 +457,19 @@ def test_one_step_forgives_wrong_posteriors_that_averages_do_not():
     P = tempered(problem.posteriors(X), 0.8)  # underconfident
     one_step = mean_tvd(collision_matrix_from_posteriors(P, y).matrix, truth)
     assert one_step < mean_tvd(collision_matrix_from_posteriors(P).matrix, truth) / 3
-    assert one_step < mean_tvd(np.stack([P[y == k].mean(axis=0) for k in range(3)]), truth) / 3
+    assert (
+        one_step
+        < mean_tvd(np.stack([P[y == k].mean(axis=0) for k in range(3)]), truth) / 3
+    )
 
 
 def test_pairs_of_votes_are_the_one_step_term_and_what_it_lacks():
     rng = np.random.default_rng(2)
     P, _ = random_posteriors(rng, 40, 3)
     more = rng.multinomial(4, P)
-    votes = rng.multinomial(1, np.ones(3) / 3, 40) + np.where(np.arange(40)[:, None] % 2, more, 0)
+    votes = rng.multinomial(1, np.ones(3) / 3, 40) + np.where(
+        np.arange(40)[:, None] % 2, more, 0
+    )
     w = rng.random(40) + 0.5
     Z = []
     for p, n in zip(P, votes, strict=True):
@@ -449,7 +497,9 @@ def test_pairs_of_votes_are_the_one_step_term_and_what_it_lacks():
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 3.0])
-def test_votes_take_off_the_bias_of_poor_posteriors_and_lower_the_error_of_good_ones(sharpness):
+def test_votes_take_off_the_bias_of_poor_posteriors_and_lower_the_error_of_good_ones(
+    sharpness,
+):
     """Half of the rows have two votes: of a third power of the posteriors one step over-estimates PBER by far."""
     problem, rng, found = scenario_a(3), np.random.default_rng(4), []
     for _ in range(60):
@@ -461,7 +511,10 @@ def test_votes_take_off_the_bias_of_poor_posteriors_and_lower_the_error_of_good_
         P, y = tempered(Y, sharpness), rng.multinomial(1, Y).argmax(axis=1)
         roads = ((P, None, votes), (P, y, None), (P[::2], None, votes[::2]))
         found.append(
-            [collision_matrix_from_posteriors(p, labels, votes=v).pber for p, labels, v in roads]
+            [
+                collision_matrix_from_posteriors(p, labels, votes=v).pber
+                for p, labels, v in roads
+            ]
         )
     votes_error, label_error, paired_error = (
         np.mean(found, axis=0) - problem.collision_matrix().pber
@@ -483,7 +536,8 @@ def test_one_pass_gives_the_one_step_estimate_and_the_gramian(target):
     w, priors = rng.uniform(0.5, 2.0, 600), "empirical" if target is None else target
     one_step, moments = onestep.one_step_and_moments(P, codes, w, np.arange(12), target)
     assert_same(
-        one_step, collision_matrix_from_posteriors(P, codes, priors=priors, sample_weight=w)
+        one_step,
+        collision_matrix_from_posteriors(P, codes, priors=priors, sample_weight=w),
     )
     counts = np.bincount(codes, w)
     shifted = P if target is None else shift_priors(P, counts / counts.sum(), target)
@@ -506,28 +560,37 @@ def test_named_columns_are_aligned_with_the_labels_by_name_and_those_without_row
     expected = collision_matrix_from_posteriors(P, y)
     turned = table(P[:, ::-1], ["c", "b", "a"])
     assert collision_matrix_from_posteriors(turned, pd.Series(y)) == expected
-    assert collision_matrix_from_posteriors(turned, y, classes=["a", "b", "c"]) == expected
+    assert (
+        collision_matrix_from_posteriors(turned, y, classes=["a", "b", "c"]) == expected
+    )
     assert CollisionAccumulator(["a", "b", "c"]).update(turned, y).result() == expected
     assert collision_matrix_from_posteriors(table(P, None), y) == expected
-    assert onestep.shrunk_collision_matrix(turned, y) == onestep.shrunk_collision_matrix(P, y)
+    assert onestep.shrunk_collision_matrix(
+        turned, y
+    ) == onestep.shrunk_collision_matrix(P, y)
     assert collision_matrix_from_posteriors(turned).classes.tolist() == ["c", "b", "a"]
     votes = table(np.eye(3)[codes][:, ::-1], ["c", "b", "a"])
     assert np.allclose(
         collision_matrix_from_posteriors(P, votes=votes, classes=list("abc")).matrix,
         expected.matrix,
     )
-    numbers = collision_matrix_from_posteriors(table(P[:, ::-1], ["3", "2", "1"]), codes + 1)
+    numbers = collision_matrix_from_posteriors(
+        table(P[:, ::-1], ["3", "2", "1"]), codes + 1
+    )
     assert np.array_equal(numbers.matrix, expected.matrix)
     assert numbers.classes.tolist() == [1, 2, 3]
     with pytest.raises(
-        ValueError, match=r"P has columns \['c', 'b', 'x'\] for .*\['a', 'b', 'c'\].*to_numpy"
+        ValueError,
+        match=r"P has columns \['c', 'b', 'x'\] for .*\['a', 'b', 'c'\].*to_numpy",
     ):
         collision_matrix_from_posteriors(table(P, ["c", "b", "x"]), y)
     with pytest.raises(ValueError, match=r"votes has columns"):
         collision_matrix_from_posteriors(
             P, votes=table(np.eye(3)[codes], ["p", "q", "r"]), classes=list("abc")
         )
-    posteriors, codes, names = labelled_posteriors(table(P[:2], ["c", "b", "a"]), ["c", "b"])
+    posteriors, codes, names = labelled_posteriors(
+        table(P[:2], ["c", "b", "a"]), ["c", "b"]
+    )
     assert (names.tolist(), codes.tolist()) == (["c", "b", "a"], [0, 1])
     assert np.array_equal(posteriors, P[:2])
 
@@ -536,8 +599,12 @@ def test_tensors_halves_and_vectors_of_the_probability_of_the_second_class_are_t
     p, y = np.array([0.1, 0.6, 0.3, 0.8]), ["no", "yes", "no", "yes"]
     expected = collision_matrix_from_posteriors(np.column_stack([1 - p, p]), y)
     for vector in (p, p.tolist(), pd.Series(p), torch.from_numpy(p).requires_grad_()):
-        assert np.allclose(collision_matrix_from_posteriors(vector, y).matrix, expected.matrix)
-    P = (2 * torch.randn(200, 5, generator=torch.Generator().manual_seed(0))).softmax(dim=1)
+        assert np.allclose(
+            collision_matrix_from_posteriors(vector, y).matrix, expected.matrix
+        )
+    P = (2 * torch.randn(200, 5, generator=torch.Generator().manual_seed(0))).softmax(
+        dim=1
+    )
     y, half = np.arange(200) % 5, P.half().numpy()
     expected = collision_matrix_from_posteriors(
         P.double().numpy() / P.double().sum(1, keepdim=True).numpy(), y
@@ -551,14 +618,21 @@ def test_tensors_halves_and_vectors_of_the_probability_of_the_second_class_are_t
     ):
         cm = collision_matrix_from_posteriors(rows, torch.from_numpy(y))
         assert np.allclose(cm.matrix, expected.matrix, atol=tolerance)
-    for wrong in (half.astype(np.float64), (1.01 * P).half()):  # not rounding, for these numbers
+    for wrong in (
+        half.astype(np.float64),
+        (1.01 * P).half(),
+    ):  # not rounding, for these numbers
         with pytest.raises(ValueError, match=r"sum to 1, row"):
             collision_matrix_from_posteriors(wrong, y)
 
 
 def test_parts_count_their_rows_and_remember_whether_they_had_labels():
     P, codes = random_posteriors(np.random.default_rng(17), 30, 3)
-    twice = CollisionAccumulator(range(3)).update(P[:20], codes[:20]).update(P[20:], codes[20:])
+    twice = (
+        CollisionAccumulator(range(3))
+        .update(P[:20], codes[:20])
+        .update(P[20:], codes[20:])
+    )
     assert twice.n_rows == 30
     for first, second in (
         (CollisionAccumulator(range(3)), twice),
@@ -567,7 +641,12 @@ def test_parts_count_their_rows_and_remember_whether_they_had_labels():
         merged = first.merge(second)
         assert merged.n_rows == 30
         assert merged.result().method == "one-step"
-        with pytest.raises(ValueError, match="y must be given in every update or in none"):
+        with pytest.raises(
+            ValueError, match="y must be given in every update or in none"
+        ):
             merged.update(P)
     smallest_and_largest = np.where(codes == 0, 1e-100, 1e100)  # none beyond
-    assert CollisionAccumulator(range(3)).update(P, codes, smallest_and_largest).n_rows == 30
+    assert (
+        CollisionAccumulator(range(3)).update(P, codes, smallest_and_largest).n_rows
+        == 30
+    )

@@ -66,8 +66,12 @@ def lent_folders() -> list[Path]:
     return [Path(numpy.__file__).parents[1]]
 
 
-def in_environment(python: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def in_environment(
+    python: Path, *arguments: str, cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+    }
     command = [str(python), *arguments]
     return subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300

@@ -60,7 +60,9 @@ def test_balanced_pairs_have_the_probabilities_of_the_papers_risk():
                     w[a] / total[k],
                     w[b] / (total[k] - w[a] if k == other else total[other]),
                 )
-                expected[a, b] = first * second * 0.5 / (K if k == other else K * (K - 1))
+                expected[a, b] = (
+                    first * second * 0.5 / (K if k == other else K * (K - 1))
+                )
         found = torch.bincount(i * n + j, minlength=n * n).double().view(n, n) / n_pairs
         noise = (expected * (1 - expected) / n_pairs).sqrt()
         assert bool(((found - expected).abs() <= 5 * noise + 1e-12).all())
@@ -69,7 +71,10 @@ def test_balanced_pairs_have_the_probabilities_of_the_papers_risk():
 def test_extreme_weights_still_give_distinct_rows_in_balance():
     for w in ([1e18, 1, 1, 1], [1, 1e18, 1, 1], [1e18, 1e18, 1, 1]):
         i, j, same = sample_pairs(
-            torch.tensor([0, 0, 1, 1]), 1000, generator(), torch.tensor(w, dtype=torch.float64)
+            torch.tensor([0, 0, 1, 1]),
+            1000,
+            generator(),
+            torch.tensor(w, dtype=torch.float64),
         )
         assert bool((i != j).all())
         assert int(same.sum()) == 500
@@ -90,7 +95,12 @@ def test_impossible_requests_say_what_is_wrong():
         ([0, 0, 1], None, 10, "class 1 has 1 member"),
         (range(11), None, 1, "class 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, … has 1 member"),
         ([0, 0, 0], None, 10, "single class"),
-        ([0, 1, 1], [0.0, 1.0, 1.0], 10, "labels of positive weight hold a single class"),
+        (
+            [0, 1, 1],
+            [0.0, 1.0, 1.0],
+            10,
+            "labels of positive weight hold a single class",
+        ),
         ([0, 1, 1], [0.0, -1.0, 1.0], 10, "finite numbers"),
         ([0.0, 1.0], None, 10, "at least 2 class numbers"),
         ([0, 0, 1, 1], None, -1, "n_pairs must not be negative, got -1"),
@@ -152,7 +162,9 @@ def test_the_minimiser_of_the_risk_has_k_minus_1_times_the_odds_of_sim():
     def closure():
         optimizer.zero_grad()
         logits = free[inputs[i], inputs[j]]
-        loss = nn.functional.binary_cross_entropy_with_logits(logits, same, weight, reduction="sum")
+        loss = nn.functional.binary_cross_entropy_with_logits(
+            logits, same, weight, reduction="sum"
+        )
         loss.backward()
         return loss
 
@@ -164,7 +176,9 @@ def test_the_minimiser_of_the_risk_has_k_minus_1_times_the_odds_of_sim():
         c = COUNTS[:, k].double()
         alike = alike + (torch.outer(c, c) - torch.diag(c)) / (n_k[k] * (n_k[k] - 1))
         for other in set(range(3)) - {k}:
-            apart = apart + torch.outer(c, COUNTS[:, other].double()) / (n_k[k] * n_k[other])
+            apart = apart + torch.outer(c, COUNTS[:, other].double()) / (
+                n_k[k] * n_k[other]
+            )
     odds_of_sim = alike / apart
     assert torch.allclose(free.detach().exp(), 2 * odds_of_sim, rtol=1e-4)
     assert math.exp(same_log_odds_shift(3)) == pytest.approx(2)
@@ -178,16 +192,22 @@ def test_the_risk_that_training_calls_is_the_risk_of_the_paper_on_balanced_pairs
     loss = nn.functional.softplus(torch.where(same, -logits[i, j], logits[i, j]))
     exact = float((loss * pair_weight(labels, i, j)).sum())
     a, b, drawn = sample_pairs(labels, 400_000, generator(1))
-    assert float(balanced_risk(logits[a, b], drawn.double())) == pytest.approx(exact, abs=0.01)
+    assert float(balanced_risk(logits[a, b], drawn.double())) == pytest.approx(
+        exact, abs=0.01
+    )
 
 
 def test_the_pac_bound_is_the_two_terms_of_the_theorem():
     n, K, d, delta, B = 5000, 4, 3, 0.1, 2.5
     bound, root = pac_bound(n, K, d, delta, B, constant=1.5), math.sqrt(n**2 - K**2 * n)
     assert bound.complexity == pytest.approx(1.5 * (K / root) ** (1 / d))
-    assert bound.confidence == pytest.approx(12 * K * B / root * math.sqrt(math.log(2 / delta) / 2))
+    assert bound.confidence == pytest.approx(
+        12 * K * B / root * math.sqrt(math.log(2 / delta) / 2)
+    )
     assert bound.total == pytest.approx(bound.complexity + bound.confidence)
-    assert pac_bound(n=100, K=2, d=1).complexity == pytest.approx(2 / math.sqrt(100**2 - 4 * 100))
+    assert pac_bound(n=100, K=2, d=1).complexity == pytest.approx(
+        2 / math.sqrt(100**2 - 4 * 100)
+    )
 
 
 # ----------------------------------------------------------------------------- networks and scoring
@@ -196,14 +216,24 @@ SIDE = 6
 
 
 def body(channels, outputs):
-    layers = [nn.Conv2d(channels, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()]
-    return nn.Sequential(*layers, nn.Linear(8 * SIDE * SIDE, 32), nn.ReLU(), nn.Linear(32, outputs))
+    layers = [
+        nn.Conv2d(channels, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Flatten(),
+    ]
+    return nn.Sequential(
+        *layers, nn.Linear(8 * SIDE * SIDE, 32), nn.ReLU(), nn.Linear(32, outputs)
+    )
 
 
 def naive(module, A, B, shift=0.0):
     with torch.no_grad():
         return torch.stack(
-            [torch.sigmoid(module.eval()(a.expand(len(B), *a.shape), B) - shift) for a in A]
+            [
+                torch.sigmoid(module.eval()(a.expand(len(B), *a.shape), B) - shift)
+                for a in A
+            ]
         )
 
 
@@ -231,7 +261,9 @@ def test_scores_are_those_of_the_naive_forward_pass(name, block_bytes, monkeypat
     scores = similarity(module, A, B, shift=0.4)
     assert torch.allclose(scores, naive(module, A, B, 0.4), atol=1e-5)
     assert torch.allclose(similarity(module, B, A, shift=0.4).T, scores, atol=1e-5)
-    assert not torch.allclose(module.one_way(A[:9], B[:9]), module.one_way(B[:9], A[:9]))
+    assert not torch.allclose(
+        module.one_way(A[:9], B[:9]), module.one_way(B[:9], A[:9])
+    )
 
 
 @pytest.mark.parametrize("name", ["one layer", "normed"])
@@ -246,13 +278,20 @@ def test_scores_of_one_order_are_those_of_the_ordered_pair(name):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
-    ("exclude", "block_bytes"), [("none", 1), ("all", 4000), ("some", 2**21), ("some", 1)]
+    ("exclude", "block_bytes"),
+    [("none", 1), ("all", 4000), ("some", 2**21), ("some", 1)],
 )
-def test_streamed_class_means_equal_the_dense_ones(exclude, block_bytes, weighted, monkeypatch):
+def test_streamed_class_means_equal_the_dense_ones(
+    exclude, block_bytes, weighted, monkeypatch
+):
     monkeypatch.setattr(scoring, "BLOCK_BYTES", block_bytes)
     module = PairwiseNetwork(mlp(6, 1, (8, 8)))
     references, labels = torch.randn(20, 3), torch.tensor([2, 0, 1, 2] * 5)
-    X = torch.cat([references[4:9], torch.randn(3, 3)]) if exclude == "some" else references
+    X = (
+        torch.cat([references[4:9], torch.randn(3, 3)])
+        if exclude == "some"
+        else references
+    )
     own = {
         "none": None,
         "all": torch.arange(20),
@@ -271,10 +310,19 @@ def test_streamed_class_means_equal_the_dense_ones(exclude, block_bytes, weighte
         for k in range(3):
             kept = (labels == k) & (torch.arange(20) != (-1 if own is None else own[x]))
             values, w = dense[x, kept], weight[kept]
-            mean, m = float((values * w).sum() / w.sum()), float(w.sum() ** 2 / (w * w).sum())
-            variance = float((w * w * (values - mean) ** 2).sum() / (w * w).sum()) * m / (m - 1)
+            mean, m = (
+                float((values * w).sum() / w.sum()),
+                float(w.sum() ** 2 / (w * w).sum()),
+            )
+            variance = (
+                float((w * w * (values - mean) ** 2).sum() / (w * w).sum())
+                * m
+                / (m - 1)
+            )
             assert float(result.q[x, k]) == pytest.approx(mean, abs=1e-6)
-            assert float(result.stderr[x, k]) == pytest.approx((variance / m) ** 0.5, abs=1e-5)
+            assert float(result.stderr[x, k]) == pytest.approx(
+                (variance / m) ** 0.5, abs=1e-5
+            )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -343,7 +391,9 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    return CollisionClassifier(members=[Pairwise(network=body, n_references=20)], **LONG).fit(*data)
+    return CollisionClassifier(
+        members=[Pairwise(network=body, n_references=20)], **LONG
+    ).fit(*data)
 
 
 def test_the_planted_collision_is_found(fitted):
@@ -378,7 +428,9 @@ def test_a_single_image_scores_like_one_of_many(data, fitted):
         )
 
 
-@pytest.mark.parametrize("shape", [(2, SIDE, SIDE), (5,)], ids=["two channels", "a table"])
+@pytest.mark.parametrize(
+    "shape", [(2, SIDE, SIDE), (5,)], ids=["two channels", "a table"]
+)
 def test_the_body_is_built_for_both_inputs_together(shape):
     built = []
 
@@ -387,12 +439,16 @@ def test_the_body_is_built_for_both_inputs_together(shape):
         return nn.Sequential(nn.Flatten(), nn.Linear(2 * int(np.prod(shape)), k))
 
     X = np.random.default_rng(0).normal(size=(150, *shape))
-    CollisionClassifier(members=[Pairwise(network=factory)], **SHORT).fit(X, np.arange(150) % 3)
+    CollisionClassifier(members=[Pairwise(network=factory)], **SHORT).fit(
+        X, np.arange(150) % 3
+    )
     assert set(built) == {(2 * shape[0], 1)}
 
 
 def test_images_need_a_body_of_their_own(data):
-    with pytest.raises(ValueError, match=r"Pairwise\(\) takes rows of features, got shape"):
+    with pytest.raises(
+        ValueError, match=r"Pairwise\(\) takes rows of features, got shape"
+    ):
         CollisionClassifier(members=[Pairwise()], **SHORT).fit(*data)
 
 

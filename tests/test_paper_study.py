@@ -21,7 +21,14 @@ def test_differences_are_paired_over_the_seeds_that_both_have():
 
 @pytest.mark.parametrize(
     ("means", "verdict"),
-    [([-3, -4], HELD), ([-3, -1], TIE), ([-3, 1], TIE), ([-3, 3], NOT), ([3, 3], NOT), ([], TIE)],
+    [
+        ([-3, -4], HELD),
+        ([-3, -1], TIE),
+        ([-3, 1], TIE),
+        ([-3, 3], NOT),
+        ([3, 3], NOT),
+        ([], TIE),
+    ],
 )
 def test_two_standard_errors_decide_a_verdict(means, verdict):
     assert lower([Difference("", mean, 1.0) for mean in means]) == verdict

@@ -20,11 +20,18 @@ from collidescope.race import Dropped, Race, Round
 from helpers import run
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
-POSIX = pytest.mark.skipif(os.name != "posix", reason="devices, pipes and links of POSIX")
+POSIX = pytest.mark.skipif(
+    os.name != "posix", reason="devices, pipes and links of POSIX"
+)
 SHORT = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 2}}
 SMALL = SHORT | {"members": ["linear"]}
 CM = cs.CollisionMatrix([[0.9, 0.1], [0.2, 0.8]])
-LABELS = [["b c", "z", "ä"], [False, True], [1.0, 2.0, 3.0], [12345678901234567, 12345678901234568]]
+LABELS = [
+    ["b c", "z", "ä"],
+    [False, True],
+    [1.0, 2.0, 3.0],
+    [12345678901234567, 12345678901234568],
+]
 DATES = np.array(["2020-01-01", "2020-02-01"], "datetime64[ns]")
 LISTS = np.array([[1], [1, 2]], dtype=object)
 
@@ -109,25 +116,40 @@ def test_equal_arrays_are_stored_once_and_those_of_models_compressed(tmp_path):
         _store.write(tmp_path / "x", kind, tree)
         return (tmp_path / "x").stat().st_size
 
-    assert size("checkpoint", a=array, b=array.copy()) < size("checkpoint", a=array) + 500
+    assert (
+        size("checkpoint", a=array, b=array.copy()) < size("checkpoint", a=array) + 500
+    )
     assert size("model", a=indices) < size("checkpoint", a=indices) / 10
 
 
 def test_a_model_file_takes_few_bytes_per_row(tmp_path):
     """Of members that keep rows or trees in every fold: a file was ten times as large."""
     y = np.arange(800) % 40
-    X = np.random.default_rng(0).normal(size=(40, 20))[y] + np.random.default_rng(1).normal(
-        size=(800, 20)
-    )
+    X = np.random.default_rng(0).normal(size=(40, 20))[y] + np.random.default_rng(
+        1
+    ).normal(size=(800, 20))
     members = ["linear", "kernel", "neighbours", "forest", "trees"]
-    cs.CollisionClassifier(**(SHORT | {"members": members})).fit(X, y).save(tmp_path / "model")
+    cs.CollisionClassifier(**(SHORT | {"members": members})).fit(X, y).save(
+        tmp_path / "model"
+    )
     assert (tmp_path / "model").stat().st_size < 1_000 * len(y)
 
 
 @pytest.mark.parametrize(
-    "leaf", [object(), float("nan"), {1: 2}, np.array([1j]), LISTS, "\ud800", np.float64("inf")]
+    "leaf",
+    [
+        object(),
+        float("nan"),
+        {1: 2},
+        np.array([1j]),
+        LISTS,
+        "\ud800",
+        np.float64("inf"),
+    ],
 )
-def test_what_could_not_be_read_again_is_refused_before_anything_is_written(tmp_path, leaf):
+def test_what_could_not_be_read_again_is_refused_before_anything_is_written(
+    tmp_path, leaf
+):
     (tmp_path / "x").write_text("old")
     with pytest.raises(ValueError, match=r"part|surrogates"):
         _store.write(tmp_path / "x", "model", {"part": leaf})
@@ -143,12 +165,17 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
     for made in ("predict_proba", "predict"):
         assert np.array_equal(getattr(back, made)(X), getattr(clf, made)(X))
     assert np.array_equal(back.similarity(X[:9], X[:5]), clf.similarity(X[:9], X[:5]))
-    assert (back.collision_matrix_, back.one_step_) == (clf.collision_matrix_, clf.one_step_)
+    assert (back.collision_matrix_, back.one_step_) == (
+        clf.collision_matrix_,
+        clf.one_step_,
+    )
     assert np.array_equal(back.gramian_, clf.gramian_)
     assert np.array_equal(back.recovery_.matrix, clf.recovery_.matrix)
     assert (back.history_, back.member_weights_) == (clf.history_, clf.member_weights_)
     same = {name for name in clf.get_params() if name != "random_state"}
-    assert {n: back.get_params()[n] for n in same} == {n: clf.get_params()[n] for n in same}
+    assert {n: back.get_params()[n] for n in same} == {
+        n: clf.get_params()[n] for n in same
+    }
     back.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
     if name == "module":
@@ -158,7 +185,9 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
 
 
 @pytest.mark.parametrize(
-    "labels", [*map(np.array, LABELS), DATES, np.array([1, 36], "timedelta64[h]")], ids=str
+    "labels",
+    [*map(np.array, LABELS), DATES, np.array([1, 36], "timedelta64[h]")],
+    ids=str,
 )
 def test_classes_keep_their_names_and_dtype_in_every_file(tmp_path, data, labels):
     X, y = data
@@ -232,7 +261,9 @@ def test_an_unfitted_model_cannot_be_saved_and_a_missing_one_not_loaded(tmp_path
 
 
 @POSIX
-def test_links_are_followed_permissions_kept_and_pipes_and_devices_written_into(tmp_path):
+def test_links_are_followed_permissions_kept_and_pipes_and_devices_written_into(
+    tmp_path,
+):
     real, link, pipe = tmp_path / "real.json", tmp_path / "link.json", tmp_path / "pipe"
     real.write_text("old")
     real.chmod(0o600)
@@ -273,7 +304,10 @@ def test_a_disk_that_turns_read_only_leaves_the_old_file_and_names_the_cause(
     monkeypatch.setattr(os, at, refuse)
     if at == "replace":
         monkeypatch.setattr("pathlib.Path.unlink", refuse)
-    for write in (cs.CollisionMatrix(np.eye(2)).to_json, cs.CollisionMatrix(np.eye(2)).to_npz):
+    for write in (
+        cs.CollisionMatrix(np.eye(2)).to_json,
+        cs.CollisionMatrix(np.eye(2)).to_npz,
+    ):
         with pytest.raises(
             OSError,
             match=r"Read-only file system: .*x cannot be written; what was there before is as",
@@ -298,7 +332,14 @@ def test_no_output_gets_a_name_that_was_not_given(tmp_path):
     """More than 1,000 classes changed the suffix after the check, and the input was overwritten."""
     cs.CollisionMatrix(np.eye(1001)).to_npz(tmp_path / "big.npz")
     before = (tmp_path / "big.npz").read_bytes()
-    done = run("merge", tmp_path / "big.npz", "--groups", 1001, "--matrix", tmp_path / "big.json")
+    done = run(
+        "merge",
+        tmp_path / "big.npz",
+        "--groups",
+        1001,
+        "--matrix",
+        tmp_path / "big.json",
+    )
     assert done.exit_code == 2
     assert "was not written" in done.stderr
     assert ".npz" in done.stderr
@@ -307,7 +348,9 @@ def test_no_output_gets_a_name_that_was_not_given(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["big.npz"]
 
 
-def test_outputs_are_tried_before_the_work_and_a_result_is_printed_before_it_is_written(tmp_path):
+def test_outputs_are_tried_before_the_work_and_a_result_is_printed_before_it_is_written(
+    tmp_path,
+):
     CM.to_json(tmp_path / "cm.json")
     for bad in (tmp_path, tmp_path / "no" / "x.json", tmp_path / "cm.json"):
         done = run("merge", tmp_path / "cm.json", "--matrix", bad)
@@ -324,9 +367,13 @@ def test_outputs_are_tried_before_the_work_and_a_result_is_printed_before_it_is_
 @pytest.mark.parametrize("streams", [">&-", ">&- 2>&-", "| true"])
 def test_a_closed_stream_loses_neither_the_answer_nor_the_files(tmp_path, streams):
     CM.to_json(tmp_path / "cm.json")
-    merge = f"{sys.executable} -m collidescope merge cm.json --matrix out.json --groups 2"
+    merge = (
+        f"{sys.executable} -m collidescope merge cm.json --matrix out.json --groups 2"
+    )
     command = f"{merge} {streams}; echo $? >code"
-    done = subprocess.run(command, cwd=tmp_path, shell=True, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=tmp_path, shell=True, capture_output=True, text=True
+    )
     assert cs.CollisionMatrix.from_json(tmp_path / "out.json").n_classes == 2
     if "|" not in streams:
         assert ("n_groups" in done.stdout + done.stderr) != (streams == ">&- 2>&-")
@@ -335,14 +382,18 @@ def test_a_closed_stream_loses_neither_the_answer_nor_the_files(tmp_path, stream
 
 def test_names_that_a_stream_cannot_hold_stay_different_and_json_stays_json(tmp_path):
     """Two classes both became "??"."""
-    cs.CollisionMatrix(CM.matrix, classes=["东京", "京都"]).to_json(tmp_path / "cm.json")
+    cs.CollisionMatrix(CM.matrix, classes=["东京", "京都"]).to_json(
+        tmp_path / "cm.json"
+    )
     command = [sys.executable, "-m", "collidescope", "merge", str(tmp_path / "cm.json")]
     env = os.environ | {"PYTHONIOENCODING": "cp1252:replace"}
-    plain = subprocess.run(command, capture_output=True, env=env, check=True).stdout.decode(
-        "cp1252"
-    )
+    plain = subprocess.run(
+        command, capture_output=True, env=env, check=True
+    ).stdout.decode("cp1252")
     assert r"\u4e1c\u4eac" in plain
     assert r"\u4eac\u90fd" in plain
-    told = subprocess.run([*command, "--json"], capture_output=True, env=env, check=True).stdout
+    told = subprocess.run(
+        [*command, "--json"], capture_output=True, env=env, check=True
+    ).stdout
     assert b"?" not in told
     assert r"\u4e1c" in told.decode("ascii")

@@ -10,8 +10,17 @@ from scipy.stats import multivariate_normal, norm
 from sklearn.metrics import cohen_kappa_score, mean_absolute_error
 
 import collidescope as cs
-from collidescope import CollisionMatrix, collision_matrix_from_posteriors, limit_from_scores
-from collidescope.applications import compare_judges, consolidate, expected_distance, plan
+from collidescope import (
+    CollisionMatrix,
+    collision_matrix_from_posteriors,
+    limit_from_scores,
+)
+from collidescope.applications import (
+    compare_judges,
+    consolidate,
+    expected_distance,
+    plan,
+)
 from collidescope.applications.plan import rows_needed
 from helpers import planted, random_posteriors
 
@@ -45,14 +54,18 @@ def test_a_target_below_what_unlimited_rows_leave_cannot_be_reached():
 
 
 def test_a_target_that_is_met_needs_no_more_rows():
-    limit = limit_from_scores(curve(np.random.default_rng(2), 0.2, 0.5), SIZES, baseline=0.6)
+    limit = limit_from_scores(
+        curve(np.random.default_rng(2), 0.2, 0.5), SIZES, baseline=0.6
+    )
     assert rows_needed(limit, 0.4).high < 2000
 
 
 def test_rows_needed_of_the_error_continues_the_errors():
     rng = np.random.default_rng(3)
     wrong = rng.random((8000, 4)) < 0.1 + SIZES**-0.5
-    limit = limit_from_scores(curve(rng, 0.2, 0.5, n=8000), SIZES, errors=wrong, baseline=0.6)
+    limit = limit_from_scores(
+        curve(rng, 0.2, 0.5, n=8000), SIZES, errors=wrong, baseline=0.6
+    )
     found = rows_needed(limit, 0.1 + 8000**-0.5, of="error")
     assert found.low <= 8000 <= found.high
 
@@ -114,7 +127,9 @@ def sure(rng, n=2000, flipped=0.0):
     wrong = rng.random(n) < flipped
     P = np.column_stack([p, 1 - p])
     y = np.where(wrong, 1 - codes, codes)
-    return SimpleNamespace(predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1]), wrong
+    return SimpleNamespace(
+        predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1]
+    ), wrong
 
 
 def test_checking_labels_is_predicted_to_lower_what_flipped_labels_add():
@@ -128,7 +143,8 @@ def test_checking_labels_is_predicted_to_lower_what_flipped_labels_add():
         )
         fixed = np.where(wrong & suspect, 1 - clf.labels_, clf.labels_)
         before, after = (
-            ((np.eye(2)[y] - clf.posteriors_) ** 2).sum(axis=1).mean() for y in (clf.labels_, fixed)
+            ((np.eye(2)[y] - clf.posteriors_) ** 2).sum(axis=1).mean()
+            for y in (clf.labels_, fixed)
         )
         inside.append(row["low"] <= before - after <= row["high"])
     assert np.mean(inside) >= 0.9
@@ -144,7 +160,9 @@ def test_labels_that_chance_makes_suspect_promise_nothing():
 def test_a_column_is_worth_what_column_value_says():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 120)
-    X = pd.DataFrame({"noise": rng.standard_normal(120), "marker": y + rng.standard_normal(120)})
+    X = pd.DataFrame(
+        {"noise": rng.standard_normal(120), "marker": y + rng.standard_normal(120)}
+    )
     P = np.full((120, 2), 0.5)
     clf = SimpleNamespace(predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1])
     found = plan(clf, X, prices={"columns": {"marker": 2.0}}).table
@@ -161,7 +179,10 @@ def test_the_best_option_is_one_sentence_with_its_interval():
     row = found.table.iloc[0]
     assert found.best.startswith("Collect 2,000 more rows for 200: PBER")
     assert f"({100 * row['low']:.2f} to {100 * row['high']:.2f})" in found.best
-    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["verdict"] == found.best
+    assert (
+        json.loads(json.dumps(found.to_dict(), allow_nan=False))["verdict"]
+        == found.best
+    )
 
 
 def test_a_plan_is_drawn_with_one_line_per_option_that_lowers_the_pber():
@@ -195,9 +216,13 @@ def test_the_mapping_can_be_written(tmp_path, suffix):
 def test_no_merge_at_chance_level_is_proposed():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 4, 2000)
-    P = rng.dirichlet(np.full(4, 500.0), 2000)  # hardly more than the class shares, and unrelated
+    P = rng.dirichlet(
+        np.full(4, 500.0), 2000
+    )  # hardly more than the class shares, and unrelated
     cm = collision_matrix_from_posteriors(P, y)
-    clf = SimpleNamespace(predict_proba=None, posteriors_=P, labels_=y, classes_=np.arange(4))
+    clf = SimpleNamespace(
+        predict_proba=None, posteriors_=P, labels_=y, classes_=np.arange(4)
+    )
     clf.collision_matrix_ = cm
     found = plan(clf, prices={"merge": 1.0})
     assert "merge" not in found.table["option"].tolist()
@@ -207,7 +232,9 @@ def test_no_merge_at_chance_level_is_proposed():
 
 def test_twins_that_no_data_tell_apart_are_no_merge_at_chance_level():
     y = np.repeat([0, 1, 2, 3], 500)
-    P = np.repeat([[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0.9, 0.1], [0, 0, 0.1, 0.9]], 500, 0)
+    P = np.repeat(
+        [[0.5, 0.5, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0.9, 0.1], [0, 0, 0.1, 0.9]], 500, 0
+    )
     found = consolidate(collision_matrix_from_posteriors(P, y), 3)
     assert found.groups[0] == [0, 1]
     assert not found.path["chance"].any()
@@ -220,7 +247,11 @@ def people(rng, n=1500, votes=6, k=4):
 
 
 def drawn(rng, P):
-    return (rng.random((len(P), 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, P.shape[1] - 1)
+    return (
+        (rng.random((len(P), 1)) >= P.cumsum(axis=1))
+        .sum(axis=1)
+        .clip(0, P.shape[1] - 1)
+    )
 
 
 def test_one_more_human_passes_as_a_judge():
@@ -259,7 +290,10 @@ def test_votes_by_annotator_are_the_same_as_their_counts():
     labels[rng.random((200, 4)) < 0.2] = None
     counts = np.column_stack([(labels == name).sum(axis=1) for name in names])
     said = names[rng.integers(0, 3, 200)]
-    wide, counted = compare_judges(labels, said), compare_judges(counts, said, classes=names)
+    wide, counted = (
+        compare_judges(labels, said),
+        compare_judges(counts, said, classes=names),
+    )
     assert wide.table.equals(counted.table)
 
 
@@ -293,7 +327,8 @@ def test_the_interval_of_the_expected_distance_covers():
     truth = (B * np.abs(np.subtract.outer(range(4), range(4)))).sum()
     rng = np.random.default_rng(0)
     found = [
-        expected_distance(collision_matrix_from_posteriors(*ordinal(rng, 400))) for _ in range(300)
+        expected_distance(collision_matrix_from_posteriors(*ordinal(rng, 400)))
+        for _ in range(300)
     ]
     covered = [one.low <= truth <= one.high for one in found]
     assert 0.92 <= np.mean(covered) <= 0.99
@@ -312,7 +347,12 @@ def test_ceilings_of_ordered_classes_are_those_of_the_posterior_median_and_mean(
 
 @pytest.mark.parametrize("method", ["greedy", "optimal"])
 def test_ordered_classes_are_merged_with_their_neighbours_only(method):
-    S = [[0.5, 0.1, 0.4, 0.0], [0.1, 0.7, 0.1, 0.1], [0.4, 0.1, 0.4, 0.1], [0.0, 0.1, 0.1, 0.8]]
+    S = [
+        [0.5, 0.1, 0.4, 0.0],
+        [0.1, 0.7, 0.1, 0.1],
+        [0.4, 0.1, 0.4, 0.1],
+        [0.0, 0.1, 0.1, 0.8],
+    ]
     cm = CollisionMatrix(S)
     assert consolidate(cm, 3, method=method).groups[0] == [0, 2]
     for n in (3, 2):
@@ -371,9 +411,17 @@ def test_a_display_of_ordered_classes_keeps_their_order(graded):
 
 @pytest.mark.parametrize("method", ["greedy", "optimal"])
 def test_merges_follow_the_order_that_is_given(method):
-    S = [[0.5, 0.1, 0.4, 0.0], [0.1, 0.7, 0.1, 0.1], [0.4, 0.1, 0.4, 0.1], [0.0, 0.1, 0.1, 0.8]]
+    S = [
+        [0.5, 0.1, 0.4, 0.0],
+        [0.1, 0.7, 0.1, 0.1],
+        [0.4, 0.1, 0.4, 0.1],
+        [0.0, 0.1, 0.1, 0.8],
+    ]
     cm = CollisionMatrix(S, classes=list("acbd"))
-    assert consolidate(cm, 3, ordered=list("abcd"), method=method).groups[0] == ["a", "b"]
+    assert consolidate(cm, 3, ordered=list("abcd"), method=method).groups[0] == [
+        "a",
+        "b",
+    ]
 
 
 def test_an_order_that_lacks_a_class_is_refused():
@@ -399,16 +447,22 @@ def test_merges_beyond_the_first_step_add_up():
     merges = table[table["option"] == "merge"].sort_values("amount")
     path = consolidate(clf.collision_matrix_).path
     assert merges["amount"].tolist() == [1, 2, 3]
-    assert merges["fall"].tolist() == pytest.approx(path["gain"].iloc[1:4].cumsum().tolist())
+    assert merges["fall"].tolist() == pytest.approx(
+        path["gain"].iloc[1:4].cumsum().tolist()
+    )
     assert (merges["low"] < merges["fall"]).all()
 
 
 def test_known_values_of_columns_need_no_rows():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 120)
-    X = pd.DataFrame({"noise": rng.standard_normal(120), "marker": y + rng.standard_normal(120)})
+    X = pd.DataFrame(
+        {"noise": rng.standard_normal(120), "marker": y + rng.standard_normal(120)}
+    )
     values = cs.column_value(None, X, y)
-    clf = SimpleNamespace(predict_proba=None, posteriors_=np.full((120, 2), 0.5), labels_=y)
+    clf = SimpleNamespace(
+        predict_proba=None, posteriors_=np.full((120, 2), 0.5), labels_=y
+    )
     clf.classes_ = [0, 1]
     found = plan(clf, columns=values, prices={"columns": {"marker": 2.0}})
     assert found.table["what"].iloc[0] == "keep the column marker"

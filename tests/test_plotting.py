@@ -60,7 +60,10 @@ EVERY = {
     "limit": lambda cm: LimitDisplay.from_limit(limit_like(cm)).plot,
     "posteriors": lambda cm: (
         PosteriorDisplay.from_posteriors(
-            posteriors(3, cm.n_classes), cm.classes, np.zeros((3, 5, 6)), [cm.classes[0]] * 3
+            posteriors(3, cm.n_classes),
+            cm.classes,
+            np.zeros((3, 5, 6)),
+            [cm.classes[0]] * 3,
         ).plot
     ),
 }
@@ -85,10 +88,13 @@ def test_a_display_draws_on_axes_or_a_new_figure_with_odd_names_as_they_are_and_
     assert not left.has_data()
     with pytest.raises(ValueError, match="ax must be one matplotlib Axes, got ndarray"):
         plot(np.array([None, None]))
-    for module in [module for module in sys.modules if module.split(".")[0] == "matplotlib"]:
+    for module in [
+        module for module in sys.modules if module.split(".")[0] == "matplotlib"
+    ]:
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(
-        ImportError, match=r"Display.plot needs matplotlib: pip install collidescope\[plot\]"
+        ImportError,
+        match=r"Display.plot needs matplotlib: pip install collidescope\[plot\]",
     ):
         plot()
 
@@ -111,9 +117,13 @@ def test_the_heat_map_shows_s_writes_its_entries_if_they_are_few_and_takes_optio
     np.testing.assert_array_equal(shown.mask, np.eye(k, dtype=bool))
     written = [[float(text.get_text()) for text in row] for row in display.text_]
     np.testing.assert_allclose(written, cm.matrix, atol=0.0051)
-    assert [text.get_position() for text in display.text_[1]] == [(j, 1) for j in range(k)]
+    assert [text.get_position() for text in display.text_[1]] == [
+        (j, 1) for j in range(k)
+    ]
     assert (
-        tick_names(display.ax_, "x") == tick_names(display.ax_) == [str(name) for name in range(k)]
+        tick_names(display.ax_, "x")
+        == tick_names(display.ax_)
+        == [str(name) for name in range(k)]
     )
     assert CollisionMatrixDisplay.from_matrix(exact(21)).plot().text_ is None
     assert display.plot(include_values=False, colorbar=False).text_ is None
@@ -135,11 +145,15 @@ def test_a_rare_collision_shows_beside_a_frequent_one_and_the_diagonal_has_a_col
 def test_clustering_puts_classes_that_collide_side_by_side():
     group = np.arange(24) % 6
     B = np.where(group[:, None] == group, 0.02, 0.0) + 0.5 * np.eye(24)
-    cm = cs.CollisionMatrix(B / B.sum(axis=1, keepdims=True), classes=[f"c{k}" for k in range(24)])
+    cm = cs.CollisionMatrix(
+        B / B.sum(axis=1, keepdims=True), classes=[f"c{k}" for k in range(24)]
+    )
     display = CollisionMatrixDisplay.from_matrix(cm)
     assert np.count_nonzero(np.diff(group[display.order])) == 5
     shown = display.plot().im_.get_array().data
-    np.testing.assert_array_equal(shown, cm.matrix[np.ix_(display.order, display.order)])
+    np.testing.assert_array_equal(
+        shown, cm.matrix[np.ix_(display.order, display.order)]
+    )
     names = tick_names(display.ax_)
     assert names == cm.classes[display.order][:: 24 // len(names)].tolist()
     assert CollisionMatrixDisplay.from_matrix(cm, order="given").order is None
@@ -152,21 +166,29 @@ def test_pairs_are_the_top_collisions_with_the_ends_of_their_intervals():
     top = cm.top_collisions(4, 0.9)
     dots, _, (bars,) = display.errorbar_
     np.testing.assert_allclose(dots.get_xdata(), top["rate"])
-    np.testing.assert_allclose(np.array(bars.get_segments())[:, :, 0], top[["low", "high"]])
+    np.testing.assert_allclose(
+        np.array(bars.get_segments())[:, :, 0], top[["low", "high"]]
+    )
     assert tick_names(display.ax_) == [
         f"{a} → {b}" for a, b in zip(top["class"], top["other"], strict=True)
     ]
     with pytest.raises(ValueError, match="low must not be above matrix"):
-        CollisionMatrixDisplay(cm.matrix, low=cm.matrix + 0.1, high=cm.matrix).plot_pairs()
+        CollisionMatrixDisplay(
+            cm.matrix, low=cm.matrix + 0.1, high=cm.matrix
+        ).plot_pairs()
 
 
 def test_the_limit_is_a_curve_the_range_and_a_band_that_ends_in_it_unless_learning_has_hardly_begun():
     limit = limit_like(exact(3))
     display = LimitDisplay.from_estimator(SimpleNamespace(limit_=limit)).plot()
-    np.testing.assert_allclose(display.errorbar_[0].get_xydata(), limit.curve[["rows", "pber"]])
+    np.testing.assert_allclose(
+        display.errorbar_[0].get_xydata(), limit.curve[["rows", "pber"]]
+    )
     ends = np.array(display.range_[2][0].get_segments())[0][:, 1]
     np.testing.assert_allclose(ends, limit.pber_interval())
-    low, _, high = limit.continuation(limit.curve["rows"].iloc[-1] * np.array([1, REACH]), 0.95)
+    low, _, high = limit.continuation(
+        limit.curve["rows"].iloc[-1] * np.array([1, REACH]), 0.95
+    )
     band = display.band_.get_datalim(display.ax_.transData)
     np.testing.assert_allclose([band.y0, band.y1], [low.min(), high.max()])
     display = LimitDisplay.from_limit(limit_like(exact(3), "hardly begun")).plot()
@@ -184,28 +206,44 @@ def test_the_dendrogram_colours_the_merges_of_the_plan():
     np.testing.assert_allclose(np.sort(heights), plan.linkage[:, 2])
     merged = heights < display.cut_.get_xdata()[0]
     assert merged.sum() == 2
-    assert len({colour for colour, m in zip(drawn["color_list"], merged, strict=True) if m}) == 1
+    assert (
+        len(
+            {colour for colour, m in zip(drawn["color_list"], merged, strict=True) if m}
+        )
+        == 1
+    )
     assert DendrogramDisplay.from_plan(cs.consolidate(cm)).plot().cut_ is None
 
 
 def test_the_bars_are_the_posteriors_and_the_images_the_images():
     P, images = posteriors(8, 3), np.random.default_rng(1).random((8, 4, 5))
-    display = PosteriorDisplay.from_posteriors(P, ["a", "b", "c"], images, list("abcabcab")).plot(
-        n_rows=5
+    display = PosteriorDisplay.from_posteriors(
+        P, ["a", "b", "c"], images, list("abcabcab")
+    ).plot(n_rows=5)
+    np.testing.assert_allclose(
+        [[bar.get_width() for bar in bars] for bars in display.bars_], P[:5]
     )
-    np.testing.assert_allclose([[bar.get_width() for bar in bars] for bars in display.bars_], P[:5])
-    np.testing.assert_array_equal([image.get_array() for image in display.images_], images[:5])
-    own = [bars[k].get_facecolor() for bars, k in zip(display.bars_, [0, 1, 2, 0, 1], strict=True)]
+    np.testing.assert_array_equal(
+        [image.get_array() for image in display.images_], images[:5]
+    )
+    own = [
+        bars[k].get_facecolor()
+        for bars, k in zip(display.bars_, [0, 1, 2, 0, 1], strict=True)
+    ]
     assert len(set(own)) == 1
     assert own[0] != display.bars_[0][1].get_facecolor()
 
 
 def test_the_matrix_of_a_fitted_classifier_is_displayed():
     cm = exact(4)
-    display = CollisionMatrixDisplay.from_estimator(SimpleNamespace(collision_matrix_=cm)).plot()
+    display = CollisionMatrixDisplay.from_estimator(
+        SimpleNamespace(collision_matrix_=cm)
+    ).plot()
     np.testing.assert_array_equal(display.im_.get_array().data, cm.matrix)
 
 
 def test_a_classifier_that_is_not_fitted_has_no_matrix_to_display():
-    with pytest.raises(ValueError, match="CollisionClassifier without collision_matrix_: call fit"):
+    with pytest.raises(
+        ValueError, match="CollisionClassifier without collision_matrix_: call fit"
+    ):
         CollisionMatrixDisplay.from_estimator(cs.CollisionClassifier())

@@ -206,7 +206,9 @@ def test_v_is_that_of_the_ordered_pair(fitted):
     a, b = torch.tensor(X[:6]).float(), torch.tensor(X[6:12]).float()
     with torch.inference_mode():
         logits = fit.contrast.network.one_way(a, b)
-    np.testing.assert_allclose(fit.contrast.pairs(X[:6], X[6:12]), torch.sigmoid(logits), rtol=1e-5)
+    np.testing.assert_allclose(
+        fit.contrast.pairs(X[:6], X[6:12]), torch.sigmoid(logits), rtol=1e-5
+    )
     np.testing.assert_allclose(
         np.diag(fit.similarity(X[:6], X[6:12])), torch.sigmoid(logits), rtol=1e-5
     )
@@ -222,7 +224,9 @@ def test_training_lowers_the_risk():
 
 def test_the_same_seed_gives_the_same_matrix(fitted):
     X, y = scenario_a(3).sample(150, 0)
-    np.testing.assert_array_equal(printed_fit(X, y, 3, SMALL, seed=1).matrix, fitted[0].matrix)
+    np.testing.assert_array_equal(
+        printed_fit(X, y, 3, SMALL, seed=1).matrix, fitted[0].matrix
+    )
 
 
 def test_diagnostics_tell_whether_the_descent_converged(fitted):
@@ -261,5 +265,7 @@ def test_impossible_settings_are_refused(change, message):
 
 
 def test_a_class_without_rows_is_refused():
-    with pytest.raises(ValueError, match=r"codes must hold every class 0 … 2, got \[0, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"codes must hold every class 0 … 2, got \[0, 1\]"
+    ):
         printed_fit(np.zeros((4, 2)), np.array([0, 0, 1, 1]), 3, SMALL)

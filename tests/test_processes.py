@@ -92,10 +92,15 @@ def test_a_fresh_process_and_its_forked_child_get_the_same_bits_from_pickles_and
         clf.save(folder / "model.safetensors")
         expected[folder] = clf.predict_proba(NEW)
     command = [sys.executable, "-c", CHILD, *map(str, expected)]
-    done = subprocess.run(command, check=True, timeout=PATIENCE, capture_output=True, text=True)
+    done = subprocess.run(
+        command, check=True, timeout=PATIENCE, capture_output=True, text=True
+    )
     for folder, posteriors in expected.items():
         for name in ("pickled", "loaded"):
-            assert np.array_equal(np.load(folder / f"{name}.npy"), posteriors), (folder.name, name)
+            assert np.array_equal(np.load(folder / f"{name}.npy"), posteriors), (
+                folder.name,
+                name,
+            )
     assert "forked: same" in done.stdout or not hasattr(os, "fork")
 
 

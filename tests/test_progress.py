@@ -17,7 +17,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_nothing_is_said_at_verbose_0_but_every_step_is_logged(capsys, monkeypatch, caplog):
+def test_nothing_is_said_at_verbose_0_but_every_step_is_logged(
+    capsys, monkeypatch, caplog
+):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     with (

@@ -19,10 +19,16 @@ def signature(function: Any) -> str:
     """Names, kinds and defaults of the parameters; types are mypy's business."""
     found = inspect.signature(function)
     public = [
-        parameter for parameter in found.parameters.values() if not parameter.name.startswith("_")
+        parameter
+        for parameter in found.parameters.values()
+        if not parameter.name.startswith("_")
     ]
-    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in public]
-    text = str(found.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+    bare = [
+        parameter.replace(annotation=inspect.Parameter.empty) for parameter in public
+    ]
+    text = str(
+        found.replace(parameters=bare, return_annotation=inspect.Signature.empty)
+    )
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
@@ -31,7 +37,11 @@ def members(cls: type) -> list[str]:
     own: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("collidescope"):
-            own |= {name: value for name, value in vars(base).items() if not name.startswith("_")}
+            own |= {
+                name: value
+                for name, value in vars(base).items()
+                if not name.startswith("_")
+            }
     lines = []
     fields = (
         {field.name for field in dataclasses.fields(cls)}
@@ -39,7 +49,9 @@ def members(cls: type) -> list[str]:
         else set()
     )
     for name, value in sorted(own.items()):
-        raw = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+        raw = (
+            value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+        )
         if inspect.isfunction(raw):
             lines.append(f"    .{name}{signature(raw)}")
         elif name not in fields:
@@ -125,7 +137,11 @@ def test_every_public_name_has_an_example_that_runs():
         "read_images",
     }
     names = cs.__all__
-    without = {name for name in names if ">>> " not in (inspect.getdoc(getattr(cs, name)) or "")}
+    without = {
+        name
+        for name in names
+        if ">>> " not in (inspect.getdoc(getattr(cs, name)) or "")
+    }
     assert without <= made
 
 

@@ -50,7 +50,9 @@ def test_a_weight_that_gains_nothing_keeps_no_expensive_model():
 
 def test_of_two_models_that_do_the_same_work_one_stays():
     more = replace(MORE, weights={"helper": 0.3, "hopeless": 0.3})
-    either = dropped(lambda names: 0.5 - 0.1 * bool({"helper", "hopeless"} & set(names)), more)
+    either = dropped(
+        lambda names: 0.5 - 0.1 * bool({"helper", "hopeless"} & set(names)), more
+    )
     assert len({"helper", "hopeless"} & set(either)) == 1
 
 
@@ -94,7 +96,9 @@ def raced(n_jobs=None, budget=None):
     X, y = problem()
     sample = make_sample(X, y)
     folds = make_folds(sample, 3, random_state=0)
-    return race(sample, priced(sample, folds), folds, Engine(n_jobs=n_jobs, budget=budget))
+    return race(
+        sample, priced(sample, folds), folds, Engine(n_jobs=n_jobs, budget=budget)
+    )
 
 
 def test_an_expensive_model_of_no_use_is_not_trained():
@@ -133,9 +137,23 @@ def test_heats_score_rows_that_no_heat_trains_on():
 
 def test_models_that_the_user_names_are_all_trained():
     X, y = problem(400)
-    named = ["linear", "priors", "gaussian", "histograms", ("mine", LogisticRegression())]
-    clf = CollisionClassifier(members=named, cv=2, limit=False, random_state=0).fit(X, y)
-    assert set(clf.member_weights_[0]) == {"linear", "priors", "gaussian", "histograms", "mine"}
+    named = [
+        "linear",
+        "priors",
+        "gaussian",
+        "histograms",
+        ("mine", LogisticRegression()),
+    ]
+    clf = CollisionClassifier(members=named, cv=2, limit=False, random_state=0).fit(
+        X, y
+    )
+    assert set(clf.member_weights_[0]) == {
+        "linear",
+        "priors",
+        "gaussian",
+        "histograms",
+        "mine",
+    }
     assert clf.race_ == Race()
 
 
@@ -143,21 +161,28 @@ def test_a_budget_takes_the_best_models_that_fit_in():
     models = [Priced(name, 1.0, None) for name in ("a", "b", "c")]
     costs = {"a": 5.0, "b": 3.0, "c": 1.0}
     losses = {"a": 0.1, "b": 0.2, "c": 0.3}
-    assert [model.name for model in affordable(models, losses, costs, 6.5)] == ["a", "c"]
+    assert [model.name for model in affordable(models, losses, costs, 6.5)] == [
+        "a",
+        "c",
+    ]
     assert [model.name for model in affordable(models, losses, costs, 0.0)] == ["c"]
 
 
 def test_a_budget_says_which_models_were_not_trained():
     X, y = problem(400)
     clf = CollisionClassifier(cv=2, limit=False, budget=1e-9, random_state=0)
-    with pytest.warns(CollisionWarning, match=r"budget of 1e-09 s these models were not trained:"):
+    with pytest.warns(
+        CollisionWarning, match=r"budget of 1e-09 s these models were not trained:"
+    ):
         clf.fit(X, y)
     assert len(clf.member_weights_[0]) == 1
 
 
 def test_a_file_keeps_the_race(tmp_path):
     X, y = problem(200)
-    clf = CollisionClassifier(members=["linear"], cv=2, limit=False, random_state=0).fit(X, y)
+    clf = CollisionClassifier(
+        members=["linear"], cv=2, limit=False, random_state=0
+    ).fit(X, y)
     clf.race_ = raced()[1]
     clf.save(tmp_path / "model.collide")
     assert load(tmp_path / "model.collide").race_ == clf.race_

@@ -72,7 +72,9 @@ def broken(folder):
 
 
 def test_bad_files_are_named(broken):
-    with pytest.raises(ValueError, match=r"of 5 files .*text\.jpg.* cannot be read.*errors='skip'"):
+    with pytest.raises(
+        ValueError, match=r"of 5 files .*text\.jpg.* cannot be read.*errors='skip'"
+    ):
         read_images(broken)
 
 
@@ -89,7 +91,9 @@ def test_files_that_are_no_images_by_name_are_passed_over(folder):
 
 
 def test_an_array_beyond_memory_is_refused_with_a_size_to_try(folder):
-    with pytest.raises(ValueError, match=r"3 images of 8 × 6 take 0.0 GB: pass a smaller size="):
+    with pytest.raises(
+        ValueError, match=r"3 images of 8 × 6 take 0.0 GB: pass a smaller size="
+    ):
         read_images(folder, most_bytes=100)
 
 
@@ -97,7 +101,10 @@ def test_an_array_beyond_memory_is_refused_with_a_size_to_try(folder):
     ("change", "message"),
     [
         (lambda f: (f / "dog" / "1.png").unlink(), "no image in the subfolder 'dog'"),
-        (lambda f: (f / "dog").rename(f / ".dog"), "one subfolder per class, at least 2, it has 1"),
+        (
+            lambda f: (f / "dog").rename(f / ".dog"),
+            "one subfolder per class, at least 2, it has 1",
+        ),
     ],
 )
 def test_a_folder_without_two_classes_is_refused(folder, change, message):

@@ -24,7 +24,11 @@ TABLES = {
     "load_adult": ((48_842, 14), {"<=50K": 37_155, ">50K": 11_687}, 8),
     "load_law_school": ((20_798, 11), {"fail": 2_293, "pass": 18_505}, 1),
     "load_german_credit": ((1_000, 20), {"good": 700, "bad": 300}, 13),
-    "load_brfss": ((253_680, 21), {"none": 213_703, "prediabetes": 4_631, "diabetes": 35_346}, 0),
+    "load_brfss": (
+        (253_680, 21),
+        {"none": 213_703, "prediabetes": 4_631, "diabetes": 35_346},
+        0,
+    ),
     "load_covertype": ((581_012, 54), FOREST, 0),
 }
 FILES = {
@@ -32,7 +36,10 @@ FILES = {
     "load_german_credit": r"german\.data",
     "load_covertype": r"covtype\.npz",
 }
-FILES |= {"load_law_school": r"law_school_clean\.csv", "load_letter": r"letter-recognition\.data"}
+FILES |= {
+    "load_law_school": r"law_school_clean\.csv",
+    "load_letter": r"letter-recognition\.data",
+}
 
 
 @needs_data
@@ -59,7 +66,10 @@ def test_tables_hold_what_their_sources_say():
     X, y = real_data.load_letter()
     assert X.shape == (20_000, 16)
     assert "".join(np.unique(y)) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    assert (y[0], X.iloc[0].tolist()) == ("T", [2, 8, 3, 5, 1, 8, 13, 0, 6, 6, 10, 8, 0, 8, 0, 8])
+    assert (y[0], X.iloc[0].tolist()) == (
+        "T",
+        [2, 8, 3, 5, 1, 8, 13, 0, 6, 6, 10, 8, 0, 8, 0, 8],
+    )
     forest, _ = real_data.load_covertype()
     for start in ("wilderness", "soil"):
         assert (forest.filter(regex=f"^{start}").sum(axis=1) == 1).all()

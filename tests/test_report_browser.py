@@ -38,7 +38,9 @@ def visit(tmp_path_factory):
     def report(k):
         if k not in made:
             P, codes = random_posteriors(np.random.default_rng(k), 40 * k + 200, k, 3.0)
-            classes = np.array([EVIL, *(f"class {i}" for i in range(1, k))], dtype=object)
+            classes = np.array(
+                [EVIL, *(f"class {i}" for i in range(1, k))], dtype=object
+            )
             y = classes[codes]
             cm = cs.collision_matrix_from_posteriors(P, y, classes=classes)
             options = {
@@ -46,7 +48,10 @@ def visit(tmp_path_factory):
                 "limit": limit_like(cm),
                 "y_pred": y[::-1],
             }
-            table = {"columns": ["a long name of a column " * 3] * 9, "rows": [[0.123456] * 9]}
+            table = {
+                "columns": ["a long name of a column " * 3] * 9,
+                "rows": [[0.123456] * 9],
+            }
             options |= {
                 "title": EVIL,
                 "notes": [EVIL],
@@ -55,7 +60,11 @@ def visit(tmp_path_factory):
             made[k] = (
                 cm,
                 cs.report(
-                    pd.DataFrame(P, columns=classes), None, y, folder / f"{k}.html", **options
+                    pd.DataFrame(P, columns=classes),
+                    None,
+                    y,
+                    folder / f"{k}.html",
+                    **options,
                 ),
             )
         return made[k]
@@ -65,18 +74,28 @@ def visit(tmp_path_factory):
             trouble.append(f"request: {request.url}")
 
     with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        chromium = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"]
+        )
 
         def go(what, **options):
             cm, path = report(what) if isinstance(what, int) else (None, what)
-            page = chromium.new_context(offline=True, accept_downloads=True, **options).new_page()
+            page = chromium.new_context(
+                offline=True, accept_downloads=True, **options
+            ).new_page()
             page.on(
-                "console", lambda message: trouble.append(f"console {message.type}: {message.text}")
+                "console",
+                lambda message: trouble.append(
+                    f"console {message.type}: {message.text}"
+                ),
             )
             page.on("pageerror", lambda error: trouble.append(f"error: {error}"))
             page.on(
                 "dialog",
-                lambda dialog: (trouble.append(f"dialog: {dialog.message}"), dialog.dismiss()),
+                lambda dialog: (
+                    trouble.append(f"dialog: {dialog.message}"),
+                    dialog.dismiss(),
+                ),
             )
             page.on("request", asked)
             page.goto(path.as_uri())
@@ -100,7 +119,9 @@ def _no_trouble(visit):
 
 
 @pytest.mark.parametrize("k", [2, 100])
-def test_the_report_opens_without_network_or_errors_and_a_script_for_a_name_stays_a_name(visit, k):
+def test_the_report_opens_without_network_or_errors_and_a_script_for_a_name_stays_a_name(
+    visit, k
+):
     cm, page = visit(k)
     assert page.title() == page.locator("h1").inner_text() == EVIL
     assert page.locator("script").count() == 2
@@ -146,7 +167,9 @@ def test_the_merged_matrix_of_the_page_is_that_of_the_package(ten):
     groups = {i: [i] for i in range(10)}
     for first, second in zip(path["first"][1:6], path["second"][1:6], strict=True):
         groups[first] += groups.pop(second)
-    order = sorted(groups.values(), key=lambda group: path["tree_order"].index(group[0]))
+    order = sorted(
+        groups.values(), key=lambda group: path["tree_order"].index(group[0])
+    )
     merged = cm.merge([[cm.classes[i] for i in group] for group in order])
     # The package puts groups where their first members stood; the page follows the tree.
     back = np.argsort(sorted(range(len(order)), key=lambda g: min(order[g])))
@@ -172,7 +195,9 @@ def test_the_keyboard_reaches_the_slider_and_reads_any_entry(ten):
     page.wait_for_function(
         "() => document.getElementById('merge-said').textContent.startsWith('9 groups')"
     )
-    assert page.locator("#step").get_attribute("aria-valuetext").startswith("9 groups: ")
+    assert (
+        page.locator("#step").get_attribute("aria-valuetext").startswith("9 groups: ")
+    )
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")  # the button for one merge less
     assert page.locator("#merge-said").inner_text() == before
@@ -180,18 +205,25 @@ def test_the_keyboard_reaches_the_slider_and_reads_any_entry(ten):
         page.focus(select)
         page.keyboard.type(name)
     said = bare(page.locator("#pair-said").inner_text())
-    assert f"Labelled class 7, seen again as class 3: {percent(float(cm.matrix[7, 3]))}" in said
+    assert (
+        f"Labelled class 7, seen again as class 3: {percent(float(cm.matrix[7, 3]))}"
+        in said
+    )
     cells = page.locator("#matrix table tbody tr").nth(7).locator("td")
     assert cells.nth(3).text_content() == f"{100 * cm.matrix[7, 3]:.2f}"
 
 
-def test_the_mouse_shows_the_numbers_of_a_cell_and_a_click_does_the_same_as_the_keyboard(ten):
+def test_the_mouse_shows_the_numbers_of_a_cell_and_a_click_does_the_same_as_the_keyboard(
+    ten,
+):
     cm, page = ten
     page.select_option("#order", "given")
     page.locator("#heatmap").scroll_into_view_if_needed()
     box = page.locator("#heatmap canvas").bounding_box()
     for shift in (0, 2):
-        page.mouse.move(box["x"] + 0.35 * box["width"] + shift, box["y"] + 0.75 * box["height"])
+        page.mouse.move(
+            box["x"] + 0.35 * box["width"] + shift, box["y"] + 0.75 * box["height"]
+        )
     hover = page.locator("#tip:not([hidden])").text_content()
     low, high = cm.interval()
     assert all(
@@ -205,7 +237,9 @@ def test_the_mouse_shows_the_numbers_of_a_cell_and_a_click_does_the_same_as_the_
     page.locator("#curve").scroll_into_view_if_needed()
     box = page.locator("#curve [data-step='4']").bounding_box()
     for shift in (1, 0):
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 + shift)
+        page.mouse.move(
+            box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 + shift
+        )
     page.mouse.down()
     page.mouse.up()
     page.wait_for_function("() => document.getElementById('step').value === '4'")
@@ -229,7 +263,11 @@ def test_dragging_over_cells_zooms_until_a_double_click(ten):
     at(4, 4)
     page.mouse.up()
     names = page.locator("#heatmap text.ytick")
-    assert [bare(name) for name in names.all_text_contents()] == ["class 2", "class 3", "class 4"]
+    assert [bare(name) for name in names.all_text_contents()] == [
+        "class 2",
+        "class 3",
+        "class 4",
+    ]
     page.mouse.dblclick(box["x"] + 20, box["y"] + 20)
     assert names.count() == 10
 
@@ -296,7 +334,9 @@ def colours(page):
 
 
 def test_colours_follow_the_system_and_the_button_and_paper_is_light(visit):
-    (_, light), (_, dark) = (visit(2, color_scheme=scheme) for scheme in ("light", "dark"))
+    (_, light), (_, dark) = (
+        visit(2, color_scheme=scheme) for scheme in ("light", "dark")
+    )
     (white, bright), (black, dim) = colours(light), colours(dark)
     assert white == "rgb(255, 255, 255)" != black
     assert bright != dim
@@ -313,10 +353,14 @@ def test_colours_follow_the_system_and_the_button_and_paper_is_light(visit):
     at_print = dark.evaluate("window.atPrint")
     assert at_print.pop("wide") <= 690  # A4 less margins of 14 mm, in pixels
     assert at_print == {"ground": white, "closed": 0}
-    dark.wait_for_function("c => getComputedStyle(document.body).backgroundColor === c", arg=black)
+    dark.wait_for_function(
+        "c => getComputedStyle(document.body).backgroundColor === c", arg=black
+    )
 
 
-def test_it_fits_a_telephone_a_long_page_starts_folded_and_words_need_no_javascript(visit):
+def test_it_fits_a_telephone_a_long_page_starts_folded_and_words_need_no_javascript(
+    visit,
+):
     _, page = visit(100, viewport={"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate("document.documentElement.scrollHeight") < 8 * 740
@@ -327,12 +371,20 @@ def test_it_fits_a_telephone_a_long_page_starts_folded_and_words_need_no_javascr
     ):  # a link opens what it leads to, and the chart is drawn then
         page.click(f"nav a[href='#{name}']")
     page.wait_for_selector("#heatmap svg")
-    heading = page.locator("#ceilings thead th", has_text="Draw finds").first.bounding_box()
-    assert heading["x"] + heading["width"] <= 360  # the key columns come before the edge
+    heading = page.locator(
+        "#ceilings thead th", has_text="Draw finds"
+    ).first.bounding_box()
+    assert (
+        heading["x"] + heading["width"] <= 360
+    )  # the key columns come before the edge
     arrow, title = (
         page.locator(f"#section-1 summary{part}").bounding_box() for part in ("", " h2")
     )
-    assert title["y"] - arrow["y"] < 5  # a long title stands beside its arrow, not below it
+    assert (
+        title["y"] - arrow["y"] < 5
+    )  # a long title stands beside its arrow, not below it
     cm, page = visit(2, java_script_enabled=False)
     text = page.locator("main").inner_text()
-    assert all(part in text for part in (f"{cm.pber:.1%}", "what to do", "Best guess finds"))
+    assert all(
+        part in text for part in (f"{cm.pber:.1%}", "what to do", "Best guess finds")
+    )

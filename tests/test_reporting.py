@@ -66,7 +66,9 @@ def test_the_summary_of_a_matrix_holds_its_numbers_and_survives_json():
         "counts": cm.counts,
     }.items():
         np.testing.assert_array_equal(summary[name], array)
-    np.testing.assert_allclose([summary["low"], summary["high"]], cm.interval(), atol=1e-6)
+    np.testing.assert_allclose(
+        [summary["low"], summary["high"]], cm.interval(), atol=1e-6
+    )
     assert tuple(summary["pber"].values()) == (cm.pber, *cm.pber_interval())
     top, keys = cm.top_collisions(10), ["class", "other", "rate"]
     assert [[pair[key] for key in keys] for pair in summary["top_collisions"]] == top[
@@ -100,9 +102,13 @@ def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_
         assert (path["low"][step], path["high"][step]) == pytest.approx(
             merged.pber_interval(), abs=1e-9
         )
-        assert path["limit"][step] == pytest.approx(limit.matrix.merge(groups).pber, abs=1e-12)
+        assert path["limit"][step] == pytest.approx(
+            limit.matrix.merge(groups).pber, abs=1e-12
+        )
     assert path["pber"][-1] == 0
-    assert cs.summarise(estimated(2))["merge_path"] is None  # two classes have nothing to merge
+    assert (
+        cs.summarise(estimated(2))["merge_path"] is None
+    )  # two classes have nothing to merge
 
 
 def test_many_classes_are_kept_small_and_the_totals_stay_those_of_all():
@@ -118,10 +124,14 @@ def test_many_classes_are_kept_small_and_the_totals_stay_those_of_all():
     assert len(json.dumps(summary)) < 1_500_000
     shown = [int(name) for name in summary["classes"][:-1]]
     np.testing.assert_allclose(
-        np.array(summary["matrix"])[:-1, :-1], cm.matrix[np.ix_(shown, shown)], rtol=1e-12
+        np.array(summary["matrix"])[:-1, :-1],
+        cm.matrix[np.ix_(shown, shown)],
+        rtol=1e-12,
     )
     path = summary["merge_path"]
-    groups = [[shown[i] for i in group] for group in replay(path, 101, 20) if group != [100]]
+    groups = [
+        [shown[i] for i in group] for group in replay(path, 101, 20) if group != [100]
+    ]
     assert path["pber"][20] == pytest.approx(cm.merge(groups).pber, abs=1e-12)
     check_summary(summary)
 
@@ -145,7 +155,9 @@ def test_the_limit_of_a_model_is_found_and_told_with_its_curve():
         summary["what_to_do"][1],
     )
     assert summary["limit"]["words"] in summary["headline"]
-    hardly = cs.summarise(cm, limit=limit_like(cm, "hardly begun", reason="nothing is seen"))
+    hardly = cs.summarise(
+        cm, limit=limit_like(cm, "hardly begun", reason="nothing is seen")
+    )
     assert hardly["limit"]["band"] is None
     assert "Gather more rows" in hardly["what_to_do"][1]
     assert "not known" in render(hardly)
@@ -158,7 +170,8 @@ def test_sections_of_other_results_are_shown_as_they_are():
     }
     page = render(
         cs.summarise(
-            estimated(2), sections=[{"title": "Columns", "sentences": [EVIL], "table": table}]
+            estimated(2),
+            sections=[{"title": "Columns", "sentences": [EVIL], "table": table}],
         )
     )
     assert '<a href="#section-1"><bdi>Columns</bdi></a>' in page
@@ -167,12 +180,15 @@ def test_sections_of_other_results_are_shown_as_they_are():
 
 
 def test_rows_that_were_not_scored_are_left_out_and_the_others_keep_their_numbers():
-    P = np.array([[0.99, 0.01], [0.5, 0.5], [0.01, 0.99], [0.9, 0.1], [0.3, 0.7], [0.98, 0.02]])
+    P = np.array(
+        [[0.99, 0.01], [0.5, 0.5], [0.01, 0.99], [0.9, 0.1], [0.3, 0.7], [0.98, 0.02]]
+    )
     y = np.array(["a", "b", "b", "a", "b", "b"])
     held_out = P.copy()
     held_out[0] = np.nan
     model = SimpleNamespace(
-        collision_matrix_=cs.collision_matrix_from_posteriors(P, y), posteriors_=held_out
+        collision_matrix_=cs.collision_matrix_from_posteriors(P, y),
+        posteriors_=held_out,
     )
     rows = cs.summarise(model, y=y)["ambiguous_rows"]
     assert (rows["n_rows"], rows["rows"][0]["label"]) == (5, "b")
@@ -188,14 +204,22 @@ def test_rows_that_were_not_scored_are_left_out_and_the_others_keep_their_number
 def test_raw_rows_are_shown_in_the_place_of_encoded_ones_and_columns_beyond_a_dozen_counted():
     P, codes = posteriors(2, 30, sharpness=0.3)
     raw = pd.DataFrame(
-        {"town": [f"T{i}" for i in range(30)], "age": [None, *range(29)], EVIL: [0.1 + 0.2] * 30}
+        {
+            "town": [f"T{i}" for i in range(30)],
+            "age": [None, *range(29)],
+            EVIL: [0.1 + 0.2] * 30,
+        }
     )
-    for row in cs.summarise(P, np.zeros((30, 99)), codes, rows=raw)["ambiguous_rows"]["rows"]:
+    for row in cs.summarise(P, np.zeros((30, 99)), codes, rows=raw)["ambiguous_rows"][
+        "rows"
+    ]:
         town, age, evil = row["values"]
         assert town == ["town", f"T{row['index']}"]
         assert age == ["age", "missing" if row["index"] == 0 else str(row["index"] - 1)]
         assert evil == [EVIL, "0.3"]
-    row = cs.summarise(P, np.arange(600.0).reshape(30, 20), codes)["ambiguous_rows"]["rows"][0]
+    row = cs.summarise(P, np.arange(600.0).reshape(30, 20), codes)["ambiguous_rows"][
+        "rows"
+    ][0]
     assert row["values"][1] == ["x1", str(20 * row["index"] + 1)]
     assert (len(row["values"]), row["columns_left"]) == (12, 8)
 
@@ -206,27 +230,35 @@ def test_images_are_the_rows_themselves(shape):
 
     P, codes = posteriors(2, 40, sharpness=0.3)
     X = np.random.default_rng(0).integers(0, 256, (40, *shape)).astype(np.uint8)
-    flat = cs.summarise(P, X.reshape(40, -1), codes, image_shape=shape)["ambiguous_rows"]["rows"]
+    flat = cs.summarise(P, X.reshape(40, -1), codes, image_shape=shape)[
+        "ambiguous_rows"
+    ]["rows"]
     for row in flat:
         image, content = (
             X[row["index"]],
             base64.b64decode(row["image"].removeprefix("data:image/png;base64,")),
         )
         shown = np.moveaxis(image, 0, -1) if len(image) == 3 else image
-        np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), shown)
+        np.testing.assert_array_equal(
+            np.asarray(Image.open(io.BytesIO(content))), shown
+        )
     assert cs.summarise(P, X, codes)["ambiguous_rows"]["rows"] == flat
 
 
 def test_a_model_without_held_out_posteriors_is_asked_about_the_rows():
     P, codes = posteriors(2, 60)
     cm = cs.collision_matrix_from_posteriors(P, codes)
-    model = SimpleNamespace(collision_matrix_=cm, predict_proba=lambda X: P[X[:, 0].astype(int)])
+    model = SimpleNamespace(
+        collision_matrix_=cm, predict_proba=lambda X: P[X[:, 0].astype(int)]
+    )
     summary = cs.summarise(model, np.arange(10)[:, None], codes[:10])
     assert summary["ambiguous_rows"]["n_rows"] == 10
     assert "look clearer than they are" in render(summary)
     assert cs.summarise(model)["ambiguous_rows"] is None
     X, y = scenario_a(3).sample(90, 0)
-    clf = cs.CollisionClassifier(members=["linear"], limit=False, cv=2, random_state=0).fit(X, y)
+    clf = cs.CollisionClassifier(
+        members=["linear"], limit=False, cv=2, random_state=0
+    ).fit(X, y)
     own, other = (
         cs.summarise(clf, part, y)["ambiguous_rows"] for part in (X, X[::-1])
     )  # as many rows, but others
@@ -277,7 +309,11 @@ def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_
             {},
             "as long as the fit took: `report(clf, X, y, control=clf.shuffled_control(X, y))`",
         ),
-        (model, {"about": about}, "about 1.5 min: `collidescope fit t.csv --label y --control`"),
+        (
+            model,
+            {"about": about},
+            "about 1.5 min: `collidescope fit t.csv --label y --control`",
+        ),
     ):
         assert says in cs.summarise(source, **options)["trust"]["control"]["words"]
 
@@ -285,7 +321,10 @@ def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_
 def with_errors(S, n=10_000, stderr=0.001):
     S = np.array(S)
     return cs.CollisionMatrix(
-        S, stderr=np.full(S.shape, stderr), pber_stderr=stderr, counts=np.full(len(S), n)
+        S,
+        stderr=np.full(S.shape, stderr),
+        pber_stderr=stderr,
+        counts=np.full(len(S), n),
     )
 
 
@@ -303,7 +342,11 @@ def with_errors(S, n=10_000, stderr=0.001):
             {"command": "x", "saved": "my m.json"},
             "`collidescope merge 'my m.json' --groups 2`",
         ),
-        (with_errors(np.full((6, 6), 0.04) + 0.76 * np.eye(6)), {}, "No single pair dominates"),
+        (
+            with_errors(np.full((6, 6), 0.04) + 0.76 * np.eye(6)),
+            {},
+            "No single pair dominates",
+        ),
         (
             with_errors([[0.8, 0.2], [0.2, 0.8]]),
             {},
@@ -314,12 +357,16 @@ def with_errors(S, n=10_000, stderr=0.001):
         (cs.CollisionMatrix(PAIR), {}, "No intervals were estimated"),
     ],
 )
-def test_advice_follows_from_the_numbers_and_can_be_done_where_the_reader_stands(cm, about, says):
+def test_advice_follows_from_the_numbers_and_can_be_done_where_the_reader_stands(
+    cm, about, says
+):
     assert re.search(says, " ".join(cs.summarise(cm, about=about)["what_to_do"]))
 
 
 def warned(*cautions):
-    return cs.summarise(with_errors(np.eye(3), stderr=0.0), about={"cautions": list(cautions)})
+    return cs.summarise(
+        with_errors(np.eye(3), stderr=0.0), about={"cautions": list(cautions)}
+    )
 
 
 def test_the_first_advice_is_the_answer():
@@ -360,13 +407,19 @@ def test_no_merge_is_advised_at_chance_level():
         (0.0, 0.21, "cannot be told"),
     ],
 )
-def test_more_rows_are_said_to_hardly_help_only_where_the_range_is_narrow(low, high, says):
-    cm = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], pber_stderr=0.005, method=Method.ONE_STEP)
+def test_more_rows_are_said_to_hardly_help_only_where_the_range_is_narrow(
+    low, high, says
+):
+    cm = cs.CollisionMatrix(
+        [[0.8, 0.2], [0.2, 0.8]], pber_stderr=0.005, method=Method.ONE_STEP
+    )
     limit = limit_like(cm, "settled")
     limit.pber_interval = lambda level=0.95: (low, high)
     summary = cs.summarise(cm, limit=limit)
     assert says in " ".join(summary["what_to_do"])
-    assert ("would hardly change that" in summary["headline"][1]) == (says == "would hardly help")
+    assert ("would hardly change that" in summary["headline"][1]) == (
+        says == "would hardly help"
+    )
 
 
 def test_posteriors_without_labels_carry_no_confidence_statement():
@@ -388,8 +441,12 @@ def test_pairs_that_may_be_nothing_stand_behind_those_that_are_not():
 
 
 def test_a_race_of_models_is_a_section_of_the_report():
-    table = pd.DataFrame({"model": ["linear"], "dropped": ["costs more than it is worth"]})
-    model = SimpleNamespace(collision_matrix_=estimated(3), race_=SimpleNamespace(table=table))
+    table = pd.DataFrame(
+        {"model": ["linear"], "dropped": ["costs more than it is worth"]}
+    )
+    model = SimpleNamespace(
+        collision_matrix_=estimated(3), race_=SimpleNamespace(table=table)
+    )
     assert cs.summarise(model)["sections"][0]["title"] == "The models tried"
 
 
@@ -399,7 +456,9 @@ def test_a_report_takes_sparse_rows(tmp_path):
     X, y = scenario_a(3).sample(90, 0)
     clf = cs.CollisionClassifier(members=["linear"], limit=False, cv=2, random_state=0)
     clf.fit(csr_array(X), y)
-    page = cs.report(clf, csr_array(X), y, tmp_path / "r.html").read_text(encoding="utf-8")
+    page = cs.report(clf, csr_array(X), y, tmp_path / "r.html").read_text(
+        encoding="utf-8"
+    )
     assert "Rows to look at" in page
 
 
@@ -451,7 +510,12 @@ def odd():
     rows = pd.DataFrame(
         {name: [name] * 300 for name in ODD_NAMES if "half" not in name}
     )  # pandas refuses halves
-    options = {"title": EVIL, "notes": [EVIL, "</style>"], "rows": rows, "limit": limit_like(cm)}
+    options = {
+        "title": EVIL,
+        "notes": [EVIL, "</style>"],
+        "rows": rows,
+        "limit": limit_like(cm),
+    }
     options["about"] = {"file": EVIL, "label": EVIL, "columns": [EVIL], "command": EVIL}
     model = SimpleNamespace(collision_matrix_=cm, posteriors_=P)
     summary = cs.summarise(model, np.zeros((300, 4, 4)), y, y_pred=y[::-1], **options)
@@ -471,12 +535,17 @@ def test_no_name_or_value_becomes_markup_the_page_loads_nothing_and_its_policy_k
     ]
     assert all(value.startswith(("#", "data:image/png;base64,")) for value in loads)
     assert json.loads(reader.scripts[0]) == summary
-    policy = next(value for _, value in reader.attributes if "default-src" in str(value))
+    policy = next(
+        value for _, value in reader.attributes if "default-src" in str(value)
+    )
     hashes = [
-        base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in reader.scripts[1:]
+        base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()
+        for s in reader.scripts[1:]
     ]
     assert policy.startswith(
-        "default-src 'none'; script-src " + " ".join(f"'sha256-{h}'" for h in hashes) + ";"
+        "default-src 'none'; script-src "
+        + " ".join(f"'sha256-{h}'" for h in hashes)
+        + ";"
     )
     assert "unsafe-eval" not in policy
 

@@ -94,8 +94,12 @@ def flat(value: Any) -> Any:
 GRID = Grid(np.ones((2, 3), np.float32), 3)
 
 
-@pytest.mark.parametrize("changes", [{}, {"shape": GRID}, {"perhaps": Circle(1.0)}], ids=str)
-def test_a_dataclass_comes_back_from_a_file(tmp_path: Any, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changes", [{}, {"shape": GRID}, {"perhaps": Circle(1.0)}], ids=str
+)
+def test_a_dataclass_comes_back_from_a_file(
+    tmp_path: Any, changes: dict[str, Any]
+) -> None:
     tree = to_tree(everything(**changes))
     _store.write(tmp_path / "x", "model", tree)
     back = from_tree(Everything, _store.read(tmp_path / "x", "model"))

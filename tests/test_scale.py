@@ -89,7 +89,10 @@ SOURCES = {
         lambda folder, X, y: batches(frame(X, y).drop(columns="label"), pd.Series(y)),
         None,
     ),
-    "frames": (lambda folder, X, y: (frame(X, y)[k : k + 300] for k in (0, 300, 600)), "label"),
+    "frames": (
+        lambda folder, X, y: (frame(X, y)[k : k + 300] for k in (0, 300, 600)),
+        "label",
+    ),
     "parquet": (parquet, "label"),
     "folder": (in_two_files, "label"),
     "csv": (chunks_of_csv, "label"),
@@ -114,13 +117,19 @@ def test_a_loader_images_and_chosen_columns_come_as_they_are_asked_for_and_are_f
     found, codes = cs.spool(loader(X, y))
     assert np.array_equal(found, X)
     assert np.array_equal(np.array(NAMES)[codes], y)
-    found, _ = cs.spool(parquet(here, X, y), "label", columns=["x2", "x0"], dtype=np.float64)
+    found, _ = cs.spool(
+        parquet(here, X, y), "label", columns=["x2", "x0"], dtype=np.float64
+    )
     assert found.dtype == np.float64
     assert np.array_equal(found, X[:, [2, 0]])
     clf = cs.CollisionClassifier(members=["linear"], limit=False, cv=2, random_state=0)
     whole = clf.fit(X[:, [2, 0]], y).collision_matrix_.matrix
-    assert np.allclose(clf.fit(found, y).collision_matrix_.matrix, whole, rtol=0, atol=1e-6)
-    assert np.allclose(clf.predict_proba(found), clf.predict_proba(X[:, [2, 0]]), rtol=0, atol=1e-6)
+    assert np.allclose(
+        clf.fit(found, y).collision_matrix_.matrix, whole, rtol=0, atol=1e-6
+    )
+    assert np.allclose(
+        clf.predict_proba(found), clf.predict_proba(X[:, [2, 0]]), rtol=0, atol=1e-6
+    )
     images = np.random.default_rng(0).integers(0, 256, (30, 1, 4, 5), dtype=np.uint8)
     found, _ = cs.spool(batches(images, np.arange(30) % 2, 7))
     assert np.array_equal(found, images)
@@ -130,7 +139,9 @@ def test_files_in_a_folder_stay_and_can_be_read_again(rows, here):
     X, y = rows
     folder = here / "rows"
     folder.mkdir()
-    (folder / ".X.npy.new-0123456789abcdef").write_bytes(b"half, of a process that was killed")
+    (folder / ".X.npy.new-0123456789abcdef").write_bytes(
+        b"half, of a process that was killed"
+    )
     cs.spool(batches(X, y), folder=folder)
     gc.collect()
     assert np.array_equal(np.load(folder / "X.npy", mmap_mode="r"), X)
@@ -157,10 +168,15 @@ print(os.path.exists(name), os.path.exists(kept.filename))
 """
 
 
-def test_temporary_files_go_with_their_last_view_or_the_process_and_not_with_a_fork_of_it(here):
+def test_temporary_files_go_with_their_last_view_or_the_process_and_not_with_a_fork_of_it(
+    here,
+):
     environment = os.environ | {"TMPDIR": str(here)}
     done = subprocess.run(
-        [sys.executable, "-c", TEMPORARY], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", TEMPORARY],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.stdout.split() == ["True", "4.0", "False", "True"], done.stderr
     assert list(here.iterdir()) == []
@@ -185,8 +201,16 @@ REFUSED = [
         {},
         r"batch 1 .* rows of shape \(4,\), those before have \(2,\)",
     ),
-    ([(np.ones((3, 2)), ["a"] * 4)], {}, "x and y must have the same number of rows, got 3 and 4"),
-    ([(np.ones((3, 2)), ["a", None, "b"])], {}, r"y has 1 missing labels \(first at row 1\)"),
+    (
+        [(np.ones((3, 2)), ["a"] * 4)],
+        {},
+        "x and y must have the same number of rows, got 3 and 4",
+    ),
+    (
+        [(np.ones((3, 2)), ["a", None, "b"])],
+        {},
+        r"y has 1 missing labels \(first at row 1\)",
+    ),
     (
         [GOOD, (np.ones((2, 2)), [1, 0])],
         {},
@@ -196,19 +220,35 @@ REFUSED = [
     ([([["red", "1"]], ["a"])], {}, "x must hold numbers, got list of dtype"),
     ([np.ones((3, 2))], {}, r"must be a pair \(x, y\), got ndarray"),
     ([TABLE], {}, "target must name the column"),
-    ([TABLE], {"target": "label"}, r"batch 0 .*column 'colour' holds (str|object), not numbers"),
-    ([TABLE[["x"]].assign(y=1), TABLE[["x"]]], {"target": "y"}, r"batch 1 .*it has no column 'y'"),
+    (
+        [TABLE],
+        {"target": "label"},
+        r"batch 0 .*column 'colour' holds (str|object), not numbers",
+    ),
+    (
+        [TABLE[["x"]].assign(y=1), TABLE[["x"]]],
+        {"target": "y"},
+        r"batch 1 .*it has no column 'y'",
+    ),
     (
         [GOOD],
         {"target": "label"},
         "target names a column of a file or DataFrame, but the batch is a tuple",
     ),
     ([GOOD], {"columns": ["x"]}, "columns and target go together"),
-    (np.ones((3, 2)), {}, "source must be a file or an iterable.*in memory needs no spool"),
+    (
+        np.ones((3, 2)),
+        {},
+        "source must be a file or an iterable.*in memory needs no spool",
+    ),
     ("file", {}, "target must name the column of labels"),
     ("file", {"target": "lable"}, "no column 'lable'"),
     ("file", {"target": "label"}, "column 'colour' holds .*string.*TableClassifier"),
-    ("file", {"target": "label", "columns": ["x", "label"]}, "columns must not hold the target"),
+    (
+        "file",
+        {"target": "label", "columns": ["x", "label"]},
+        "columns must not hold the target",
+    ),
     ("file", {"target": "label", "columns": "x"}, "columns must be a list"),
     (
         "file",
@@ -216,12 +256,18 @@ REFUSED = [
         "dtype must be one of 'float32', 'float64'",
     ),
     ("file", {"target": "label", "columns": ["x"], "batch_size": 0}, "batch_size"),
-    ("file", {"target": "label", "columns": ["x"], "folder": 3}, "folder must be the name"),
+    (
+        "file",
+        {"target": "label", "columns": ["x"], "folder": 3},
+        "folder must be the name",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("source", "options", "message"), REFUSED)
-def test_what_is_not_as_it_should_be_is_refused_and_leaves_nothing(here, source, options, message):
+def test_what_is_not_as_it_should_be_is_refused_and_leaves_nothing(
+    here, source, options, message
+):
     TABLE.to_parquet(here / "t.parquet")
     with pytest.raises(ValueError, match=message):
         cs.spool(here / "t.parquet" if isinstance(source, str) else source, **options)
@@ -238,7 +284,8 @@ def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
     )
     pq.write_table(table, here / "t.parquet", row_group_size=2)
     with pytest.raises(
-        ValueError, match=r"batch 1 of source, from row 2: .* got nan in row 2, column 'x'"
+        ValueError,
+        match=r"batch 1 of source, from row 2: .* got nan in row 2, column 'x'",
     ):
         cs.spool(here / "t.parquet", "y", batch_size=2)
     X, _ = cs.spool(here / "t.parquet", "y", columns=["flag"])
@@ -256,7 +303,9 @@ def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
         cs.spool(here / "none.parquet", "label")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(CUT), RuntimeError(CUT), FULL], ids=str)
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(CUT), RuntimeError(CUT), FULL], ids=str
+)
 def test_a_source_that_fails_or_a_full_disk_is_heard_and_leaves_nothing(
     rows, here, monkeypatch, error
 ):
@@ -269,7 +318,9 @@ def test_a_source_that_fails_or_a_full_disk_is_heard_and_leaves_nothing(
 
     (here / "kept").mkdir()
     for folder in (None, here / "kept", here / "new"):
-        with pytest.raises(type(error), match=r"the line is cut|disk of .* is full.*folder="):
+        with pytest.raises(
+            type(error), match=r"the line is cut|disk of .* is full.*folder="
+        ):
             cs.spool(broken(), folder=folder)
     monkeypatch.setattr(os, "replace", fail)  # when the labels are written already
     with pytest.raises(type(error)):
@@ -293,11 +344,17 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_of_a_spool_does_not_grow_with_the_rows(here):
-    command, environment = [sys.executable, "-c", SPOOL_MEMORY], os.environ | {"TMPDIR": str(here)}
+    command, environment = (
+        [sys.executable, "-c", SPOOL_MEMORY],
+        os.environ | {"TMPDIR": str(here)},
+    )
     used = [
-        1024 * int(subprocess.check_output([*command, str(n)], env=environment)) for n in (10, 110)
+        1024 * int(subprocess.check_output([*command, str(n)], env=environment))
+        for n in (10, 110)
     ]
-    assert used[1] - used[0] < 0.2 * 100 * 20_000 * 25 * 4  # a fifth of what the rows take
+    assert (
+        used[1] - used[0] < 0.2 * 100 * 20_000 * 25 * 4
+    )  # a fifth of what the rows take
 
 
 # ------------------------------------------------------------------------------------- accumulating
@@ -318,11 +375,16 @@ def test_chunks_of_any_kind_give_the_s_of_the_whole_and_a_bad_one_is_named(strea
     assert_same(accumulate(batches(P, y, 700), NAMES), whole)
     weighted = ((P[k::3], y[k::3], w[k::3]) for k in range(3))
     assert_same(
-        accumulate(weighted, NAMES), cs.collision_matrix_from_posteriors(P, y, sample_weight=w)
+        accumulate(weighted, NAMES),
+        cs.collision_matrix_from_posteriors(P, y, sample_weight=w),
     )
-    assert np.allclose(accumulate(loader(P, y), [0, 1, 2]).matrix, whole.matrix, atol=1e-10)
+    assert np.allclose(
+        accumulate(loader(P, y), [0, 1, 2]).matrix, whole.matrix, atol=1e-10
+    )
     unlabelled = accumulate((p for p, _ in batches(P, y, 700)), NAMES)
-    assert np.allclose(unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10)
+    assert np.allclose(
+        unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10
+    )
     for chunks, message in (
         ([(P[:5], y[:5]), (P[:5], ["z"] * 5)], r"chunk 1 of chunks: y .*'z'"),
         ("file.parquet", r"chunks must be an iterable.*posterior_batches"),
@@ -339,11 +401,17 @@ def test_parquet_is_accumulated_batch_by_batch(stream, tmp_path):
         path,
         row_group_size=500,
     )
-    assert_same(accumulate(posterior_batches(path, "label", batch_size=300), NAMES), whole)
+    assert_same(
+        accumulate(posterior_batches(path, "label", batch_size=300), NAMES), whole
+    )
     assert_same(accumulate(posterior_batches(tmp_path, "label"), NAMES), whole)
-    turned = accumulate(posterior_batches(path, "label", columns=NAMES[::-1]), NAMES[::-1])
+    turned = accumulate(
+        posterior_batches(path, "label", columns=NAMES[::-1]), NAMES[::-1]
+    )
     assert np.allclose(turned.matrix[::-1, ::-1], whole.matrix, atol=1e-10)
-    assert np.allclose(next(iter(posterior_batches(path, columns=NAMES, batch_size=300))), P[:300])
+    assert np.allclose(
+        next(iter(posterior_batches(path, columns=NAMES, batch_size=300))), P[:300]
+    )
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"a folder without a \.parquet file"):
         posterior_batches(tmp_path / "empty")
@@ -368,7 +436,8 @@ def test_dask_arrays_are_accumulated_where_they_are(stream):
     uniform = cs.collision_matrix_from_posteriors(lazy_P, lazy_y, priors="uniform")
     assert_same(uniform, cs.collision_matrix_from_posteriors(P, y, priors="uniform"))
     assert_same(
-        cs.collision_matrix_from_posteriors(lazy_P), cs.collision_matrix_from_posteriors(P)
+        cs.collision_matrix_from_posteriors(lazy_P),
+        cs.collision_matrix_from_posteriors(P),
     )  # classes 0, 1, 2
 
 
@@ -398,12 +467,17 @@ def test_a_fitted_classifier_goes_over_dask_collections_in_one_pass():
     new, labels = problem.sample(900, 1)
     model = LogisticRegression().fit(X, y)
     whole = cs.estimate_collisions(model, new, labels, cv="prefit")
-    lazy, lazy_y = da.from_array(new, chunks=(250, 2)), da.from_array(labels, chunks=250)
+    lazy, lazy_y = (
+        da.from_array(new, chunks=(250, 2)),
+        da.from_array(labels, chunks=250),
+    )
     assert_same(cs.estimate_collisions(model, lazy, lazy_y, cv="prefit"), whole)
     table = dd.from_pandas(pd.DataFrame(new).assign(label=labels), npartitions=4)
     model.fit(pd.DataFrame(X), y)
     assert_same(
-        cs.estimate_collisions(model, table.drop(columns="label"), table["label"], cv="prefit"),
+        cs.estimate_collisions(
+            model, table.drop(columns="label"), table["label"], cv="prefit"
+        ),
         whole,
     )
 
@@ -420,7 +494,9 @@ def test_dask_collections_that_do_not_match_are_refused(stream):
     ):
         with pytest.raises(ValueError, match=message):
             cs.collision_matrix_from_posteriors(lazy, labels)
-    table = dd.from_pandas(pd.DataFrame(P, columns=["a", "b", "collidescope: y"]), npartitions=1)
+    table = dd.from_pandas(
+        pd.DataFrame(P, columns=["a", "b", "collidescope: y"]), npartitions=1
+    )
     with pytest.raises(ValueError, match="P must not have a column called"):
         cs.collision_matrix_from_posteriors(table, table["a"])
     with pytest.raises(ValueError, match="cv must be 'prefit'"):
@@ -513,11 +589,18 @@ def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_
     assert_same(found, cs.collision_matrix_from_posteriors(P, labels))
     X, y = scenario_a(3).sample(300, 0)
     options = {"limit": False, "n_jobs": -1, "random_state": 0}
-    expected = cs.estimate_collisions(LogisticRegression(), X, y, cv=2, **options | {"n_jobs": 1})
+    expected = cs.estimate_collisions(
+        LogisticRegression(), X, y, cv=2, **options | {"n_jobs": 1}
+    )
     assert_same(cs.estimate_collisions(Dying(), X, y, cv=2, **options), expected)
     assert {path.name for path in tmp_path.iterdir()} == {"fold", "block"}
-    halves = [(np.arange(160), np.arange(160, 300)), (np.arange(160, 300), np.arange(160))]
-    with pytest.raises(WorkerError, match=r"a worker process died with . of 2 folds trained"):
+    halves = [
+        (np.arange(160), np.arange(160, 300)),
+        (np.arange(160, 300), np.arange(160)),
+    ]
+    with pytest.raises(
+        WorkerError, match=r"a worker process died with . of 2 folds trained"
+    ):
         cs.estimate_collisions(Dying(C=2), X, y, cv=halves, **options)
 
 
@@ -552,13 +635,17 @@ def test_rows_are_sent_again_when_a_worker_died_meanwhile():
         asked = []
         assert list(
             _dask.results(
-                client, lambda number, asked=asked: asked.append(number) or number, 3, pause=0
+                client,
+                lambda number, asked=asked: asked.append(number) or number,
+                3,
+                pause=0,
             )
         ) == [0, 1, 2]
         assert asked == [0, 1, 2]
     for client in (ForgetfulClient(3, 0), ForgetfulClient(0, 3)):
         with pytest.raises(
-            BrokenExecutor, match=r"Dask gave a call up: (already forgotten|Stream is closed)"
+            BrokenExecutor,
+            match=r"Dask gave a call up: (already forgotten|Stream is closed)",
         ):
             list(_dask.results(client, abs, 3, pause=0))
 
@@ -598,7 +685,9 @@ def test_two_processes_find_the_s_of_one(tmp_path):
     for process in started:
         _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said[-2000:]
-    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1))
+    first, second = (
+        torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1)
+    )
     for settings, mine, theirs in zip(MODELS, first["S"], second["S"], strict=True):
         alone = cs.CollisionClassifier(**settings).fit(X, y).collision_matrix_
         assert np.array_equal(mine, theirs)

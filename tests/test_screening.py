@@ -19,7 +19,9 @@ def in_runs(n_runs: int = 30) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 3, n_runs).repeat(N // n_runs)
 
 
-@pytest.mark.parametrize("dates", [DAYS, DAYS.astype(str), DAYS.strftime("%d.%m.%Y")], ids=str)
+@pytest.mark.parametrize(
+    "dates", [DAYS, DAYS.astype(str), DAYS.strftime("%d.%m.%Y")], ids=str
+)
 def test_labels_in_runs_along_dates_are_said(dates):
     found = screen(pd.DataFrame({"when": dates, "x": rng.normal(size=N)}), in_runs())
     assert found.in_runs == ["when"]
@@ -38,7 +40,9 @@ def test_dates_of_independent_labels_are_not_pointed_out():
 
 def test_a_part_of_a_date_that_predicts_the_label_is_a_leak():
     hours = pd.to_timedelta(np.where(TWO == 1, 9, 17), unit="h")
-    table = pd.DataFrame({"when": rng.permutation(DAYS) + hours, "x": rng.normal(size=N)})
+    table = pd.DataFrame(
+        {"when": rng.permutation(DAYS) + hours, "x": rng.normal(size=N)}
+    )
     assert list(screen(table, TWO).leaks) == ["when"]
 
 
@@ -60,12 +64,16 @@ def test_a_column_filled_for_some_rows_of_one_class_only_is_a_leak():
     column = np.where((THREE == 1) & (rng.random(N) < 0.4), "2021", None)
     found = screen(pd.DataFrame({"c": column, "x": rng.normal(size=N)}), THREE)
     assert found.leaks["c"].by == "filled"
-    assert "100.0% of the rows with a value in 'c' are of one class" in found.cautions()[0]
+    assert (
+        "100.0% of the rows with a value in 'c' are of one class" in found.cautions()[0]
+    )
 
 
 def test_gaps_that_have_nothing_to_do_with_the_label_are_no_leak():
     column = np.where(rng.random(N) < 0.3, np.nan, rng.normal(size=N))
-    assert screen(pd.DataFrame({"c": column, "x": rng.normal(size=N)}), THREE).leaks == {}
+    assert (
+        screen(pd.DataFrame({"c": column, "x": rng.normal(size=N)}), THREE).leaks == {}
+    )
 
 
 def test_paths_that_name_the_class_are_a_leak():
@@ -75,12 +83,18 @@ def test_paths_that_name_the_class_are_a_leak():
 
 
 def test_free_text_that_contains_the_label_is_a_leak():
-    texts = [f"case {rng.integers(10**6)} was found to be {'bad' if c else 'good'}" for c in TWO]
+    texts = [
+        f"case {rng.integers(10**6)} was found to be {'bad' if c else 'good'}"
+        for c in TWO
+    ]
     assert screen(pd.DataFrame({"text": texts}), TWO).leaks["text"].share > 0.99
 
 
 def test_free_text_without_the_label_is_no_leak():
-    texts = [f"case {rng.integers(10**6)} seen in {rng.choice(['rome', 'bonn'])}" for _ in TWO]
+    texts = [
+        f"case {rng.integers(10**6)} seen in {rng.choice(['rome', 'bonn'])}"
+        for _ in TWO
+    ]
     assert screen(pd.DataFrame({"text": texts}), TWO).leaks == {}
 
 
@@ -102,7 +116,18 @@ def test_rows_alone_in_their_level_do_not_count_against_it():
 
 @pytest.mark.parametrize(
     "name",
-    ["id", "ID", "Id", "uid", "idno", "rownames", "Unnamed: 0", "index", "customerId", "IDNumber"],
+    [
+        "id",
+        "ID",
+        "Id",
+        "uid",
+        "idno",
+        "rownames",
+        "Unnamed: 0",
+        "index",
+        "customerId",
+        "IDNumber",
+    ],
 )
 def test_names_of_ids_are_known_in_any_letter_case(name):
     assert is_id_name(name)
@@ -165,7 +190,9 @@ def test_a_column_that_starts_again_is_not_sorted():
 
 def test_lists_in_cells_are_screened():
     patient = np.repeat(np.arange(60), 10)
-    table = pd.DataFrame({"code": [[number, 1] for number in patient], "x": rng.normal(size=N)})
+    table = pd.DataFrame(
+        {"code": [[number, 1] for number in patient], "x": rng.normal(size=N)}
+    )
     assert list(screen(table, rng.integers(0, 2, 60)[patient]).groups) == ["code"]
 
 
@@ -195,18 +222,25 @@ def test_numbers_in_the_order_of_the_classes_are_a_leak_though_they_repeat():
     """As the strata of a matched study: 83 numbers, three rows each, sorted by the label."""
     stratum = np.tile(np.arange(83), 3)
     table = pd.DataFrame({"stratum": stratum, "x": rng.normal(size=len(stratum))})
-    assert screen(table, np.searchsorted([12, 55], stratum)).leaks["stratum"].share >= 0.98
+    assert (
+        screen(table, np.searchsorted([12, 55], stratum)).leaks["stratum"].share >= 0.98
+    )
 
 
 def test_measured_values_of_which_some_agree_are_no_groups():
     """Most rows share a round number, where one class prevails; the others do not agree."""
     amount = np.where(rng.random(N) < 0.3, 1000, rng.integers(0, 150, N))
     y = np.where((amount == 1000) | (rng.random(N) < 0.7), "a", "b")
-    assert screen(pd.DataFrame({"amount": amount, "x": rng.normal(size=N)}), y).groups == {}
+    assert (
+        screen(pd.DataFrame({"amount": amount, "x": rng.normal(size=N)}), y).groups
+        == {}
+    )
 
 
 def test_dates_with_the_month_in_letters_are_dates():
-    table = pd.DataFrame({"date": DAYS.strftime("%d-%b-%y").str.upper(), "x": rng.normal(size=N)})
+    table = pd.DataFrame(
+        {"date": DAYS.strftime("%d-%b-%y").str.upper(), "x": rng.normal(size=N)}
+    )
     assert screen(table, THREE).ids == {}
 
 
@@ -214,7 +248,9 @@ def test_a_name_that_only_begins_like_that_of_a_group_needs_full_agreement():
     """As the column of personal expenses of colleges: most rows of a value agree, not all."""
     personal = rng.integers(0, 60, N)
     y = np.where(rng.random(N) < 0.88, personal % 2, 1 - personal % 2)
-    table = pd.DataFrame({"Personal": personal, "person": personal, "x": rng.normal(size=N)})
+    table = pd.DataFrame(
+        {"Personal": personal, "person": personal, "x": rng.normal(size=N)}
+    )
     assert list(screen(table, y).groups) == ["person"]
 
 
@@ -232,5 +268,7 @@ def test_numbers_in_two_forms_are_no_ids(write):
 
 def test_codes_of_digits_and_letters_are_ids():
     letters = np.random.default_rng(0).choice(list("ABCDEFGH"), 200)
-    table = pd.DataFrame({"plate": [f"{k + 1000}{letter}" for k, letter in enumerate(letters)]})
+    table = pd.DataFrame(
+        {"plate": [f"{k + 1000}{letter}" for k, letter in enumerate(letters)]}
+    )
     assert "plate" in screen(table, np.arange(200) % 2).ids

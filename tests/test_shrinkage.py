@@ -7,7 +7,11 @@ import pytest
 from collidescope import collision_matrix_from_posteriors
 from collidescope.datasets import GaussianProblem
 from collidescope.equations.projection import balance, project
-from collidescope.equations.shrinkage import one_step_share, plug_in_and_one_step, with_pber
+from collidescope.equations.shrinkage import (
+    one_step_share,
+    plug_in_and_one_step,
+    with_pber,
+)
 from collidescope.onestep import labelled_moments, shrunk_collision_matrix
 from helpers import mean_tvd, random_posteriors, tempered
 
@@ -39,9 +43,13 @@ def test_shrinking_many_classes_lowers_the_error(priors, power):
 @pytest.mark.parametrize("k", [2, 10])
 def test_few_classes_keep_the_one_step_estimate(k):
     P, codes = random_posteriors(np.random.default_rng(k), 200 * k, k, sharpness=3.0)
-    assert shrunk_collision_matrix(P, codes) == collision_matrix_from_posteriors(P, codes)
+    assert shrunk_collision_matrix(P, codes) == collision_matrix_from_posteriors(
+        P, codes
+    )
     with pytest.raises(ValueError, match=r"classes \['new'\] have no rows"):
-        shrunk_collision_matrix(np.column_stack([P, 0 * codes]), codes, classes=[*range(k), "new"])
+        shrunk_collision_matrix(
+            np.column_stack([P, 0 * codes]), codes, classes=[*range(k), "new"]
+        )
 
 
 def two_estimates(P: np.ndarray, codes: np.ndarray, w: np.ndarray):
@@ -57,17 +65,25 @@ def two_estimates(P: np.ndarray, codes: np.ndarray, w: np.ndarray):
 
 
 @pytest.mark.parametrize("k", [3, 40, 150])
-def test_the_two_estimates_and_the_variance_of_their_difference_are_the_sums_written_out(k):
+def test_the_two_estimates_and_the_variance_of_their_difference_are_the_sums_written_out(
+    k,
+):
     rng = np.random.default_rng(4)
     P, codes = random_posteriors(rng, 300, k)
     w = rng.random(300) + 0.1
     for given_weights in (w, None):
         v = np.ones(300) if given_weights is None else w
         found = plug_in_and_one_step(labelled_moments(P, codes, given_weights, k))
-        tolerance = {"rtol": 1e-4, "atol": 1e-6} if k > 100 else {"rtol": 1e-9, "atol": 1e-15}
-        for ours, expected in zip(found, two_estimates(P, codes, v / v.sum()), strict=True):
+        tolerance = (
+            {"rtol": 1e-4, "atol": 1e-6} if k > 100 else {"rtol": 1e-9, "atol": 1e-15}
+        )
+        for ours, expected in zip(
+            found, two_estimates(P, codes, v / v.sum()), strict=True
+        ):
             assert np.allclose(
-                ours, np.maximum(expected, 0) if ours is found[2] else expected, **tolerance
+                ours,
+                np.maximum(expected, 0) if ours is found[2] else expected,
+                **tolerance,
             )
 
 
@@ -79,12 +95,16 @@ def test_the_share_is_the_upper_end_of_the_bias_over_bias_and_noise(size):
     V = 1e-6 * scale  # equal noise in every entry: k²/2 of them are independent
     noise, seen = k**2 * 1e-6, k**2 * size**2
     bias = max(seen - noise + 2.5 * noise * np.sqrt(2 / (k**2 / 2)), 0.0)
-    assert one_step_share(size * np.sqrt(scale), V, priors) == pytest.approx(bias / (bias + noise))
+    assert one_step_share(size * np.sqrt(scale), V, priors) == pytest.approx(
+        bias / (bias + noise)
+    )
 
 
 def test_too_few_independent_entries_keep_the_one_step_estimate():
     priors, V = np.full(30, 1 / 30), np.full((30, 30), 1e-12)
-    V[:7, :7] = 1e-6  # about 49 entries carry all noise, half of them repeat the others: 24.5
+    V[:7, :7] = (
+        1e-6  # about 49 entries carry all noise, half of them repeat the others: 24.5
+    )
     assert one_step_share(np.zeros((30, 30)), V, priors) == 1.0
     V[:8, :8] = 1e-6
     assert one_step_share(np.zeros((30, 30)), V, priors) < 1.0
@@ -112,18 +132,32 @@ def test_the_result_is_the_scaled_plug_in_and_its_share_of_the_difference_at_the
     plug_in, labels, variance = two_estimates(at, codes, v / v.sum())
     plain = collision_matrix_from_posteriors(P, codes, priors=priors, sample_weight=w)
     plug_in = balance(plug_in, target)
-    plug_in = np.diag(target) - plain.pber / (1 - np.trace(plug_in)) * (np.diag(target) - plug_in)
+    plug_in = np.diag(target) - plain.pber / (1 - np.trace(plug_in)) * (
+        np.diag(target) - plug_in
+    )
     assert 1 - np.trace(plug_in) == pytest.approx(plain.pber)
     share = one_step_share(labels - plug_in, variance, target)
-    B = with_pber(project(plug_in + share * (labels - plug_in), target).joint, target, plain.pber)
+    B = with_pber(
+        project(plug_in + share * (labels - plug_in), target).joint, target, plain.pber
+    )
     cm = shrunk_collision_matrix(P, codes, priors=priors, sample_weight=w)
     assert 0 < share < 1
     assert cm.diagnostics.one_step_share == pytest.approx(share)
     assert np.allclose(cm.joint, B, atol=1e-9)
     assert np.linalg.eigvalsh(B / np.sqrt(np.outer(target, target)))[0] > -1e-6
-    for name in ("stderr", "counts", "covariance", "priors", "pber_stderr", "held_out_error"):
+    for name in (
+        "stderr",
+        "counts",
+        "covariance",
+        "priors",
+        "pber_stderr",
+        "held_out_error",
+    ):
         assert np.array_equal(getattr(cm, name), getattr(plain, name))
-    assert (cm.method, cm.diagnostics.moved) == ("one-step, shrunk", plain.diagnostics.moved)
+    assert (cm.method, cm.diagnostics.moved) == (
+        "one-step, shrunk",
+        plain.diagnostics.moved,
+    )
     assert cm.balance_gap < 1e-12
     grouped = shrunk_collision_matrix(
         P, codes, priors=priors, sample_weight=w, groups=np.arange(3000) // 10

@@ -19,11 +19,10 @@ TINY = {"members": ["linear"], "limit": False, "cv": 2, "random_state": 0}
 #: What these small and short fits are worth is not the question here.
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
-BY_ROW = (
-    "folds and batches are drawn by row: a row of weight 2 and the row twice give different draws"
-)
+BY_ROW = "folds and batches are drawn by row: a row of weight 2 and the row twice give different draws"
 EXPECTED_FAILURES = {
-    f"check_sample_weight_equivalence_on_{kind}_data": BY_ROW for kind in ("dense", "sparse")
+    f"check_sample_weight_equivalence_on_{kind}_data": BY_ROW
+    for kind in ("dense", "sparse")
 }
 
 
@@ -51,13 +50,18 @@ def test_a_pipeline_and_a_grid_search_over_members_find_what_a_single_fit_finds(
         StandardScaler().fit_transform(X), y
     )
     best = search.best_estimator_[-1]
-    assert np.array_equal(best.collision_matrix_.matrix, chosen.collision_matrix_.matrix)
+    assert np.array_equal(
+        best.collision_matrix_.matrix, chosen.collision_matrix_.matrix
+    )
 
 
 @pytest.mark.parametrize("classifier", [CollisionClassifier, TableClassifier])
 def test_routed_sample_weights_and_groups_reach_the_fit(data, classifier):
     X, y = pd.DataFrame(data[0], columns=list("abcd")), data[1]
-    params = {"sample_weight": np.where(y == 0, 3.0, 1.0), "groups": np.arange(len(y)) // 2}
+    params = {
+        "sample_weight": np.where(y == 0, 3.0, 1.0),
+        "groups": np.arange(len(y)) // 2,
+    }
     with sklearn.config_context(enable_metadata_routing=True):
         clf = classifier(**TINY).set_fit_request(sample_weight=True, groups=True)
         clf.set_score_request(sample_weight=False)
@@ -73,7 +77,8 @@ def test_a_clone_a_dataframe_or_float32_gives_what_an_array_gives(data):
     assert np.array_equal(clone(plain).fit(X, y).posteriors_, plain.posteriors_)
     frame = pd.DataFrame(X, columns=list("abcd"))
     assert np.array_equal(
-        CollisionClassifier(**TINY).fit(frame, pd.Series(y)).posteriors_, plain.posteriors_
+        CollisionClassifier(**TINY).fit(frame, pd.Series(y)).posteriors_,
+        plain.posteriors_,
     )
     narrow = CollisionClassifier(**TINY).fit(X.astype(np.float32), y)
     assert narrow.collision_matrix_.matrix == pytest.approx(
@@ -89,5 +94,7 @@ def test_sparse_input_equals_dense_input(data, container):
         CollisionClassifier(**TINY).fit(X, y),
         CollisionClassifier(**TINY).fit(container(X), y),
     )
-    assert np.array_equal(sparse.collision_matrix_.matrix, dense.collision_matrix_.matrix)
+    assert np.array_equal(
+        sparse.collision_matrix_.matrix, dense.collision_matrix_.matrix
+    )
     assert np.array_equal(sparse.predict_proba(container(X)), dense.predict_proba(X))

@@ -23,7 +23,10 @@ from collidescope.applications import (
     smooth_labels,
     smoothing_matrix,
 )
-from collidescope.applications.smoothing_loss import CostCrossEntropy, SmoothedCrossEntropy
+from collidescope.applications.smoothing_loss import (
+    CostCrossEntropy,
+    SmoothedCrossEntropy,
+)
 from collidescope.datasets import GaussianProblem, imbalanced, with_label_noise
 from helpers import ZOO, planted, random_posteriors
 
@@ -33,12 +36,16 @@ Y = ["van", "cat", "dog", "dog", "car"]
 
 
 @pytest.mark.parametrize("strength", [0, 0.1, 0.7, 1])
-def test_targets_are_distributions_and_strength_counts_from_labels_to_rows_of_S(strength):
+def test_targets_are_distributions_and_strength_counts_from_labels_to_rows_of_S(
+    strength,
+):
     for S, priors in ZOO.values():
         T = smoothing_matrix(CollisionMatrix(S, priors), strength)
         assert np.allclose(T.sum(axis=1), 1, atol=1e-12)
         assert T.min() >= 0
-        assert np.allclose(T - np.eye(len(S)), strength * (S - np.eye(len(S))), atol=1e-15)
+        assert np.allclose(
+            T - np.eye(len(S)), strength * (S - np.eye(len(S))), atol=1e-15
+        )
     frame = smooth_labels(pd.Series(Y, index=[3, 1, 4, 1, 5]), CM, 0.3)
     assert frame.equals(pd.DataFrame(smooth_labels(Y, CM, 0.3), [3, 1, 4, 1, 5], NAMES))
 
@@ -48,8 +55,14 @@ def test_the_loss_is_the_cross_entropy_against_soft_targets_which_travel_with_th
     logits, codes = rng.standard_normal((50, 4)), rng.integers(0, 4, 50)
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     each = -((0.7 * np.eye(4) + 0.3 * CM.matrix)[codes] * log_p).sum(axis=1)
-    for reduction, expected in (("mean", each.mean()), ("sum", each.sum()), ("none", each)):
-        loss = SmoothedCrossEntropy(CM, 0.3, reduction)(torch.tensor(logits), torch.tensor(codes))
+    for reduction, expected in (
+        ("mean", each.mean()),
+        ("sum", each.sum()),
+        ("none", each),
+    ):
+        loss = SmoothedCrossEntropy(CM, 0.3, reduction)(
+            torch.tensor(logits), torch.tensor(codes)
+        )
         assert loss.numpy() == pytest.approx(expected, rel=1e-6)
     # strength 0 is plain cross-entropy, and a uniform S uniform smoothing
     generator = torch.Generator().manual_seed(0)
@@ -57,7 +70,8 @@ def test_the_loss_is_the_cross_entropy_against_soft_targets_which_travel_with_th
     for strength in (0, 0.15):
         uniform = nn.functional.cross_entropy(logits, labels, label_smoothing=strength)
         assert torch.allclose(
-            SmoothedCrossEntropy(np.full((5, 5), 0.2), strength)(logits, labels), uniform
+            SmoothedCrossEntropy(np.full((5, 5), 0.2), strength)(logits, labels),
+            uniform,
         )
     loss, other = SmoothedCrossEntropy(CM, 0.2), SmoothedCrossEntropy(np.eye(4), 0.2)
     assert not list(loss.parameters())
@@ -92,8 +106,12 @@ def test_noisy_labels_ask_for_smoothing_and_losses_are_those_of_weighted_copies_
         model = LogisticRegression().fit(
             np.repeat(X[train], 2, axis=0), np.tile([0, 1], len(train)), weights
         )
-        total += -np.log(model.predict_proba(X[test])[np.arange(len(test)), y[test]]).sum()
-    choice = choose_smoothing(LogisticRegression(), X, y, cm, strengths=[0.5], cv=2, random_state=5)
+        total += -np.log(
+            model.predict_proba(X[test])[np.arange(len(test)), y[test]]
+        ).sum()
+    choice = choose_smoothing(
+        LogisticRegression(), X, y, cm, strengths=[0.5], cv=2, random_state=5
+    )
     assert choice.losses[0] == pytest.approx(total / len(y), rel=1e-6)
 
 
@@ -103,7 +121,12 @@ def test_pipelines_frames_text_labels_and_absent_classes_are_taken():
     keep = codes != 2
     X, y = pd.DataFrame(np.log(P[keep])), np.array(["a", "b", "c"])[codes[keep]]
     choice = choose_smoothing(
-        make_pipeline(StandardScaler(), LogisticRegression()), X, y, cm, strengths=(0.2, 0), cv=2
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        X,
+        y,
+        cm,
+        strengths=(0.2, 0),
+        cv=2,
     )
     assert choice.strengths.tolist() == [0, 0.2]
     assert np.isfinite(choice.losses).all()
@@ -137,7 +160,9 @@ def test_both_classes_of_a_planted_pair_are_drawn_more_often():
     y = np.repeat(list("abc"), 100)
     said = y.copy()
     said[:30] = "b"  # a is taken for b, b for nothing else
-    sampler = AdaptiveSampler(CollisionMatrix(np.eye(3), classes=list("abc")), y).update(y, said)
+    sampler = AdaptiveSampler(
+        CollisionMatrix(np.eye(3), classes=list("abc")), y
+    ).update(y, said)
     weights = sampler.class_weights_
     assert weights[0] == weights[1]
     assert weights[0] / weights[2] == pytest.approx(np.exp(0.3))
@@ -148,10 +173,14 @@ def test_inherent_confusion_is_not_drawn_more_often():
     blind = GaussianProblem(PROBLEM.means[:, :1], classes=list("abcd")).posteriors(
         X[:, :1]
     )  # c and d look the same
-    sampler = AdaptiveSampler(PROBLEM.collision_matrix(), TRAIN, random_state=0).update(y, blind)
+    sampler = AdaptiveSampler(PROBLEM.collision_matrix(), TRAIN, random_state=0).update(
+        y, blind
+    )
     weights = dict(zip("abcd", sampler.class_weights_, strict=True))
     assert max(weights["a"], weights["b"]) < 1 < min(weights["c"], weights["d"])
-    assert np.array_equal(sampler.weights_, sampler.class_weights_[np.repeat(range(4), 50)])
+    assert np.array_equal(
+        sampler.weights_, sampler.class_weights_[np.repeat(range(4), 50)]
+    )
     counts = np.bincount(TRAIN[list(sampler)].astype("U1").view(np.int32) - ord("a"))
     assert min(counts[2:]) > 55 > 45 > max(counts[:2])
 
@@ -160,8 +189,12 @@ def test_costs_are_one_and_the_excess_of_each_error():
     y = np.repeat(list("abc"), 100)
     said = y.copy()
     said[:30] = "b"
-    sampler = AdaptiveSampler(CollisionMatrix(np.eye(3), classes=list("abc")), y).update(y, said)
-    assert sampler.cost_matrix_ == pytest.approx(np.array([[0, 1.3, 1], [1, 0, 1], [1, 1, 0]]))
+    sampler = AdaptiveSampler(
+        CollisionMatrix(np.eye(3), classes=list("abc")), y
+    ).update(y, said)
+    assert sampler.cost_matrix_ == pytest.approx(
+        np.array([[0, 1.3, 1], [1, 0, 1], [1, 1, 0]])
+    )
 
 
 def test_an_excess_that_stays_raises_the_weight_to_its_limit_and_one_that_goes_lets_it_fall():
@@ -179,26 +212,35 @@ def test_an_excess_that_stays_raises_the_weight_to_its_limit_and_one_that_goes_l
 
 def test_an_error_that_costs_more_adds_more_to_the_loss():
     rng = np.random.default_rng(0)
-    logits, codes = torch.tensor(rng.standard_normal((50, 3))), torch.tensor(rng.integers(0, 3, 50))
+    logits, codes = (
+        torch.tensor(rng.standard_normal((50, 3))),
+        torch.tensor(rng.integers(0, 3, 50)),
+    )
     cost = np.array([[0, 2.0, 1], [1, 0, 1], [1, 4, 0]])
     p = torch.softmax(logits, 1).numpy()
     expected = []
     for row, i in zip(p, codes.tolist(), strict=True):
         others = [j for j in range(3) if j != i]
         expected.append(-np.log(row[i]) * (row @ cost[i]) / row[others].sum())
-    assert CostCrossEntropy(cost).each(logits, codes).numpy() == pytest.approx(expected, rel=1e-6)
+    assert CostCrossEntropy(cost).each(logits, codes).numpy() == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_with_costs_of_one_the_loss_is_plain_cross_entropy():
     loss = CostCrossEntropy(1 - np.eye(4))
     logits = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(20) % 4
-    assert torch.allclose(loss(logits, labels), nn.functional.cross_entropy(logits, labels))
+    assert torch.allclose(
+        loss(logits, labels), nn.functional.cross_entropy(logits, labels)
+    )
 
 
 def test_the_costs_of_a_sampler_are_taken():
     y = np.repeat([0, 1], 50)
-    sampler = AdaptiveSampler(CollisionMatrix(np.eye(2)), y).update(y, np.zeros(100, dtype=int))
+    sampler = AdaptiveSampler(CollisionMatrix(np.eye(2)), y).update(
+        y, np.zeros(100, dtype=int)
+    )
     loss = CostCrossEntropy(1 - np.eye(2))
     loss.set_cost(sampler.cost_matrix_)
     wrong = torch.tensor([[1.0, 0.0]])
@@ -227,7 +269,9 @@ def test_every_row_comes_as_often_as_its_weight_says_also_in_a_data_loader_of_to
     first, second = list(sampler), list(sampler)
     assert sorted(first) == sorted(second) == list(range(200))
     assert first != second
-    loader = torch.utils.data.DataLoader(torch.arange(200), batch_size=32, sampler=sampler)
+    loader = torch.utils.data.DataLoader(
+        torch.arange(200), batch_size=32, sampler=sampler
+    )
     assert sorted(torch.cat(list(loader)).tolist()) == list(range(200))
     y = np.repeat(list("abcd"), 200)
     sampler.update(y, np.roll(y, 30))
@@ -247,7 +291,9 @@ def test_known_ambiguity_scores_low_and_the_unexplored_high():
     X, y = problem.sample(4000, 0)
     rng = np.random.default_rng(0)
     far = np.flatnonzero(X[:, 0] > 4)
-    labelled = np.concatenate([np.flatnonzero(X[:, 0] <= 4), rng.choice(far, 6, replace=False)])
+    labelled = np.concatenate(
+        [np.flatnonzero(X[:, 0] <= 4), rng.choice(far, 6, replace=False)]
+    )
     X_new, _ = problem.sample(1000, 1)
     members = []
     for _ in range(10):
@@ -255,7 +301,9 @@ def test_known_ambiguity_scores_low_and_the_unexplored_high():
         part = np.append(
             part, [np.flatnonzero(y == k)[0] for k in range(4)]
         )  # every member knows every class
-        members.append(LogisticRegression(C=100.0).fit(X[part], y[part]).predict_proba(X_new))
+        members.append(
+            LogisticRegression(C=100.0).fit(X[part], y[part]).predict_proba(X_new)
+        )
     score, plain = (
         active_learning_score(np.array(members)),
         active_learning_score(np.mean(members, axis=0)),
@@ -276,7 +324,9 @@ def test_one_models_doubt_is_discounted_by_what_its_class_has_anyway():
     cm = collision_matrix_from_posteriors(P, y)
     known = P[(P[:, 0] > 0.4) & (P[:, 1] > 0.4)]
     assert len(known) > 50
-    scores = active_learning_score(np.concatenate([known, np.full((1, 4), 0.25)]), inherent=cm)
+    scores = active_learning_score(
+        np.concatenate([known, np.full((1, 4), 0.25)]), inherent=cm
+    )
     assert scores[:-1].max() < 0.2 < 0.6 < scores[-1]
     assert np.array_equal(active_learning_score(known, inherent=cm.matrix), scores[:-1])
     assert (active_learning_score(known) > 0.6).all()

@@ -12,8 +12,19 @@ from collidescope.datasets import scenario_a
 from collidescope.intervals import interval
 from studies.faults import statistics
 
-TRAINING = {"hidden_layer_sizes": (), "max_epochs": 15, "batch_size": 32, "learning_rate": 0.05}
-TINY = {"members": ["network"], "limit": False, "training": TRAINING, "cv": 2, "random_state": 0}
+TRAINING = {
+    "hidden_layer_sizes": (),
+    "max_epochs": 15,
+    "batch_size": 32,
+    "learning_rate": 0.05,
+}
+TINY = {
+    "members": ["network"],
+    "limit": False,
+    "training": TRAINING,
+    "cv": 2,
+    "random_state": 0,
+}
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -32,7 +43,8 @@ def test_labels_that_are_noise_raise_no_more_alarms_than_promised():
     """Intervals of S and PBER and the shuffled control at 95%, the audit's flags at a false discovery rate of 5%."""
     repetitions = 30
     found = [
-        statistics.null_once(4, 240, "logistic regression", seed) for seed in range(repetitions)
+        statistics.null_once(4, 240, "logistic regression", seed)
+        for seed in range(repetitions)
     ]
     for name in ("pber_missed", "structure_claimed", "audit_flagged", "control_failed"):
         assert sum(row[name] for row in found) <= most(repetitions), name
@@ -84,7 +96,9 @@ def test_what_should_not_matter_changes_a_fit_no_more_than_another_seed(data):
         )
 
     base = [fit(X, y, seed) for seed in range(4)]
-    by_seed = np.mean([np.abs(base[a] - base[b]).mean() for a in range(4) for b in range(a)])
+    by_seed = np.mean(
+        [np.abs(base[a] - base[b]).mean() for a in range(4) for b in range(a)]
+    )
     assert by_seed > 1e-4  # else there is nothing to compare with
     changes: dict[str, list[float]] = {}
     for seed in range(4):
@@ -98,13 +112,21 @@ def test_what_should_not_matter_changes_a_fit_no_more_than_another_seed(data):
 
 def test_rows_scored_in_chunks_are_scored_alike_and_parallel_folds_change_no_bit(data):
     X, y = data
-    together = cs.estimate_collisions(LogisticRegression(), X, y, random_state=0, n_jobs=2)
-    assert together == cs.estimate_collisions(LogisticRegression(), X, y, random_state=0)
-    one, two = (cs.CollisionClassifier(**TINY, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
+    together = cs.estimate_collisions(
+        LogisticRegression(), X, y, random_state=0, n_jobs=2
+    )
+    assert together == cs.estimate_collisions(
+        LogisticRegression(), X, y, random_state=0
+    )
+    one, two = (
+        cs.CollisionClassifier(**TINY, n_jobs=jobs).fit(X, y) for jobs in (1, 2)
+    )
     assert np.array_equal(one.posteriors_, two.posteriors_)
     assert one.collision_matrix_ == two.collision_matrix_
     for size in (1, 7, 100):
-        parts = [one.predict_proba(X[start : start + size]) for start in range(0, 240, size)]
+        parts = [
+            one.predict_proba(X[start : start + size]) for start in range(0, 240, size)
+        ]
         # networks compute in float32, whose last bits depend on the shape of the matrices
         assert np.concatenate(parts) == pytest.approx(one.predict_proba(X), abs=1e-6)
 

@@ -127,7 +127,9 @@ def test_cells_are_what_json_holds(name, quick):
 
 def test_list_names_every_study(capsys):
     main(["list"])
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(STUDIES)
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(
+        STUDIES
+    )
 
 
 def test_an_unknown_study_is_refused():
@@ -169,13 +171,22 @@ def test_a_table_is_made_from_the_records_given():
 
 def test_verdicts_of_all_claims_are_those_of_the_paper_and_of_ours():
     rows = [claims.Claim("a", "literal paper", "", held) for held in (True, False)]
-    rows += [claims.Claim("a", "collidescope", "", True), claims.Claim("b", "", "", False)]
+    rows += [
+        claims.Claim("a", "collidescope", "", True),
+        claims.Claim("b", "", "", False),
+    ]
     text = claims.summary([claims.Section("## One, two\n\ntext", rows)]).splitlines()
     assert text[2] == "| [One, two](#one-two) | a | held in 1 of 2 trials | held |"
-    assert text[3] == "| [One, two](#one-two) | b | **did not hold** | **did not hold** |"
+    assert (
+        text[3] == "| [One, two](#one-two) | b | **did not hold** | **did not hold** |"
+    )
 
 
-FOUND = {"oracle": {1: np.array([0.1])}, "a": {1: np.array([0.2])}, "b": {1: np.array([0.3])}}
+FOUND = {
+    "oracle": {1: np.array([0.1])},
+    "a": {1: np.array([0.2])},
+    "b": {1: np.array([0.3])},
+}
 
 
 def test_the_lowest_mean_is_bold():
@@ -194,6 +205,8 @@ def test_more_comparison_points_lower_the_error_of_the_gramian():
 
 
 def test_descent_from_the_identity_misses_s_at_unequal_priors():
-    even, skewed = (missing.descent(3, ratio, count=3, steps=20_000) for ratio in (1.0, 10.0))
+    even, skewed = (
+        missing.descent(3, ratio, count=3, steps=20_000) for ratio in (1.0, 10.0)
+    )
     assert max(even["root"], skewed["root"]) < 1e-10
     assert even["descent"] < 0.01 < skewed["descent"]

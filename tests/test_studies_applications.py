@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 
 from collidescope.datasets import scenario_a
-from studies.reproduction import applications_audit, applications_noise, applications_sampling
+from studies.reproduction import (
+    applications_audit,
+    applications_noise,
+    applications_sampling,
+)
 from studies.reproduction import applications_merging as merging
 from studies.reproduction import applications_smoothing as smoothing
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning"),
+]
 
 
 @pytest.mark.parametrize("cell", merging.cells(True), ids=lambda cell: cell["data"])
@@ -38,7 +45,10 @@ def test_smoothing_records_each_kind_at_its_best_strength(cell):
         for kind in scores.values():
             strengths, validation, tested = zip(*kind["grid"], strict=True)
             best = int(np.argmin(validation))
-            assert (kind["strength"], kind["log_loss"]) == (strengths[best], tested[best])
+            assert (kind["strength"], kind["log_loss"]) == (
+                strengths[best],
+                tested[best],
+            )
             assert ("posterior_tvd" in kind) == (cell["data"] == "A")
 
 
@@ -53,7 +63,9 @@ def audits():
     for record in records(applications_audit.STUDY):
         result = record["result"]
         for name, lists in result["classifiers"].items():
-            found[record["cell"]["posteriors"], name] = lists | {"truth": result["truth"][name]}
+            found[record["cell"]["posteriors"], name] = lists | {
+                "truth": result["truth"][name]
+            }
     return found
 
 
@@ -63,7 +75,9 @@ def test_the_audit_finds_both_planted_pairs(audits, posteriors):
 
 
 @pytest.mark.parametrize("posteriors", ["true", "estimated"])
-def test_the_fixable_error_of_the_blind_classifier_is_near_the_truth(audits, posteriors):
+def test_the_fixable_error_of_the_blind_classifier_is_near_the_truth(
+    audits, posteriors
+):
     found = audits[posteriors, "blind"]
     assert found["fixable"][0] == pytest.approx(found["truth"], abs=0.05)
 

@@ -39,7 +39,9 @@ def test_the_logit_shift_lowers_the_row_sums_of_the_gramian(readings):
 def test_the_second_reading_finds_the_training_done(readings):
     literal, shifted = (mnist.losses_of(clf.history_) for clf in readings)
     assert literal == shifted
-    assert mnist.seconds_of(readings[1].history_) == mnist.seconds_of(readings[0].history_)
+    assert mnist.seconds_of(readings[1].history_) == mnist.seconds_of(
+        readings[0].history_
+    )
 
 
 def posteriors(n=20_000, k=4):

@@ -57,10 +57,14 @@ def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
     assert decided["recall"] == pytest.approx(flagged[own].mean(), abs=0.01)
     assert decided["precision"] == pytest.approx(own[flagged].mean(), abs=0.01)
     assert (
-        decided["precision_interval"][0] < decided["precision"] < decided["precision_interval"][1]
+        decided["precision_interval"][0]
+        < decided["precision"]
+        < decided["precision_interval"][1]
     )
     best = result["optimal"]["empirical"]
-    assert best["by_labels"]["recall"] == pytest.approx(best["by_posteriors"]["recall"], abs=0.01)
+    assert best["by_labels"]["recall"] == pytest.approx(
+        best["by_posteriors"]["recall"], abs=0.01
+    )
     assert best["by_labels"]["precision"] == pytest.approx(
         best["by_posteriors"]["precision"], abs=0.01
     )
@@ -68,12 +72,16 @@ def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
 
 def test_only_uniqueness_fails_of_the_claims_on_divergences():
     failed = [
-        claim["claim"] for claim in check_claims([0.0, 0.5, 2.0], step=0.05) if not claim["holds"]
+        claim["claim"]
+        for claim in check_claims([0.0, 0.5, 2.0], step=0.05)
+        if not claim["holds"]
     ]
     assert failed == ["the shape is unique (for other divergences and scales as well)"]
 
 
 def test_inflections_are_where_calculus_puts_them():
     bends = inflections(0.02)
-    assert bends["Hellinger squared"] == pytest.approx([1.0], abs=0.02)  # 1 - exp(-μ²/2)
+    assert bends["Hellinger squared"] == pytest.approx(
+        [1.0], abs=0.02
+    )  # 1 - exp(-μ²/2)
     assert bends["total variation"] == bends["KL"] == []

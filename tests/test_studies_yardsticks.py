@@ -39,7 +39,9 @@ def test_the_truth_lies_in_the_band_at_every_share_of_noise():
     for share in feebee.LEVELS:
         T = (1 - share) * np.eye(3) + share / 3
         error = with_label_noise(problem, T).bayes_error()
-        assert feebee.outside(error, share, 3, problem.bayes_error()) == pytest.approx(0, abs=1e-9)
+        assert feebee.outside(error, share, 3, problem.bayes_error()) == pytest.approx(
+            0, abs=1e-9
+        )
     assert feebee.outside(0.5, 0.0, 3, 0.1) == pytest.approx(0.4)
 
 
@@ -47,12 +49,21 @@ def test_scores_are_the_distances_of_both_estimates_from_the_band():
     limit = limit_from_scores(
         np.tile([0.3, 0.2], (9, 1)), [10, 20], errors=np.tile([0.3, 0.2], (9, 1))
     ).to_dict()
-    run = {"kind": "estimates", "data": "toy", "share": 0.5, "classes": 2, "limit": limit}
+    run = {
+        "kind": "estimates",
+        "data": "toy",
+        "share": 0.5,
+        "classes": 2,
+        "limit": limit,
+    }
     run |= {name: [0.1, 0.4] for name in BOUNDS}
     # half of the labels of an error of at most 0.25 drawn anew: between 0.25 and 0.375
-    found = feebee.scores([{"kind": "reference", "data": "toy", "error": 0.25}, run])["toy"]
+    found = feebee.scores([{"kind": "reference", "data": "toy", "error": 0.25}, run])[
+        "toy"
+    ]
     assert all(
-        found[name] == pytest.approx({"L": 0.15, "U": 0.025, "outside": 0}) for name in BOUNDS
+        found[name] == pytest.approx({"L": 0.15, "U": 0.025, "outside": 0})
+        for name in BOUNDS
     )
     low, high = feebee.ours_now(run, feebee.RANGE)
     assert found[feebee.RANGE]["L"] == pytest.approx(0.25 - low)
@@ -83,7 +94,9 @@ def test_a_lead_within_two_standard_errors_is_not_bold():
 
 def test_a_lead_beyond_two_standard_errors_is_bold():
     noise = np.array([0.5, -0.4, 0.3, -0.6])
-    found = clear_best({"a": np.ones(4), "b": np.ones(4) + 2 + noise}, {"a": "a", "b": "b"})
+    found = clear_best(
+        {"a": np.ones(4), "b": np.ones(4) + 2 + noise}, {"a": "a", "b": "b"}
+    )
     assert found == {"a": "**a**", "b": "b"}
 
 

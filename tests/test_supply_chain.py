@@ -16,9 +16,13 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "collidescope"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 LINES = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-PAIRS = [line.split("==") for line in LINES if line.strip() and not line.startswith("#")]
+PAIRS = [
+    line.split("==") for line in LINES if line.strip() and not line.startswith("#")
+]
 PINS = {canonicalize_name(name): version.strip() for name, version in PAIRS}
 WANTED = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
 REQUIREMENTS = [Requirement(text) for texts in WANTED for text in texts]
@@ -66,20 +70,27 @@ print("touched", touched)
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
-def test_import_fit_predict_save_and_report_touch_no_network_and_the_guard_would_see_it(tmp_path):
+def test_import_fit_predict_save_and_report_touch_no_network_and_the_guard_would_see_it(
+    tmp_path,
+):
     done = run(BLOCKED + ALL_OF_IT, str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "touched []" in done.stdout
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    loads = (
-        r"""<(?:script|img|iframe)[^>]+src=["'](?!data:)[^"']+|<link[^>]+href=["'](?!data:)[^"']+"""
+    loads = r"""<(?:script|img|iframe)[^>]+src=["'](?!data:)[^"']+|<link[^>]+href=["'](?!data:)[^"']+"""
+    assert re.findall(loads, page) == [], (
+        "the report asks for something when it is opened"
     )
-    assert re.findall(loads, page) == [], "the report asks for something when it is opened"
-    done = run(BLOCKED + "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9')")
+    done = run(
+        BLOCKED + "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9')"
+    )
     assert done.returncode == 1
     assert "the network was touched" in done.stderr
 
@@ -91,7 +102,9 @@ def test_the_version_to_cite_is_ours():
 
 def test_every_dependency_has_a_floor_alone():
     for requirement in REQUIREMENTS:
-        assert [clause.operator for clause in requirement.specifier] == [">="], str(requirement)
+        assert [clause.operator for clause in requirement.specifier] == [">="], str(
+            requirement
+        )
 
 
 def test_every_dependency_has_an_exact_pin_above_its_floor():
@@ -105,10 +118,14 @@ def test_every_dependency_has_an_exact_pin_above_its_floor():
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_package_with_types_and_templates_and_nothing_else(tmp_path):
+def test_the_wheel_holds_the_package_with_types_and_templates_and_nothing_else(
+    tmp_path,
+):
     source = tmp_path / "source"
     shutil.copytree(
-        ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        ROOT / "src",
+        source / "src",
+        ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
     )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -127,14 +144,24 @@ def test_the_wheel_holds_the_package_with_types_and_templates_and_nothing_else(t
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     ours = {
-        f"collidescope/{path.relative_to(PACKAGE)}" for path in PACKAGE.rglob("*") if path.is_file()
+        f"collidescope/{path.relative_to(PACKAGE)}"
+        for path in PACKAGE.rglob("*")
+        if path.is_file()
     }
     assert held == {name for name in ours if "__pycache__" not in name}
-    assert {Path(name).suffix for name in held} == {".py", ".typed", ".j2", ".js", ".css"}
+    assert {Path(name).suffix for name in held} == {
+        ".py",
+        ".typed",
+        ".j2",
+        ".js",
+        ".css",
+    }
 
 
 def test_the_page_of_licences_is_what_is_installed_and_each_lets_one_use_the_package_anywhere():
-    spec = importlib.util.spec_from_file_location("licences", ROOT / "docs" / "licences.py")
+    spec = importlib.util.spec_from_file_location(
+        "licences", ROOT / "docs" / "licences.py"
+    )
     licences = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(licences)
     if licences.missing():
@@ -147,4 +174,6 @@ def test_the_page_of_licences_is_what_is_installed_and_each_lets_one_use_the_pac
         assert re.search(r"BSD|MIT|Apache|PSF|MPL|ISC|0BSD|Unlicense", licence), (
             f"{name}: {licence}"
         )
-        assert not re.search(r"\bA?GPL|SSPL|BUSL|Commercial", licence), f"{name}: {licence}"
+        assert not re.search(r"\bA?GPL|SSPL|BUSL|Commercial", licence), (
+            f"{name}: {licence}"
+        )

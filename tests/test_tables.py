@@ -28,7 +28,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
 ROWS = 240
 LINES = "name{0}height{0}city\nanna{0}1.5{0}Köln\nbob{0}1.75{0}Paris\n"
-SHORT = {"members": ["linear", "neighbours"], "limit": False, "cv": 2, "random_state": 0}
+SHORT = {
+    "members": ["linear", "neighbours"],
+    "limit": False,
+    "cv": 2,
+    "random_state": 0,
+}
 NEAR = SHORT | {"cv": 5, "members": ["neighbours"]}
 
 
@@ -36,7 +41,10 @@ NEAR = SHORT | {"cv": 5, "members": ["neighbours"]}
 def mixed():
     """Numbers, levels, dates, booleans, text, with gaps of every kind."""
     rng = np.random.default_rng(0)
-    columns = {"age": rng.normal(40, 10, ROWS).round(1), "stamp": 1.7e9 + rng.normal(0, 3, ROWS)}
+    columns = {
+        "age": rng.normal(40, 10, ROWS).round(1),
+        "stamp": 1.7e9 + rng.normal(0, 3, ROWS),
+    }
     columns |= {
         "colour": rng.choice(["red", "green", "blue"], ROWS),
         "sex": rng.choice(["f", "m"], ROWS),
@@ -50,7 +58,8 @@ def mixed():
     )
     columns["day"] = pd.date_range("2024-01-01", periods=ROWS)
     columns["note"] = [
-        f"order {rng.integers(900)} to {rng.choice(['rome', 'paris'])}" for _ in range(ROWS)
+        f"order {rng.integers(900)} to {rng.choice(['rome', 'paris'])}"
+        for _ in range(ROWS)
     ]
     table = pd.DataFrame(columns | {"empty": [None] * ROWS, "same": "x", "ones": 1})
     table.loc[3, "age"] = np.nan
@@ -88,7 +97,8 @@ def test_every_column_has_a_type_and_those_that_say_nothing_are_left_out(encoder
     same = "it has the same value in every row"
     assert encoder.left_out == {"empty": "it has no values", "same": same, "ones": same}
     with pytest.raises(
-        ValueError, match=r"no column that could tell classes apart.*'a': it has the same value"
+        ValueError,
+        match=r"no column that could tell classes apart.*'a': it has the same value",
     ):
         TableEncoder.fit(pd.DataFrame({"a": [1, 1], "b": [None, None]}))
     table = pd.DataFrame({"region": [1, 2, 3] * 20, "x": np.arange(60.0)})
@@ -108,14 +118,18 @@ def test_numbers_are_centred_at_the_median_which_stands_in_for_gaps(mixed, encod
     assert age["age missing"].nonzero()[0].tolist() == [3]
     # 1.7e9 has 128 between neighbours in float32: without centring nothing of it would be left
     stamp = column(encoder, mixed, "stamp")["stamp"]
-    assert stamp == pytest.approx((mixed["stamp"] - mixed["stamp"].median()).to_numpy(), abs=1e-4)
+    assert stamp == pytest.approx(
+        (mixed["stamp"] - mixed["stamp"].median()).to_numpy(), abs=1e-4
+    )
 
 
 def test_levels_are_those_of_scikit_learn_s_one_hot_encoder_and_unseen_ones_are_said(
     mixed, encoder
 ):
     reference = OneHotEncoder(
-        sparse_output=False, categories=[["blue", "green", "red"]], handle_unknown="ignore"
+        sparse_output=False,
+        categories=[["blue", "green", "red"]],
+        handle_unknown="ignore",
     )
     colours = mixed[["colour"]].astype(object).fillna("(none)")
     ours = column(encoder, mixed, "colour")
@@ -125,7 +139,8 @@ def test_levels_are_those_of_scikit_learn_s_one_hot_encoder_and_unseen_ones_are_
     )
     assert ours["colour missing"].nonzero()[0].tolist() == [5, 6, 7, 8, 9]
     assert np.array_equal(
-        column(encoder, mixed, "sex")["sex=m"], (mixed["sex"] == "m").to_numpy(dtype=np.float32)
+        column(encoder, mixed, "sex")["sex=m"],
+        (mixed["sex"] == "m").to_numpy(dtype=np.float32),
     )
     new = mixed.head(4).assign(colour="violet", sex="x", extra=1)
     assert not np.any(list(column(encoder, new, "colour").values()))
@@ -163,7 +178,9 @@ def test_dates_become_their_parts_in_the_format_of_training(mixed, encoder):
     assert "day hour" not in encoder.feature_names  # no time of day was seen
 
 
-def test_the_same_table_from_csv_and_parquet_gives_the_same_numbers(mixed, encoder, tmp_path):
+def test_the_same_table_from_csv_and_parquet_gives_the_same_numbers(
+    mixed, encoder, tmp_path
+):
     mixed.to_csv(tmp_path / "t.csv", index=False)
     mixed.drop(columns="empty").to_parquet(tmp_path / "t.parquet")
     tables = [
@@ -180,7 +197,9 @@ def test_codes_with_leading_zeros_stay_what_they_are(tmp_path):
         tmp_path / "t.csv", index=False
     )
     encoder = TableEncoder.fit(read_table(tmp_path / "t.csv").frame)
-    pd.DataFrame({"code": ["007", "7"], "x": 1}).to_csv(tmp_path / "new.csv", index=False)
+    pd.DataFrame({"code": ["007", "7"], "x": 1}).to_csv(
+        tmp_path / "new.csv", index=False
+    )
     features, notes = encoder.transform(
         read_table(tmp_path / "new.csv", text=encoder.text_names).frame
     )
@@ -191,7 +210,10 @@ def test_codes_with_leading_zeros_stay_what_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.drop(columns=["age", "sex"]), r"lacks columns .*fitted on: 'age', 'sex'"),
+        (
+            lambda t: t.drop(columns=["age", "sex"]),
+            r"lacks columns .*fitted on: 'age', 'sex'",
+        ),
         (lambda t: t.rename(columns={"age": "Age "}), r"is 'age' now called 'Age '\?"),
         (lambda t: t.head(0), "no rows"),
         (lambda t: pd.concat([t, t[["age"]]], axis=1), "'age' more than once"),
@@ -210,7 +232,10 @@ def test_numbers_in_more_than_one_unit_are_taken_as_text_and_pointed_out():
         {"weight": amounts, "code": [f"A{i}" for i in range(60)], "x": np.arange(60.0)}
     )
     (doubt,) = TableEncoder.fit(table).doubts(table)
-    assert "column 'weight' is taken as text, but looks like numbers (such as '1,100 kg')" in doubt
+    assert (
+        "column 'weight' is taken as text, but looks like numbers (such as '1,100 kg')"
+        in doubt
+    )
 
 
 AMOUNTS = {
@@ -218,9 +243,17 @@ AMOUNTS = {
     "unit": (lambda v: f"{v:.1f}kg", 12.3, "12.3kg"),
     "percent": (lambda v: f"{v:.1f}%", 12.5, "12.5%"),
     "decimal comma": (lambda v: f"{v:.2f}".replace(".", ","), 37.5, "37,50"),
-    "spaces": (lambda v: f"{v:,.1f}".replace(",", " ").replace(".", ","), 1234.5, "1 234,5"),
+    "spaces": (
+        lambda v: f"{v:,.1f}".replace(",", " ").replace(".", ","),
+        1234.5,
+        "1 234,5",
+    ),
     "points": (lambda v: f"{v:,.1f}".translate({44: ".", 46: ","}), 1234.5, "1.234,5"),
-    "apostrophes": (lambda v: f"CHF {v:,.2f}".replace(",", "’"), 1234.5, "CHF 1’234.50"),
+    "apostrophes": (
+        lambda v: f"CHF {v:,.2f}".replace(",", "’"),
+        1234.5,
+        "CHF 1’234.50",
+    ),
     "parentheses": (lambda v: f"({v:.0f})" if v > 2000 else f"{v:.0f}", -12, "(12)"),
 }
 
@@ -229,7 +262,9 @@ AMOUNTS = {
 def test_numbers_in_text_are_read_as_numbers(form):
     write, value, example = AMOUNTS[form]
     values = np.random.default_rng(0).uniform(1, 5000, 60)
-    table = pd.DataFrame({"amount": [write(v) for v in values] + [None], "x": np.arange(61.0)})
+    table = pd.DataFrame(
+        {"amount": [write(v) for v in values] + [None], "x": np.arange(61.0)}
+    )
     encoder = TableEncoder.fit(table)
     assert encoder.types["amount"] == "number"
     new = pd.DataFrame({"amount": [example, "soon"], "x": 0.0})
@@ -243,7 +278,9 @@ def test_numbers_in_text_are_read_as_numbers(form):
 def test_numbers_in_text_are_no_ids():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 200)
-    table = pd.DataFrame({"price": [f"${v:,.2f}" for v in 1000 + 400 * y + 900 * rng.random(200)]})
+    table = pd.DataFrame(
+        {"price": [f"${v:,.2f}" for v in 1000 + 400 * y + 900 * rng.random(200)]}
+    )
     assert screen(table, y).ids == {}
     table["x"] = rng.random(200)
     model = TableClassifier(**SHORT).fit(table, y)
@@ -253,7 +290,9 @@ def test_numbers_in_text_are_no_ids():
 
 
 def test_categories_keep_numbers_in_text_as_they_are():
-    table = pd.DataFrame({"size": ["1.5 kg", "2 kg", "3 kg"] * 20, "x": np.arange(60.0)})
+    table = pd.DataFrame(
+        {"size": ["1.5 kg", "2 kg", "3 kg"] * 20, "x": np.arange(60.0)}
+    )
     assert TableEncoder.fit(table, categories=["size"]).types["size"] == "category"
 
 
@@ -281,7 +320,9 @@ def test_words_that_are_no_numbers_of_one_form_stay_words(words):
 
 
 @pytest.mark.parametrize(
-    "case", [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "latin-1"), ("|", "utf-16")], ids=repr
+    "case",
+    [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "latin-1"), ("|", "utf-16")],
+    ids=repr,
 )
 def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, case):
     (delimiter, encoding), path = case, tmp_path / "t.csv"
@@ -302,8 +343,16 @@ def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, case):
     [
         ('a,b\n"x, y",1\n"line\nbreak",2\n', {}, [["x, y", 1], ["line\nbreak", 2]]),
         ("a;b\n1,5;x\n2,25;y\n", {}, [[1.5, "x"], [2.25, "y"]]),
-        ("a remark\n1, x\n2, y\n", {"header": False, "skip_lines": 1}, [[1, "x"], [2, "y"]]),
-        ("A11 6 x\nA12 48  y \n", {"header": False}, [["A11", 6, "x"], ["A12", 48, "y"]]),
+        (
+            "a remark\n1, x\n2, y\n",
+            {"header": False, "skip_lines": 1},
+            [[1, "x"], [2, "y"]],
+        ),
+        (
+            "A11 6 x\nA12 48  y \n",
+            {"header": False},
+            [["A11", 6, "x"], ["A12", 48, "y"]],
+        ),
     ],
 )
 def test_cells_are_cut_as_they_are_meant(tmp_path, content, options, rows):
@@ -313,7 +362,9 @@ def test_cells_are_cut_as_they_are_meant(tmp_path, content, options, rows):
         assert read_table(tmp_path / name, **options).frame.to_numpy().tolist() == rows
 
 
-def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label(tmp_path):
+def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label(
+    tmp_path,
+):
     (tmp_path / "t.csv").write_text("x,y\nNA,None\n?,none\nNone,NA\n3,b\n")
     frame = read_table(tmp_path / "t.csv", label="y").frame
     assert frame["x"].isna().tolist() == [True, True, True, False]
@@ -325,7 +376,10 @@ def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label
     ("content", "message"),
     [
         ("", "empty"),
-        ("a,b\n1,2\n3,4,5\n6,7\n", "line 3: 3 cells, but the first line has 2.*unquoted delimiter"),
+        (
+            "a,b\n1,2\n3,4,5\n6,7\n",
+            "line 3: 3 cells, but the first line has 2.*unquoted delimiter",
+        ),
         ("a,b\n1,2\n3\n", "line 3: 1 cells, but the first line has 2.*cut short"),
         ("a,b\n1,2,3\n4,5,6\n", r"line 2: 3 cells.*row\.names=FALSE"),
         (
@@ -337,7 +391,17 @@ def test_words_for_a_missing_cell_are_missing_but_none_is_an_answer_in_the_label
         (b"PK\x03\x04rest", r"Excel workbook.*\.xlsx"),
         (b"PAR1 and nonsense", "cannot be read as Parquet"),
     ],
-    ids=["empty", "long", "short", "row names", "quote", "twice", "json", "excel", "parquet"],
+    ids=[
+        "empty",
+        "long",
+        "short",
+        "row names",
+        "quote",
+        "twice",
+        "json",
+        "excel",
+        "parquet",
+    ],
 )
 def test_a_file_that_is_no_table_is_refused_with_the_line(tmp_path, content, message):
     path = tmp_path / "t.csv"
@@ -350,17 +414,26 @@ def test_json_lines_are_read_and_a_line_that_is_no_object_is_named(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"a": 1, "y": "u"}\n\n{"y": "v", "b": "x"}\n')
     frame = read_table(path).frame.astype(object)
-    assert frame.fillna("-").to_dict("list") == {"a": [1.0, "-"], "y": ["u", "v"], "b": ["-", "x"]}
+    assert frame.fillna("-").to_dict("list") == {
+        "a": [1.0, "-"],
+        "y": ["u", "v"],
+        "b": ["-", "x"],
+    }
     path.write_text('{"a": 1}\n[1, 2]\n')
     with pytest.raises(ValueError, match="line 2: not an object"):
         read_table(path)
 
 
-def test_excel_is_read_where_openpyxl_is_and_the_error_says_how_to_get_it(tmp_path, monkeypatch):
+def test_excel_is_read_where_openpyxl_is_and_the_error_says_how_to_get_it(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "t.xlsx"
     if importlib.util.find_spec("openpyxl"):
         pd.DataFrame({"a": [1, 2], "y": ["u", None]}).to_excel(path, index=False)
-        assert read_table(path).frame.fillna("-").to_dict("list") == {"a": [1, 2], "y": ["u", "-"]}
+        assert read_table(path).frame.fillna("-").to_dict("list") == {
+            "a": [1, 2],
+            "y": ["u", "-"],
+        }
     path.write_bytes(b"PK\x03\x04")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ImportError, match="pip install openpyxl"):
@@ -402,7 +475,9 @@ def varint(value, length=1):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does")
-def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(tmp_path, monkeypatch):
+def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(
+    tmp_path, monkeypatch
+):
     """Kilobytes of: one long page, numbers, a text or a list that repeats, texts that start alike,
     a forged size."""
     import pyarrow as pa
@@ -411,7 +486,9 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(tmp
     monkeypatch.chdir(tmp_path)
 
     def repeated(value, n):
-        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([value]))
+        return pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(n, np.int32)), pa.array([value])
+        )
 
     lists = pa.ListArray.from_arrays(
         pa.array([0, 5_000_000, 5_000_000], pa.int32()), pa.array(np.zeros(5_000_000))
@@ -435,18 +512,24 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(tmp
         } | options
         pq.write_table(pa.table(columns), name, **options)
         assert (tmp_path / name).stat().st_size < 40_000
-    true = varint(pq.read_metadata("page").row_group(0).column(0).total_uncompressed_size)
+    true = varint(
+        pq.read_metadata("page").row_group(0).column(0).total_uncompressed_size
+    )
     (tmp_path / "forged").write_bytes(
         (tmp_path / "page").read_bytes().replace(true, varint(40, len(true)))
     )
-    assert pq.read_metadata("forged").row_group(0).column(0).total_uncompressed_size == 40
+    assert (
+        pq.read_metadata("forged").row_group(0).column(0).total_uncompressed_size == 40
+    )
     # Statistics for an optional column that is said to be required: pyarrow's view of them ended
     # the process.
     (tmp_path / "column").write_bytes(
         (tmp_path / "small").read_bytes().replace(b"\x25\x02\x18", b"\x25\x00\x18")
     )
     command = [sys.executable, "-c", READ_BOMBS, *bombs, "forged", "column"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    said = subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     grows, read = "it grows to 150,0", "(2, 1)"
     expected = [
         read,
@@ -469,7 +552,10 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(tmp
         ([1.0, 2.0, None, 1.0, 2.0], [1, 2]),
         (["007", "7", "1.10", "1.1", "+1"] * 2, ["+1", "007", "1.1", "1.10", "7"]),
         ([0.5, 1.5, 0.5, 1.5], ["0.5", "1.5"]),
-        (pd.array([10**16 + 1, 10**16 + 2, None] * 2, dtype="Int64"), [10**16 + 1, 10**16 + 2]),
+        (
+            pd.array([10**16 + 1, 10**16 + 2, None] * 2, dtype="Int64"),
+            [10**16 + 1, 10**16 + 2],
+        ),
     ],
 )
 def test_labels_keep_their_kind(values, classes):
@@ -539,14 +625,25 @@ def test_columns_that_name_groups_of_rows_with_one_label_are_found():
     patient = np.repeat(np.arange(30), 20)
     y = rng.integers(0, 2, 30)[patient]
     mostly = np.where(rng.random(600) < 0.2, 1 - y, y)
-    groups = {"patient": patient, "code": np.array([f"s{i}" for i in rng.permutation(30)])[patient]}
+    groups = {
+        "patient": patient,
+        "code": np.array([f"s{i}" for i in rng.permutation(30)])[patient],
+    }
     groups["print"] = rng.normal(size=30)[patient]
-    others = {"score": (10 * rng.random(600) + 20 * y).astype(int), "x": rng.normal(size=600) + y}
-    table = pd.DataFrame(groups | others | {"city": rng.choice([f"c{i}" for i in range(30)], 600)})
+    others = {
+        "score": (10 * rng.random(600) + 20 * y).astype(int),
+        "x": rng.normal(size=600) + y,
+    }
+    table = pd.DataFrame(
+        groups | others | {"city": rng.choice([f"c{i}" for i in range(30)], 600)}
+    )
     found = screen(table, y)
     assert set(found.groups) == set(groups)
     assert set(found.leaks) == {"score"}
-    assert found.groups["patient"] == (1.0, pytest.approx(np.mean(y) ** 2 + np.mean(1 - y) ** 2))
+    assert found.groups["patient"] == (
+        1.0,
+        pytest.approx(np.mean(y) ** 2 + np.mean(1 - y) ** 2),
+    )
     assert "groups=X['patient'] (--groups 'patient')" in found.cautions()[1]
     # the name says what it is: then less than certainty is enough
     assert set(screen(table, mostly).groups) == {"patient"}
@@ -557,7 +654,9 @@ def test_a_column_sorted_together_with_the_label_is_pointed_out():
     y = np.sort(rng.integers(0, 3, 600))
     blurred, wrong = y.copy(), rng.permutation(600)[:20]
     blurred[wrong] = rng.integers(0, 3, 20)
-    table = pd.DataFrame({"time": np.cumsum(rng.random(600)), "x": rng.normal(size=600)})
+    table = pd.DataFrame(
+        {"time": np.cumsum(rng.random(600)), "x": rng.normal(size=600)}
+    )
     assert screen(table, blurred).ordered == ["time"]
     assert set(screen(table, y).leaks) == {"time"}
     assert screen(table, rng.permutation(blurred)).ordered == []
@@ -578,7 +677,8 @@ def test_a_saved_table_model_takes_raw_rows_and_keeps_its_notes(mixed, model, tm
     model.save(tmp_path / "model.collide")
     assert "column 'stamp' is left out: as asked" in model.notes_
     assert any(
-        note.startswith("missing cells (of 240 rows): age 1, colour 5") for note in model.notes_
+        note.startswith("missing cells (of 240 rows): age 1, colour 5")
+        for note in model.notes_
     )
     back = cs.load(tmp_path / "model.collide")
     odd = mixed.astype(object)
@@ -588,17 +688,30 @@ def test_a_saved_table_model_takes_raw_rows_and_keeps_its_notes(mixed, model, tm
         "soon",
         None,
     )
-    for rows in (mixed, odd, mixed.head(1), mixed.assign(when=None, note=None, colour=None)):
+    for rows in (
+        mixed,
+        odd,
+        mixed.head(1),
+        mixed.assign(when=None, note=None, colour=None),
+    ):
         assert np.array_equal(back.predict_proba(rows), model.predict_proba(rows))
     assert back.notes_ == model.notes_
     assert back.collision_matrix_ == model.collision_matrix_
-    assert (back.drop, back.label_, back.classes_.tolist()) == (["stamp"], "life", ["old", "young"])
+    assert (back.drop, back.label_, back.classes_.tolist()) == (
+        ["stamp"],
+        "life",
+        ["old", "young"],
+    )
 
 
-def test_it_is_the_classifier_of_the_encoded_table_with_the_same_defaults(mixed, model, labels):
+def test_it_is_the_classifier_of_the_encoded_table_with_the_same_defaults(
+    mixed, model, labels
+):
     plain = cs.CollisionClassifier(**SHORT).fit(model.encode(mixed), labels)
     assert plain.collision_matrix_ == model.collision_matrix_
-    assert np.array_equal(plain.predict_proba(model.encode(mixed)), model.predict_proba(mixed))
+    assert np.array_equal(
+        plain.predict_proba(model.encode(mixed)), model.predict_proba(mixed)
+    )
     own = dict.fromkeys(["drop", "keep", "categories"], ())
     assert TableClassifier().get_params() == cs.CollisionClassifier().get_params() | own
     assert clone(TableClassifier(cv=3, drop=["a"])).get_params()["cv"] == 3
@@ -645,10 +758,18 @@ def test_lazy_frames_are_collected(mixed, model):
 
 
 @pytest.mark.parametrize("library", ["pyarrow", "polars"])
-def test_frames_of_polars_and_pyarrow_are_taken_like_those_of_pandas(mixed, model, labels, library):
+def test_frames_of_polars_and_pyarrow_are_taken_like_those_of_pandas(
+    mixed, model, labels, library
+):
     own = pytest.importorskip(library)
-    frame = own.Table.from_pandas(mixed) if library == "pyarrow" else own.from_pandas(mixed)
-    y = labels.to_numpy() if library == "pyarrow" else own.Series("life", labels.to_numpy())
+    frame = (
+        own.Table.from_pandas(mixed) if library == "pyarrow" else own.from_pandas(mixed)
+    )
+    y = (
+        labels.to_numpy()
+        if library == "pyarrow"
+        else own.Series("life", labels.to_numpy())
+    )
     again = TableClassifier(drop=["stamp"], **SHORT).fit(frame, y)
     assert again.collision_matrix_ == model.collision_matrix_
     assert np.array_equal(again.predict_proba(frame), model.predict_proba(mixed))
@@ -675,12 +796,16 @@ def test_copies_are_counted_with_what_they_do_to_pber_and_the_column_of_groups_i
     n, on, off = map(float, found.groups())
     assert 200 < n < 300  # copies in the same fold do no harm
     assert on < off
-    assert (n * on + (450 - n) * off) / 450 == pytest.approx(model.one_step_.pber, abs=1e-3)
+    assert (n * on + (450 - n) * off) / 450 == pytest.approx(
+        model.one_step_.pber, abs=1e-3
+    )
     named = X.assign(patient=np.repeat(np.arange(60), 5))
     notes = TableClassifier(**SHORT).fit(named, y, groups=named["patient"]).notes_
     assert "column 'patient' is left out: it names the groups" in notes
     numbered = pd.DataFrame(named.to_numpy())  # whose names are numbers
-    assert list(TableClassifier(**SHORT).fit(numbered, y, groups=numbered[2]).encoder_.types) == [
+    assert list(
+        TableClassifier(**SHORT).fit(numbered, y, groups=numbered[2]).encoder_.types
+    ) == [
         "0",
         "1",
     ]
@@ -691,7 +816,11 @@ EDITED = {
     "encoder medians": np.zeros(2),
     "encoder units": -np.ones(16),
 }
-EDITED |= {"encoder levels colour": ["a", "a"], "encoder formats when": [7, True], "notes": [3]}
+EDITED |= {
+    "encoder levels colour": ["a", "a"],
+    "encoder formats when": [7, True],
+    "notes": [3],
+}
 EDITED |= {
     "encoder texts note vocabulary": ["a"],
     "encoder texts note components": np.full((2, 3), np.nan),

@@ -20,7 +20,12 @@ from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training import machine
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import fit_loop, seeded_module
-from collidescope.training.networks import FactorisedObjective, OneMember, StackedMLP, mlp
+from collidescope.training.networks import (
+    FactorisedObjective,
+    OneMember,
+    StackedMLP,
+    mlp,
+)
 from collidescope.training.rows import Rows, as_rows, signature, stratified_split
 
 pytestmark = [
@@ -39,7 +44,9 @@ def scaled(X):
 
 def test_scaling_is_not_moved_by_single_values():
     rng = np.random.default_rng(0)
-    X = np.column_stack([rng.normal(5, 0.01, 4000), rng.normal(-300, 40, 4000), np.zeros(4000)])
+    X = np.column_stack(
+        [rng.normal(5, 0.01, 4000), rng.normal(-300, 40, 4000), np.zeros(4000)]
+    )
     X[0, 1], X[:400, 2] = 1e30, rng.normal(3, 1, 400)
     out = scaled(X)
     assert np.abs(np.median(out[:, :2], axis=0)).max() < 1e-3
@@ -50,7 +57,9 @@ def test_scaling_is_not_moved_by_single_values():
 
 
 @pytest.mark.parametrize("unit", [5e-324, 1e-200, 1.0, 4e307])
-def test_the_unit_of_a_feature_does_not_matter_from_denormals_to_the_largest_floats(unit):
+def test_the_unit_of_a_feature_does_not_matter_from_denormals_to_the_largest_floats(
+    unit,
+):
     steps = np.random.default_rng(0).integers(-4, 5, (500, 3)).astype(float)
     with np.errstate(all="raise", under="ignore"):
         out = scaled(steps * unit)
@@ -66,7 +75,9 @@ def test_a_constant_feature_is_taken_out_also_of_rows_to_come_that_differ(value)
     centre, scale = fit_scaling(X)
     assert scale[1] == 0
     assert np.array_equal(apply_scaling(X, centre, scale)[:, 1], np.zeros(50))
-    assert np.array_equal(apply_scaling(np.full((1, 2), -value), centre, scale)[:, 1], [0])
+    assert np.array_equal(
+        apply_scaling(np.full((1, 2), -value), centre, scale)[:, 1], [0]
+    )
 
 
 def test_every_kind_of_rows_is_scaled_to_the_same_numbers(monkeypatch):
@@ -125,21 +136,30 @@ def test_rows_are_the_standardised_ones_wherever_they_are(data, in_a_file, where
         == 3
     )
     if where != "memory":
-        part = held.subset(np.arange(100, 200)).subset(np.array([5, 0]))  # counts from its own rows
+        part = held.subset(np.arange(100, 200)).subset(
+            np.array([5, 0])
+        )  # counts from its own rows
         assert part.shape == (2, 4)
         assert np.array_equal(part[:].numpy(), expected[[105, 100]])
-        assert torch.equal(pickle.loads(pickle.dumps(part))[torch.tensor([1])], part[1:])
+        assert torch.equal(
+            pickle.loads(pickle.dumps(part))[torch.tensor([1])], part[1:]
+        )
 
 
 def test_rows_too_many_to_hold_are_read_batch_by_batch_to_the_same_fit(
     data, in_a_file, monkeypatch
 ):
     X, y = data
-    assert [is_memory_map(array) for array in (np.asarray(in_a_file)[10:], in_a_file + 0)] == [
+    assert [
+        is_memory_map(array) for array in (np.asarray(in_a_file)[10:], in_a_file + 0)
+    ] == [
         True,
         False,
     ]
-    settings = {"training": {"hidden_layer_sizes": (8,), "max_epochs": 3}, "device": "cpu"}
+    settings = {
+        "training": {"hidden_layer_sizes": (8,), "max_epochs": 3},
+        "device": "cpu",
+    }
     settings |= {"cv": 2, "limit": False, "random_state": 0}
     clf = cs.CollisionClassifier(members=["network"], **settings)
     whole = clf.fit(X, y).posteriors_
@@ -190,12 +210,16 @@ print(peak[0] - before)
 def test_a_map_is_never_copied_whole(tmp_path):
     """100,000 × 300 float32 are 114 MB; the sample behind the scaling is 11, posteriors, labels,
     blocks the rest."""
-    rows = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float32, (100_000, 300))
+    rows = np.lib.format.open_memmap(
+        tmp_path / "X.npy", "w+", np.float32, (100_000, 300)
+    )
     for block in np.split(rows, 10):
         block[:] = np.random.default_rng(0).normal(size=block.shape)
     rows.flush()
     command = [sys.executable, "-c", MEASURE, str(tmp_path / "X.npy")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    found = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False
+    )
     assert found.returncode == 0, found.stderr
     assert float(found.stdout) < 80
 
@@ -270,7 +294,10 @@ def test_ctrl_c_keeps_the_best_weights_so_far():
         if entry["epoch"] == 4:
             raise KeyboardInterrupt
 
-    full, cut = run(max_epochs=4, dropout=0.0), run(max_epochs=50, dropout=0.0, progress=stop)
+    full, cut = (
+        run(max_epochs=4, dropout=0.0),
+        run(max_epochs=50, dropout=0.0, progress=stop),
+    )
     assert (cut.interrupted, len(cut.history)) == (True, 4)
     assert torch.equal(parameters(cut.module), parameters(full.module))
 
@@ -278,13 +305,19 @@ def test_ctrl_c_keeps_the_best_weights_so_far():
 def test_each_member_of_a_stack_keeps_its_own_best_epoch():
     entries = []
     X, y = gaussians(n=120)
-    config = TrainingConfig(**(FAST | {"max_epochs": 40, "patience": 5, "learning_rate": 0.05}))
+    config = TrainingConfig(
+        **(FAST | {"max_epochs": 40, "patience": 5, "learning_rate": 0.05})
+    )
     module = StackedMLP(3, 4, 3, (16,), generator=torch.Generator().manual_seed(0))
-    objective = FactorisedObjective(X, y, [stratified_split(y, 0.3, m) for m in range(3)], config)
+    objective = FactorisedObjective(
+        X, y, [stratified_split(y, 0.3, m) for m in range(3)], config
+    )
     result = fit_loop(module, objective, config, 0, entries.append)
     assert len(set(result.best.epoch.tolist())) > 1
     with torch.inference_mode():
-        assert torch.allclose(objective.held_out_loss(result.module), result.best.loss, atol=1e-6)
+        assert torch.allclose(
+            objective.held_out_loss(result.module), result.best.loss, atol=1e-6
+        )
     assert len(entries) == len(result.history) < 40
     assert max(result.best.epoch.tolist()) + 5 == len(result.history)
     assert run(patience=0, max_epochs=5).best.epoch.tolist() == [
@@ -309,7 +342,10 @@ def test_a_stack_learns_what_a_plain_network_learns_with_weights_as_copies_of_ro
     ]
     losses.append(
         fit_loop(
-            OneMember(plain), FactorisedObjective(X, y, [tuple(copies)], config), config, 0
+            OneMember(plain),
+            FactorisedObjective(X, y, [tuple(copies)], config),
+            config,
+            0,
         ).best.loss
     )
     assert torch.allclose(*losses, atol=2e-3)
@@ -393,4 +429,6 @@ def test_processes_share_every_row_of_a_batch_once(monkeypatch, n):
         rows.append(part[0])
         assert weight == pytest.approx(len(part[0]) / n if n > 2 else 1 / 3)
     # too few for everyone: each does all of it
-    assert torch.equal(torch.cat(rows), torch.arange(n) if n > 2 else torch.arange(n).repeat(3))
+    assert torch.equal(
+        torch.cat(rows), torch.arange(n) if n > 2 else torch.arange(n).repeat(3)
+    )

@@ -25,7 +25,9 @@ CM = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]])
 
 
 @pytest.mark.parametrize(
-    "estimator", [LogisticRegression(), CollisionClassifier(**QUICK)], ids=["plain", "ours"]
+    "estimator",
+    [LogisticRegression(), CollisionClassifier(**QUICK)],
+    ids=["plain", "ours"],
 )
 def test_an_honest_fit_shows_no_structure_in_shuffled_labels(estimator):
     X, y = scenario_a(3).sample(750, 0)
@@ -84,7 +86,9 @@ def test_ctrl_c_ends_the_control():
             return shuffled_control(self, X, y)
 
         def fit(self, X, y):
-            self.one_step_ = collision_matrix_from_posteriors(np.full((len(y), 3), 1 / 3), y)
+            self.one_step_ = collision_matrix_from_posteriors(
+                np.full((len(y), 3), 1 / 3), y
+            )
             self.interrupted_ = True
             return self
 
@@ -96,14 +100,24 @@ def test_ctrl_c_ends_the_control():
     ("state", "reason", "verdict", "converged"),
     [
         ("settled", "what is left is smaller than luck", "settled", True),
-        ("still learning", "the last doubling lowered it", "more rows would lower it", False),
+        (
+            "still learning",
+            "the last doubling lowered it",
+            "more rows would lower it",
+            False,
+        ),
         (
             "still learning",
             "too few rows to say: the drop is within luck",
             "too few rows to say",
             False,
         ),
-        ("hardly begun", "no better than the class shares", "too few rows to say", False),
+        (
+            "hardly begun",
+            "no better than the class shares",
+            "too few rows to say",
+            False,
+        ),
         ("a state of a later release", "", "too few rows to say", False),
     ],
 )
@@ -141,6 +155,8 @@ def test_each_fault_is_said_once_in_words():
     assert "far from that of any collision matrix" in second
     # A class under two names: the first is told from the rest, the other two are one.
     P = np.where((y == 0)[:, None], [0.9, 0.05, 0.05], [0.05, 0.475, 0.475])
-    copies = collision_matrix_from_posteriors(P, np.where(y == 0, 0, rng.integers(1, 3, 600)))
+    copies = collision_matrix_from_posteriors(
+        P, np.where(y == 0, 0, rng.integers(1, 3, 600))
+    )
     (message,) = cautions(copies, copies, recover(copies.gramian, copies.priors).moved)
     assert "nearly singular" in message

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from collidescope.applications.ceilings import ceilings as ceilings
     from collidescope.applications.plan import plan as plan
     from collidescope.classifier import CollisionClassifier as CollisionClassifier
-    from collidescope.counting import collision_matrix_from_votes as collision_matrix_from_votes
+    from collidescope.counting import (
+        collision_matrix_from_votes as collision_matrix_from_votes,
+    )
     from collidescope.counting import count_collisions as count_collisions
     from collidescope.estimators import estimate_collisions as estimate_collisions
     from collidescope.limit import Limit as Limit

@@ -93,15 +93,21 @@ def check_finite(
         wanted = " or ".join(f"{d}-dimensional" for d in allowed)
         raise ValueError(f"{name} must be {wanted}, got shape {array.shape}")
     if array.size == 0:
-        raise ValueError(f"{name} is empty (shape {array.shape}): pass at least one value")
+        raise ValueError(
+            f"{name} is empty (shape {array.shape}): pass at least one value"
+        )
     if (bad := ~np.isfinite(array)).any():
         where = tuple(np.argwhere(bad)[0].tolist())
         many = f"({int(bad.sum())} such values in all): drop or impute them first"
-        raise ValueError(f"{name} must be finite, got {array[where]} at position {where} {many}")
+        raise ValueError(
+            f"{name} must be finite, got {array[where]} at position {where} {many}"
+        )
     return array
 
 
-def check_square(values: npt.ArrayLike, name: str, n_classes: int | None = None) -> FloatArray:
+def check_square(
+    values: npt.ArrayLike, name: str, n_classes: int | None = None
+) -> FloatArray:
     """``values`` as a finite K×K float64 array with K ≥ 2, or of so many classes."""
     array = check_finite(values, name, ndim=2)
     if array.shape[0] != array.shape[1]:
@@ -125,7 +131,9 @@ def check_non_negative(array: FloatArray, name: str, what: str) -> None:
         )
 
 
-def check_stochastic(values: npt.ArrayLike, name: str, n_classes: int | None = None) -> FloatArray:
+def check_stochastic(
+    values: npt.ArrayLike, name: str, n_classes: int | None = None
+) -> FloatArray:
     """``values`` as a square, non-negative matrix whose rows sum to 1."""
     array = check_square(values, name, n_classes)
     check_non_negative(array, name, "a row of it is a probability distribution")
@@ -137,7 +145,9 @@ def check_stochastic(values: npt.ArrayLike, name: str, n_classes: int | None = N
     return array
 
 
-def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") -> FloatArray:
+def check_priors(
+    priors: npt.ArrayLike, n_classes: int, name: str = "priors"
+) -> FloatArray:
     """``priors`` as K positive numbers that sum to 1, in an array of their own."""
     if isinstance(priors, str):
         raise ValueError(
@@ -158,7 +168,9 @@ def check_priors(priors: npt.ArrayLike, n_classes: int, name: str = "priors") ->
     return array.copy()
 
 
-def check_posteriors(P: npt.ArrayLike, name: str = "P", n_classes: int | None = None) -> FloatArray:
+def check_posteriors(
+    P: npt.ArrayLike, name: str = "P", n_classes: int | None = None
+) -> FloatArray:
     """``P`` as an n×K array of probability rows, not to be written to.
 
     In float64, rows sum to 1 up to rounding.
@@ -199,22 +211,26 @@ def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArra
     """``sample_weight`` as n non-negative numbers, not all zero; ones where it is None."""
     if sample_weight is None:
         return np.ones(n_rows)
-    array = one_each(check_finite(sample_weight, "sample_weight", ndim=1), n_rows, "sample_weight")
+    array = one_each(
+        check_finite(sample_weight, "sample_weight", ndim=1), n_rows, "sample_weight"
+    )
     check_non_negative(array, "sample_weight", "use 0 to leave a row out")
     if not array.any():
-        raise ValueError("sample_weight is zero for every row: nothing is left to estimate from")
+        raise ValueError(
+            "sample_weight is zero for every row: nothing is left to estimate from"
+        )
     return array
 
 
-def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> FloatArray:
+def check_votes(
+    values: npt.ArrayLike, name: str, *, every_row: bool = True
+) -> FloatArray:
     """``values`` as numbers of votes, rows × classes, with a vote in every row if ``every_row``."""
     array = check_finite(values, name, ndim=2 if every_row else None)
     check_non_negative(array, name, "a number of votes cannot be")
     if (odd := array % 1 != 0).any():
         where = tuple(np.argwhere(odd)[0].tolist())
-        hint = (
-            "pass how many votes there were, not their shares (which do not say how sure they are)"
-        )
+        hint = "pass counts of votes, not their shares (which do not say how sure they are)"
         raise ValueError(
             f"{name} must be whole numbers, got {array[where]:g} at position {where}: {hint}"
         )
@@ -230,7 +246,9 @@ def check_votes(values: npt.ArrayLike, name: str, *, every_row: bool = True) -> 
 def one_each(values: Sized, n: int, name: str, what: str = "row") -> Any:
     """``values``, when there are ``n``: one per row, class or the like."""
     if len(values) != n:
-        raise ValueError(f"{name} must have one entry per {what} ({n}), got {len(values)}")
+        raise ValueError(
+            f"{name} must have one entry per {what} ({n}), got {len(values)}"
+        )
     return values
 
 
@@ -250,10 +268,10 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
     largest = weights.max()
     used = weights[weights > 0]
     if used.min() < largest / most_range:
-        hint = (
-            "which no estimate can use together: set the small ones to 0, or the large ones lower"
+        hint = "which no estimate can use: set the small ones to 0, or the large ones lower"
+        raise ValueError(
+            f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, {hint}"
         )
-        raise ValueError(f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, {hint}")
     scaled = np.asarray(np.ldexp(weights, -np.frexp(largest)[1] + 1))
     effective = scaled.sum() ** 2 / (scaled**2).sum()
     if effective < 2 and len(used) >= 20:
@@ -295,8 +313,13 @@ def check_classes(
         )
     if len(names) < 2:
         raise ValueError(f"classes must name at least 2 classes, got {names}")
-    if any(name is None or (isinstance(name, float) and not np.isfinite(name)) for name in names):
-        raise ValueError(f"classes must be names, got a missing or infinite value among {names}")
+    if any(
+        name is None or (isinstance(name, float) and not np.isfinite(name))
+        for name in names
+    ):
+        raise ValueError(
+            f"classes must be names, got a missing or infinite value among {names}"
+        )
     if len(set(names)) < len(names):
         raise ValueError(
             f"classes must be unique, {Counter(names).most_common(1)[0][0]!r} occurs twice"
@@ -320,10 +343,14 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
             f"{name} must be a flat list of labels, got lists of different lengths"
         ) from None
     if array.ndim != 1:
-        raise ValueError(f"{name} must be a flat list of labels, got shape {array.shape}")
+        raise ValueError(
+            f"{name} must be a flat list of labels, got shape {array.shape}"
+        )
     if array.shape[0] == 0:
         raise ValueError(f"{name} is empty: pass at least one labelled row")
-    if isinstance(y, np.ndarray) and array.dtype.kind in "iub":  # nothing can be missing or mixed
+    if (
+        isinstance(y, np.ndarray) and array.dtype.kind in "iub"
+    ):  # nothing can be missing or mixed
         return array
     # As given, not as converted: numpy turns a nan among text into the word 'nan', and 1 into '1'.
     given = array.tolist()
@@ -348,7 +375,11 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
 
 def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
     """The sorted distinct labels of ``y``, at least two."""
-    kinds = sorted({type(label).__name__ for label in y.tolist()}) if y.dtype.kind == "O" else []
+    kinds = (
+        sorted({type(label).__name__ for label in y.tolist()})
+        if y.dtype.kind == "O"
+        else []
+    )
     try:
         if "bool" in kinds and len(kinds) > 1:
             raise TypeError("True == 1")
@@ -396,7 +427,9 @@ def _plain_spelling(label: str) -> str:
         return plain
 
 
-def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") -> IntArray:
+def encode_labels(
+    y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y"
+) -> IntArray:
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
     if array.dtype.kind == classes.dtype.kind == "i":
@@ -409,7 +442,9 @@ def encode_labels(y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y") 
         shown = ", ".join(repr(name) for name in classes.tolist()[:10])
         if len(classes) > 10:
             shown += ", …"
-        raise ValueError(f"{name} has the label {label!r}, which is not in classes ({shown})")
+        raise ValueError(
+            f"{name} has the label {label!r}, which is not in classes ({shown})"
+        )
     return codes
 
 
@@ -467,7 +502,9 @@ def labelled_posteriors(
         if columns is not None and set(found) < {
             str(column) for column in columns
         }:  # classes without a row
-            names = check_classes([found.get(str(column), column) for column in columns], k)
+            names = check_classes(
+                [found.get(str(column), column) for column in columns], k
+            )
         elif len(names) != k:
             hint = "pass classes, in the order of the columns"
             raise ValueError(
@@ -514,7 +551,9 @@ def posterior_warnings(P: FloatArray, codes: IntArray) -> list[str]:
     return []
 
 
-def _better_order(P: FloatArray, codes: IntArray, most_classes: int = 1000) -> str | None:
+def _better_order(
+    P: FloatArray, codes: IntArray, most_classes: int = 1000
+) -> str | None:
     """What to say where other columns than their own fit the classes far better, or None."""
     n, n_classes = P.shape
     if n_classes > most_classes:
@@ -555,9 +594,7 @@ def aligned(
     wanted = [str(own) for own in names.tolist()]
     twice = len(place) < len(columns)
     if twice or set(wanted) != set(place):
-        hint = (
-            f"rename the columns, or pass {name}.to_numpy() if they are in the order of the classes"
-        )
+        hint = f"rename the columns, or pass {name}.to_numpy() if in the order of the classes"
         raise ValueError(
             f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: {hint}"
         )
@@ -587,11 +624,15 @@ def _both_columns(p: Any, name: str) -> Any:
     if positive.min() < 0 or positive.max() > 1:
         what = "must hold the probability of the second class"
         farthest = np.abs(positive - 0.5).argmax()
-        raise ValueError(f"{name} has one dimension, so it {what}, got {positive[farthest]:.6g}")
+        raise ValueError(
+            f"{name} has one dimension, so it {what}, got {positive[farthest]:.6g}"
+        )
     return np.column_stack([1 - positive, positive])
 
 
-def check_same_length(first: npt.NDArray[Any], second: npt.NDArray[Any], names: str) -> None:
+def check_same_length(
+    first: npt.NDArray[Any], second: npt.NDArray[Any], names: str
+) -> None:
     """Refuse two arrays with different numbers of rows."""
     if first.shape[0] != second.shape[0]:
         raise ValueError(
@@ -602,7 +643,9 @@ def check_same_length(first: npt.NDArray[Any], second: npt.NDArray[Any], names: 
 def check_choice(value: str, choices: Sequence[str], name: str) -> str:
     """``value``, when it is one of ``choices``."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
+        )
     return value
 
 
@@ -610,22 +653,36 @@ def check_between(
     value: float, low: float, high: float, name: str, *, closed: bool = False
 ) -> float:
     """``value`` as a float between ``low`` and ``high``, strictly unless ``closed``."""
-    if not _is_number(value) or not low <= value <= high or (value in (low, high) and not closed):
-        raise ValueError(f"{name} must be a number between {low:g} and {high:g}, got {value!r}")
+    if (
+        not _is_number(value)
+        or not low <= value <= high
+        or (value in (low, high) and not closed)
+    ):
+        raise ValueError(
+            f"{name} must be a number between {low:g} and {high:g}, got {value!r}"
+        )
     return float(value)
 
 
 def check_at_least(value: float, least: float, name: str) -> float:
     """``value`` as a finite float of at least ``least``."""
     if not _is_number(value) or not least <= value < np.inf:
-        raise ValueError(f"{name} must be a number of at least {least:g}, got {value!r}")
+        raise ValueError(
+            f"{name} must be a number of at least {least:g}, got {value!r}"
+        )
     return float(value)
 
 
 def check_count(value: int, name: str, least: int = 1) -> int:
     """``value`` as a whole number of at least ``least``."""
-    if not _is_number(value) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if (
+        not _is_number(value)
+        or not isinstance(value, (int, np.integer))
+        or value < least
+    ):
+        raise ValueError(
+            f"{name} must be a whole number of at least {least}, got {value!r}"
+        )
     return int(value)
 
 
@@ -642,7 +699,9 @@ def check_n_jobs(n_jobs: int | None) -> int | None:
 
 def check_seed(random_state: Any) -> Any:
     """``random_state``, when it is None, a seed, or a generator of numpy."""
-    seed = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
+    seed = isinstance(random_state, (int, np.integer)) and not isinstance(
+        random_state, bool
+    )
     drawn = isinstance(random_state, (np.random.RandomState, np.random.Generator))
     if random_state is None or drawn or (seed and 0 <= random_state < 2**32):
         return random_state
@@ -679,10 +738,14 @@ def group_numbers(groups: Any, n_rows: int) -> IntArray:
     labels = one_each(check_labels(groups, "groups"), n_rows, "groups")
     numbers: dict[Any, int] = {}
     codes = np.fromiter(
-        (numbers.setdefault(label, len(numbers)) for label in labels.tolist()), np.intp, n_rows
+        (numbers.setdefault(label, len(numbers)) for label in labels.tolist()),
+        np.intp,
+        n_rows,
     )
     if len(numbers) < 2:
-        raise ValueError("groups must name at least 2 groups: intervals count them, got 1")
+        raise ValueError(
+            "groups must name at least 2 groups: intervals count them, got 1"
+        )
     return codes
 
 

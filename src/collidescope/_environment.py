@@ -15,7 +15,11 @@ PACKAGES = ("collidescope", "numpy", "scipy", "scikit-learn", "torch")
 
 def environment() -> dict[str, Any]:
     """Date, versions and processors of this process (a GPU where torch is loaded and sees one)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = (
+        len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count()
+    )
     found = {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
@@ -33,7 +37,9 @@ def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(
-            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+            line.split(":", 1)[1].strip()
+            for line in lines
+            if line.startswith("model name")
         )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()

@@ -41,7 +41,9 @@ class Progress:
             pace = TextColumn("{task.fields[pace]}", table_column=Column(no_wrap=True))
             bar = BarColumn(None, table_column=Column(ratio=1))
             self._bar = Bar(text, bar, pace, console=Console(stderr=True), expand=True)
-            self._task = self._bar.add_task(self.what, total=self.total or None, pace="")
+            self._task = self._bar.add_task(
+                self.what, total=self.total or None, pace=""
+            )
             self._bar.start()
         return self
 

@@ -75,7 +75,9 @@ def _bits(values: Any) -> Hashes:
     too_large = np.isinf(numbers)
     too_small = (numbers == 0) & (exact != 0)
     beyond = np.isfinite(exact) & (too_large | too_small)
-    bits[beyond] = exact[beyond].view(np.uint64)  # what float32 cannot hold is compared as it is
+    bits[beyond] = exact[beyond].view(
+        np.uint64
+    )  # what float32 cannot hold is compared as it is
     return bits
 
 
@@ -151,17 +153,20 @@ def agreement(groups: IntArray, codes: IntArray) -> float:
     return float(alike.sum() / pairs.sum())
 
 
-def copy_notes(again: BoolArray, losses: npt.NDArray[np.float64] | None = None) -> list[str]:
+def copy_notes(
+    again: BoolArray, losses: npt.NDArray[np.float64] | None = None
+) -> list[str]:
     """What copies of rows in other folds (``again``) do to PBER, the mean of ``losses``."""
     if again.mean() < 0.01:  # too few to matter
         return []
-    said = (
-        f"{again.sum():,} of {len(again):,} rows have a copy, with the same label, in another fold"
-    )
+    copied = f"{again.sum():,} of {len(again):,} rows"
+    said = f"{copied} have a copy, with the same label, in another fold"
     if losses is not None and not again.all():
         on_copies = losses[again].mean()
         on_others = losses[~again].mean()
-        said += f": PBER is {on_copies:.4f} on them and {on_others:.4f} on the other rows"
+        said += (
+            f": PBER is {on_copies:.4f} on them and {on_others:.4f} on the other rows"
+        )
     return [
         f"{said}. If they are copies of one case, PBER is too low: leave them out "
         f"(X.drop_duplicates(), --unique), or keep them in one fold (groups=input_groups(X), from "

@@ -29,7 +29,16 @@ import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +97,11 @@ def _saves_itself(cls: Any) -> bool:
 
 def saved_fields(cls: Any) -> list[str]:
     """The names of the fields that a file holds."""
-    return [field.name for field in dataclasses.fields(cls) if field.metadata.get("saved", True)]
+    return [
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.metadata.get("saved", True)
+    ]
 
 
 @cache
@@ -135,10 +148,17 @@ class _Reader:
         names = saved_fields(chosen)
         wrong = set(names) ^ (set(tree) - {TYPE})
         if wrong:
-            raise ValueError(f"{where} has fields too many or too few: {sorted(map(str, wrong))}")
+            raise ValueError(
+                f"{where} has fields too many or too few: {sorted(map(str, wrong))}"
+            )
         hints = _hints(chosen)
-        inside = _Reader(dict(self.sizes), self.given)  # its own sizes say nothing about others
-        values = {name: inside.read(hints[name], tree[name], f"{where}.{name}") for name in names}
+        inside = _Reader(
+            dict(self.sizes), self.given
+        )  # its own sizes say nothing about others
+        values = {
+            name: inside.read(hints[name], tree[name], f"{where}.{name}")
+            for name in names
+        }
         for field in dataclasses.fields(chosen):
             if field.name not in names and field.name in self.given:
                 values[field.name] = self.given[field.name]
@@ -162,7 +182,9 @@ class _Reader:
         wanted = tuple(self._size(letter) for letter in letters)
         array = check_array(value, where, dtypes.split("|"), wanted)
         for letter, size in zip(letters, array.shape, strict=True):
-            if self.sizes.setdefault(letter, size) != size:  # a letter twice in one array
+            if (
+                self.sizes.setdefault(letter, size) != size
+            ):  # a letter twice in one array
                 raise ValueError(f"{where} must have shape {form}, got {array.shape}")
         return array
 
@@ -189,7 +211,9 @@ class _Reader:
         kinds = get_args(kind)
         if origin is tuple and kinds[-1:] != (...,):
             if len(parts) != len(kinds):
-                raise ValueError(f"{where} must have {len(kinds)} parts, got {len(parts)}")
+                raise ValueError(
+                    f"{where} must have {len(kinds)} parts, got {len(parts)}"
+                )
         else:
             kinds = kinds[:1] * len(parts)
         read = [
@@ -203,7 +227,10 @@ class _Reader:
     def _mapping(self, kind: Any, value: object, where: str) -> dict[str, Any]:
         _, own = get_args(kind)
         parts = _instance(value, dict, where)
-        return {str(key): self.read(own, part, f"{where}.{key}") for key, part in parts.items()}
+        return {
+            str(key): self.read(own, part, f"{where}.{key}")
+            for key, part in parts.items()
+        }
 
 
 def _chosen(cls: Any, tree: Mapping[str, Any], where: str) -> Any:
@@ -211,7 +238,9 @@ def _chosen(cls: Any, tree: Mapping[str, Any], where: str) -> Any:
     locate = getattr(cls, "saved_class", None)
     chosen = cls if locate is None else locate(tree)
     if tree.get(TYPE) != chosen.__name__ or not issubclass(chosen, cls):
-        raise ValueError(f"{where} must be a {cls.__name__}, got {_short(tree.get(TYPE))}")
+        raise ValueError(
+            f"{where} must be a {cls.__name__}, got {_short(tree.get(TYPE))}"
+        )
     return chosen
 
 
@@ -231,7 +260,9 @@ def check_array(
         # nan is below nothing; half precision is widened: the bound would be infinite there
         sizes = np.abs(value, dtype=np.result_type(value, "f4"))
         if not bool((sizes <= LARGEST_NUMBER).all()):
-            raise ValueError(f"{where} must hold finite numbers of at most {LARGEST_NUMBER:g}")
+            raise ValueError(
+                f"{where} must hold finite numbers of at most {LARGEST_NUMBER:g}"
+            )
     return value
 
 
@@ -246,7 +277,9 @@ def _plain(kind: Any, value: Any, where: str) -> Any:
             raise ValueError(f"{where} must be a finite number, got {_short(value)}")
         return float(value)
     if kind not in (bool, int, str):
-        raise TypeError(f"{where} has the type {kind}, which cannot be read from a file")
+        raise TypeError(
+            f"{where} has the type {kind}, which cannot be read from a file"
+        )
     return _instance(value, kind, where)
 
 
@@ -258,13 +291,17 @@ def _any_float(value: object, where: str) -> float:
 
 def _instance(value: Any, kind: type, where: str) -> Any:
     if type(value) is not kind:
-        raise ValueError(f"{where} must be of type {kind.__name__}, got {_short(value)}")
+        raise ValueError(
+            f"{where} must be of type {kind.__name__}, got {_short(value)}"
+        )
     return value
 
 
 def _between(value: Any, low: float, high: float, where: str) -> Any:
     if not low <= value <= high:
-        raise ValueError(f"{where} must be between {low:g} and {high:g}, got {_short(value)}")
+        raise ValueError(
+            f"{where} must be between {low:g} and {high:g}, got {_short(value)}"
+        )
     return value
 
 

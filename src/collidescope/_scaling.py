@@ -15,7 +15,9 @@ from collidescope._checks import FloatArray
 LARGEST = 20.0
 QUANTILE_ROWS = 100_000  #: rows that decide the quantiles: more would not change them
 FEWEST_ROWS = 10_000  #: of wide tables
-BLOCK_NUMBERS = 4_000_000  #: numbers that are worked on at once (32 MB in double precision)
+BLOCK_NUMBERS = (
+    4_000_000  #: numbers that are worked on at once (32 MB in double precision)
+)
 
 
 def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
@@ -45,7 +47,9 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
 
 def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
     normal_iqr = 1.349  # the interquartile range of a standard normal
-    rounding = 1e-12  # an interquartile range below this share of the median is rounding
+    rounding = (
+        1e-12  # an interquartile range below this share of the median is rounding
+    )
     smallest = 5e-324  # above 0: a scale must not be rounded to 0
     sample = columns.astype(np.float64)
     constant = sample.min(axis=0) == sample.max(axis=0)
@@ -62,7 +66,9 @@ def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray
     return centre * unit, scale
 
 
-def apply_scaling(X: Any, centre: FloatArray, scale: FloatArray) -> npt.NDArray[np.float32]:
+def apply_scaling(
+    X: Any, centre: FloatArray, scale: FloatArray
+) -> npt.NDArray[np.float32]:
     """Standardised float32 copy of ``X``, made block by block."""
     largest_float = np.finfo(np.float64).max
     divisor = np.where(scale > 0, scale, np.inf)

@@ -47,7 +47,11 @@ except ImportError:  # Windows
 
 FORMAT = "collidescope"
 VERSION = 5
-KINDS = {"model": "a model", "matrix": "a collision matrix", "checkpoint": "a training checkpoint"}
+KINDS = {
+    "model": "a model",
+    "matrix": "a collision matrix",
+    "checkpoint": "a training checkpoint",
+}
 HEADER = "collidescope"  #: the entry that holds checksum and skeleton
 #: Array types that safetensors and numpy share.
 STORED = {
@@ -69,7 +73,9 @@ class ModelFileError(ValueError):
     """A file that is not ours, is damaged, or comes from another release."""
 
 
-def write(path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False) -> None:
+def write(
+    path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False
+) -> None:
     """Write ``tree`` as a file of ``kind``, "model", "matrix" or "checkpoint": :func:`writing`."""
     flat = _Flat(pack=kind == "model")
     skeleton = flat.add(tree, "")
@@ -170,7 +176,9 @@ class _Flat:
         for key, part in value.items():
             if not isinstance(key, str):
                 place = where or "the tree"
-                raise ValueError(f"{place} cannot be written: keys must be text, got {key!r}")
+                raise ValueError(
+                    f"{place} cannot be written: keys must be text, got {key!r}"
+                )
             written = key
             if key.startswith("$"):
                 written = f"${key}"
@@ -203,7 +211,9 @@ class _Flat:
                 leaf = {"dtype": array.dtype.name, "shape": list(array.shape)}
         return {"$array": self._name(plain, leaf, where, large)} | leaf
 
-    def _name(self, plain: npt.NDArray[Any], leaf: Tree, where: str, large: bool) -> str:
+    def _name(
+        self, plain: npt.NDArray[Any], leaf: Tree, where: str, large: bool
+    ) -> str:
         """The name of a tensor: a new one, or that of an equal array."""
         twin: Any = object()
         if large:
@@ -255,7 +265,9 @@ class _Reading:
             return node
         tags = [key for key in node if key.startswith("$") and not key.startswith("$$")]
         if not tags:
-            return {key.removeprefix("$"): self.value(part) for key, part in node.items()}
+            return {
+                key.removeprefix("$"): self.value(part) for key, part in node.items()
+            }
         found = None
         if "$array" in tags and node.keys() <= {"$array", "dtype", "shape"}:
             found = self._array(node)
@@ -343,12 +355,17 @@ def _check_claim(file: Any, entry: zipfile.ZipInfo, name: str) -> None:
     size = entry.file_size
     unknown = dtype not in STORED and name != HEADER
     if unknown or math.prod(shape) * dtype.itemsize > size:
-        raise ValueError(f"{entry.filename} claims shape {shape} of {dtype} in {size} bytes")
+        raise ValueError(
+            f"{entry.filename} claims shape {shape} of {dtype} in {size} bytes"
+        )
 
 
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
     """``data`` as JSON text with floats that read back bit for bit; also written to ``path``."""
-    for key, value in data.items():  # one by one, so that the message can name the one at fault
+    for (
+        key,
+        value,
+    ) in data.items():  # one by one, so that the message can name the one at fault
         try:
             _dumps({key: value}, indent=1)
         except (TypeError, ValueError) as error:
@@ -431,7 +448,9 @@ def regular_file(path: str | Path) -> Path:
     if path.exists():
         raise ValueError(f"{path} is a device or pipe: name a file")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent}, so no {path.name} in it")
+        raise FileNotFoundError(
+            f"there is no folder {path.parent}, so no {path.name} in it"
+        )
     files = [other.name for other in path.parent.iterdir() if other.is_file()]
     near = get_close_matches(path.name, files, 1)
     hint = f" in {path.parent.resolve()}"
@@ -447,7 +466,9 @@ def made_folder(path: str | Path, name: str) -> Path:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"{name} {str(path)!r} cannot be a folder: {error.strerror}") from None
+        raise ValueError(
+            f"{name} {str(path)!r} cannot be a folder: {error.strerror}"
+        ) from None
     return Path(path)
 
 
@@ -464,7 +485,10 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
         with _naming(path), open(path, "ab") as file:
             yield file
     else:
-        with _naming(path, "; what was there before is as it was"), replacing(target, mode) as file:
+        with (
+            _naming(path, "; what was there before is as it was"),
+            replacing(target, mode) as file,
+        ):
             yield file
 
 
@@ -490,7 +514,9 @@ def check_output(path: str | Path, fewest_bytes: int = 1 << 14) -> None:
 
 
 @contextmanager
-def replacing(target: Path, mode: int | None = None, keep: bool = True) -> Iterator[BinaryIO]:
+def replacing(
+    target: Path, mode: int | None = None, keep: bool = True
+) -> Iterator[BinaryIO]:
     """A temporary file that takes the place of ``target`` when the block ends.
 
     Unless it is only tried (not ``keep``). It lies beside ``target`` and is locked until its
@@ -514,7 +540,9 @@ def replacing(target: Path, mode: int | None = None, keep: bool = True) -> Itera
                 file.close()
             os.replace(beside, target)
     finally:
-        with suppress(OSError):  # on a read-only file system: the cause is the error worth showing
+        with suppress(
+            OSError
+        ):  # on a read-only file system: the cause is the error worth showing
             beside.unlink(missing_ok=True)
 
 
@@ -541,8 +569,13 @@ def _target(path: str | Path) -> tuple[Path | None, int | None]:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         mode = None
-    except (OSError, ValueError) as error:  # a loop of links, a zero byte, a name too long
-        raise ValueError(f"path must be a file name, got {str(path)[:80]!r}: {error}") from None
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # a loop of links, a zero byte, a name too long
+        raise ValueError(
+            f"path must be a file name, got {str(path)[:80]!r}: {error}"
+        ) from None
     if mode is not None and _is_written_into(path, mode):
         return None, None
     if mode is not None and stat.S_ISDIR(mode):

@@ -92,7 +92,9 @@ def short(name: object, longest: int) -> str:
     # Characters that turn the direction of writing would reach beyond the name.
     text = re.sub("[\u202a-\u202e\u2066-\u2069]", "", str(name))
     breaks = ("Cc", "Zl", "Zp")
-    letters = [" " if unicodedata.category(letter) in breaks else letter for letter in text]
+    letters = [
+        " " if unicodedata.category(letter) in breaks else letter for letter in text
+    ]
     text = "".join(letters).strip()
     if len(text) <= longest:
         return text
@@ -174,10 +176,14 @@ def headline(cm: CollisionMatrix, limit: Any = None) -> list[str]:
         return _known(cm)
     if method_of(cm) == "limit":
         with_interval = another_label(cm)
-        return [f"With unlimited rows of this kind, {with_interval}. [PBER at the limit]"]
+        return [
+            f"With unlimited rows of this kind, {with_interval}. [PBER at the limit]"
+        ]
     if not uses_labels(cm):
         said = f"If labelled again, {percent(cm.pber)} of the inputs would get another label"
-        unchecked = "There were no labels to check that with, so no interval can be given."
+        unchecked = (
+            "There were no labels to check that with, so no interval can be given."
+        )
         return [f"{said}, if the posteriors are right. [plug-in PBER]", unchecked]
     if limit is None:
         return _estimated(cm, stored_limit(cm))
@@ -198,7 +204,10 @@ def _known(cm: CollisionMatrix) -> list[str]:
         level = LEVEL
     least, most = cm.bayes_error_bounds(level)
     if most == 0:
-        return [first, "No two classes collide: a perfect classifier of these inputs is possible."]
+        return [
+            first,
+            "No two classes collide: a perfect classifier of these inputs is possible.",
+        ]
     error = f"{percent(least)} to {percent(most)}"
     return [
         first,
@@ -209,7 +218,10 @@ def _known(cm: CollisionMatrix) -> list[str]:
 def _estimated(cm: CollisionMatrix, facts: Mapping[str, Any]) -> list[str]:
     rows = "" if cm.counts is None else f" of {cm.counts.sum():,.0f} rows"
     judged = f"judged by held-out predictions{rows}"
-    lines = [f"If labelled again, {another_label(cm)}, {judged}. [PBER now]", limit_words(facts)]
+    lines = [
+        f"If labelled again, {another_label(cm)}, {judged}. [PBER now]",
+        limit_words(facts),
+    ]
     at_most = upper_limit(cm)
     if at_most is None:
         return lines
@@ -241,10 +253,14 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     if state == "settled" and is_narrow(low, high):
         said = f"More rows of this kind would hardly change that: {left}"
     elif state == "settled" or facts.get("limit_undecided"):
-        said = f"Whether more rows of this kind would change that cannot be told: {left}"
+        said = (
+            f"Whether more rows of this kind would change that cannot be told: {left}"
+        )
     else:
         rest = "the rest is what the model has not learned yet"
-        said = f"Unlimited rows of this kind{left.removeprefix('unlimited rows')}; {rest}"
+        said = (
+            f"Unlimited rows of this kind{left.removeprefix('unlimited rows')}; {rest}"
+        )
     return f"{said}. [PBER at the limit]"
 
 
@@ -268,7 +284,9 @@ def upper_limit(cm: CollisionMatrix) -> float | None:
     return cm.bayes_error_limit(LEVEL)
 
 
-def _counted(cm: CollisionMatrix, coverage: float, low_coverage: float = 0.5) -> list[str]:
+def _counted(
+    cm: CollisionMatrix, coverage: float, low_coverage: float = 0.5
+) -> list[str]:
     """Counted collisions of part of the rows: coverage comes first."""
     unit = "rows"
     which = "those whose input occurs more than once"
@@ -290,7 +308,9 @@ def _counted(cm: CollisionMatrix, coverage: float, low_coverage: float = 0.5) ->
     if interval is not None:
         # B is an average over rows, and no row contributes less than zero.
         least = percent(coverage * interval[0])
-        lines.append(f"For all {unit} together it is at least {least} ({LEVEL:.0%} confidence).")
+        lines.append(
+            f"For all {unit} together it is at least {least} ({LEVEL:.0%} confidence)."
+        )
     return lines
 
 
@@ -307,7 +327,9 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
     lines += _matrix_lines(cm)
     stderr = stated(cm).stderr
     if stderr is not None:
-        from numpy import median  # not at the top: the help of the command line needs no numpy
+        from numpy import (
+            median,
+        )  # not at the top: the help of the command line needs no numpy
 
         errors = f"median {median(stderr):.4f}, largest {stderr.max():.4f}"
         lines.append(f"Standard errors: {errors}.")
@@ -352,7 +374,9 @@ def as_html(cm: CollisionMatrix) -> str:
     words = words_html(*headline(cm))
     if cm.n_classes > HTML_CLASSES:
         pairs = leading_pairs(cm, 20)
-        return words + pairs.to_html(index=False, float_format="{:.4f}".format, escape=True)
+        return words + pairs.to_html(
+            index=False, float_format="{:.4f}".format, escape=True
+        )
     names = [html.escape(str(name)) for name in cm.classes]
     head = "<th scope='col'>seen in ↓, again in →</th>"
     for name in names:

@@ -32,7 +32,9 @@ _own = threading.local()
 # Of OpenMP's threads a forked child has none, yet the library believes in them and would wait for
 # ever.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _known.update(blocks=_Blocks(forked=True)))
+    os.register_at_fork(
+        after_in_child=lambda: _known.update(blocks=_Blocks(forked=True))
+    )
 
 
 @contextmanager
@@ -55,7 +57,9 @@ def one_thread(wanted: bool = True) -> Iterator[None]:
             # Looking for the libraries takes milliseconds: done anew only when a module, which may
             # bring one, came in.
             if _known["modules"] != len(sys.modules):
-                _known.update(controller=ThreadpoolController(), modules=len(sys.modules))
+                _known.update(
+                    controller=ThreadpoolController(), modules=len(sys.modules)
+                )
             blocks.limit = _known["controller"].limit(limits=1)
         blocks.running += 1
     if torch is not None:

@@ -120,7 +120,9 @@ class CollisionClassifier(FittedCollisions):
         self.random_state = random_state
 
     @classmethod
-    def from_paper(cls, *, cross_fitted: bool = False, **settings: Any) -> PrintedClassifier | Self:
+    def from_paper(
+        cls, *, cross_fitted: bool = False, **settings: Any
+    ) -> PrintedClassifier | Self:
         """The paper's Algorithms 1 and 2: as printed, or scored on held-out rows.
 
         As printed (a :class:`~collidescope.pairwise.paper.PrintedClassifier`, which takes rows of

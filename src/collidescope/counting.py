@@ -65,14 +65,20 @@ def input_groups(X: Any) -> IntArray:
             " fill them, or drop those rows"
         )
     elif issparse(X):
-        raise ValueError("X is a sparse matrix: pass X.toarray(), or the table it was encoded from")
+        raise ValueError(
+            "X is a sparse matrix: pass X.toarray(), or the table it was encoded from"
+        )
     else:
         array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object)
         if array.ndim not in (1, 2):
-            raise ValueError(f"X must be a table (rows × columns), got shape {array.shape}")
+            raise ValueError(
+                f"X must be a table (rows × columns), got shape {array.shape}"
+            )
         table = pd.DataFrame(array)
     if table.shape[0] == 0 or table.shape[1] == 0:
-        raise ValueError(f"X is empty (shape {table.shape}): pass at least one row and one column")
+        raise ValueError(
+            f"X is empty (shape {table.shape}): pass at least one row and one column"
+        )
     groups: Any = None
     for position, name in enumerate(table.columns):
         try:
@@ -82,7 +88,9 @@ def input_groups(X: Any) -> IntArray:
                 f"X has values that cannot be compared in column {name!r}: {error}"
             ) from None
         # Renumbering after each column keeps the product below n × levels: it cannot overflow.
-        groups = codes if groups is None else pd.factorize(groups * len(levels) + codes)[0]
+        groups = (
+            codes if groups is None else pd.factorize(groups * len(levels) + codes)[0]
+        )
     return np.asarray(groups, dtype=np.intp)
 
 
@@ -116,7 +124,8 @@ def count_collisions(
     Examples
     --------
     >>> cm = count_collisions(
-    ...     ["wet", "wet", "wet", "dry", "dry", "hot"], ["rain", "rain", "sun", "sun", "sun", "sun"]
+    ...     ["wet", "wet", "wet", "dry", "dry", "hot"],
+    ...     ["rain", "rain", "sun", "sun", "sun", "sun"],
     ... )
     >>> cm.matrix.round(3), round(cm.coverage, 3)
     (array([[0.5  , 0.5  ],
@@ -132,11 +141,17 @@ def count_collisions(
     check.check_same_length(groups, codes, "X and y")
     counts = count_table(groups, codes, len(names))
     return _as_matrix(
-        *_count(counts, average), names, average, "X has no input that occurs twice", "y"
+        *_count(counts, average),
+        names,
+        average,
+        "X has no input that occurs twice",
+        "y",
     )
 
 
-def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> CollisionMatrix:
+def collision_matrix_from_votes(
+    votes: Any, classes: Names | None = None
+) -> CollisionMatrix:
     """Collision matrix from several labels per item: no model, no assumption about the inputs.
 
     It is the mean over the items with two votes or more: S[i, j] is the chance that another voter
@@ -152,7 +167,9 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
 
     Examples
     --------
-    >>> cm = collision_matrix_from_votes([[2, 1], [0, 2], [0, 1]], classes=["cat", "dog"])
+    >>> cm = collision_matrix_from_votes(
+    ...     [[2, 1], [0, 2], [0, 1]], classes=["cat", "dog"]
+    ... )
     >>> cm.matrix.round(3), round(cm.coverage, 3)
     (array([[0.5 , 0.5 ],
            [0.25, 0.75]]), 0.667)
@@ -160,13 +177,19 @@ def collision_matrix_from_votes(votes: Any, classes: Names | None = None) -> Col
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
         part = _dask.delayed(
-            lambda b: _count(_wide_counts(b, names) if len(b) else csr_array((0, len(names))))[0]
+            lambda b: _count(
+                _wide_counts(b, names) if len(b) else csr_array((0, len(names)))
+            )[0]
         )
-        sums = _dask.tree([part(block) for block, *_ in _dask.blocks(votes, None, None)], merged)
+        sums = _dask.tree(
+            [part(block) for block, *_ in _dask.blocks(votes, None, None)], merged
+        )
     else:
         counts, names = vote_table(votes, classes)
         sums, _ = _count(counts)
-    return _as_matrix(sums, sums, names, "items", "votes has no item with two votes", "votes")
+    return _as_matrix(
+        sums, sums, names, "items", "votes has no item with two votes", "votes"
+    )
 
 
 def votes_needed(
@@ -212,14 +235,21 @@ def votes_needed(
     quantile = ndtri((1 + level) / 2)
     items = np.ceil(variance.max(axis=0) * (quantile / half_width) ** 2)
     items = items.clip(min=2).astype(int)
-    plans = pd.DataFrame({"votes_per_item": each, "items": items, "votes": each * items})
+    plans = pd.DataFrame(
+        {"votes_per_item": each, "items": items, "votes": each * items}
+    )
     plans = plans.sort_values("votes", kind="stable", ignore_index=True)
     widest = int(variance[:, 0].argmax())
-    plans.attrs = {"between": float((two - within)[widest]), "within": float(within[widest])}
+    plans.attrs = {
+        "between": float((two - within)[widest]),
+        "within": float(within[widest]),
+    }
     return plans
 
 
-def _variances(cm: CollisionMatrix, of: str | tuple[Any, Any]) -> tuple[FloatArray, FloatArray]:
+def _variances(
+    cm: CollisionMatrix, of: str | tuple[Any, Any]
+) -> tuple[FloatArray, FloatArray]:
     """Variance of one item with two votes on it, and as it was, of what ``of`` asks for."""
     assert cm.stderr is not None
     assert cm.pber_stderr is not None
@@ -233,7 +263,9 @@ def _variances(cm: CollisionMatrix, of: str | tuple[Any, Any]) -> tuple[FloatArr
     if of == "matrix":
         return two.ravel(), now.ravel()
     if isinstance(of, str) or len(of) != 2:
-        raise ValueError(f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}")
+        raise ValueError(
+            f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}"
+        )
     i, j = check.encode_labels(list(of), cm.classes, "of")
     return two[[i], [j]], now[[i], [j]]
 
@@ -257,7 +289,9 @@ def _planned_variance(
     """Variance of one item with each number of votes, and the part of it within items."""
     inverse_votes = known.inverse_votes or 0.0
     inverse_pairs = known.inverse_pairs or 0.0
-    if inverse_pairs >= 1:  # two votes on every item: all of it is taken to be between items
+    if (
+        inverse_pairs >= 1
+    ):  # two votes on every item: all of it is taken to be between items
         return np.repeat(two[:, None], len(each), axis=1), np.zeros_like(two)
     fast = 2 / (each * (each - 1))
     slow = 2 / each
@@ -290,7 +324,9 @@ def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
     )  # adds up what repeats
 
 
-def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[IntArray, Array]:
+def label_codes(
+    y: Any, classes: Names | None = None, name: str = "y"
+) -> tuple[IntArray, Array]:
     """Class numbers and names.
 
     Where labels are text or whole numbers each is checked once, not once per row.
@@ -303,12 +339,18 @@ def label_codes(y: Any, classes: Names | None = None, name: str = "y") -> tuple[
     ):
         codes, levels = pd.factorize(y)
         values = np.asarray(levels)
-        plain = values.dtype.kind in "iu" or all(type(value) is str for value in values.tolist())
+        plain = values.dtype.kind in "iu" or all(
+            type(value) is str for value in values.tolist()
+        )
         if plain and codes.min() >= 0:
             found, names = label_codes(list(levels), classes, name)
             return found[codes], names
     labels = check.check_labels(y, name)
-    names = check.classes_of(labels, name) if classes is None else check.check_classes(classes)
+    names = (
+        check.classes_of(labels, name)
+        if classes is None
+        else check.check_classes(classes)
+    )
     return check.encode_labels(labels, names, name), names
 
 
@@ -318,7 +360,9 @@ def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, Arr
     index = getattr(votes, "index", None) if hasattr(votes, "columns") else None
     if index is not None and not index.is_unique:
         hint = "add up the rows of an item first, votes.groupby(level=0).sum()"
-        raise ValueError(f"votes has item {index[index.duplicated()][0]!r} in two rows: {hint}")
+        raise ValueError(
+            f"votes has item {index[index.duplicated()][0]!r} in two rows: {hint}"
+        )
     return _wide_counts(votes, names), names
 
 
@@ -327,7 +371,9 @@ def _wide_names(votes: Any, classes: Names | None) -> Array:
     if not columns:
         shape = votes.shape if hasattr(votes, "shape") else np.shape(votes)
         if len(shape) != 2:
-            raise ValueError(f"votes must be a table (items × classes), got shape {shape}")
+            raise ValueError(
+                f"votes must be a table (items × classes), got shape {shape}"
+            )
         return check.check_classes(classes, shape[1])
     names = check.check_classes(columns if classes is None else classes)
     if gap := [name for name in columns if name not in names.tolist()]:
@@ -335,14 +381,18 @@ def _wide_names(votes: Any, classes: Names | None) -> Array:
             f"votes has a column {gap[0]!r} that is not in classes: drop it, or name it"
         )
     if gap := [name for name in names.tolist() if name not in columns]:
-        raise ValueError(f"votes has no column for the class {gap[0]!r}: it has {columns[:10]}")
+        raise ValueError(
+            f"votes has no column for the class {gap[0]!r}: it has {columns[:10]}"
+        )
     return names
 
 
 def _wide_counts(votes: Any, names: Array) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
-    given = csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None  # a copy
+    given = (
+        csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None
+    )  # a copy
     # Of a sparse table only what it stores is checked; with a zero, as nothing stored would be
     # refused as empty.
     values = check.check_votes(
@@ -389,7 +439,14 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
     inverse_votes = (1 / N).sum()
     inverse_pairs = (2 / (N * (N - 1))).sum()
     n_seen = (totals > 0).sum()
-    estimate.tally += [n_seen, len(N), totals.sum(), N.sum(), inverse_votes, inverse_pairs]
+    estimate.tally += [
+        n_seen,
+        len(N),
+        totals.sum(),
+        N.sum(),
+        inverse_votes,
+        inverse_pairs,
+    ]
     if average == "items":
         _add_inputs(spread, counts, N, np.ones(len(N)))
         wrong = majority_errors(counts, N)
@@ -432,7 +489,9 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
     return np.asarray(1 - first / N * found)
 
 
-def _add_inputs(sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray) -> None:
+def _add_inputs(
+    sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray
+) -> None:
     """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N."""
     n_inputs, k = counts.shape
     for block in row_blocks(n_inputs, k, least=SPARSE_ROWS * k):
@@ -465,11 +524,20 @@ def _add_rows(spread: PairSums, counts: csr_array) -> None:
 
 
 def _as_matrix(
-    estimate: PairSums, spread: PairSums, names: Array, average: str, none: str, argument: str
+    estimate: PairSums,
+    spread: PairSums,
+    names: Array,
+    average: str,
+    none: str,
+    argument: str,
 ) -> CollisionMatrix:
-    items, covered, rows, covered_rows, inverse_votes, inverse_pairs = estimate.tally.tolist()
+    items, covered, rows, covered_rows, inverse_votes, inverse_pairs = (
+        estimate.tally.tolist()
+    )
     if covered == 0:
-        model = "CollisionClassifier or estimate_collisions, which need one label per input"
+        model = (
+            "CollisionClassifier or estimate_collisions, which need one label per input"
+        )
         rest = f"or estimate with {model}"
         raise ValueError(
             f"{none}, so nothing can be counted:"
@@ -477,9 +545,7 @@ def _as_matrix(
         )
     counts = estimate.rho
     if not counts.all():
-        rest = (
-            "among inputs with two labels or more: nothing can be counted for them, leave them out"
-        )
+        rest = "among inputs with two labels or more: nothing to count, leave them out"
         raise ValueError(
             f"{argument} has classes {names[counts == 0].tolist()} that never occur {rest}"
         )
@@ -490,7 +556,9 @@ def _as_matrix(
     S = np.maximum(S, 0.0)
     method = Method.COUNTED
     diagnostics = Diagnostics(
-        labels=int(rows), distinct_inputs=int(covered), inputs_seen_once=int(items - covered)
+        labels=int(rows),
+        distinct_inputs=int(covered),
+        inputs_seen_once=int(items - covered),
     )
     if average == "items":
         method = Method.COUNTED_VOTES
@@ -517,7 +585,9 @@ def _as_matrix(
     return counted
 
 
-def _with_vote_error(cm: CollisionMatrix, moments: FloatArray, items: float) -> CollisionMatrix:
+def _with_vote_error(
+    cm: CollisionMatrix, moments: FloatArray, items: float
+) -> CollisionMatrix:
     """With the error of the majority of the other votes, from its mean and mean square."""
     error, square = moments
     variance = max(square - error**2, 0.0) / max(items - 1, 1)

@@ -51,8 +51,12 @@ class Engine:
     checkpoint: Path | None = None
     n_jobs: int | None = None
     verbose: int = 0
-    budget: float | None = None  #: seconds after which no further training size is started
-    started: float = field(default_factory=time.monotonic)  #: when the budget began to be spent
+    budget: float | None = (
+        None  #: seconds after which no further training size is started
+    )
+    started: float = field(
+        default_factory=time.monotonic
+    )  #: when the budget began to be spent
 
     @property
     def seconds_left(self) -> float:
@@ -92,7 +96,9 @@ class Unit:
     )  #: log posteriors of held-out rows; None before a comparison
     seconds: float
     interrupted: bool = False
-    capped: bool = False  #: whether training ended for lack of steps, not because it was done
+    capped: bool = (
+        False  #: whether training ended for lack of steps, not because it was done
+    )
 
 
 #: The units of one fold at one size, by the name of the model.
@@ -124,7 +130,9 @@ class Ensemble:
     scaling: Scaling | None
     train_priors: FloatArray
     row_shape: tuple[int, ...]
-    comparison: Comparison | None = None  #: of the only model, where that is one that compares rows
+    comparison: Comparison | None = (
+        None  #: of the only model, where that is one that compares rows
+    )
 
     def posteriors(self, X: Table) -> FloatArray:
         """Posteriors of new rows at ``train_priors``, averaged over the folds."""
@@ -170,7 +178,9 @@ class SizeFit:
     folds: list[dict[str, Fitted]]
     held_out: HeldOut
     weights: dict[str, float]  #: of models that have one, for new rows
-    fold_weights: list[dict[str, float]]  #: with which the held-out rows of each fold were pooled
+    fold_weights: list[
+        dict[str, float]
+    ]  #: with which the held-out rows of each fold were pooled
     comparison: Comparison | None
     history: list[History]  #: of every fold
     seconds: dict[str, float]  #: by the name of the model, all folds together
@@ -184,7 +194,11 @@ Keep = Callable[[Sequence[SizeFit]], Sequence[str]]
 def with_weight(done: Sequence[SizeFit]) -> list[str]:
     """What has no weight with all rows has none with a share of them, unless it is simple."""
     first = done[0]
-    return [model.name for model in first.models if model.simple or model.name in first.weights]
+    return [
+        model.name
+        for model in first.models
+        if model.simple or model.name in first.weights
+    ]
 
 
 @dataclass(frozen=True)
@@ -197,7 +211,9 @@ class CrossFit:
     fold_weights: list[dict[str, float]]
     history: list[History]
     interrupted: bool = False
-    seconds: dict[str, float] = field(default_factory=dict)  #: of every model, all sizes together
+    seconds: dict[str, float] = field(
+        default_factory=dict
+    )  #: of every model, all sizes together
     notes: tuple[str, ...] = ()
 
     @property
@@ -266,17 +282,23 @@ def cross_fit(
                 kept = [model for model in models if model.name in names]
                 try:
                     _check(kept, sample, part, engine)
-                except ValueError:  # too few rows for a model; smaller sizes have fewer still
+                except (
+                    ValueError
+                ):  # too few rows for a model; smaller sizes have fewer still
                     break
                 fit = fit_size(sample, kept, part, engine, progress)
                 if fit.interrupted:
                     raise KeyboardInterrupt
                 done.append(fit)
         except KeyboardInterrupt:
-            notes.append("the fit was interrupted before the range was known: limit_ is None")
+            notes.append(
+                "the fit was interrupted before the range was known: limit_ is None"
+            )
             done = [whole]
     if limit and len(done) == 1 and not whole.interrupted and not notes:
-        notes.append("the smallest class has too few rows for a learning curve: limit_ is None")
+        notes.append(
+            "the smallest class has too few rows for a learning curve: limit_ is None"
+        )
     return CrossFit(
         ensemble=_ensemble(sample, whole),
         curve=[fit.held_out for fit in reversed(done)],
@@ -294,7 +316,9 @@ def _smaller(sample: Sample, folds: Folds) -> list[Folds]:
     return [part for part in parts if part is not None]
 
 
-def _check(models: Sequence[Model], sample: Sample, folds: Folds, engine: Engine) -> None:
+def _check(
+    models: Sequence[Model], sample: Sample, folds: Folds, engine: Engine
+) -> None:
     for model in models:
         if isinstance(model, Comparing):
             model.check(sample, folds, engine.training)
@@ -347,7 +371,11 @@ def _ensemble(sample: Sample, fit: SizeFit) -> Ensemble:
 
 
 def fit_size(
-    sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine, progress: Progress
+    sample: Sample,
+    models: Sequence[Model],
+    folds: Folds,
+    engine: Engine,
+    progress: Progress,
 ) -> SizeFit:
     """Train every model on every fold at one size, and pool the log posteriors of held-out rows."""
     trained, interrupted = train_folds(sample, models, folds, engine, progress)
@@ -377,7 +405,11 @@ def fit_size(
 
 
 def train_folds(
-    sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine, progress: Progress
+    sample: Sample,
+    models: Sequence[Model],
+    folds: Folds,
+    engine: Engine,
+    progress: Progress,
 ) -> tuple[list[FoldUnits], bool]:
     """The units of every fold that was begun, and whether Ctrl-C ended the training.
 
@@ -393,7 +425,9 @@ def train_folds(
     def train(number: int, report: Report | None) -> Unit:
         fold, place = divmod(number, n_models)
         task = make_task(sample, folds, engine, fold, report)
-        return train_unit(models[place], task, sample.take(folds.splits[fold][1]), dtype)
+        return train_unit(
+            models[place], task, sample.take(folds.splits[fold][1]), dtype
+        )
 
     n_units = n_models * len(folds.splits)
     steps = int(STEPS * folds.share)
@@ -411,7 +445,11 @@ def train_folds(
 
 
 def make_task(
-    sample: Sample, folds: Folds, engine: Engine, number: int, report: Report | None = None
+    sample: Sample,
+    folds: Folds,
+    engine: Engine,
+    number: int,
+    report: Report | None = None,
 ) -> Task:
     """What is learned from the training rows of a fold."""
     rows = folds.splits[number][0]
@@ -457,7 +495,9 @@ def has_own_threads(model: Model) -> bool:
     return getattr(model, "own_threads", False)
 
 
-def train_unit(model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.float64) -> Unit:
+def train_unit(
+    model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.float64
+) -> Unit:
     """Fit one model to the training rows of a fold, and score the rows that it holds out."""
     started = time.perf_counter()
     k = task.n_classes
@@ -529,7 +569,9 @@ def _weights(
         return equal
     entries = sample.entries(np.concatenate([tests[number] for number in numbers]))
     logs = np.concatenate([scores[number] for number in numbers], axis=1)
-    if sample.votes is not None:  # a row stands here once for each class that was voted for
+    if (
+        sample.votes is not None
+    ):  # a row stands here once for each class that was voted for
         logs = logs[:, entries.place]
     found = pool_weights(logs, entries.codes, entries.weights)
     # Nothing learned anything: with weights of zero the pool would say that all classes are as

@@ -146,7 +146,9 @@ class GaussianProblem(Problem):
             raise ValueError(f"means must have one row per class, at least 2, got {k}")
         widths = check.check_finite(scales, "scales", ndim=(0, 1))
         if widths.shape not in ((), (k,)):
-            raise ValueError(f"scales must be one number or one per class ({k}), got {len(widths)}")
+            raise ValueError(
+                f"scales must be one number or one per class ({k}), got {len(widths)}"
+            )
         self.scales = np.broadcast_to(widths, (k,)).copy()
         if (self.scales <= 0).any():
             raise ValueError(f"scales must be positive, got {self.scales.min():.6g}")
@@ -186,7 +188,9 @@ class GaussianProblem(Problem):
         logs = np.log(self.priors) - volumes - squares / 2
         if not np.isfinite(logs.max(axis=1)).all():
             came = f"{np.abs(X).max():.6g}"
-            raise ValueError(f"X is too far from every class for a posterior, got {came}")
+            raise ValueError(
+                f"X is too far from every class for a posterior, got {came}"
+            )
         return np.asarray(softmax(logs, axis=1))
 
     def _quadrature(self) -> Blocks:
@@ -270,8 +274,13 @@ def led(noise: float = 0.1, priors: Given = None) -> Problem:
 def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
     """Inputs drawn by ``inputs(n, rng)``, labels from the posteriors that ``teacher(X)`` gives.
 
-    >>> coin = taught(lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X]))
-    >>> round(coin.bayes_error(), 2), round(coin.collision_matrix().pber, 2)  # 1/4 and 1/3
+    >>> coin = taught(
+    ...     lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X])
+    ... )
+    >>> (
+    ...     round(coin.bayes_error(), 2),
+    ...     round(coin.collision_matrix().pber, 2),
+    ... )  # 1/4 and 1/3
     (0.25, 0.33)
     """
 
@@ -305,7 +314,9 @@ def _drawn_labels(P: FloatArray, rng: np.random.Generator) -> IntArray:
     return (uniform >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)
 
 
-def dense(draw: Draws, log_densities: Posteriors, n_classes: int, n_features: int) -> Problem:
+def dense(
+    draw: Draws, log_densities: Posteriors, n_classes: int, n_features: int
+) -> Problem:
     """Equally common classes, from their densities.
 
     ``draw`` is as in :class:`Problem`, ``log_densities(X)`` gives n×K values up to a shared term.
@@ -322,13 +333,17 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     """Another problem whose labels are replaced: P(shown j | true i) = transition[i, j]."""
     if not isinstance(problem, Problem):
         came = type(problem).__name__
-        raise ValueError(f"problem must be a Problem of collidescope.datasets, got {came}")
+        raise ValueError(
+            f"problem must be a Problem of collidescope.datasets, got {came}"
+        )
     k = len(problem.priors)
     T = check.check_stochastic(transition, "transition", k).copy()
     shares = problem.priors @ T
     hidden = problem.classes[shares <= 0].tolist()
     if hidden:
-        raise ValueError(f"transition must show every label, {hidden} has only zeros in its column")
+        raise ValueError(
+            f"transition must show every label, {hidden} has only zeros in its column"
+        )
     priors = check.check_priors(shares, k, "the priors of the noisy labels")
     source = (problem.priors[:, None] * T) / priors  # P(true i | shown j)
 
@@ -368,7 +383,9 @@ def scenario_b(overlap: float = 0.15) -> GaussianProblem:
     The paper has β = 0.15, 0.25 and 0.35.
     """
     check.check_between(overlap, 0, np.inf, "overlap")
-    return GaussianProblem(overlap * np.outer([-3.0, -1.0, 1.0, 5.0, 10.0], np.ones(20)))
+    return GaussianProblem(
+        overlap * np.outer([-3.0, -1.0, 1.0, 5.0, 10.0], np.ones(20))
+    )
 
 
 def equidistant(
@@ -457,7 +474,9 @@ def imbalanced(
     """
     check.check_at_least(ratio, 1, "ratio")
     weights = np.geomspace(ratio, 1, check.check_count(n_classes, "n_classes", least=2))
-    return equidistant(n_classes, n_features, length, weights / weights.sum(), random_state)
+    return equidistant(
+        n_classes, n_features, length, weights / weights.sum(), random_state
+    )
 
 
 def waveform() -> Problem:

@@ -38,7 +38,9 @@ class Estimate:
     gramian: FloatArray
     recovery: Recovery  #: S from ``gramian``, with diagnostics
     limit: Limit | None  #: what unlimited rows would leave
-    posteriors: dict[int, Posteriors]  #: held-out, of every row of the call, by training size
+    posteriors: dict[
+        int, Posteriors
+    ]  #: held-out, of every row of the call, by training size
     copies: tuple[str, ...]  #: notes on rows that have a copy in another fold
     cautions: tuple[str, ...]  #: what the estimate says about itself
 
@@ -61,7 +63,9 @@ def estimate(sample: Sample, crossfit: CrossFit) -> Estimate:
     >>> y = np.arange(80) % 2
     >>> sample = make_sample(rng.normal(size=(80, 2)) + y[:, None], y)
     >>> folds = make_folds(sample, cv=2, random_state=0)
-    >>> fit = cross_fit(sample, models_for(["linear"], sample, folds), folds, limit=False)
+    >>> fit = cross_fit(
+    ...     sample, models_for(["linear"], sample, folds), folds, limit=False
+    ... )
     >>> bool(0.2 < estimate(sample, fit).collision_matrix.pber < 0.4)
     True
     """
@@ -230,7 +234,9 @@ def cautions(
         numbers = f"PBER {one_step.pber:.3f}, {by_chance:.3f} by chance"
         if one_step.pber < 0.99 * by_chance:
             said = "the model may do no better than the priors"
-            numbers = f"PBER {one_step.pber:.3f}, up to {most:.3f}; {by_chance:.3f} by chance"
+            numbers = (
+                f"PBER {one_step.pber:.3f}, up to {most:.3f}; {by_chance:.3f} by chance"
+            )
         why = "the inputs say nothing about the classes, or the model cannot see it"
         found.append(f"{said} ({numbers}): {why}")
     if from_gramian and moved > moved_far:

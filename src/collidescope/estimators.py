@@ -75,7 +75,9 @@ def estimate_collisions(
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
-    >>> cm = estimate_collisions(LogisticRegression(max_iter=1000), X, y, random_state=0)
+    >>> cm = estimate_collisions(
+    ...     LogisticRegression(max_iter=1000), X, y, random_state=0
+    ... )
     >>> cm.top_collisions(1)[["class", "other"]].to_numpy().tolist()
     [[1, 2]]
     >>> cm.limit.curve["rows"].tolist()
@@ -84,7 +86,9 @@ def estimate_collisions(
     if _dask.is_dask(X):
         return _estimate_dask(classifier, X, y, cv, priors, sample_weight, groups)
     # Before the folds are fitted, which may take hours.
-    sample = sample_as_given(X, y, sample_weight=sample_weight, groups=groups, priors=priors)
+    sample = sample_as_given(
+        X, y, sample_weight=sample_weight, groups=groups, priors=priors
+    )
     if isinstance(cv, str):
         return collision_matrix_from_posteriors(
             _prefit_posteriors(classifier, X, sample, cv),
@@ -164,7 +168,9 @@ def _cross_fit(
         said = f"classifier of type {kind} cannot be cloned for the folds"
         raise ValueError(f"{said}: {error}") from None
     labels = sample.classes[sample.codes]
-    splits, notes = resolve_splits(cv, labels, sample.classes, drawn, groups=sample.groups)
+    splits, notes = resolve_splits(
+        cv, labels, sample.classes, drawn, groups=sample.groups
+    )
     for note in notes:
         warnings.warn(note, CollisionWarning, stacklevel=4)
     folds = Folds(splits, seeds=[0] * len(splits))
@@ -185,15 +191,21 @@ def _prefit_posteriors(
     known = list(classifier.classes_)
     if known != list(sample.classes):
         expected = sample.classes.tolist()
-        raise ValueError(f"y has classes {expected}, the fitted classifier knows {known}")
-    return checked_posteriors(classifier.predict_proba(X), sample.n_rows, sample.n_classes)
+        raise ValueError(
+            f"y has classes {expected}, the fitted classifier knows {known}"
+        )
+    return checked_posteriors(
+        classifier.predict_proba(X), sample.n_rows, sample.n_classes
+    )
 
 
 def checked_posteriors(P: ArrayLike, n_rows: int, n_classes: int) -> FloatArray:
     """What ``predict_proba`` gave, one row of probabilities for each row."""
     scores = check.check_posteriors(P, "predict_proba of classifier", n_classes)
     if len(scores) != n_rows:
-        raise ValueError(f"predict_proba of classifier must give {n_rows} rows, got {len(scores)}")
+        raise ValueError(
+            f"predict_proba of classifier must give {n_rows} rows, got {len(scores)}"
+        )
     return scores
 
 
@@ -226,11 +238,15 @@ class FittedAsGiven:
             return np.log(P)
 
 
-def check_classifier(classifier: object, name: str = "classifier", *, fitted: bool = False) -> None:
+def check_classifier(
+    classifier: object, name: str = "classifier", *, fitted: bool = False
+) -> None:
     """Refuse what has no ``predict_proba``, or is not ``fitted``."""
     kind = (classifier if isinstance(classifier, type) else type(classifier)).__name__
     if isinstance(classifier, type):
-        raise ValueError(f"{name} must be an instance, got the class {kind}: write {kind}()")
+        raise ValueError(
+            f"{name} must be an instance, got the class {kind}: write {kind}()"
+        )
     if not hasattr(classifier, "predict_proba"):
         remedy = "wrap it in sklearn.calibration.CalibratedClassifierCV"
         raise ValueError(f"{name} must have predict_proba, {kind} has not ({remedy})")
@@ -258,7 +274,9 @@ def estimate_divergences(
     >>> from sklearn.linear_model import LogisticRegression
     >>> rng = np.random.default_rng(0)
     >>> samples = rng.normal(-1, 1, (2000, 1)), rng.normal(1, 1, (2000, 1))
-    >>> result, cm = estimate_divergences(LogisticRegression(), *samples, random_state=0)
+    >>> result, cm = estimate_divergences(
+    ...     LogisticRegression(), *samples, random_state=0
+    ... )
     >>> round(result.collision, 1)
     0.6
     """
@@ -270,7 +288,9 @@ def estimate_divergences(
     X = np.concatenate([A, B])
     counts = np.array([len(A), len(B)])
     y = np.repeat([0, 1], counts)
-    P = crossfit_posteriors(classifier, X, y, cv=cv, n_jobs=n_jobs, random_state=random_state)
+    P = crossfit_posteriors(
+        classifier, X, y, cv=cv, n_jobs=n_jobs, random_state=random_state
+    )
     cm = collision_matrix_from_posteriors(P, y, classes=[0, 1], priors="uniform")
     shares = counts / len(X)
     even = shift_priors(P, shares, [0.5, 0.5])

@@ -42,7 +42,9 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         self.member_weights_ = crossfit.fold_weights
         self.interrupted_ = crossfit.interrupted
         comparison = crossfit.ensemble.comparison
-        self.reference_stderr_ = None if comparison is None else comparison.reference_stderr
+        self.reference_stderr_ = (
+            None if comparison is None else comparison.reference_stderr
+        )
         self.collision_matrix_ = found.collision_matrix
         self.one_step_ = found.one_step
         self.gramian_ = found.gramian
@@ -59,7 +61,9 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         """Posteriors of new rows at ``priors_``, a mean over the folds; lazy for Dask."""
         check_is_fitted(self, "collision_matrix_")
         if _dask.is_dask(X):
-            lazy: FloatArray = _dask.map_rows(self.predict_proba, X, self.classes_.tolist())
+            lazy: FloatArray = _dask.map_rows(
+                self.predict_proba, X, self.classes_.tolist()
+            )
             return lazy
         posteriors = self._ensemble.posteriors(self._validate(X))
         return shift_priors(posteriors, self._ensemble.train_priors, self.priors_)
@@ -77,7 +81,9 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
             return compared
         return self.predict_proba(A) @ self.predict_proba(B).T
 
-    def shuffled_control(self, X: Table | ArrayLike, y: ArrayLike) -> trust.ShuffledControl:
+    def shuffled_control(
+        self, X: Table | ArrayLike, y: ArrayLike
+    ) -> trust.ShuffledControl:
         """Refit on shuffled labels: every row of S must fall to the priors (see ``trust``)."""
         return trust.shuffled_control(self, X, y)
 

@@ -65,7 +65,9 @@ class Folds:
 
     def smaller(self, sample: Sample, share: float) -> Folds | None:
         """The same folds with a share of their training rows; None where that leaves too few."""
-        parts = nested_splits(self.splits, sample.codes, share, self.seed, sample.groups)
+        parts = nested_splits(
+            self.splits, sample.codes, share, self.seed, sample.groups
+        )
         return None if parts is None else replace(self, splits=parts, share=share)
 
 
@@ -77,7 +79,9 @@ def as_random_state(random_state: RandomState) -> np.random.RandomState:
         return check_random_state(random_state)
     except ValueError:
         wanted = "None, a whole number ≥ 0, a RandomState or a numpy Generator"
-        raise ValueError(f"random_state must be {wanted}, got {random_state!r}") from None
+        raise ValueError(
+            f"random_state must be {wanted}, got {random_state!r}"
+        ) from None
 
 
 def make_folds(sample: Sample, cv: CV, random_state: RandomState = None) -> Folds:
@@ -85,7 +89,10 @@ def make_folds(sample: Sample, cv: CV, random_state: RandomState = None) -> Fold
 
     >>> from collidescope.sample import make_sample
     >>> sample = make_sample(np.arange(8.0)[:, None], np.arange(8) % 2)
-    >>> [len(held_out) for _, held_out in make_folds(sample, cv=2, random_state=0).splits]
+    >>> [
+    ...     len(held_out)
+    ...     for _, held_out in make_folds(sample, cv=2, random_state=0).splits
+    ... ]
     [4, 4]
     """
     draw = as_random_state(random_state)
@@ -93,7 +100,9 @@ def make_folds(sample: Sample, cv: CV, random_state: RandomState = None) -> Fold
     of_folds, of_subsets = draw.randint(largest, size=2).tolist()
     classes = sample.classes
     labels = classes[sample.codes]
-    splits, notes = resolve_splits(cv, labels, classes, of_folds, sample.used, sample.groups)
+    splits, notes = resolve_splits(
+        cv, labels, classes, of_folds, sample.used, sample.groups
+    )
     seeds = draw.randint(largest, size=len(splits))
     folds = Folds(splits, seeds.tolist(), of_subsets, notes=tuple(notes))
     if isinstance(cv, int):  # folds that the user made are all trained
@@ -125,20 +134,28 @@ def resolve_splits(
         missing = np.setdiff1d(classes, y[train]).tolist()
         if missing:
             said = f"cv leaves class {missing[0]!r} out of the training rows of fold {number}"
-            raise ValueError(f"{said}: every class must be in every fold's training rows")
+            raise ValueError(
+                f"{said}: every class must be in every fold's training rows"
+            )
     return splits, notes
 
 
-def _given_splits(cv: CV, y: Array, used: IntArray | None, groups: IntArray | None) -> list[Split]:
+def _given_splits(
+    cv: CV, y: Array, used: IntArray | None, groups: IntArray | None
+) -> list[Split]:
     try:
         splits = list(check_cv(cv, y, classifier=True).split(y, y, groups))
-        _check_row_numbers(splits, n_rows=int(len(y) if used is None else used.max() + 1))
+        _check_row_numbers(
+            splits, n_rows=int(len(y) if used is None else used.max() + 1)
+        )
         if used is None or hasattr(cv, "split"):
             return splits
         # A list counts the rows of the whole table: keep those in use, numbered among themselves.
         return [(_among(used, train), _among(used, test)) for train, test in splits]
     except (TypeError, ValueError, IndexError) as error:
-        wanted = "a number of folds, a splitter or a list of (training rows, held-out rows)"
+        wanted = (
+            "a number of folds, a splitter or a list of (training rows, held-out rows)"
+        )
         hint = "a splitter that needs groups: pass groups= to fit"
         raise ValueError(f"cv must be {wanted}: {error} ({hint})") from None
 
@@ -151,7 +168,9 @@ def _check_row_numbers(splits: Sequence[Split], n_rows: int) -> None:
             if rows.size and rows.dtype.kind in "iu" and rows.min() < 0:
                 said = f"fold {number} has the row {rows.min()}"
                 known = f"rows are numbered from 0 to {n_rows - 1}"
-                raise ValueError(f"{said}, {known}: write {n_rows + int(rows.min())} for it")
+                raise ValueError(
+                    f"{said}, {known}: write {n_rows + int(rows.min())} for it"
+                )
 
 
 def _among(used: IntArray, rows: ArrayLike) -> IntArray:
@@ -159,7 +178,9 @@ def _among(used: IntArray, rows: ArrayLike) -> IntArray:
     return np.searchsorted(used, own[np.isin(own, used)])
 
 
-def _check_splits(splits: list[Split], cv: CV, n_rows: int, groups: IntArray | None) -> None:
+def _check_splits(
+    splits: list[Split], cv: CV, n_rows: int, groups: IntArray | None
+) -> None:
     if not splits:
         raise ValueError(f"cv must have at least 2 folds, got none ({cv!r})")
     for number, (train, test) in enumerate(splits):
@@ -172,7 +193,9 @@ def _check_splits(splits: list[Split], cv: CV, n_rows: int, groups: IntArray | N
         shared = np.intersect1d(groups[train], groups[test])
         if len(shared):
             said = f"cv has {len(shared)} of the groups on both sides of fold {number}"
-            raise ValueError(f"{said}: use a number of folds, or a splitter such as GroupKFold")
+            raise ValueError(
+                f"{said}: use a number of folds, or a splitter such as GroupKFold"
+            )
     tested = np.sort(np.concatenate([test for _, test in splits]))
     if not np.array_equal(tested, np.arange(n_rows)):
         said = f"cv must test every one of the {n_rows} rows exactly once"
@@ -201,7 +224,9 @@ def _numbered_splits(
     least = int(counts.min())
     if least < 2:
         said = f"class {name!r} of y has {least} of the {unit}"
-        needs = "every class needs at least 2 of them to be both trained on and held out"
+        needs = (
+            "every class needs at least 2 of them to be both trained on and held out"
+        )
         raise ValueError(f"{said}, and {needs}: {hint}")
     said = f"class {name!r} has only {least} {unit}"
     if groups is not None:
@@ -219,7 +244,9 @@ def _numbered_splits(
         others = int((counts < n_folds).sum()) - 1
         if others:
             said += f", as are {others} more classes in fewer than all"
-        notes.append(f"{said}: leave such classes out (--drop-rare {n_folds}) if S varies too much")
+        notes.append(
+            f"{said}: leave such classes out (--drop-rare {n_folds}) if S varies too much"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # which says the same
         by_row = StratifiedKFold(n_folds, shuffle=True, random_state=random_state)
@@ -270,7 +297,10 @@ def nested_splits(
     of a larger one. With ``groups`` they are taken group by group, beside one row of every class.
 
     >>> splits = [(np.arange(0, 80, 2), np.arange(1, 80, 2))]
-    >>> [len(train) for train, _ in nested_splits(splits, np.repeat([0, 1], 40), 0.5, seed=0)]
+    >>> [
+    ...     len(train)
+    ...     for train, _ in nested_splits(splits, np.repeat([0, 1], 40), 0.5, seed=0)
+    ... ]
     [20]
     """
     n_classes = int(codes.max()) + 1
@@ -361,14 +391,18 @@ def run_units(
         return units, True
     except BrokenExecutor as error:
         done = len(units) // per_step
-        said = f"a worker process died with {done} of {n_units // per_step} folds trained"
+        said = (
+            f"a worker process died with {done} of {n_units // per_step} folds trained"
+        )
         why = "mostly because the system ended it for want of memory"
         hint = "With checkpoint= networks resume from their last epochs"
         raise WorkerError(f"{said}, {why}: use n_jobs=1. {hint}") from error
     return units, False
 
 
-def _results(train: Train[T], n_units: int, n_jobs: int | None, progress: Progress) -> Iterator[T]:
+def _results(
+    train: Train[T], n_units: int, n_jobs: int | None, progress: Progress
+) -> Iterator[T]:
     if n_jobs in (None, 1):
         yield from (train(number, progress.report) for number in range(n_units))
         return
@@ -376,9 +410,13 @@ def _results(train: Train[T], n_units: int, n_jobs: int | None, progress: Progre
     if cluster is not None:
         yield from _dask.results(cluster, lambda number: train(number, None), n_units)
         return
-    calls = (delayed(_in_worker)(train, number, os.getpid()) for number in range(n_units))
+    calls = (
+        delayed(_in_worker)(train, number, os.getpid()) for number in range(n_units)
+    )
     try:
         workers = Parallel(n_jobs=n_jobs, return_as="generator")
-    except ValueError:  # a back end of joblib that returns nothing before it has everything
+    except (
+        ValueError
+    ):  # a back end of joblib that returns nothing before it has everything
         workers = Parallel(n_jobs=n_jobs)
     yield from workers(calls)

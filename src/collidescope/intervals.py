@@ -49,7 +49,9 @@ def upper_limit(
     whether they are groups of rows, ``counted`` whether scores are 0 or ``top``: then the limit is
     Clopper and Pearson's.
 
-    >>> float(upper_limit(0.0, 0.0, 1000, 0.95).round(4))  # no error in 1,000 rows: about 3/n
+    >>> float(
+    ...     upper_limit(0.0, 0.0, 1000, 0.95).round(4)
+    ... )  # no error in 1,000 rows: about 3/n
     0.003
     """
     m = np.clip(np.asarray(mean, dtype=np.float64), 0.0, top)
@@ -79,7 +81,9 @@ def widening(n: ArrayLike, level: float = 0.975) -> FloatArray:
     return np.asarray((stdtrit(freedom, level) / z) ** 2)
 
 
-def _one_more(m: FloatArray, s: FloatArray, n: FloatArray, top: float, grouped: bool) -> FloatArray:
+def _one_more(
+    m: FloatArray, s: FloatArray, n: FloatArray, top: float, grouped: bool
+) -> FloatArray:
     """The value of one more unit: far out, and at ``top`` where hardly any error was seen.
 
     How far the units spread is known from those with errors, about m n / top of them.
@@ -109,12 +113,19 @@ def interval(
     one_sided = (1 + level) / 2
     high = upper_limit(mean, stderr, units, one_sided, top=top, grouped=grouped)
     mirrored = top - np.asarray(mean, dtype=np.float64)
-    low = top - upper_limit(mirrored, stderr, units, one_sided, top=top, grouped=grouped)
+    low = top - upper_limit(
+        mirrored, stderr, units, one_sided, top=top, grouped=grouped
+    )
     return low, high
 
 
 def brier_interval(
-    mean: float, stderr: float, units: float | None, level: float, *, grouped: bool = False
+    mean: float,
+    stderr: float,
+    units: float | None,
+    level: float,
+    *,
+    grouped: bool = False,
 ) -> tuple[float, float]:
     """(low, high) of a PBER from Brier scores: of rows they reach 2, of groups of rows about 1."""
     top = 1.0 if grouped else 2.0
@@ -123,7 +134,10 @@ def brier_interval(
 
 
 def difference_interval(
-    first: float, of_first: tuple[float, float], second: float, of_second: tuple[float, float]
+    first: float,
+    of_first: tuple[float, float],
+    second: float,
+    of_second: tuple[float, float],
 ) -> tuple[float, float]:
     """(low, high) of first - second, independent estimates, from the interval of each.
 
@@ -136,7 +150,9 @@ def difference_interval(
     return float(gap - below), float(gap + above)
 
 
-def half_width(stderr: ArrayLike, counts: Given, level: float, units: Given = None) -> FloatArray:
+def half_width(
+    stderr: ArrayLike, counts: Given, level: float, units: Given = None
+) -> FloatArray:
     """Half the width of a symmetric interval, for differences, from ``counts`` rows in ``units``.
 
     ``units`` are independent groups of rows; None: every row is one.
@@ -149,12 +165,16 @@ def half_width(stderr: ArrayLike, counts: Given, level: float, units: Given = No
     return np.asarray(stdtrit(freedom, (1 + level) / 2) * widened)
 
 
-def effective_units(first: ArrayLike, second: ArrayLike, third: ArrayLike) -> FloatArray:
+def effective_units(
+    first: ArrayLike, second: ArrayLike, third: ArrayLike
+) -> FloatArray:
     """Units that count, from Σw, Σw² and Σw³: Σw Σw² / Σw³, at least 1.
 
     The variance of a mean comes from its heavy units, whose typical weight is Σw³ / Σw².
 
-    >>> w = np.repeat([100.0, 1.0], [10, 1000])  # ten heavy rows are half of the population
+    >>> w = np.repeat(
+    ...     [100.0, 1.0], [10, 1000]
+    ... )  # ten heavy rows are half of the population
     >>> float(effective_units(w.sum(), (w**2).sum(), (w**3).sum()).round(1))
     20.2
     """

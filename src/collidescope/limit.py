@@ -117,12 +117,16 @@ class Limit(Value):
     covariance: FloatArray  #: (T, T) of the scores, over rows and folds
     stderr: float  #: of the last score, over rows alone
     n_rows: float  #: held-out rows (the effective number when they are weighted)
-    errors: FloatArray | None = None  #: (T,) share of the rows whose most likely class was wrong
+    errors: FloatArray | None = (
+        None  #: (T,) share of the rows whose most likely class was wrong
+    )
     error_covariance: FloatArray | None = None  #: (T, T)
     baseline: float | None = None  #: score of the class shares
     skill_stderr: float | None = None  #: of its difference to the last score
     matrix: CollisionMatrix | None = None  #: S∞, S with unlimited rows
-    n_units: float | None = None  #: effective number of independent units, default n_rows
+    n_units: float | None = (
+        None  #: effective number of independent units, default n_rows
+    )
     grouped: bool = False  #: whether units are groups of rows
     capped: bool = False  #: whether a model stopped at a cap of steps or time
     #: to which posteriors are raised to be calibrated, where more rows do not do that; else None
@@ -136,7 +140,9 @@ class Limit(Value):
         for name in ("scores", "errors"):
             if getattr(self, name) is not None:
                 array = self._check_curve(name, len(sizes), ndim=1)
-                check.check_non_negative(array, name, "it is a mean of squares or of errors")
+                check.check_non_negative(
+                    array, name, "it is a mean of squares or of errors"
+                )
                 values[name] = array
         for name in ("covariance", "error_covariance"):
             if getattr(self, name) is not None:
@@ -145,7 +151,13 @@ class Limit(Value):
                 if lowest < -1e-9 * np.abs(array).max():
                     raise ValueError(f"{name} must be positive semi-definite")
                 values[name] = array
-        least_of = {"stderr": 0, "n_rows": 1, "baseline": 0, "skill_stderr": 0, "n_units": 1}
+        least_of = {
+            "stderr": 0,
+            "n_rows": 1,
+            "baseline": 0,
+            "skill_stderr": 0,
+            "n_units": 1,
+        }
         least_of["power"] = 0
         for name, least in least_of.items():
             if getattr(self, name) is not None:
@@ -153,7 +165,9 @@ class Limit(Value):
         values["grouped"] = bool(self.grouped)
         values["capped"] = bool(self.capped)
         if not isinstance(self.matrix, CollisionMatrix | None):
-            raise ValueError(f"matrix must be a CollisionMatrix, got {type(self.matrix).__name__}")
+            raise ValueError(
+                f"matrix must be a CollisionMatrix, got {type(self.matrix).__name__}"
+            )
         self._freeze(values)
 
     def _check_curve(self, name: str, n_sizes: int, ndim: int) -> FloatArray:
@@ -312,7 +326,12 @@ class Limit(Value):
         return np.minimum(low, middle), middle, high
 
     def rows_needed(
-        self, target: float, *, of: str = "pber", level: float = 0.95, most: float = 1e12
+        self,
+        target: float,
+        *,
+        of: str = "pber",
+        level: float = 0.95,
+        most: float = 1e12,
     ) -> RowsNeeded:
         """How many training rows would bring the PBER, or the error, down to ``target``?
 
@@ -321,7 +340,9 @@ class Limit(Value):
         ((1 - level) / 2, 1/2, (1 + level) / 2); inf where more than ``most`` rows would not do. It
         rests on the assumption of :meth:`pber_interval`.
 
-        >>> limit = Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-6 * np.eye(3), 0.003, 4000)
+        >>> limit = Limit(
+        ...     [250, 500, 1000], [0.4, 0.3, 0.25], 1e-6 * np.eye(3), 0.003, 4000
+        ... )
         >>> found = limit.rows_needed(0.23)
         >>> bool(1000 < found.low < found.likely < found.high)
         True
@@ -333,7 +354,9 @@ class Limit(Value):
         if of == "error":
             curve = self._error_curve
         if curve is None:
-            raise ValueError("of='error' needs a limit with errors: make it with errors=")
+            raise ValueError(
+                "of='error' needs a limit with errors: make it with errors="
+            )
         low = _smallest_size(curve, target, tail, most)
         likely = _smallest_size(curve, target, 0.5, most)
         high = _smallest_size(curve, target, 1 - tail, most)
@@ -386,7 +409,9 @@ class Limit(Value):
     def _plain_interval(self, level: float) -> tuple[float, float]:
         """Of the last score, as :meth:`CollisionMatrix.pber_interval` has it."""
         now = float(self.scores[-1])
-        return brier_interval(now, self.stderr, self._units, level, grouped=self.grouped)
+        return brier_interval(
+            now, self.stderr, self._units, level, grouped=self.grouped
+        )
 
     def _half_width(self, level: float) -> float:
         low, high = self._plain_interval(level)
@@ -407,9 +432,7 @@ class Limit(Value):
             return "limited by training, not by rows: a model stopped at a cap of steps or time"
         if self.power is not None:
             kind = "over" if self.power < 1 else "under"
-            return (
-                f"posteriors are {kind}-confident, and more rows do not cure that: calibrate them"
-            )
+            return f"posteriors are {kind}-confident, which rows do not cure: calibrate them"
         return self._not_begun or self._refuted
 
     @cached_property
@@ -422,7 +445,9 @@ class Limit(Value):
             # Drops per doubling: those of a power law become smaller.
             before, last = np.diff(np.log2(self.sizes[-3:]))
             # The last drop less the one before: (s₂ - s₃) / last - (s₁ - s₂) / before.
-            growth, stderr = self._contrast([-1 / before, 1 / before + 1 / last, -1 / last])
+            growth, stderr = self._contrast(
+                [-1 / before, 1 / before + 1 / last, -1 / last]
+            )
             allowed = SEEN * stderr + 1e-12
             if share < 0.1:  # little skill: drops must become smaller
                 allowed = 0.0
@@ -445,7 +470,9 @@ class Limit(Value):
 
     def __repr__(self) -> str:
         now = f"PBER {self.scores[-1]:.4f} now"
-        return f"<Limit: {self.state}, {now}, about {self.pber:.4f} with unlimited rows>"
+        return (
+            f"<Limit: {self.state}, {now}, about {self.pber:.4f} with unlimited rows>"
+        )
 
     def export(self) -> dict[str, Any]:
         """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
@@ -469,9 +496,13 @@ class Limit(Value):
         }  # a record of an earlier release has none
         if found != names:
             wrong = ", ".join(sorted(map(str, names ^ found)))
-            raise ValueError(f"a limit is damaged, the file was cut or edited: check {wrong}")
+            raise ValueError(
+                f"a limit is damaged, the file was cut or edited: check {wrong}"
+            )
         values = dict(tree)
-        if values["matrix"] is not None and not isinstance(values["matrix"], CollisionMatrix):
+        if values["matrix"] is not None and not isinstance(
+            values["matrix"], CollisionMatrix
+        ):
             values["matrix"] = CollisionMatrix.restore(values["matrix"])
         return cls(**values)
 
@@ -554,7 +585,9 @@ def limit_from_scores(
         skill, variance, _ = _covariance(gained, sample)
         values["baseline"] = float(means[-1] + skill[0])
         values["skill_stderr"] = float(np.sqrt(variance[0, 0]))
-    return Limit(sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), **values)
+    return Limit(
+        sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), **values
+    )
 
 
 def limit_from_posteriors(
@@ -640,7 +673,9 @@ def _needed_power(
     then has a part that does not fall like a power of the rows, unless the gain at n is clearly
     smaller than at the smallest size.
     """
-    gains, power = recalibration_gains(posteriors[-1], codes, sample.weights, sample.units)
+    gains, power = recalibration_gains(
+        posteriors[-1], codes, sample.weights, sample.units
+    )
     (last,), (variance,), _ = _covariance(gains[:, None], sample)
     error = np.hypot(np.sqrt(variance[0]), UNSEEN / limit.n_rows)
     if last <= SEEN * error:
@@ -667,7 +702,9 @@ def _noise(limit: Limit, scores: FloatArray, covariance: FloatArray) -> FloatArr
     return widened + np.diag(strayed**2 + unseen**2)
 
 
-def _covariance(rows: FloatArray, sample: _Sample) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _covariance(
+    rows: FloatArray, sample: _Sample
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Weighted means of the columns, their covariance over units and folds, and over units alone.
 
     The sampling error of a fold's training rows moves its models, so that differences of sizes vary
@@ -805,7 +842,10 @@ class _Rows(NamedTuple):
     units: IntArray  #: (n,)
 
     def sum_of_squares(
-        self, g: FloatArray, slope: FloatArray | None = None, mean: FloatArray | None = None
+        self,
+        g: FloatArray,
+        slope: FloatArray | None = None,
+        mean: FloatArray | None = None,
     ) -> FloatArray:
         """Σ over units of (Σ over rows w (Σ_t g_t r_t r_tᵀ + slope_ij c_i - mean))².
 
@@ -818,7 +858,9 @@ class _Rows(NamedTuple):
             return self._over_groups(g, slope, mean)
         return self._over_rows(g, slope, mean)
 
-    def _over_rows(self, g: FloatArray, slope: FloatArray, mean: FloatArray) -> FloatArray:
+    def _over_rows(
+        self, g: FloatArray, slope: FloatArray, mean: FloatArray
+    ) -> FloatArray:
         w = self.w[:, None]
         squares = np.zeros_like(slope)
         # (r_t r_tᵀ)_ij (r_s r_sᵀ)_ij = (r_t r_s)_i (r_t r_s)_j: a product of matrices for each
@@ -835,7 +877,9 @@ class _Rows(NamedTuple):
         squares += slope * (2 * cross + slope * of_class)
         return squares - (self.w**2).sum() * mean**2
 
-    def _over_groups(self, g: FloatArray, slope: FloatArray, mean: FloatArray) -> FloatArray:
+    def _over_groups(
+        self, g: FloatArray, slope: FloatArray, mean: FloatArray
+    ) -> FloatArray:
         order = np.argsort(self.units, kind="stable")
         ends = np.cumsum(np.bincount(self.units))
         squares = np.zeros_like(slope)
@@ -862,7 +906,9 @@ def _check_rows(values: ArrayLike, name: str, n_sizes: int) -> FloatArray:
     if array.shape[1] != n_sizes or len(array) < 2:
         wanted = f"one column per size ({n_sizes}) and at least 2 rows"
         raise ValueError(f"{name} must have {wanted}, got {array.shape}")
-    check.check_non_negative(array, name, "pass squared distances, and 0 or 1 for errors")
+    check.check_non_negative(
+        array, name, "pass squared distances, and 0 or 1 for errors"
+    )
     return array
 
 

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
     from collidescope.limit import Limit
 
-FORMAT = "collidescope.collision-matrix"  #: what a JSON file of a matrix is called inside
+FORMAT = (
+    "collidescope.collision-matrix"  #: what a JSON file of a matrix is called inside
+)
 HEADER = {"format": FORMAT, "version": 3}
 JSON_CLASSES = 1000  #: the most classes of a JSON file: 50 bytes per entry are 50 MB
 #: Posteriors whose PBER is below that of the class shares by less than this share have no skill.
@@ -55,7 +57,9 @@ class Method(StrEnum):
     SHRUNK = "one-step, shrunk"  #: the same, drawn towards the plug-in estimate
     VOTES = "one-step, votes"  #: from held-out posteriors and several labels per input
     PLUG_IN = "mean of p pᵀ"  #: from posteriors without labels
-    AVERAGES = "class averages"  #: mean posteriors of every class, the paper's equation (13)
+    AVERAGES = (
+        "class averages"  #: mean posteriors of every class, the paper's equation (13)
+    )
     GRAMIAN = "gramian"  #: from the row Gramian, the paper's equations (35) and (36)
     COUNTED = "counted"  #: over inputs that repeat
     COUNTED_VOTES = "counted votes"  #: over several labels per item
@@ -76,11 +80,15 @@ class Diagnostics:
     n_samples: int | None = None  #: draws of a simulation
     labels: int | None = None  #: counted labels
     distinct_inputs: int | None = None  #: inputs (items) with two labels or more
-    inputs_seen_once: int | None = None  #: inputs (items) with one label, which say nothing
+    inputs_seen_once: int | None = (
+        None  #: inputs (items) with one label, which say nothing
+    )
     inverse_votes: float | None = None  #: mean of 1/N over items with N votes
     inverse_pairs: float | None = None  #: mean of 2/(N(N-1))
     excess: float | None = None  #: what was not learned, taken off the PBER of a limit
-    shape_learned: float | None = None  #: how far its shape comes from the learning curve
+    shape_learned: float | None = (
+        None  #: how far its shape comes from the learning curve
+    )
 
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[type, ...]] = {
@@ -93,11 +101,15 @@ class Diagnostics:
             value = getattr(self, known.name)
             kind = kinds[str(known.type).removesuffix(" | None")]
             if value is not None and not isinstance(value, kind):
-                raise ValueError(f"{known.name} of diagnostics must be {known.type}, got {value!r}")
+                raise ValueError(
+                    f"{known.name} of diagnostics must be {known.type}, got {value!r}"
+                )
 
     def known(self) -> dict[str, Any]:
         """Those that apply, by name."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {
+            name: value for name, value in asdict(self).items() if value is not None
+        }
 
 
 class Value:
@@ -123,7 +135,10 @@ class Value:
         if not isinstance(other, type(self)):
             return False
         theirs = other._values()
-        return all(np.array_equal(value, theirs[name]) for name, value in self._values().items())
+        return all(
+            np.array_equal(value, theirs[name])
+            for name, value in self._values().items()
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -155,7 +170,9 @@ class CollisionMatrix(Value):
     #: share of the rows that the estimate speaks for (counted collisions)
     coverage: float | None = None
     method: Method = Method.GIVEN  #: how the matrix was made
-    limit: Limit | None = None  #: what unlimited rows would leave, where it was estimated
+    limit: Limit | None = (
+        None  #: what unlimited rows would leave, where it was estimated
+    )
     merged: bool = False  #: whether classes were merged: ``limit`` is not theirs then
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     #: (K,) independent units of each class, default ``counts``: rows or groups of rows, as many as
@@ -163,7 +180,9 @@ class CollisionMatrix(Value):
     units: FloatArray | None = None
     n_units: float | None = None  #: the same of all classes
     grouped: bool = False  #: whether units are groups of rows
-    held_out_error: float | None = None  #: 0/1 error of the largest posterior on held-out rows
+    held_out_error: float | None = (
+        None  #: 0/1 error of the largest posterior on held-out rows
+    )
     held_out_stderr: float | None = None  #: its standard error
 
     def __post_init__(self) -> None:
@@ -181,7 +200,9 @@ class CollisionMatrix(Value):
             "grouped": bool(self.grouped),
         }
         if not isinstance(self.diagnostics, Diagnostics):
-            raise ValueError(f"diagnostics must be Diagnostics, got {self.diagnostics!r}")
+            raise ValueError(
+                f"diagnostics must be Diagnostics, got {self.diagnostics!r}"
+            )
         values |= self._check_arrays(k)
         values |= self._check_numbers()
         self._freeze(values)
@@ -193,7 +214,12 @@ class CollisionMatrix(Value):
     def _check_arrays(self, k: int) -> dict[str, FloatArray]:
         """The optional arrays, with the shapes that K classes ask for."""
         pairs = n_pairs(k)
-        shapes = {"stderr": (k, k), "counts": (k,), "units": (k,), "covariance": (pairs, pairs)}
+        shapes = {
+            "stderr": (k, k),
+            "counts": (k,),
+            "units": (k,),
+            "covariance": (pairs, pairs),
+        }
         arrays: dict[str, FloatArray] = {}
         for name, shape in shapes.items():
             given = getattr(self, name)
@@ -206,7 +232,9 @@ class CollisionMatrix(Value):
                 )
             # Sums of a few larger ones would overflow.
             if np.abs(array).max(initial=0.0) > check.LARGEST_WEIGHT:
-                raise ValueError(f"{name} must hold numbers up to {check.LARGEST_WEIGHT:g}")
+                raise ValueError(
+                    f"{name} must hold numbers up to {check.LARGEST_WEIGHT:g}"
+                )
             if name == "covariance":
                 array = (array + array.T) / 2
             else:
@@ -217,7 +245,13 @@ class CollisionMatrix(Value):
     def _check_numbers(self) -> dict[str, float]:
         """The optional numbers: shares between 0 and 1, others not negative."""
         most = {"coverage": 1.0, "held_out_error": 1.0}
-        names = ("coverage", "held_out_error", "pber_stderr", "n_units", "held_out_stderr")
+        names = (
+            "coverage",
+            "held_out_error",
+            "pber_stderr",
+            "n_units",
+            "held_out_stderr",
+        )
         numbers: dict[str, float] = {}
         for name in names:
             given = getattr(self, name)
@@ -249,7 +283,9 @@ class CollisionMatrix(Value):
     def balance_gap(self) -> float:
         """Largest entry of ``|B - Bᵀ|``: zero for a true collision matrix (detailed balance)."""
         B = self.joint
-        return float((B - B.T).max())  # of an antisymmetric matrix, so of its absolute values too
+        return float(
+            (B - B.T).max()
+        )  # of an antisymmetric matrix, so of its absolute values too
 
     @property
     def dominance_factor(self) -> float:
@@ -336,7 +372,11 @@ class CollisionMatrix(Value):
         is then the one that happens to be frequent among these rows.
         """
         check.check_between(level, 0, 1, "level")
-        if self.held_out_error is not None and self.held_out_stderr is not None and self._skilled():
+        if (
+            self.held_out_error is not None
+            and self.held_out_stderr is not None
+            and self._skilled()
+        ):
             limit = intervals.upper_limit(
                 self.held_out_error,
                 self.held_out_stderr,
@@ -348,7 +388,11 @@ class CollisionMatrix(Value):
             return float(limit)
         if self.pber_stderr is not None:
             return intervals.brier_interval(
-                self.pber, self.pber_stderr, self.all_units, 2 * level - 1, grouped=self.grouped
+                self.pber,
+                self.pber_stderr,
+                self.all_units,
+                2 * level - 1,
+                grouped=self.grouped,
             )[1]
         if not self._is_known():
             raise ValueError(_NO_STDERR)
@@ -411,7 +455,9 @@ class CollisionMatrix(Value):
         """Per class, the share of its inputs predicted as something else: 1 - S_kk."""
         return 1 - self.recall()
 
-    def false_positive_rate(self, population_priors: ArrayLike | str | None = None) -> FloatArray:
+    def false_positive_rate(
+        self, population_priors: ArrayLike | str | None = None
+    ) -> FloatArray:
         """Per class, the share of other inputs predicted as it: Σ_{i≠k} π_i S_ik / Σ_{i≠k} π_i."""
         priors = self._population(population_priors)
         predicted = priors @ self.matrix
@@ -441,7 +487,9 @@ class CollisionMatrix(Value):
         check.check_count(n, "n", least=0)
         S = self.matrix
         i, j = largest_pairs(np.maximum(S, S.T), n)
-        swap = S[j, i] > S[i, j] + 1e-12  # with equal priors both are the same, up to rounding
+        swap = (
+            S[j, i] > S[i, j] + 1e-12
+        )  # with equal priors both are the same, up to rounding
         i, j = np.where(swap, j, i), np.where(swap, i, j)
         low = high = np.full(len(i), np.nan)
         interval = self._entry_interval(i, j, level)
@@ -524,7 +572,9 @@ class CollisionMatrix(Value):
         behind the estimate; 1 where they are unknown):
         ``ConfusionMatrixDisplay(cm.to_confusion_matrix(), display_labels=cm.classes)``.
 
-        >>> CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3]).to_confusion_matrix(30)
+        >>> CollisionMatrix(
+        ...     [[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3]
+        ... ).to_confusion_matrix(30)
         array([[18.,  2.],
                [ 2.,  8.]])
         """
@@ -556,7 +606,11 @@ class CollisionMatrix(Value):
         if self.covariance is not None:
             covariance = merge_covariance(self.covariance, A)
             stderr, pber_stderr = delta_stderr(B, covariance)
-            changed |= {"covariance": covariance, "stderr": stderr, "pber_stderr": pber_stderr}
+            changed |= {
+                "covariance": covariance,
+                "stderr": stderr,
+                "pber_stderr": pber_stderr,
+            }
         if self.counts is not None:
             changed["counts"] = A.T @ self.counts
         if self.units is not None:
@@ -571,7 +625,9 @@ class CollisionMatrix(Value):
             # best supported one.
             of_members = A * self.units[:, None]
             return np.asarray(of_members.max(axis=0))
-        share = self.priors / np.maximum(self.units, 1.0)  # of the population, of one unit
+        share = self.priors / np.maximum(
+            self.units, 1.0
+        )  # of the population, of one unit
         heaviest = (A * share[:, None]).max(axis=0)
         priors = A.T @ self.priors
         return np.asarray(priors / heaviest)
@@ -653,7 +709,9 @@ class CollisionMatrix(Value):
 
     def __repr__(self) -> str:
         rows = "" if self.counts is None else f", {self.counts.sum():,.0f} rows"
-        return f"<CollisionMatrix: {self.n_classes} classes{rows}, PBER {self.pber:.4f}>"
+        return (
+            f"<CollisionMatrix: {self.n_classes} classes{rows}, PBER {self.pber:.4f}>"
+        )
 
     def __str__(self) -> str:
         return as_text(self)
@@ -671,7 +729,9 @@ def plain(tree: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def opened(data: Any, header: Mapping[str, Any], what: str, maker: str) -> dict[str, Any]:
+def opened(
+    data: Any, header: Mapping[str, Any], what: str, maker: str
+) -> dict[str, Any]:
     """What a dictionary holds beside its ``header``: format and version."""
     if not isinstance(data, Mapping) or data.get("format") != header["format"]:
         raise ValueError(f"data is not {what}: it must be what {maker} returned")
@@ -686,7 +746,9 @@ def opened(data: Any, header: Mapping[str, Any], what: str, maker: str) -> dict[
 def _restored_diagnostics(tree: Any) -> Diagnostics:
     known = {each.name for each in fields(Diagnostics)}
     if not isinstance(tree, Mapping) or not set(tree) <= known:
-        raise ValueError(f"a collision matrix is damaged: check diagnostics, got {tree!r:.200}")
+        raise ValueError(
+            f"a collision matrix is damaged: check diagnostics, got {tree!r:.200}"
+        )
     return Diagnostics(**tree)
 
 
@@ -694,7 +756,9 @@ def _from_lower(lower: Any, size: int) -> FloatArray:
     """A symmetric matrix from its lower triangle, row by row."""
     flat = check.check_finite(lower, "covariance_lower", ndim=1)
     if flat.shape != (n_pairs(size),):  # before memory is taken for it
-        raise ValueError(f"covariance_lower must have {n_pairs(size)} entries, got {len(flat)}")
+        raise ValueError(
+            f"covariance_lower must have {n_pairs(size)} entries, got {len(flat)}"
+        )
     full = np.empty((size, size))
     below = np.tril_indices(size)
     full[below] = flat
@@ -706,7 +770,9 @@ def _from_lower(lower: Any, size: int) -> FloatArray:
 class SparseCollisions:
     """S with the other classes that each class collides with most: :meth:`CollisionMatrix.top_k`.
 
-    >>> top = CollisionMatrix([[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]]).top_k(1)
+    >>> top = CollisionMatrix(
+    ...     [[0.7, 0.2, 0.1], [0.2, 0.8, 0.0], [0.1, 0.0, 0.9]]
+    ... ).top_k(1)
     >>> top.matrix.toarray()[0], top.rest.round(6)
     (array([0.7, 0.2, 0. ]), array([0.1, 0. , 0. ]))
     """
@@ -815,17 +881,23 @@ def _check_names(names: Any, n_groups: int) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
         raise ValueError(f"names must be a list with one name per group, got {names!r}")
     if len(names) != n_groups:
-        raise ValueError(f"names must have one entry per group ({n_groups}), got {len(names)}")
+        raise ValueError(
+            f"names must have one entry per group ({n_groups}), got {len(names)}"
+        )
 
 
 def _group_of(groups: list[list[int]], labels: list[Any]) -> dict[int, int]:
     """The group of every class that has one; groups must neither be empty nor overlap."""
     if [] in groups:
-        raise ValueError(f"groups must not be empty, group number {groups.index([])} is")
+        raise ValueError(
+            f"groups must not be empty, group number {groups.index([])} is"
+        )
     members = [k for group in groups for k in group]
     twice = _first_repeated(members)
     if twice is not None:
-        raise ValueError(f"groups must not overlap, class {labels[twice]!r} occurs twice")
+        raise ValueError(
+            f"groups must not overlap, class {labels[twice]!r} occurs twice"
+        )
     return {k: number for number, group in enumerate(groups) for k in group}
 
 
@@ -837,7 +909,9 @@ def _first_repeated(values: list[Any]) -> Any:
 def class_numbers(classes: Array, groups: Any, argument: str) -> list[list[int]]:
     """Groups of class numbers from groups of class names, or of these as text."""
     if not _is_list(groups) or not all(map(_is_list, groups)):
-        raise ValueError(f"{argument} must be a list of lists of class names, got {groups!r}")
+        raise ValueError(
+            f"{argument} must be a list of lists of class names, got {groups!r}"
+        )
     labels = classes.tolist()
     position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
     position.update({label: k for k, label in enumerate(labels)})

@@ -3,7 +3,11 @@
 Registered as the entry point ``mlflow.model_evaluator`` named ``collidescope``::
 
     mlflow.models.evaluate(
-        model_uri, data, targets="y", model_type="classifier", evaluators=["collidescope"]
+        model_uri,
+        data,
+        targets="y",
+        model_type="classifier",
+        evaluators=["collidescope"],
     )
 
 The evaluated rows must be rows that the model was not trained on. The model needs
@@ -18,7 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mlflow.models.evaluation.base import EvaluationDataset, EvaluationResult, ModelEvaluator
+from mlflow.models.evaluation.base import (
+    EvaluationDataset,
+    EvaluationResult,
+    ModelEvaluator,
+)
 from mlflow.tracking import MlflowClient
 
 from collidescope.matrix import CollisionMatrix
@@ -52,7 +60,9 @@ class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
         raw: Any = model.get_raw_model() if hasattr(model, "get_raw_model") else model
         if not hasattr(raw, "predict_proba"):
             needs = "the collidescope evaluator needs a model with predict_proba"
-            hint = "log the classifier itself, with mlflow.sklearn.log_model for example"
+            hint = (
+                "log the classifier itself, with mlflow.sklearn.log_model for example"
+            )
             raise ValueError(f"{needs}, got {type(raw).__name__}: {hint}")
         y = np.asarray(dataset.labels_data)
         P = raw.predict_proba(dataset.features_data)

@@ -85,11 +85,15 @@ class Comparing(Protocol):
     def check(self, sample: Sample, folds: Folds, training: Settings | None) -> None:
         """Raise ValueError, before anything is trained, where the folds have too few rows."""
 
-    def compare(self, fitted: Sequence[Any], sample: Sample, folds: Folds) -> Comparison:
+    def compare(
+        self, fitted: Sequence[Any], sample: Sample, folds: Folds
+    ) -> Comparison:
         """Posteriors of the held-out rows, once all folds are fitted: in the order of the folds."""
 
 
-def models_for(members: str | Sequence[Any], sample: Sample, folds: Folds) -> list[Model]:
+def models_for(
+    members: str | Sequence[Any], sample: Sample, folds: Folds
+) -> list[Model]:
     """The models that a fit trains: those that its user names, or those that suit the rows.
 
     ``members`` are "auto", "quick", or a list of names, scikit-learn classifiers, pairs ("name",
@@ -101,7 +105,9 @@ def models_for(members: str | Sequence[Any], sample: Sample, folds: Folds) -> li
     >>> sample = make_sample([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1])
     >>> [
     ...     model.name
-    ...     for model in models_for(["linear", "neighbours"], sample, make_folds(sample, 2))
+    ...     for model in models_for(
+    ...         ["linear", "neighbours"], sample, make_folds(sample, 2)
+    ...     )
     ... ]
     ['linear', 'neighbours']
     """
@@ -112,23 +118,38 @@ def models_for(members: str | Sequence[Any], sample: Sample, folds: Folds) -> li
     elif isinstance(members, Sequence):
         chosen = members
     else:
-        raise ValueError(f"members must be 'auto', 'quick' or a list of models, got {members!r}")
+        raise ValueError(
+            f"members must be 'auto', 'quick' or a list of models, got {members!r}"
+        )
     models = [as_model(entry) for entry in chosen]
     names = [model.name for model in models]
     if not models or len(set(names)) < len(names):
-        raise ValueError(f"members must name at least one model, and none twice, got {names}")
+        raise ValueError(
+            f"members must name at least one model, and none twice, got {names}"
+        )
     for model in models:
         custom = getattr(model, "factory", None) is not None
-        if len(shape) == 1 and model.images and not custom and not isinstance(model, Comparing):
+        if (
+            len(shape) == 1
+            and model.images
+            and not custom
+            and not isinstance(model, Comparing)
+        ):
             wanted = "images, X of shape (n, h, w) or more"
-            raise ValueError(f"member {model.name!r} needs {wanted}, got rows of shape {shape}")
+            raise ValueError(
+                f"member {model.name!r} needs {wanted}, got rows of shape {shape}"
+            )
         if len(shape) > 1 and isinstance(model, Comparing) and not keeps_layout(model):
             hint = "pass network=, a factory of torch modules"
-            raise ValueError(f"Pairwise() takes rows of features, got shape {shape}: {hint}")
+            raise ValueError(
+                f"Pairwise() takes rows of features, got shape {shape}: {hint}"
+            )
     return models
 
 
-def _suited(members: str, shape: tuple[int, ...], sample: Sample, folds: Folds) -> list[str]:
+def _suited(
+    members: str, shape: tuple[int, ...], sample: Sample, folds: Folds
+) -> list[str]:
     if members not in ("auto", "quick"):
         wanted = "'auto', 'quick' or a list of models"
         hint = f"for one model alone write [{members!r}]"
@@ -155,7 +176,11 @@ def as_model(entry: Any) -> Model:
 
 def is_factory(entry: object) -> bool:
     """Whether an entry of ``members`` builds torch modules."""
-    return callable(entry) and not hasattr(entry, "predict_proba") and not hasattr(entry, "fit")
+    return (
+        callable(entry)
+        and not hasattr(entry, "predict_proba")
+        and not hasattr(entry, "fit")
+    )
 
 
 def keeps_layout(entry: object) -> bool:

@@ -41,7 +41,13 @@ from collidescope._checks import (
 )
 from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
-from collidescope.equations.moments import Moments, diagonal, merged, row_blocks, row_units
+from collidescope.equations.moments import (
+    Moments,
+    diagonal,
+    merged,
+    row_blocks,
+    row_units,
+)
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
 from collidescope.equations.shrinkage import shrunk_joint, with_pber
@@ -55,7 +61,9 @@ Floats = FloatArray | None
 MAX_STRATA = 400
 
 
-def resolve_priors(priors: ArrayLike | str, counts: Array, classes: Array) -> FloatArray:
+def resolve_priors(
+    priors: ArrayLike | str, counts: Array, classes: Array
+) -> FloatArray:
     """The priors meant by "empirical", "uniform" or an array, given (weighted) class counts."""
     check_class_sizes(counts, classes)
     k = len(counts)
@@ -113,10 +121,14 @@ def labelled_moments(
 
 def gramian_from_moments(moments: Moments) -> FloatArray:
     """G (the paper's equation 34, factorised model) from :func:`labelled_moments`."""
-    M = -moments.cr / moments.rho[:, None]  # class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ
+    M = (
+        -moments.cr / moments.rho[:, None]
+    )  # class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ
     diagonal(M)[:] += 1
     # Weights within class k are w / ρ_k: Σ of their squares, and the same times ‖p‖².
-    return without_own_pairs(M, moments.rho2 / moments.rho**2, moments.p2 / moments.rho**2)
+    return without_own_pairs(
+        M, moments.rho2 / moments.rho**2, moments.p2 / moments.rho**2
+    )
 
 
 class _Estimate(NamedTuple):
@@ -175,7 +187,9 @@ def of_moments(
 def _projected(found: _Estimate, classes: Array, method: Method) -> CollisionMatrix:
     """A possible matrix near the estimate, with its PBER."""
     projection = project(found.B, found.priors)
-    diagnostics = Diagnostics(projection.moved, projection.iterations, projection.converged)
+    diagnostics = Diagnostics(
+        projection.moved, projection.iterations, projection.converged
+    )
     B = projection.joint
     if method == Method.PLUG_IN:
         # Without labels nothing tells how wrong the posteriors are: no confidence is stated.
@@ -242,7 +256,10 @@ class CollisionAccumulator:
 
     Examples
     --------
-    >>> first, second = CollisionAccumulator(["a", "b"]), CollisionAccumulator(["a", "b"])
+    >>> first, second = (
+    ...     CollisionAccumulator(["a", "b"]),
+    ...     CollisionAccumulator(["a", "b"]),
+    ... )
     >>> _ = first.update([[0.9, 0.1], [0.4, 0.6]], ["a", "b"])
     >>> _ = second.update([[0.7, 0.3], [0.2, 0.8]], ["a", "b"])
     >>> first.merge(second).result().matrix.round(3)
@@ -270,7 +287,9 @@ class CollisionAccumulator:
     ) -> CollisionAccumulator:
         """Add rows: held-out posteriors ``P`` (n×K), and their labels ``y`` where known."""
         posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
-        return self._update(posteriors, codes, check.check_weights(sample_weight, len(posteriors)))
+        return self._update(
+            posteriors, codes, check.check_weights(sample_weight, len(posteriors))
+        )
 
     def _update(
         self, P: FloatArray, codes: IntArray | None, w: FloatArray, ratio: Floats = None
@@ -309,7 +328,9 @@ class CollisionAccumulator:
         self.n_rows += len(P)
         return self
 
-    def _add_by_class(self, P: FloatArray, codes: IntArray, w: FloatArray, ratio: Floats) -> None:
+    def _add_by_class(
+        self, P: FloatArray, codes: IntArray, w: FloatArray, ratio: Floats
+    ) -> None:
         """Add rows to the sums of their classes."""
         if ratio is not None:
             P = shift_rows(P, ratio)
@@ -324,12 +345,16 @@ class CollisionAccumulator:
     def merge(self, other: CollisionAccumulator) -> CollisionAccumulator:
         """Add what another accumulator saw (another part of the rows, another machine)."""
         if not isinstance(other, CollisionAccumulator):
-            raise ValueError(f"other must be a CollisionAccumulator, got {type(other).__name__}")
+            raise ValueError(
+                f"other must be a CollisionAccumulator, got {type(other).__name__}"
+            )
         if self.classes.tolist() != other.classes.tolist():
             raise ValueError(
                 f"other has classes {other.classes.tolist()}, this one {self.classes.tolist()}"
             )
-        if not np.array_equal(np.array(self.priors), np.array(other.priors)):  # of None too
+        if not np.array_equal(
+            np.array(self.priors), np.array(other.priors)
+        ):  # of None too
             hint = "use the same in every part"
             raise ValueError(
                 f"other was made with priors {other.priors}, this one with {self.priors}: {hint}"
@@ -350,7 +375,9 @@ class CollisionAccumulator:
     def result(self) -> CollisionMatrix:
         """The projected estimate with its standard errors; updates may go on afterwards."""
         if self.n_rows == 0:
-            raise ValueError("the accumulator is empty: call update with posteriors first")
+            raise ValueError(
+                "the accumulator is empty: call update with posteriors first"
+            )
         weights, squares = self._counts
         check_class_sizes(weights, self.classes)
         counts = weights**2 / squares  # Kish's effective number of rows
@@ -359,11 +386,16 @@ class CollisionAccumulator:
             return of_moments(self._strata[0], self.classes, counts, method)
         cm = _projected(self._over_classes(self.priors), self.classes, Method.ONE_STEP)
         # A row of class k has the share π_k w / Σw of the population.
-        size, size2, size3 = np.array([(m.size, m.size2, m.size3) for m in self._strata]).T
+        size, size2, size3 = np.array(
+            [(m.size, m.size2, m.size3) for m in self._strata]
+        ).T
         share = self.priors / size
         all_units = effective_units(1.0, share**2 @ size2, share**3 @ size3)
         return replace(
-            cm, counts=counts, units=effective_units(size, size2, size3), n_units=float(all_units)
+            cm,
+            counts=counts,
+            units=effective_units(size, size2, size3),
+            n_units=float(all_units),
         )
 
     def _over_classes(self, priors: FloatArray) -> _Estimate:
@@ -381,7 +413,9 @@ class CollisionAccumulator:
             scores += own * [share, share**2, share, share**2]
             part = moments.covariance()
             if part is not None:
-                covariance = share**2 * part + (0.0 if covariance is None else covariance)
+                covariance = share**2 * part + (
+                    0.0 if covariance is None else covariance
+                )
         # The priors are given: S = B / π has no noise in its denominator, as it has in Moments.
         brier, brier_variance, error, error_variance = scores.tolist()
         return _Estimate(
@@ -484,15 +518,21 @@ def collision_matrix_from_posteriors(
         moments.add_groups(rows, group_numbers(groups, n))
     check_class_sizes(moments.rho, names)
     counts = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
-    return of_moments(moments, names, counts, method, target, grouped=groups is not None)
+    return of_moments(
+        moments, names, counts, method, target, grouped=groups is not None
+    )
 
 
 def _check_votes(votes: Any, P: FloatArray, names: Array) -> FloatArray:
     counted = check.check_votes(votes, "votes")
     if counted.shape != P.shape:
-        raise ValueError(f"votes must have the shape of P {P.shape}, got {counted.shape}")
+        raise ValueError(
+            f"votes must have the shape of P {P.shape}, got {counted.shape}"
+        )
     columns = check.column_names(votes)
-    return counted if columns is None else check.aligned(counted, columns, names, "votes")
+    return (
+        counted if columns is None else check.aligned(counted, columns, names, "votes")
+    )
 
 
 def _accumulated(
@@ -509,7 +549,9 @@ def _accumulated(
         ratio is not None and not apart
     ):  # intervals are a little wide: they allow for the class shares, which are known
         w = w * ratio[codes]
-    return CollisionAccumulator(names, target if apart else None)._update(P, codes, w, ratio)
+    return CollisionAccumulator(names, target if apart else None)._update(
+        P, codes, w, ratio
+    )
 
 
 def accumulate(
@@ -534,9 +576,7 @@ def accumulate(
     array([1000., 1000.])
     """
     if isinstance(chunks, (str, bytes, Path)) or not isinstance(chunks, Iterable):
-        came = (
-            f"got {type(chunks).__name__}: for a Parquet file pass posterior_batches(path, label)"
-        )
+        came = f"got {type(chunks).__name__}: for a file pass posterior_batches(path, label)"
         raise ValueError(f"chunks must be an iterable of (P, y), {came}")
     accumulator = CollisionAccumulator(classes, priors)
     with Progress("accumulating", length_hint(chunks), verbose) as progress:
@@ -561,17 +601,25 @@ def _from_dask(
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
     counts: dict[Any, float] | None = None
-    if y is not None and (classes is None or not isinstance(priors, str) or priors != "empirical"):
-        counts = _dask.tree([_dask.delayed(_label_counts)(y, w) for _, y, w in blocks], _add_counts)
+    if y is not None and (
+        classes is None or not isinstance(priors, str) or priors != "empirical"
+    ):
+        counts = _dask.tree(
+            [_dask.delayed(_label_counts)(y, w) for _, y, w in blocks], _add_counts
+        )
     if classes is None:
         classes = np.arange(P.shape[1]) if counts is None else sorted(counts)
     names = check.check_classes(classes)
     weights = (
-        None if counts is None else np.array([counts.get(name, 0.0) for name in names.tolist()])
+        None
+        if counts is None
+        else np.array([counts.get(name, 0.0) for name in names.tolist()])
     )
     target, ratio = target_priors(priors, weights, names)
     part = _dask.delayed(partial(_dask_block, names=names, ratio=ratio, target=target))
-    accumulator: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], merged)
+    accumulator: CollisionAccumulator = _dask.tree(
+        [part(*block) for block in blocks], merged
+    )
     return accumulator.result()
 
 
@@ -588,7 +636,9 @@ def _dask_block(
 
 def _label_counts(y: Any, w: Any) -> dict[Any, float]:
     labels, codes = np.unique(np.asarray(y), return_inverse=True)
-    return dict(zip(labels.tolist(), np.bincount(codes, w, len(labels)).tolist(), strict=True))
+    return dict(
+        zip(labels.tolist(), np.bincount(codes, w, len(labels)).tolist(), strict=True)
+    )
 
 
 def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
@@ -619,15 +669,24 @@ def shrunk_collision_matrix(
     >>> shrunk_collision_matrix(P, y).diagnostics.one_step_share < 0.5
     True
     """
-    posteriors, codes, names = check.labelled_posteriors(P, check.check_labels(y), classes)
+    posteriors, codes, names = check.labelled_posteriors(
+        P, check.check_labels(y), classes
+    )
     assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
     target, _ = target_priors(priors, np.bincount(codes, weights, len(names)), names)
-    return shrink(*one_step_and_moments(posteriors, codes, weights, names, target, groups))
+    return shrink(
+        *one_step_and_moments(posteriors, codes, weights, names, target, groups)
+    )
 
 
 def one_step_and_moments(
-    P: Array, codes: IntArray, weights: Floats, classes: Array, target: Floats, groups: Given = None
+    P: Array,
+    codes: IntArray,
+    weights: Floats,
+    classes: Array,
+    target: Floats,
+    groups: Given = None,
 ) -> tuple[CollisionMatrix, Moments]:
     """The one-step estimate, and what :func:`shrink` takes beside it.
 
@@ -637,7 +696,11 @@ def one_step_and_moments(
     moments = labelled_moments(P, codes, weights, len(classes), target)
     if groups is None and (target is None or len(classes) > MAX_STRATA):
         return of_moments(moments, classes), moments
-    sample: dict[str, Any] = {"classes": classes, "sample_weight": weights, "groups": groups}
+    sample: dict[str, Any] = {
+        "classes": classes,
+        "sample_weight": weights,
+        "groups": groups,
+    }
     sample["priors"] = "empirical" if target is None else target
     return collision_matrix_from_posteriors(P, classes[codes], **sample), moments
 

@@ -144,8 +144,12 @@ def run_round(
 
     Examples
     --------
-    >>> few = Round(1000, {"trees": 0.60, "network": 0.65, "linear": 0.70}, {"trees": 1.0})
-    >>> more = Round(2000, {"trees": 0.55, "network": 0.58, "linear": 0.69}, {"trees": 1.0})
+    >>> few = Round(
+    ...     1000, {"trees": 0.60, "network": 0.65, "linear": 0.70}, {"trees": 1.0}
+    ... )
+    >>> more = Round(
+    ...     2000, {"trees": 0.55, "network": 0.58, "linear": 0.69}, {"trees": 1.0}
+    ... )
     >>> costs = {"trees": 3.0, "network": 5.0, "linear": 2.0}
     >>> dropped = run_round(few, more, 16000, costs, pool_loss=lambda names: 0.55)
     >>> [each.model for each in dropped]
@@ -155,7 +159,9 @@ def run_round(
     if not common:
         return []
     bar = min(continued(before, last, model, 0.5) for model in common)
-    ahead = max(2 * math.log2(n / last.size), 0.5)  # the leader's hope is the bar, or lower
+    ahead = max(
+        2 * math.log2(n / last.size), 0.5
+    )  # the leader's hope is the bar, or lower
     total = sum(costs[model] for model in last.losses)
     hopeless = []
     for model in common:
@@ -202,7 +208,9 @@ def continued(before: Round, last: Round, model: str, doublings: float) -> float
     return float(loss * ratio ** (doublings / seen))
 
 
-def worth_racing(models: Sequence[Model], costs: Mapping[str, float], n_folds: int) -> bool:
+def worth_racing(
+    models: Sequence[Model], costs: Mapping[str, float], n_folds: int
+) -> bool:
     """Whether a race can save more than it costs: a few seconds of training, or more."""
     least_seconds = 2.0
     return len(models) > 3 and sum(costs.values()) * n_folds > least_seconds
@@ -232,7 +240,9 @@ def race(
     return running, found
 
 
-def counted_costs(models: Sequence[Model], sample: Sample, n: float) -> dict[str, float]:
+def counted_costs(
+    models: Sequence[Model], sample: Sample, n: float
+) -> dict[str, float]:
     """About the processor seconds of training each model on n rows; 0 where it does not know."""
     d = math.prod(sample.X.shape[1:])
     costs = {}
@@ -255,7 +265,9 @@ def run_heats(
     share_of_budget = 0.25
     with Progress("choosing models", 0, engine.verbose) as progress:
         for heat in nested_heats(sample, folds):
-            if rounds and not pays(rounds[-1], counted_costs(running, sample, heat.size), costs):
+            if rounds and not pays(
+                rounds[-1], counted_costs(running, sample, heat.size), costs
+            ):
                 break
             if engine.overdue(share_of_budget):
                 break
@@ -303,7 +315,9 @@ def affordable(
     return [model for model in models if model.name in (names or {cheapest.name})]
 
 
-def left_out(models: Sequence[Model], paid: Sequence[Model], budget: float) -> tuple[str, ...]:
+def left_out(
+    models: Sequence[Model], paid: Sequence[Model], budget: float
+) -> tuple[str, ...]:
     """What a budget left out, in words."""
     names = [model.name for model in models if model not in paid]
     if not names:
@@ -334,7 +348,11 @@ def nested_heats(sample: Sample, folds: Folds, most_scored: int = 4000) -> list[
 
 
 def run_heat(
-    sample: Sample, models: Sequence[Model], heat: Folds, engine: Engine, progress: Progress
+    sample: Sample,
+    models: Sequence[Model],
+    heat: Folds,
+    engine: Engine,
+    progress: Progress,
 ) -> tuple[Round, PoolLoss]:
     """Train every model on the rows of a heat, and score the same other rows with each."""
     train, scored = heat.splits[0]
@@ -344,7 +362,9 @@ def run_heat(
         raise KeyboardInterrupt
     entries = sample.entries(scored)
     names = [model.name for model in models]
-    logs = np.stack([np.asarray(units[0][name].scores)[entries.place] for name in names])
+    logs = np.stack(
+        [np.asarray(units[0][name].scores)[entries.place] for name in names]
+    )
     own = logs[:, np.arange(len(entries.codes)), entries.codes]
     losses = -np.average(own, axis=1, weights=entries.weights)
     weights = pool_weights(logs, entries.codes, entries.weights)
@@ -357,7 +377,10 @@ def run_heat(
 
 
 def pool_loss_of(
-    logs: FloatArray, entries: Entries, names: Sequence[str], most_numbers: int = 500_000
+    logs: FloatArray,
+    entries: Entries,
+    names: Sequence[str],
+    most_numbers: int = 500_000,
 ) -> PoolLoss:
     """The log loss of a pool as a function of its models, on some of the rows for speed."""
     step = math.ceil(logs.size / most_numbers)

@@ -87,7 +87,9 @@ class Entries(NamedTuple):
     weights: FloatArray | None
 
     @classmethod
-    def of(cls, codes: IntArray, weights: FloatArray | None, votes: FloatArray | None) -> Entries:
+    def of(
+        cls, codes: IntArray, weights: FloatArray | None, votes: FloatArray | None
+    ) -> Entries:
         if votes is None:
             return cls(np.arange(len(codes)), codes, weights)
         place, voted = np.nonzero(votes)
@@ -154,7 +156,9 @@ class Sample:
 
     def entries(self, rows: IntArray) -> Entries:
         """The labels of some rows: see :class:`Entries`."""
-        return Entries.of(self.codes[rows], taken(self.weights, rows), taken(self.votes, rows))
+        return Entries.of(
+            self.codes[rows], taken(self.weights, rows), taken(self.votes, rows)
+        )
 
 
 def taken(values: NumberArray | None, rows: IntArray) -> NumberArray | None:
@@ -281,7 +285,9 @@ def _checked_weights(sample_weight: Given, n: int) -> FloatArray | None:
     if sample_weight is None:
         return None
     weights = check.unit_weights(check.check_weights(sample_weight, n))
-    if np.ptp(weights[weights > 0]) == 0:  # equal weights are no weights, to the last bit
+    if (
+        np.ptp(weights[weights > 0]) == 0
+    ):  # equal weights are no weights, to the last bit
         return (weights > 0).astype(np.float64)
     return weights
 
@@ -309,7 +315,9 @@ def collected(X: Any) -> Any:
     return X
 
 
-def validated(estimator: BaseEstimator, X: Any, *labels: Any, channels_first: bool = True) -> Any:
+def validated(
+    estimator: BaseEstimator, X: Any, *labels: Any, channels_first: bool = True
+) -> Any:
     """X as an array of floats, and the labels where given: scikit-learn's checks in our words."""
     check_table(X)
     X = collected(X)
@@ -322,7 +330,12 @@ def validated(estimator: BaseEstimator, X: Any, *labels: Any, channels_first: bo
     try:
         if not labels:
             return validate_data(
-                estimator, X, reset=False, dtype=floats, accept_sparse="csr", allow_nd=True
+                estimator,
+                X,
+                reset=False,
+                dtype=floats,
+                accept_sparse="csr",
+                allow_nd=True,
             )
         return validate_data(
             estimator,
@@ -339,7 +352,9 @@ def validated(estimator: BaseEstimator, X: Any, *labels: Any, channels_first: bo
             hint = "a table with text? TableClassifier takes it"
             raise ValueError(f"X must hold numbers: {error} ({hint})") from None
         if said.startswith("Complex data"):
-            raise ValueError("X must hold real numbers: Complex data not supported") from None
+            raise ValueError(
+                "X must hold real numbers: Complex data not supported"
+            ) from None
         if "X contains NaN" in said:
             hint = "drop or fill such cells, or use TableClassifier, which takes tables with gaps"
             raise ValueError(f"Input X contains NaN: {hint}") from None
@@ -371,7 +386,9 @@ def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
     voted = votes.any(axis=0)
     if not voted.all():
         missing = names[int(voted.argmin())]
-        raise ValueError(f"y (votes) has no vote for class {missing!r}: leave that column out")
+        raise ValueError(
+            f"y (votes) has no vote for class {missing!r}: leave that column out"
+        )
     classes = check.check_classes(names)
     order = np.argsort(classes)
     return votes[:, order], classes[order]
@@ -392,7 +409,9 @@ def class_order(y: Any, classes: Array) -> list[Any] | None:
         return None
     known = classes.tolist()
     order = [name for name in y.dtype.categories.tolist() if name in known]
-    if len(order) < len(known):  # rare classes were joined, and have no place in the order
+    if len(order) < len(
+        known
+    ):  # rare classes were joined, and have no place in the order
         return None
     return order
 
@@ -407,7 +426,9 @@ def check_table(X: object) -> None:
     names = [str(name) for name in getattr(X, "columns", [])]
     if len(set(names)) < len(names):
         twice = next(name for k, name in enumerate(names) if name in names[:k])
-        raise ValueError(f"X has the column {twice!r} more than once: rename one of them")
+        raise ValueError(
+            f"X has the column {twice!r} more than once: rename one of them"
+        )
 
 
 def check_targets(y: Array) -> Array:
@@ -430,10 +451,14 @@ def check_rows(X: object, y: Sized) -> None:
     elif hasattr(X, "__len__"):
         shape = (len(X),)
     if not shape:
-        raise ValueError(f"X must be a table of rows, got {type(X).__name__} of shape ()")
+        raise ValueError(
+            f"X must be a table of rows, got {type(X).__name__} of shape ()"
+        )
     check_table(X)
     if shape[0] != len(y):
-        raise ValueError(f"X and y must have the same number of rows, got {shape[0]} and {len(y)}")
+        raise ValueError(
+            f"X and y must have the same number of rows, got {shape[0]} and {len(y)}"
+        )
 
 
 def handle_rare(
@@ -456,7 +481,9 @@ def handle_rare(
     if other in [str(name) for name in names]:
         said = f"makes a class {other!r}, and y has one of that name"
         raise ValueError(f"rare='merge' {said}: rename it")
-    notes.append(f"{len(single)} classes with a single row were joined into {other!r}: {shown}")
+    notes.append(
+        f"{len(single)} classes with a single row were joined into {other!r}: {shown}"
+    )
     merged = y.astype(object)
     merged[np.isin(y, single)] = other
     return np.array([str(value) for value in merged.tolist()]), used

@@ -64,14 +64,18 @@ class SavedEnsemble:
         """What a file keeps of an ensemble."""
         scaling = ensemble.scaling
         if scaling is None:
-            raise ValueError("an ensemble of a classifier on rows as they came cannot be saved")
+            raise ValueError(
+                "an ensemble of a classifier on rows as they came cannot be saved"
+            )
         comparison = None
         folds: list[dict[str, Any]] = []
         if ensemble.comparison is not None:
             comparison = ensemble.comparison.export()  # type: ignore[attr-defined]
         elif any(isinstance(model, Pairwise) for model in ensemble.models.values()):
             hint = "save the whole model with joblib.dump, or leave one of them out"
-            raise ValueError(f"a pool of Pairwise() and other members cannot be saved: {hint}")
+            raise ValueError(
+                f"a pool of Pairwise() and other members cannot be saved: {hint}"
+            )
         else:
             for fold in ensemble.folds:
                 members: dict[str, Any] = dict(fold)
@@ -99,7 +103,9 @@ class SavedEnsemble:
             fold: dict[str, Fitted] = {}
             for name in self.weights:
                 member = recipe(saved[name]["name"], factory)
-                fold[name] = member.restore(saved[name], self.row_shape, len(self.train_priors))
+                fold[name] = member.restore(
+                    saved[name], self.row_shape, len(self.train_priors)
+                )
             folds.append(fold)
         models: dict[str, Model] = {}
         for name in self.weights:
@@ -164,7 +170,9 @@ class SavedFit:
         k = len(self.priors)
         check.check_priors(self.priors, k)
         check.check_priors(self.recovery.priors, k, "priors of recovery")
-        check.check_choice(self.recovery.method, ["root", "gradient"], "method of recovery")
+        check.check_choice(
+            self.recovery.method, ["root", "gradient"], "method of recovery"
+        )
         sizes = {self.collision_matrix.n_classes, self.one_step.n_classes}
         if sizes != {k}:
             raise ValueError(f"its parts do not agree on {k} classes")
@@ -177,7 +185,11 @@ class SavedFit:
     def of(cls, clf: CollisionClassifier, most_posteriors: int = 5_000_000) -> SavedFit:
         """What a file keeps of a fitted classifier; held-out posteriors up to so many numbers."""
         P = clf._read_posteriors
-        if P is None and hasattr(clf, "posteriors_") and clf.posteriors_.size <= most_posteriors:
+        if (
+            P is None
+            and hasattr(clf, "posteriors_")
+            and clf.posteriors_.size <= most_posteriors
+        ):
             P = clf.posteriors_.astype(np.float16)
         return cls(
             parameters=_saved_parameters(clf),
@@ -213,7 +225,9 @@ class SavedFit:
         clf.n_features_in_ = self.ensemble.row_shape[0]
         names = [check.check_text(name, "feature_names") for name in self.feature_names]
         if len(names) not in (0, clf.n_features_in_):
-            raise ValueError(f"it has {len(names)} feature names for {clf.n_features_in_} features")
+            raise ValueError(
+                f"it has {len(names)} feature names for {clf.n_features_in_} features"
+            )
         if names:
             clf.feature_names_in_ = np.array(names, dtype=object)
         clf.history_ = self.history
@@ -234,7 +248,10 @@ def export(clf: CollisionClassifier) -> Tree:
 
 
 def restore(
-    cls: type[CollisionClassifier], tree: Tree, path: str | Path, model: Factory | None = None
+    cls: type[CollisionClassifier],
+    tree: Tree,
+    path: str | Path,
+    model: Factory | None = None,
 ) -> CollisionClassifier:
     """The classifier whose :func:`export` the file at ``path`` holds; what does not fit is refused.
 
@@ -269,10 +286,14 @@ def restore_fit(clf: CollisionClassifier, tree: Tree, model: Factory | None) -> 
     saved.restore_fit(clf, model)
 
 
-def _check_posteriors(P: npt.NDArray[Any], shape: tuple[int, int], rounding: float = 1e-3) -> None:
+def _check_posteriors(
+    P: npt.NDArray[Any], shape: tuple[int, int], rounding: float = 1e-3
+) -> None:
     """Refuse what are not rows of probabilities in half precision, or rows of nan."""
     if P.dtype != np.float16 or P.shape != shape:
-        raise ValueError(f"posteriors must be float16 of shape {shape}, got {P.dtype} {P.shape}")
+        raise ValueError(
+            f"posteriors must be float16 of shape {shape}, got {P.dtype} {P.shape}"
+        )
     exact = P.astype(np.float64)
     unscored = np.isnan(exact).all(axis=1)
     scored = exact[~unscored]
@@ -295,7 +316,9 @@ def _saved_parameters(clf: CollisionClassifier) -> Tree:
     parameters["random_state"] = None
     if not isinstance(clf.members, str):
         parameters["members"] = [_plain_member(entry) for entry in clf.members]
-    if not isinstance(clf.cv, int):  # a splitter is code, and a list of splits belongs to its rows
+    if not isinstance(
+        clf.cv, int
+    ):  # a splitter is code, and a list of splits belongs to its rows
         parameters["cv"] = len(clf._ensemble.folds)
     if not isinstance(clf.priors, str):
         parameters["priors"] = np.asarray(clf.priors, dtype=np.float64)
@@ -317,7 +340,9 @@ def _restored_parameters(tree: Tree, model: Factory | None) -> Tree:
     parameters["random_state"] = None
     members = parameters["members"]
     if not isinstance(members, str | list):
-        raise ValueError(f"members must be a word or a list, got {type(members).__name__}")
+        raise ValueError(
+            f"members must be a word or a list, got {type(members).__name__}"
+        )
     if isinstance(members, list):
         parameters["members"] = [_member(entry, model) for entry in members]
     training = parameters.get("training")
@@ -331,7 +356,9 @@ def _member(stored: Any, factory: Factory | None) -> Any:
     if isinstance(stored, str):
         return stored
     if not isinstance(stored, Mapping):
-        raise ValueError(f"members must be names or descriptions, got {type(stored).__name__}")
+        raise ValueError(
+            f"members must be names or descriptions, got {type(stored).__name__}"
+        )
     if "module" in stored:
         return factory
     network = None

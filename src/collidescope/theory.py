@@ -8,13 +8,19 @@
 
 from collidescope.equations.bounds import bayes_error_bounds as bayes_error_bounds
 from collidescope.equations.bounds import posterior_error_bound as posterior_error_bound
-from collidescope.equations.densities import collision_divergence as collision_divergence
+from collidescope.equations.densities import (
+    collision_divergence as collision_divergence,
+)
 from collidescope.equations.densities import (
     collision_matrix_from_densities as collision_matrix_from_densities,
 )
 from collidescope.equations.densities import divergences as divergences
-from collidescope.equations.densities import posteriors_from_densities as posteriors_from_densities
-from collidescope.equations.gramian import gramian_from_posteriors as gramian_from_posteriors
+from collidescope.equations.densities import (
+    posteriors_from_densities as posteriors_from_densities,
+)
+from collidescope.equations.gramian import (
+    gramian_from_posteriors as gramian_from_posteriors,
+)
 from collidescope.equations.posterior import shift_priors as shift_priors
 from collidescope.equations.posterior import solve_posteriors as solve_posteriors
 from collidescope.equations.projection import project as project

@@ -21,7 +21,15 @@ from sklearn.base import clone
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, CollisionWarning
-from collidescope._text import LEVEL, READABLE, UNKNOWN, between, percent, span, words_html
+from collidescope._text import (
+    LEVEL,
+    READABLE,
+    UNKNOWN,
+    between,
+    percent,
+    span,
+    words_html,
+)
 from collidescope.estimate import cautions as cautions
 from collidescope.estimators import estimate_collisions
 from collidescope.folds import RandomState, as_random_state
@@ -108,7 +116,9 @@ class LearningCurve:
         return f"{said}."
 
     def _repr_html_(self) -> str:
-        return words_html(str(self)) + self.frame.to_html(index=False, float_format="{:.4f}".format)
+        return words_html(str(self)) + self.frame.to_html(
+            index=False, float_format="{:.4f}".format
+        )
 
 
 def shuffled_control(
@@ -151,7 +161,13 @@ def learning_curve(source: object) -> LearningCurve:
 
     >>> from collidescope.limit import Limit
     >>> curve = learning_curve(
-    ...     Limit([250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000)
+    ...     Limit(
+    ...         [250, 500, 1000],
+    ...         [0.4, 0.3, 0.25],
+    ...         1e-5 * np.eye(3),
+    ...         stderr=0.003,
+    ...         n_rows=4000,
+    ...     )
     ... )
     >>> curve.converged, curve.verdict
     (False, 'more rows would lower it')
@@ -171,7 +187,12 @@ def learning_curve(source: object) -> LearningCurve:
         low, middle, high = limit.continuation([twice], LEVEL)
         doubled = float(low[0]), float(middle[0]), float(high[0])
     return LearningCurve(
-        limit.curve, float(limit.pber), limit.pber_interval(LEVEL), doubled, verdict, limit.reason
+        limit.curve,
+        float(limit.pber),
+        limit.pber_interval(LEVEL),
+        doubled,
+        verdict,
+        limit.reason,
     )
 
 

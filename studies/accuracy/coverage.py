@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
-from collidescope.datasets import GaussianProblem, Problem, imbalanced, ring, scenario_a, scenario_b
+from collidescope.datasets import (
+    GaussianProblem,
+    Problem,
+    imbalanced,
+    ring,
+    scenario_a,
+    scenario_b,
+)
 from collidescope.equations.projection import balance, project
 from collidescope.equations.shrinkage import one_step_share, plug_in_and_one_step
 from collidescope.onestep import one_step_and_moments, shrink
@@ -26,7 +33,11 @@ CASES: dict[str, tuple[Callable[[], Problem], int, str]] = {
     "Scenario A, K=3, n=750": (lambda: scenario_a(3), 750, "empirical"),
     "Scenario A, K=4, n=1,000": (lambda: scenario_a(4), 1000, "empirical"),
     "Scenario A, K=5, n=1,250": (lambda: scenario_a(5), 1250, "empirical"),
-    "Scenario A, K=5, n=1,250, uniform priors": (lambda: scenario_a(5), 1250, "uniform"),
+    "Scenario A, K=5, n=1,250, uniform priors": (
+        lambda: scenario_a(5),
+        1250,
+        "uniform",
+    ),
     "Scenario B, β=0.15, n=5,000": (lambda: scenario_b(0.15), 5000, "empirical"),
     "Scenario D, n=3,000": (ring, 3000, "empirical"),
     "Imbalanced 20:1, K=4, n=2,000": (
@@ -92,13 +103,19 @@ def many_classes(cell: Cell) -> dict[str, Any]:
     for T in (1.0, 1.08, 1.15):
         replicates = range(cell.get("replicates", 400))
         rows = [sharpened(problem, B, T, rng) for _ in replicates]
-        found[str(T)] = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+        found[str(T)] = {
+            name: float(np.mean([row[name] for row in rows])) for name in rows[0]
+        }
         found[str(T)]["pber"] = float(1 - np.trace(B))
     return found
 
 
 def sharpened(
-    problem: GaussianProblem, B: np.ndarray, T: float, rng: np.random.Generator, n: int = 3000
+    problem: GaussianProblem,
+    B: np.ndarray,
+    T: float,
+    rng: np.random.Generator,
+    n: int = 3000,
 ) -> dict[str, float]:
     """One sample: is the PBER covered, and how far are the three estimates of S?"""
     S = B / B.sum(axis=1, keepdims=True)
@@ -139,12 +156,23 @@ def many_text(records: list[Record]) -> str:
     rows = []
     for record in records:
         for T, found in record["result"].items():
-            coverage = [f"{found[name]:.0%}" for name in ("covered", "covered_unscaled")]
+            coverage = [
+                f"{found[name]:.0%}" for name in ("covered", "covered_unscaled")
+            ]
             names = ("tvd_one_step", "tvd_unscaled", "tvd_shrunk")
             errors = [f"{found[name]:.4f}" for name in names]
             size = str(record["cell"]["classes"])
             rows.append([size, T, f"{found['pber']:.3f}", *coverage, *errors])
-    head = ["K", "T", "PBER", "covered", "unscaled", "TVD, one-step", "unscaled", "shrunk"]
+    head = [
+        "K",
+        "T",
+        "PBER",
+        "covered",
+        "unscaled",
+        "TVD, one-step",
+        "unscaled",
+        "shrunk",
+    ]
     return f"""## Shrinkage with many classes
 
 True posteriors sharpened to the power T, 3,000 rows, 400 replicates: how often 95% intervals hold
@@ -154,6 +182,18 @@ the PBER, and the mean TVD of S.
 
 
 STUDIES = (
-    Study("coverage-few-classes", "Coverage of 95% intervals", few_cells, few_classes, few_text),
-    Study("coverage-many-classes", "Coverage after shrinkage", many_cells, many_classes, many_text),
+    Study(
+        "coverage-few-classes",
+        "Coverage of 95% intervals",
+        few_cells,
+        few_classes,
+        few_text,
+    ),
+    Study(
+        "coverage-many-classes",
+        "Coverage after shrinkage",
+        many_cells,
+        many_classes,
+        many_text,
+    ),
 )

@@ -36,7 +36,16 @@ from studies.store import Cell, Study, by_part, results
 
 SEED = 0
 #: Tables of KEEL: small enough for ten fits, and with something left to get wrong.
-KEEL = ("australian", "bands", "bupa", "contraceptive", "german", "heart", "led7digit", "pima")
+KEEL = (
+    "australian",
+    "bands",
+    "bupa",
+    "contraceptive",
+    "german",
+    "heart",
+    "led7digit",
+    "pima",
+)
 KEEL += ("saheart", "vehicle")
 #: Names of what is recorded.
 FIRST = "resolving column first and flagged"
@@ -62,7 +71,11 @@ def planted_table(n: int, rng: np.random.Generator) -> Table:
     y = rng.integers(0, 3, n)
     marker = 1.5 * (y == 0) + rng.standard_normal(n)
     weak = 0.8 * (y == 1) + rng.standard_normal(n)
-    columns = {"marker": marker, "copy": marker + 0.05 * rng.standard_normal(n), "weak": weak}
+    columns = {
+        "marker": marker,
+        "copy": marker + 0.05 * rng.standard_normal(n),
+        "weak": weak,
+    }
     for i in range(6):
         columns[f"noise {i}"] = rng.standard_normal(n)
     return pd.DataFrame(columns), y
@@ -92,8 +105,15 @@ def columns(samples: int = 100) -> Found:
         low, high = found.pber_interval
         in_pber.append(low <= after <= high)
         in_gain.append(row["low"] <= before - after <= row["high"])
-    means = {FIRST: first, "false discovery rate": false, ADDED: in_pber, "gain covered": in_gain}
-    return {"samples": samples} | {name: float(np.mean(values)) for name, values in means.items()}
+    means = {
+        FIRST: first,
+        "false discovery rate": false,
+        ADDED: in_pber,
+        "gain covered": in_gain,
+    }
+    return {"samples": samples} | {
+        name: float(np.mean(values)) for name, values in means.items()
+    }
 
 
 def redrawn(y: np.ndarray, chosen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -115,7 +135,9 @@ def groups(samples: int = 400) -> Found:
         own = rng.integers(0, 5, len(y))
         verdicts = collisions_by(P, y, own).table["verdict"]
         flagged.append(verdicts.isin(["higher", "lower"]).any())
-        worse = collisions_by(P, redrawn(y, own == 0, rng), own).table.set_index("group")
+        worse = collisions_by(P, redrawn(y, own == 0, rng), own).table.set_index(
+            "group"
+        )
         power.append(worse.loc[0, "verdict"] == "higher")
     plain, robust = clusters(samples, rng)
     return {
@@ -140,7 +162,9 @@ def clusters(samples: int, rng: np.random.Generator) -> tuple[float, float]:
         y = (rng.random(1000) < p).astype(int)
         loss = 2 * (p - y) ** 2
         errors = [mean_and_error(loss, each) for each in (None, patients)]
-        covered.append([abs(mean - truth) <= 2.01 * stderr for mean, stderr, _ in errors])
+        covered.append(
+            [abs(mean - truth) <= 2.01 * stderr for mean, stderr, _ in errors]
+        )
     plain, robust = np.mean(covered, axis=0).tolist()
     return plain, robust
 
@@ -159,7 +183,9 @@ def subgroup_ranges(samples: int, rng: np.random.Generator) -> float:
         for m in (100, 200, 400):
             model = LogisticRegression().fit(*plane.sample(m, rng))
             by_size[m] = model.predict_proba(X)
-        found = collisions_by(by_size[400], y, X[:, 1] < 1.5, posteriors_by_size=by_size).table
+        found = collisions_by(
+            by_size[400], y, X[:, 1] < 1.5, posteriors_by_size=by_size
+        ).table
         held = (found["limit_low"] <= truths) & (truths <= found["limit_high"])
         inside.append(bool(held.all()))
     return float(np.mean(inside))
@@ -177,7 +203,9 @@ def splits(samples: int = 50) -> Found:
         lines = split_candidates(P, np.array([0, 1, 1, 2])[part]).table
         found.append(lines[lines["flagged"]]["class"].tolist() == [1])
         X, y = six.sample(1500, rng, stratified=False)
-        false.append(bool(split_candidates(six.posteriors(X), y).table["flagged"].any()))
+        false.append(
+            bool(split_candidates(six.posteriors(X), y).table["flagged"].any())
+        )
     return {
         "samples": samples,
         ALONE: float(np.mean(found)),
@@ -194,7 +222,9 @@ def limits(samples: int = 200) -> Found:
         "nearest neighbours": lambda m: KNeighborsClassifier(max(5, int(3 * m**0.5))),
     }
     X, y = problem.sample(100_000, np.random.default_rng(SEED), stratified=False)
-    truth = ceilings(problem.posteriors(X), y, cost=cost).table.set_index("metric")["now"]
+    truth = ceilings(problem.posteriors(X), y, cost=cost).table.set_index("metric")[
+        "now"
+    ]
     rows: Found = {"samples": samples}
     for name, model in models.items():
         rng = np.random.default_rng(SEED + 1)
@@ -206,9 +236,15 @@ def limits(samples: int = 200) -> Found:
                 by_size[m] = model(m).fit(*problem.sample(m, rng)).predict_proba(X)
             said = ceilings(by_size[800], y, posteriors_by_size=by_size, cost=cost)
             found = said.table.set_index("metric")
-            inside.append((found["limit_low"] <= truth) & (truth <= found["limit_high"]))
+            inside.append(
+                (found["limit_low"] <= truth) & (truth <= found["limit_high"])
+            )
             width.append(found["limit_high"] - found["limit_low"])
-        means = {"truth": truth, "inside": np.mean(inside, axis=0), "width": np.mean(width, axis=0)}
+        means = {
+            "truth": truth,
+            "inside": np.mean(inside, axis=0),
+            "width": np.mean(width, axis=0),
+        }
         rows[name] = pd.DataFrame(means).to_dict("index")
     return rows
 
@@ -227,7 +263,9 @@ def tables(most_rows: int = 5000) -> Found:
     for name, loader in loaders.items():
         X, y = loader()
         if len(X) > most_rows:
-            X, _, y, _ = train_test_split(X, y, train_size=most_rows, stratify=y, random_state=SEED)
+            X, _, y, _ = train_test_split(
+                X, y, train_size=most_rows, stratify=y, random_state=SEED
+            )
             X = X.reset_index(drop=True)
         start = time.perf_counter()
         TableClassifier(random_state=SEED).fit(X, y)
@@ -254,7 +292,9 @@ def stock() -> Found:
     rows: Found = {}
     for name in KEEL:
         X, y = real.load(name)
-        folds = list(StratifiedKFold(real.FOLDS, shuffle=True, random_state=SEED).split(X, y))
+        folds = list(
+            StratifiedKFold(real.FOLDS, shuffle=True, random_state=SEED).split(X, y)
+        )
         pool = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
         worst: Found = {}
         for rival, make in STOCK.items():
@@ -280,7 +320,13 @@ def _beyond(row: dict[str, Any]) -> Found:
         end = row["limit_low"]
         above = end - row["yours"]
     half = (row["difference_high"] - row["difference_low"]) / 2
-    return {"above": above, "half": half, "end": end, "yours": row["yours"], "now": row["now"]}
+    return {
+        "above": above,
+        "half": half,
+        "end": end,
+        "yours": row["yours"],
+        "now": row["now"],
+    }
 
 
 def _excess(entry: Found) -> float:
@@ -300,13 +346,16 @@ def letters() -> Found:
     rows: Found = {"rows": len(y), "pber": cm.pber}
     for name, plan in plans.items():
         row = plan.path.set_index("n_groups").loc[13]
-        rows[name] = {key: float(row[key]) for key in ("pber", "pber_low", "pber_high", "price")}
+        rows[name] = {
+            key: float(row[key]) for key in ("pber", "pber_low", "pber_high", "price")
+        }
         rows[name]["groups"] = ["".join(group) for group in plan.groups]
     return rows
 
 
 PARTS: dict[str, Callable[..., Found]] = {
-    part.__name__: part for part in (columns, groups, splits, limits, tables, stock, letters)
+    part.__name__: part
+    for part in (columns, groups, splits, limits, tables, stock, letters)
 }
 
 
@@ -432,4 +481,6 @@ def stock_table(found: Found) -> str:
     return table(head, rows)
 
 
-STUDY = Study("decisions", "Do the decisions hold? Planted truth and real tables", cells, run)
+STUDY = Study(
+    "decisions", "Do the decisions hold? Planted truth and real tables", cells, run
+)

@@ -52,7 +52,12 @@ def run(cell: Cell) -> dict[str, Any]:
     if cell["method"] == NETWORK:
         from studies.reproduction.mnist_networks import conv_encoder
 
-        training = {"max_epochs": 30, "patience": 6, "batch_size": 64, "learning_rate": 2e-3}
+        training = {
+            "max_epochs": 30,
+            "patience": 6,
+            "batch_size": 64,
+            "learning_rate": 2e-3,
+        }
         encoder = partial(conv_encoder, width=8)
         clf = CollisionClassifier(
             model=encoder, training=training, random_state=0, device=cell["device"]
@@ -82,8 +87,13 @@ def text(records: list[Record]) -> str:
     for run in sorted(runs, key=lambda run: run["method"] in (POOL, NETWORK)):
         bound = "least" if "test_error" in run else "most"
         said = f"at {bound} {1 - run['high']:.1%}"
-        own = [f"{run[key]:.2%}" if key in run else "" for key in ("held_out_error", "test_error")]
-        rows.append([run["method"], f"{run['low']:.2%}", f"{run['high']:.2%}", said, *own])
+        own = [
+            f"{run[key]:.2%}" if key in run else ""
+            for key in ("held_out_error", "test_error")
+        ]
+        rows.append(
+            [run["method"], f"{run['low']:.2%}", f"{run['high']:.2%}", said, *own]
+        )
     head = ["method", "lower", "upper", "best possible accuracy"]
     head += ["own held-out error", "own test error"]
     best = min(run["test_error"] for run in runs if "test_error" in run)
@@ -114,4 +124,6 @@ The Bayes error is at most the error of any classifier. A small convolutional ne
 {again("duel")}"""
 
 
-STUDY = Study("duel", "Bounds on the Bayes error of 6,000 images, and a network", cells, run, text)
+STUDY = Study(
+    "duel", "Bounds on the Bayes error of 6,000 images, and a network", cells, run, text
+)

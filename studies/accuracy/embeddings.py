@@ -37,7 +37,9 @@ def reader() -> Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float64]]:
 
     found = importlib.util.find_spec("rapidocr_onnxruntime")
     if found is None or found.origin is None:
-        raise ImportError("this study needs rapidocr-onnxruntime: pip install rapidocr-onnxruntime")
+        raise ImportError(
+            "this study needs rapidocr-onnxruntime: pip install rapidocr-onnxruntime"
+        )
     path = Path(found.origin).parent / "models" / "ch_PP-OCRv4_rec_infer.onnx"
     session = onnxruntime.InferenceSession(path)
     name = session.get_inputs()[0].name
@@ -92,4 +94,6 @@ MNIST; a network that reads text and comes inside a wheel, beside pixels: the sa
 {again("embeddings")}"""
 
 
-STUDY = Study("embeddings", "Embeddings of a published network beside pixels", cells, run, text)
+STUDY = Study(
+    "embeddings", "Embeddings of a published network beside pixels", cells, run, text
+)

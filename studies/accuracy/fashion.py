@@ -12,7 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from collidescope import CollisionClassifier, CollisionMatrix, collision_matrix_from_votes
+from collidescope import (
+    CollisionClassifier,
+    CollisionMatrix,
+    collision_matrix_from_votes,
+)
 from studies.markdown import again, table
 from studies.measures import tvd
 from studies.real_data import load_fashion_votes, one_vote
@@ -83,4 +87,6 @@ the truth is counted from pairs of votes on one image.
 {again("fashion")}"""
 
 
-STUDY = Study("fashion", "Images with human votes: is the truth in the range?", cells, run, text)
+STUDY = Study(
+    "fashion", "Images with human votes: is the truth in the range?", cells, run, text
+)

@@ -92,10 +92,14 @@ def run(cell: Cell) -> dict[str, Any]:
     return estimates(cell)
 
 
-def reference(data: str, most_rows: int = 20_000, most_tests: int = 5_000) -> dict[str, Any]:
+def reference(
+    data: str, most_rows: int = 20_000, most_tests: int = 5_000
+) -> dict[str, Any]:
     """The lowest held-out error of some classifiers that are trained on many rows."""
     X, y = load(data)
-    rows = np.random.default_rng(ROWS_STREAM).permutation(len(y))[: most_rows + most_tests]
+    rows = np.random.default_rng(ROWS_STREAM).permutation(len(y))[
+        : most_rows + most_tests
+    ]
     tests = min(most_tests, len(rows) // 5)
     test = rows[:tests]
     train = rows[tests:]
@@ -105,7 +109,9 @@ def reference(data: str, most_rows: int = 20_000, most_tests: int = 5_000) -> di
         "extra trees": ExtraTreesClassifier(300, random_state=0),
     }
     if X.shape[1] < 100:
-        models["boosting"] = HistGradientBoostingClassifier(max_iter=300, random_state=0)
+        models["boosting"] = HistGradientBoostingClassifier(
+            max_iter=300, random_state=0
+        )
     errors = {}
     for name, model in models.items():
         said = model.fit(X[train], y[train]).predict(X[test])
@@ -125,12 +131,18 @@ def estimates(cell: Cell) -> dict[str, Any]:
     X, y = load(cell["data"])
     K = int(y.max()) + 1
     number = cell["run"]
-    kept = np.random.default_rng([number, ROWS_STREAM]).permutation(len(y))[: cell["rows"]]
+    kept = np.random.default_rng([number, ROWS_STREAM]).permutation(len(y))[
+        : cell["rows"]
+    ]
     rng = np.random.default_rng([number, NOISE_STREAM, round(10 * cell["share"])])
     labels = noisy(y[kept], cell["share"], K, rng)
     codes = np.unique(labels, return_inverse=True)[1]
-    found: dict[str, Any] = {name: list(rival(X[kept], codes)) for name, rival in BOUNDS.items()}
-    clf = CollisionClassifier(members=cell["members"], device="cpu", random_state=number)
+    found: dict[str, Any] = {
+        name: list(rival(X[kept], codes)) for name, rival in BOUNDS.items()
+    }
+    clf = CollisionClassifier(
+        members=cell["members"], device="cpu", random_state=number
+    )
     clf.fit(X[kept], codes)
     found["classes"] = K
     found["limit"] = clf.limit_.to_dict() | {"matrix": None}
@@ -183,7 +195,9 @@ def scores(runs: Iterable[dict[str, Any]]) -> dict[str, dict[str, dict[str, floa
     for known in (run for run in runs if run["kind"] == "reference"):
         data = known["data"]
         best = PUBLISHED.get(data, known["error"])
-        own = [run for run in runs if run["kind"] == "estimates" and run["data"] == data]
+        own = [
+            run for run in runs if run["kind"] == "estimates" and run["data"] == data
+        ]
         if not own:
             continue
         found[data] = {}
@@ -222,9 +236,16 @@ def text(records: list[Record]) -> str:
             ends = [f"{own[name][end]:.4f}" for end in ("L", "U")]
             rows.append([data, name, *ends, sum_text, missed])
     pairs = [name for name in names if name not in SINGLE]
-    missed = {name: np.mean([own[name]["outside"] for own in found.values()]) for name in pairs}
-    second = min((name for name in pairs if name != RANGE), key=lambda name: missed[name])
-    verdict = f"others are lower on {', '.join(lost)}" if lost else "lowest on every set"
+    missed = {
+        name: np.mean([own[name]["outside"] for own in found.values()])
+        for name in pairs
+    }
+    second = min(
+        (name for name in pairs if name != RANGE), key=lambda name: missed[name]
+    )
+    verdict = (
+        f"others are lower on {', '.join(lost)}" if lost else "lowest on every set"
+    )
     own = [run for run in runs if run["kind"] == "estimates"]
     sizes = " or ".join(f"{n:,}" for n in sorted({run["rows"] for run in own}))
     samples = len({run["run"] for run in own})
@@ -261,4 +282,6 @@ def known_errors(runs: list[dict[str, Any]]) -> str:
     return ", ".join(parts)
 
 
-STUDY = Study("feebee", "Estimates of the Bayes error under planted noise", cells, run, text)
+STUDY = Study(
+    "feebee", "Estimates of the Bayes error under planted noise", cells, run, text
+)

@@ -31,7 +31,15 @@ from studies.accuracy.real import load
 from studies.markdown import again, table
 from studies.store import Cell, Record, Study, flat
 
-TABLES = ("vehicle", "segment", "satimage", "penbased", "optdigits", "texture", "contraceptive")
+TABLES = (
+    "vehicle",
+    "segment",
+    "satimage",
+    "penbased",
+    "optdigits",
+    "texture",
+    "contraceptive",
+)
 TABLES += ("led7digit", "phoneme", "splice", "vowel", "marketing")
 #: Rows of both halves together.
 MOST_ROWS = 6_000
@@ -67,7 +75,9 @@ def shown(y: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.minimum(drawn, len(T) - 1)
 
 
-def one_step(P: np.ndarray, y: np.ndarray, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def one_step(
+    P: np.ndarray, y: np.ndarray, T: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Tᵀ B̂ T and its standard errors: the mean of Tᵀ (c pᵀ + p cᵀ - p pᵀ) T over rows.
 
     >>> P, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
@@ -95,11 +105,17 @@ def run(cell: Cell) -> dict[str, Any]:
     X, y = load(cell["table"])
     K = int(y.max()) + 1
     size = min(len(y), MOST_ROWS) - K
-    rows, _ = train_test_split(np.arange(len(y)), train_size=size, stratify=y, random_state=seed)
-    clean, other = train_test_split(rows, test_size=0.5, stratify=y[rows], random_state=seed)
+    rows, _ = train_test_split(
+        np.arange(len(y)), train_size=size, stratify=y, random_state=seed
+    )
+    clean, other = train_test_split(
+        rows, test_size=0.5, stratify=y[rows], random_state=seed
+    )
 
     def fit(rows: np.ndarray, labels: np.ndarray) -> CollisionClassifier:
-        clf = CollisionClassifier(members=cell["members"], device="cpu", random_state=seed)
+        clf = CollisionClassifier(
+            members=cell["members"], device="cpu", random_state=seed
+        )
         return clf.fit(X[rows], labels)
 
     first = fit(clean, y[clean])
@@ -150,7 +166,9 @@ def of_entries(
     return entry, change
 
 
-def at_the_limit(clean: CollisionMatrix, noisy: CollisionMatrix, T: np.ndarray) -> dict[str, float]:
+def at_the_limit(
+    clean: CollisionMatrix, noisy: CollisionMatrix, T: np.ndarray
+) -> dict[str, float]:
     """The same for what unlimited rows would leave."""
     error = noisy.joint - T.T @ clean.joint @ T
     half = np.sqrt((T**2).T @ _half_width(clean) ** 2 @ T**2 + _half_width(noisy) ** 2)
@@ -170,7 +188,9 @@ def _half_width(cm: CollisionMatrix) -> np.ndarray:
 def _joint(P: np.ndarray, y: np.ndarray) -> np.ndarray:
     from cleanlab.count import compute_confident_joint
 
-    joint = np.asarray(compute_confident_joint(y, P, calibrate=True), dtype=np.float64) / len(y)
+    joint = np.asarray(
+        compute_confident_joint(y, P, calibrate=True), dtype=np.float64
+    ) / len(y)
     return (joint + joint.T) / 2
 
 
@@ -206,13 +226,25 @@ def text(records: list[Record]) -> str:
     for name in NOISE:
         for data in dict.fromkeys(run["table"] for run in runs):
             own = [run["noise"][name] for run in runs if run["table"] == data]
-            numbers = [f"{_mean(own, key):.4f}" for key in ("planted", "error", "limit_error")]
+            numbers = [
+                f"{_mean(own, key):.4f}" for key in ("planted", "error", "limit_error")
+            ]
             covered = [f"{_mean(own, key):.0%}" for key in ("covered", "limit_covered")]
-            ranks = [_mean(own, key) for key in ("rank", "cleanlab_rank", "spectral_rank")]
+            ranks = [
+                _mean(own, key) for key in ("rank", "cleanlab_rank", "spectral_rank")
+            ]
             shown = ["" if np.isnan(rank) else f"{rank:.2f}" for rank in ranks]
             rows.append([name, data, *numbers, *covered, *shown])
     every = [entry for run in runs for entry in run["noise"].values()]
-    head = ["noise", "table", "planted change", "error", "error, S∞", "covered", "covered, S∞"]
+    head = [
+        "noise",
+        "table",
+        "planted change",
+        "error",
+        "error, S∞",
+        "covered",
+        "covered, S∞",
+    ]
     head += ["rank", "rank, cleanlab", "rank, spectral-metric"]
     return f"""## FeeBee for matrices
 
@@ -238,4 +270,6 @@ def _mean(entries: list[dict[str, Any]], key: str) -> float:
     return float(np.mean(values)) if values else np.nan
 
 
-STUDY = Study("feebee-matrix", "Does B change as labels passed through T say?", cells, run, text)
+STUDY = Study(
+    "feebee-matrix", "Does B change as labels passed through T say?", cells, run, text
+)

@@ -25,7 +25,9 @@ from studies.measures import tvd
 from studies.real_data import data_folder, load_fashion_votes, load_mnist, one_vote
 from studies.store import Cell, Record, Study, flat
 
-CHANGED = 0.2  #: share of the labels of "cifar10-changed" that are changed to another class
+CHANGED = (
+    0.2  #: share of the labels of "cifar10-changed" that are changed to another class
+)
 
 
 class Problem(NamedTuple):
@@ -39,7 +41,12 @@ class Problem(NamedTuple):
 def cells(quick: bool) -> list[Cell]:
     if quick:
         return [{"set": "fashion", "rows": 60, "device": "cpu", "seed": 0}]
-    full = {"mnist": 60_000, "fashion": 10_000, "cifar10": 50_000, "cifar10-changed": 50_000}
+    full = {
+        "mnist": 60_000,
+        "fashion": 10_000,
+        "cifar10": 50_000,
+        "cifar10-changed": 50_000,
+    }
     found = []
     for name, rows in full.items():
         seeds = range(5) if name == "fashion" else range(1)
@@ -142,7 +149,16 @@ def text(records: list[Record]) -> str:
                 off,
             ]
         )
-    head = ["images", "rows", "device", "seconds", "truth", "PBER now", "range", "state"]
+    head = [
+        "images",
+        "rows",
+        "device",
+        "seconds",
+        "truth",
+        "PBER now",
+        "range",
+        "state",
+    ]
     return f"""## Images
 
 The network for images alone, five folds with the range.
@@ -154,20 +170,37 @@ The network for images alone, five folds with the range.
 
 def length_cells(quick: bool) -> list[Cell]:
     if quick:
-        return [{"set": "fashion", "rows": 60, "scored": 60, "device": "cpu", "seed": 0}]
+        return [
+            {"set": "fashion", "rows": 60, "scored": 60, "device": "cpu", "seed": 0}
+        ]
     found = []
     for name in ("mnist", "fashion", "cifar10"):
         for rows in (400, 1_600):
-            found.append({"set": name, "rows": rows, "scored": 2_000, "device": "cpu", "seed": 0})
+            found.append(
+                {"set": name, "rows": rows, "scored": 2_000, "device": "cpu", "seed": 0}
+            )
         for rows in (1_000, 8_000):
-            found.append({"set": name, "rows": rows, "scored": 2_000, "device": "cuda", "seed": 0})
+            found.append(
+                {
+                    "set": name,
+                    "rows": rows,
+                    "scored": 2_000,
+                    "device": "cuda",
+                    "seed": 0,
+                }
+            )
     return found
 
 
 def length_run(cell: Cell) -> dict[str, Any]:
     """The Brier score of new images after the chosen number of epochs, and after three times it."""
     from collidescope.learners.base import Task
-    from collidescope.learners.images import Convolution, Images, held_out_scores, prepared
+    from collidescope.learners.images import (
+        Convolution,
+        Images,
+        held_out_scores,
+        prepared,
+    )
     from collidescope.sample import make_sample
 
     n = cell["rows"]
@@ -195,9 +228,24 @@ def length_text(records: list[Record]) -> str:
     for found in map(flat, records):
         once = found["1 times"]
         thrice = found["3 times"]
-        name = [found["set"], f"{found['rows']:,}", found["device"], str(found["epochs"])]
-        rows.append([*name, f"{once:.4f}", f"{thrice:.4f}", f"{once / thrice - 1:+.1%}"])
-    head = ["images", "rows", "device", "epochs", "Brier score", "of three times as many", "above"]
+        name = [
+            found["set"],
+            f"{found['rows']:,}",
+            found["device"],
+            str(found["epochs"]),
+        ]
+        rows.append(
+            [*name, f"{once:.4f}", f"{thrice:.4f}", f"{once / thrice - 1:+.1%}"]
+        )
+    head = [
+        "images",
+        "rows",
+        "device",
+        "epochs",
+        "Brier score",
+        "of three times as many",
+        "above",
+    ]
     return f"""## Are networks for images trained to the end?
 
 {table(head, rows)}

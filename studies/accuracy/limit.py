@@ -113,7 +113,9 @@ def doubled(run: dict[str, Any]) -> dict[str, Any]:
         error_covariance=None,
         matrix=None,
     )
-    low, said, high = (float(end[0]) for end in known.continuation([whole.sizes[-1]], LEVEL))
+    low, said, high = (
+        float(end[0]) for end in known.continuation([whole.sizes[-1]], LEVEL)
+    )
     before, found = (float(score) for score in whole.scores[-2:])
     return {
         "problem": run["problem"],
@@ -128,10 +130,17 @@ def doubled(run: dict[str, Any]) -> dict[str, Any]:
 def tune(chosen: list[dict[str, Any]]) -> pd.DataFrame:
     """Candidates for the priors: log density of the truth, coverage and width by halves."""
     rows = []
-    candidates = itertools.product((0.4, 0.5, 0.6, 0.7), (0.4, 0.5), (0.75, 1.0), (0.05, 0.1))
+    candidates = itertools.product(
+        (0.4, 0.5, 0.6, 0.7), (0.4, 0.5), (0.75, 1.0), (0.05, 0.1)
+    )
     for median, deviation, beta, discrepancy in candidates:
         limits.PRIOR = Prior(median, deviation, 0.5, beta, discrepancy)
-        row = {"c": median, "deviation": deviation, "beta": beta, "discrepancy": discrepancy}
+        row = {
+            "c": median,
+            "deviation": deviation,
+            "beta": beta,
+            "discrepancy": discrepancy,
+        }
         for half, odd in (("even", 0), ("odd", 1)):
             own = [_density_and_range(run) for run in chosen if run["seed"] % 2 == odd]
             density, covers, width = np.mean(own, axis=0)
@@ -182,7 +191,8 @@ def families_left_out(chosen: list[dict[str, Any]]) -> pd.DataFrame:
         fine = [
             at
             for at, held in enumerate(covers)
-            if held[~out].mean() >= 0.95 and min(held[part].mean() for part in others) >= 0.85
+            if held[~out].mean() >= 0.95
+            and min(held[part].mean() for part in others) >= 0.85
         ]
         best = min(fine, key=lambda at: widths[at][~out].mean())
         held = covers[best][out].mean()
@@ -234,10 +244,15 @@ def range_table(runs: list[dict[str, Any]], problems: Iterable[str]) -> str:
     inside = []
     for problem in problems:
         for n in sorted({run["rows"] for run in runs if run["problem"] == problem}):
-            own = [run for run in runs if run["problem"] == problem and run["rows"] == n]
+            own = [
+                run for run in runs if run["problem"] == problem and run["rows"] == n
+            ]
             held = [run["low"] <= run["truth"] <= run["high"] for run in own]
             plain = [run["plain"][0] <= run["truth"] <= run["plain"][1] for run in own]
-            bayes = [run["bayes_low"] <= run["bayes_error"] <= run["bayes_high"] for run in own]
+            bayes = [
+                run["bayes_low"] <= run["bayes_error"] <= run["bayes_high"]
+                for run in own
+            ]
             means = {
                 name: f"{np.mean([run[name] for run in own]):.3f}"
                 for name in ("truth", "pber", "low", "high", "tvd_now", "tvd_limit")
@@ -247,7 +262,12 @@ def range_table(runs: list[dict[str, Any]], problems: Iterable[str]) -> str:
             rows.append([problem, f"{n:,}", *numbers, *shares, tvd_now, tvd_limit])
             inside += held
     head = ["problem", "rows", "true PBER", "PBER now", "range from", "to", "covers"]
-    head += ["plain interval covers", "Bayes error in its range", "TVD of S", "TVD of S∞"]
+    head += [
+        "plain interval covers",
+        "Bayes error in its range",
+        "TVD of S",
+        "TVD of S∞",
+    ]
     return f"{np.mean(inside):.1%} of {len(inside)} fits:\n\n{table(head, rows)}"
 
 
@@ -258,7 +278,9 @@ def doubled_text(runs: list[dict[str, Any]]) -> str:
     rows = []
     for problem in dict.fromkeys(run["problem"] for run in read):
         own = [run for run in read if run["problem"] == problem]
-        means = [np.mean([run[name] for run in own]) for name in ("before", "fall", "said")]
+        means = [
+            np.mean([run[name] for run in own]) for name in ("before", "fall", "said")
+        ]
         inside = np.mean([run["inside"] for run in own])
         numbers = [f"{mean:.4f}" for mean in means]
         rows.append([problem, str(len(own)), *numbers, f"{inside:.0%}"])
@@ -276,7 +298,9 @@ of each problem:
 {table(["problem", "fits", "PBER", "fell by", "predicted", "in the band"], rows)}"""
 
 
-STUDY = Study("limit", "The range with unlimited rows, against the truth", cells, run, text)
+STUDY = Study(
+    "limit", "The range with unlimited rows, against the truth", cells, run, text
+)
 
 if __name__ == "__main__":
     recorded = [run for run in runs("limit") if run["problem"] in PROBLEMS]

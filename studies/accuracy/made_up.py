@@ -27,7 +27,11 @@ def cells(quick: bool) -> list[Cell]:
     """Two samples of every kind."""
     if quick:
         return [{"problem": "angles", "rows": 200, "seed": 0}]
-    return [{"problem": name, "rows": 500, "seed": seed} for seed in range(2) for name in KINDS]
+    return [
+        {"problem": name, "rows": 500, "seed": seed}
+        for seed in range(2)
+        for name in KINDS
+    ]
 
 
 def run(cell: Cell) -> dict[str, Any]:
@@ -76,8 +80,14 @@ def text(records: list[Record]) -> str:
         ratios.append(ours / scores[best])
         sizes = [f"{own[0][key]:,}" for key in ("rows", "columns", "classes")]
         held = sum(holds(run, "truth", "range") for run in own)
-        numbers = [f"{own[0]['truth']:.3f}", f"{ours:.3f}", f"{best} {scores[best]:.3f}"]
-        rows.append([problem, *sizes, *numbers, f"{ratios[-1]:.3f}", f"{held} of {len(own)}"])
+        numbers = [
+            f"{own[0]['truth']:.3f}",
+            f"{ours:.3f}",
+            f"{best} {scores[best]:.3f}",
+        ]
+        rows.append(
+            [problem, *sizes, *numbers, f"{ratios[-1]:.3f}", f"{held} of {len(own)}"]
+        )
     held = sum(holds(run, "truth", "range") for run in runs)
     errors = sum(holds(run, "bayes_error", "bayes_range") for run in runs)
     level = sum(ratio <= 1.01 for ratio in ratios)
@@ -97,4 +107,6 @@ the Bayes error in {errors}.
 {again("made-up")}"""
 
 
-STUDY = Study("made-up", "Stock classifiers on 33 kinds of made-up problems", cells, run, text)
+STUDY = Study(
+    "made-up", "Stock classifiers on 33 kinds of made-up problems", cells, run, text
+)

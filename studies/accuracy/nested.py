@@ -81,7 +81,13 @@ def text(records: list[Record]) -> str:
         if abs(r["difference"]) > 2 * r["stderr"]:
             far.append(r["table"])
     named = f" ({', '.join(far)})" if far else ""
-    head = ["table", "rows", "weights from the other folds", "nested weights", "difference"]
+    head = [
+        "table",
+        "rows",
+        "weights from the other folds",
+        "nested weights",
+        "difference",
+    ]
     return f"""## Do weights of the other folds flatter the pool?
 
 A row's weights are fitted on rows of the other folds, whose models saw its label. Nested weights
@@ -91,4 +97,6 @@ than two standard errors on {len(far)} of {len(rows)} tables{named}:
 {table(head, rows)}"""
 
 
-STUDY = Study("nested", "Do weights of the other folds flatter the pool?", cells, run, text)
+STUDY = Study(
+    "nested", "Do weights of the other folds flatter the pool?", cells, run, text
+)

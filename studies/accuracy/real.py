@@ -113,7 +113,9 @@ def load(name: str) -> Table:
             X = pd.get_dummies(X).fillna(0)
         labels = np.asarray(y).astype(str)
         return np.asarray(X, dtype=float), np.unique(labels, return_inverse=True)[1]
-    frame = pd.read_csv(keel_folder() / f"{name}.dat", header=None, skipinitialspace=True)
+    frame = pd.read_csv(
+        keel_folder() / f"{name}.dat", header=None, skipinitialspace=True
+    )
     labels = frame.iloc[:, -1].astype(str).str.strip()
     X = pd.get_dummies(frame.iloc[:, :-1]).to_numpy(dtype=float)
     return X, np.unique(labels, return_inverse=True)[1]
@@ -136,7 +138,10 @@ def keel_folder() -> Path:
 def cells(quick: bool) -> list[Cell]:
     """Every table with every method."""
     if quick:
-        return [{"table": "digits", "method": method} for method in ("linear-discriminant", HALF)]
+        return [
+            {"table": "digits", "method": method}
+            for method in ("linear-discriminant", HALF)
+        ]
     tables = ("digits", *KEEL, *HELD_BACK)
     methods = (POOL, HALF, *STOCK)
     return [{"table": name, "method": method} for method in methods for name in tables]
@@ -168,7 +173,9 @@ def run(cell: Cell) -> dict[str, Any]:
     return found | said
 
 
-def posteriors_of_pool(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
+def posteriors_of_pool(
+    X: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, dict[str, Any]]:
     """Held-out posteriors of the default, and what it says of unlimited rows."""
     folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(X, y))
     model = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
@@ -206,7 +213,9 @@ def by_table(records: list[Record]) -> Scores:
     return found
 
 
-def ratio_to(scores: dict[str, dict[str, Any]], names: tuple[str, ...]) -> tuple[float, str]:
+def ratio_to(
+    scores: dict[str, dict[str, Any]], names: tuple[str, ...]
+) -> tuple[float, str]:
     """Brier score of the pool over that of the best of some rivals, and which that is."""
     known = {name: scores[name]["brier"] for name in names if name in scores}
     best = min(known, key=lambda name: known[name])
@@ -235,10 +244,24 @@ def text(records: list[Record]) -> str:
             shown.append(row)
             ratios[name] = ratio
     halves = [scores[HALF] for scores in found.values() if HALF in scores]
-    above = [half for half in halves if half["error"] - half["error_limit"] > 2 * half["stderr"]]
+    above = [
+        half
+        for half in halves
+        if half["error"] - half["error_limit"] > 2 * half["stderr"]
+    ]
     within = sum(ratio <= 1.01 for ratio in ratios.values())
-    mean = geometric_mean([ratio for name, ratio in ratios.items() if name not in LEFT_OUT])
-    head = ["table", "rows", "columns", "K", "default", "best of the stock classifiers", "ratio"]
+    mean = geometric_mean(
+        [ratio for name, ratio in ratios.items() if name not in LEFT_OUT]
+    )
+    head = [
+        "table",
+        "rows",
+        "columns",
+        "K",
+        "default",
+        "best of the stock classifiers",
+        "ratio",
+    ]
     return f"""## Real tables: Brier scores
 
 The held-out Brier score is the estimated PBER, so the lower one is nearer to the truth. The default

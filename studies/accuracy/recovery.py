@@ -84,10 +84,22 @@ def text(records: list[Record]) -> str:
     found = by_part(records)
     rows = []
     for r in found[DESCENT]["rows"]:
-        times = [f"{r['root_ms']:.2f} ms", f"{r['gradient_ms']:.0f} ms", f"{r['ratio']:,.0f} ×"]
+        times = [
+            f"{r['root_ms']:.2f} ms",
+            f"{r['gradient_ms']:.0f} ms",
+            f"{r['ratio']:,.0f} ×",
+        ]
         errors = [f"{r['root_tvd']:.1e}", f"{r['gradient_tvd']:.1e}"]
         rows.append([r["gramian"], str(r["K"]), *times, *errors])
-    head = ["Gramian", "K", "root", "gradient descent", "ratio", "TVD, root", "TVD, descent"]
+    head = [
+        "Gramian",
+        "K",
+        "root",
+        "gradient descent",
+        "ratio",
+        "TVD, root",
+        "TVD, descent",
+    ]
     return f"""## Recovery of S from G
 
 {table(head, rows)}
@@ -96,4 +108,6 @@ K = {found[LARGE]["K"]:,}: the whole recovery takes {found[LARGE]["ratio"]:.1f} 
 `scipy.linalg.eigh` of that size."""
 
 
-STUDY = Study("recovery", "S from its Gramian: root against descent", cells, run, text, alone=True)
+STUDY = Study(
+    "recovery", "S from its Gramian: root against descent", cells, run, text, alone=True
+)

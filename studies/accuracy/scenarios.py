@@ -154,23 +154,34 @@ def coverage(case: Case, seed: int) -> dict[str, Any]:
     problem = case.problem()
     truth = problem.collision_matrix()
     X, y = problem.sample(case.rows, 5_000 + seed, stratified=False)
-    cm = CollisionClassifier(device="cpu", random_state=seed).fit(X, y).collision_matrix_
+    cm = (
+        CollisionClassifier(device="cpu", random_state=seed).fit(X, y).collision_matrix_
+    )
     low, high = cm.interval()
     inside = (low <= truth.matrix) & (truth.matrix <= high)
     pber_low, pber_high = cm.pber_interval()
     covered = bool(pber_low <= truth.pber <= pber_high)
-    return {"S": inside.mean(axis=1).tolist(), "PBER": covered, "width": float((high - low).mean())}
+    return {
+        "S": inside.mean(axis=1).tolist(),
+        "PBER": covered,
+        "width": float((high - low).mean()),
+    }
 
 
 # ---------------------------------------------------------------- tables
 
 
 def of_case(runs: Runs, case: str) -> Runs:
-    return sorted((run for run in runs if run["case"] == case), key=lambda run: run["seed"])
+    return sorted(
+        (run for run in runs if run["case"] == case), key=lambda run: run["seed"]
+    )
 
 
 def accuracy_table(
-    runs: Runs, cases: Iterable[str], measure: Callable[[dict[str, Any]], float], ratio: bool
+    runs: Runs,
+    cases: Iterable[str],
+    measure: Callable[[dict[str, Any]], float],
+    ratio: bool,
 ) -> str:
     """One row per problem: the oracle's error, and every method's as a multiple of it."""
     methods = [OURS, *usual_rivals()]
@@ -192,7 +203,9 @@ def accuracy_table(
             if method in own[0]:
                 values[method] = np.array([measure(run[method]) for run in own]) / base
                 error = mean_error(values[method])
-                texts[method] = f"{values[method].mean():.{digits}f} ± {error:.{digits}f}"
+                texts[method] = (
+                    f"{values[method].mean():.{digits}f} ± {error:.{digits}f}"
+                )
         shown = clear_best(values, texts)
         rows.append([*sizes, *(shown.get(method, "") for method in methods)])
     head = ["problem", "rows", "seeds"]
@@ -241,7 +254,9 @@ def coverage_table(runs: Runs) -> str:
     for name, case in COVERAGE.items():
         own = of_case(runs, name)
         if own:
-            covered = [f"{np.mean([run[what] for run in own]):.1%}" for what in ("S", "PBER")]
+            covered = [
+                f"{np.mean([run[what] for run in own]):.1%}" for what in ("S", "PBER")
+            ]
             rows.append([case.title, f"{case.rows:,}", str(len(own)), *covered])
     return table(["problem", "rows", "fits", "entries of S", "PBER"], rows)
 
@@ -302,4 +317,6 @@ the range, below). Scenarios A and D: [reproduction](reproduction.md#intervals-n
 ({made("scenarios")}.)"""
 
 
-STUDY = Study("scenarios", "Accuracy of S on problems with known truth", cells, run, text)
+STUDY = Study(
+    "scenarios", "Accuracy of S on problems with known truth", cells, run, text
+)

@@ -70,7 +70,9 @@ def groups(rng: np.random.Generator) -> Drawn:
 def weights(rng: np.random.Generator) -> Drawn:
     X, y = _logistic(rng.normal(0, 1.5, 1000), rng)
     pber, error = _logistic_truth(1.5)
-    return Drawn(X, y, {"sample_weight": rng.lognormal(0, 1, 1000)}, pber, error, _pool(1000, 4))
+    return Drawn(
+        X, y, {"sample_weight": rng.lognormal(0, 1, 1000)}, pber, error, _pool(1000, 4)
+    )
 
 
 def few_errors(rng: np.random.Generator) -> Drawn:
@@ -89,7 +91,9 @@ def rotated_chessboard(rng: np.random.Generator) -> Drawn:
     y = colour ^ (rng.random(400) < noise)
     cos, sin = np.cos(np.pi / 6), np.sin(np.pi / 6)
     X = at @ np.array([[cos, -sin], [sin, cos]])
-    return Drawn(X, y, {}, 2 * noise * (1 - noise), noise, ["priors", "trees", "trees-plain"])
+    return Drawn(
+        X, y, {}, 2 * noise * (1 - noise), noise, ["priors", "trees", "trees-plain"]
+    )
 
 
 CASES: dict[str, Callable[[np.random.Generator], Drawn]] = {
@@ -142,14 +146,21 @@ def text(records: list[Record]) -> str:
             "plain": [run["plain"][0] <= run["pber"] <= run["plain"][1] for run in own],
             "range": [run["range"][0] <= run["pber"] <= run["range"][1] for run in own],
             "Bayes range": [
-                run["bayes_range"][0] <= run["bayes_error"] <= run["bayes_range"][1] for run in own
+                run["bayes_range"][0] <= run["bayes_error"] <= run["bayes_range"][1]
+                for run in own
             ],
             "error limit": [run["bayes_error"] <= run["error_limit"] for run in own],
         }
         width = np.mean([run["range"][1] - run["range"][0] for run in own])
         shares = [f"{np.sum(part)} of {len(part)}" for part in held.values()]
         rows.append([case, f"{own[0]['pber']:.4f}", *shares, f"{width:.4f}"])
-    head = ["case", "true PBER", "plain interval", "range of PBER", "range of the Bayes error"]
+    head = [
+        "case",
+        "true PBER",
+        "plain interval",
+        "range of PBER",
+        "range of the Bayes error",
+    ]
     head += ["error limit", "mean width of the range"]
     return f"""## Confidences with training
 
@@ -161,4 +172,6 @@ sample; how many of the statements at 95% held:
 {again("trained")}"""
 
 
-STUDY = Study("trained", "Groups, weights and few errors, with training", cells, run, text)
+STUDY = Study(
+    "trained", "Groups, weights and few errors, with training", cells, run, text
+)

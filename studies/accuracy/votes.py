@@ -27,7 +27,9 @@ NUMBERS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "5 votes": lambda rng, n: np.full(n, 5),
     "50 votes": lambda rng, n: np.full(n, 50),
     "2 to 50 votes, evenly": lambda rng, n: rng.integers(2, 51, n),
-    "90% with 2 votes, 10% with 50": lambda rng, n: np.where(rng.random(n) < 0.9, 2, 50),
+    "90% with 2 votes, 10% with 50": lambda rng, n: np.where(
+        rng.random(n) < 0.9, 2, 50
+    ),
 }
 
 
@@ -93,12 +95,18 @@ def two_votes(draws: int = 100) -> dict[str, Any]:
             image = rows if how == "same images" else rng.choice(rows, len(rows))
             first = rng.integers(0, N[image])
             second = rng.integers(0, N[image] - 1)
-            pair = np.stack([first, second + (second >= first)])  # two different votes of the image
+            pair = np.stack(
+                [first, second + (second >= first)]
+            )  # two different votes of the image
             classes = (ends[image] <= pair[:, :, None]).sum(axis=2)
             cm = count_collisions(np.tile(rows, 2), classes.ravel(), average="items")
             hits.append(inside(cm.interval(), full.matrix))
     shares = {f"covered, {how}": float(np.mean(hits)) for how, hits in found.items()}
-    about = {"seconds": seconds, "pber": full.pber, "pber_interval": full.pber_interval()}
+    about = {
+        "seconds": seconds,
+        "pber": full.pber,
+        "pber_interval": full.pber_interval(),
+    }
     return about | shares
 
 
@@ -156,7 +164,9 @@ def one_speed(n: int, k: int, form: str, each: int = 10) -> None:
     rng = np.random.default_rng(SEED)
     likely = rng.integers(0, k, n)
     items = np.repeat(np.arange(n), each)[rng.permutation(n * each)]
-    labels: Any = np.where(rng.random(n * each) < 0.7, likely[items], rng.integers(0, k, n * each))
+    labels: Any = np.where(
+        rng.random(n * each) < 0.7, likely[items], rng.integers(0, k, n * each)
+    )
     if form == "wide":
         votes = np.bincount(items * k + labels, minlength=n * k).reshape(n, k)
         del items, labels
@@ -197,8 +207,13 @@ def page_tables() -> dict[str, str]:
     rows = []
     for name, r in found["planted"].items():
         biases = f"{r['bias_B']:.2f}, {r['bias_S']:.2f}"
-        rows.append([name, biases, f"{r['S']:.1%}, {r['worst_entry']:.1%}", f"{r['PBER']:.1%}"])
-    head = ["votes per item", "largest bias of an entry of B, of S (in standard errors)"]
+        rows.append(
+            [name, biases, f"{r['S']:.1%}, {r['worst_entry']:.1%}", f"{r['PBER']:.1%}"]
+        )
+    head = [
+        "votes per item",
+        "largest bias of an entry of B, of S (in standard errors)",
+    ]
     head += ["95% intervals of S cover, worst entry", "of the PBER"]
     images = found["fashion_mnist_h"]
     low, high = images["pber_interval"]

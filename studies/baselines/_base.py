@@ -75,7 +75,9 @@ class Seeds(NamedTuple):
 
     @classmethod
     def drawn(cls, random_state: Any) -> Seeds:
-        return cls(*check_random_state(random_state).randint(2**31 - 1, size=3).tolist())
+        return cls(
+            *check_random_state(random_state).randint(2**31 - 1, size=3).tolist()
+        )
 
 
 class _WarmStart(NamedTuple):
@@ -89,7 +91,12 @@ class AllRowsObjective(FactorisedObjective):
     loss (nan)."""
 
     def __init__(
-        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, n_members: int = 1
+        self,
+        X: Tensor,
+        y: Tensor,
+        n_classes: int,
+        config: TrainingConfig,
+        n_members: int = 1,
     ) -> None:
         rows = torch.arange(len(y), device=y.device)
         super().__init__(X, y, [(rows, rows[:0])] * n_members, config)
@@ -133,7 +140,10 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _validate(self, X: Any, *labels: Any) -> Any:
-        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
+        options: dict[str, Any] = {
+            "dtype": [np.float64, np.float32],
+            "accept_sparse": "csr",
+        }
         if labels:
             if hasattr(
                 self, "history_"
@@ -169,24 +179,40 @@ class NetworkBase(PosteriorClassifier):
         X, y = self._validate(X, y)
         codes = self._encode(y)
         self._centre, self._scale = fit_scaling(X)
-        rows = torch.from_numpy(apply_scaling(X, self._centre, self._scale)).to(config.device)
+        rows = torch.from_numpy(apply_scaling(X, self._centre, self._scale)).to(
+            config.device
+        )
         labels = torch.from_numpy(codes.astype(np.int64)).to(config.device)
-        before: _WarmStart | None = getattr(self, "_run", None) if self.warm_start else None
+        before: _WarmStart | None = (
+            getattr(self, "_run", None) if self.warm_start else None
+        )
         seeds = Seeds.drawn(self.random_state) if before is None else before.seeds
         objective = self._objective(rows, labels, len(self.classes_), config, seeds)
-        settings = {k: v for k, v in self.get_params(deep=False).items() if k not in MAY_CHANGE}
+        settings = {
+            k: v for k, v in self.get_params(deep=False).items() if k not in MAY_CHANGE
+        }
         if self.warm_start:
             settings["X or y"] = (self.n_features_in_, objective.signature)
         if before is not None and before.settings != settings:
-            changed = [name for name, value in settings.items() if before.settings[name] != value]
+            changed = [
+                name
+                for name, value in settings.items()
+                if before.settings[name] != value
+            ]
             raise ValueError(
                 f"warm_start=True continues the last fit, but {' and '.join(changed)} changed "
                 f"since: fit on the same data with the same settings, or set warm_start=False"
             )
-        module = self._module(rows.shape[1], len(self.classes_), epoch_generator(seeds.training, 0))
+        module = self._module(
+            rows.shape[1], len(self.classes_), epoch_generator(seeds.training, 0)
+        )
         with one_thread(config.device == "cpu" and len(rows) <= ONE_THREAD_ROWS):
             run, file = self._train(
-                module, objective, config, seeds.training, None if before is None else before.file
+                module,
+                objective,
+                config,
+                seeds.training,
+                None if before is None else before.file,
             )
         self._run = None if file is None else _WarmStart(seeds, settings, file)
         self._prediction_seed = seeds.prediction
@@ -212,15 +238,23 @@ class NetworkBase(PosteriorClassifier):
             if before is not None:
                 path.write_bytes(before)
             checkpoint = folder if self.warm_start else None
-            run = fit_loop(module, objective, config, seed, checkpoint=checkpoint, name=RUN)
-            if run.interrupted:  # a rival trained by half must not pass for a trained one
+            run = fit_loop(
+                module, objective, config, seed, checkpoint=checkpoint, name=RUN
+            )
+            if (
+                run.interrupted
+            ):  # a rival trained by half must not pass for a trained one
                 raise KeyboardInterrupt
             return run, path.read_bytes() if self.warm_start else None
 
     def _config(self) -> TrainingConfig:
-        check_sizes(self.hidden_layer_sizes)  # TrainingConfig would take the word "auto" too
+        check_sizes(
+            self.hidden_layer_sizes
+        )  # TrainingConfig would take the word "auto" too
         own = self.get_params(deep=False)
-        given: dict[str, Any] = PAPER | {name: own[name] for name in TRAINING if name in own}
+        given: dict[str, Any] = PAPER | {
+            name: own[name] for name in TRAINING if name in own
+        }
         return TrainingConfig(device=resolve_device(self.device), **given)
 
     def _objective(
@@ -228,7 +262,9 @@ class NetworkBase(PosteriorClassifier):
     ) -> Any:
         return AllRowsObjective(X, y, n_classes, config)
 
-    def _module(self, n_features: int, n_classes: int, generator: torch.Generator) -> nn.Module:
+    def _module(
+        self, n_features: int, n_classes: int, generator: torch.Generator
+    ) -> nn.Module:
         return StackedMLP(
             1,
             n_features,
@@ -259,7 +295,8 @@ class NetworkBase(PosteriorClassifier):
     def _log_posteriors(self, X: Any) -> FloatArray:
         parts = self._logits(self._validate(X))
         means = [
-            torch.logsumexp(torch.log_softmax(part, -1), 0) - math.log(len(part)) for part in parts
+            torch.logsumexp(torch.log_softmax(part, -1), 0) - math.log(len(part))
+            for part in parts
         ]
         return torch.cat(means).numpy()
 

@@ -14,10 +14,14 @@ from collidescope._checks import FloatArray, IntArray
 
 
 def labelled_posteriors(
-    P: npt.ArrayLike, y: npt.ArrayLike, classes: Sequence[Any] | npt.NDArray[Any] | None = None
+    P: npt.ArrayLike,
+    y: npt.ArrayLike,
+    classes: Sequence[Any] | npt.NDArray[Any] | None = None,
 ) -> tuple[FloatArray, IntArray, npt.NDArray[Any]]:
     """:func:`collidescope._checks.labelled_posteriors` where labels are needed."""
-    posteriors, codes, names = check.labelled_posteriors(P, check.check_labels(y), classes)
+    posteriors, codes, names = check.labelled_posteriors(
+        P, check.check_labels(y), classes
+    )
     assert codes is not None
     return posteriors, codes, names
 

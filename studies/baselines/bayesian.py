@@ -41,7 +41,10 @@ class MeanField(nn.Module):
     prior: Tensor
 
     def __init__(
-        self, sizes: Sequence[int], prior_scale: float, generator: torch.Generator | None = None
+        self,
+        sizes: Sequence[int],
+        prior_scale: float,
+        generator: torch.Generator | None = None,
     ) -> None:
         """``sizes``: d, units of the hidden layers, K."""
         super().__init__()
@@ -50,16 +53,26 @@ class MeanField(nn.Module):
         for a, b in pairwise(sizes):
             scale = math.sqrt(2 / a)
             start += [scale * torch.randn(a * b, generator=generator), torch.zeros(b)]
-            prior += [torch.full((a * b,), prior_scale * scale), torch.full((b,), prior_scale)]
+            prior += [
+                torch.full((a * b,), prior_scale * scale),
+                torch.full((b,), prior_scale),
+            ]
             self.shapes += [torch.Size((a, b)), torch.Size((1, b))]
         self.register_buffer("prior", torch.cat(prior))
         self.loc = nn.Parameter(torch.cat(start) / self.prior)
-        self.log_scale = nn.Parameter(torch.full_like(self.loc, math.log(INITIAL_SCALE)))
+        self.log_scale = nn.Parameter(
+            torch.full_like(self.loc, math.log(INITIAL_SCALE))
+        )
 
     def parts(self, z: Tensor) -> list[Tensor]:
         """Weight, bias, weight, … of the networks with the weights ``z``, of shape (M, N)."""
-        pieces = torch.split(z * self.prior, [shape.numel() for shape in self.shapes], dim=-1)
-        return [piece.view(-1, *shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+        pieces = torch.split(
+            z * self.prior, [shape.numel() for shape in self.shapes], dim=-1
+        )
+        return [
+            piece.view(-1, *shape)
+            for piece, shape in zip(pieces, self.shapes, strict=True)
+        ]
 
     def logits(self, z: Tensor, x: Tensor) -> Tensor:
         """(N,) weights and (B, d) rows → (B, K)."""
@@ -71,11 +84,15 @@ class MeanField(nn.Module):
     def divergence(self) -> Tensor:
         """KL(q ‖ prior)."""
         scale = self.log_scale.exp()
-        return (scale.dot(scale) + self.loc.dot(self.loc) - len(scale)) / 2 - self.log_scale.sum()
+        return (
+            scale.dot(scale) + self.loc.dot(self.loc) - len(scale)
+        ) / 2 - self.log_scale.sum()
 
     def draw(self, n_draws: int, generator: torch.Generator) -> StackedMLP:
         """Networks with weights drawn from q."""
-        noise = torch.randn(n_draws, len(self.loc), generator=generator).to(self.loc.device)
+        noise = torch.randn(n_draws, len(self.loc), generator=generator).to(
+            self.loc.device
+        )
         parts = self.parts(self.loc.detach() + self.log_scale.detach().exp() * noise)
         return stack_of(parts[::2], parts[1::2])
 
@@ -87,7 +104,12 @@ class ElboObjective(AllRowsObjective):
     """
 
     def __init__(
-        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, kl_weight: float
+        self,
+        X: Tensor,
+        y: Tensor,
+        n_classes: int,
+        config: TrainingConfig,
+        kl_weight: float,
     ) -> None:
         super().__init__(X, y, n_classes, config)
         pyro = _pyro()
@@ -111,7 +133,9 @@ class ElboObjective(AllRowsObjective):
         with pyro.plate("rows", len(self.y), subsample=rows):
             logits = module.logits(z, self.X[rows])
             pyro.sample(
-                "y", pyro.distributions.Categorical(logits=logits), obs=self.y.index_select(0, rows)
+                "y",
+                pyro.distributions.Categorical(logits=logits),
+                obs=self.y.index_select(0, rows),
             )
 
     def _guide(self, module: MeanField, rows: Tensor) -> None:
@@ -190,14 +214,20 @@ class BayesianClassifier(NetworkBase):
     ) -> Any:
         return ElboObjective(X, y, n_classes, config, self.kl_weight)
 
-    def _module(self, n_features: int, n_classes: int, generator: torch.Generator) -> nn.Module:
+    def _module(
+        self, n_features: int, n_classes: int, generator: torch.Generator
+    ) -> nn.Module:
         return MeanField(
-            [n_features, *self.hidden_layer_sizes, n_classes], self.prior_scale, generator
+            [n_features, *self.hidden_layer_sizes, n_classes],
+            self.prior_scale,
+            generator,
         )
 
     def _networks(self) -> StackedMLP:
         assert isinstance(self.module_, MeanField)
-        return self.module_.draw(self.n_draws, torch.Generator().manual_seed(self._prediction_seed))
+        return self.module_.draw(
+            self.n_draws, torch.Generator().manual_seed(self._prediction_seed)
+        )
 
 
 def _pyro() -> Any:

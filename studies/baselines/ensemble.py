@@ -75,6 +75,10 @@ class DeepEnsemble(NetworkBase):
     ) -> Any:
         return AllRowsObjective(X, y, n_classes, config, self.n_members)
 
-    def _module(self, n_features: int, n_classes: int, generator: torch.Generator) -> nn.Module:
+    def _module(
+        self, n_features: int, n_classes: int, generator: torch.Generator
+    ) -> nn.Module:
         sizes = self.hidden_layer_sizes
-        return StackedMLP(self.n_members, n_features, n_classes, sizes, self.dropout, generator)
+        return StackedMLP(
+            self.n_members, n_features, n_classes, sizes, self.dropout, generator
+        )

@@ -28,7 +28,9 @@ def thinned(
     for layer, (weight, bias) in enumerate(network.layers):
         kept = torch.ones(n_passes, weight.shape[1], 1)
         if layer > 0:  # the inputs are never left out
-            kept = torch.bernoulli(kept * (1 - dropout), generator=generator) / (1 - dropout)
+            kept = torch.bernoulli(kept * (1 - dropout), generator=generator) / (
+                1 - dropout
+            )
         weights.append(weight.detach() * kept.to(weight.device))
         biases.append(bias.detach().expand(n_passes, -1, -1))
     return stack_of(weights, biases)

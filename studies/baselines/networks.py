@@ -16,7 +16,12 @@ from torch import Tensor
 from collidescope._checks import FloatArray
 from collidescope.training.config import TrainingConfig
 from collidescope.training.networks import FactorisedObjective
-from studies.baselines._base import AllRowsObjective, NetworkBase, Seeds, validation_split
+from studies.baselines._base import (
+    AllRowsObjective,
+    NetworkBase,
+    Seeds,
+    validation_split,
+)
 
 #: The network of the paper's synthetic experiments.
 PAPER_LAYERS = (128,) * 6

@@ -47,9 +47,12 @@ def confident_joint_matrix(P: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
     posteriors, codes, classes = labelled_posteriors(P, y)
     counts = refuse_empty_classes(codes, classes)
     joint = np.asarray(
-        count.compute_confident_joint(codes, posteriors, calibrate=True), dtype=np.float64
+        count.compute_confident_joint(codes, posteriors, calibrate=True),
+        dtype=np.float64,
     )
-    if not np.array_equal(joint.sum(axis=1), counts):  # pragma: no cover (a promise of cleanlab)
+    if not np.array_equal(
+        joint.sum(axis=1), counts
+    ):  # pragma: no cover (a promise of cleanlab)
         raise RuntimeError(
             f"cleanlab's confident joint has row sums {joint.sum(axis=1)} for {counts} labels"
         )

@@ -59,10 +59,14 @@ def paper_rivals(**settings: Any) -> dict[str, Any]:
         )
 
     def made(kind: Any) -> Any:
-        return kind(**{name: value for name, value in settings.items() if name in known[kind]})
+        return kind(
+            **{name: value for name, value in settings.items() if name in known[kind]}
+        )
 
     def calibrated(method: str) -> Any:
-        return CalibratedClassifierCV(made(NetworkClassifier), method=method, cv=CALIBRATION_FOLDS)
+        return CalibratedClassifierCV(
+            made(NetworkClassifier), method=method, cv=CALIBRATION_FOLDS
+        )
 
     return {
         "plain network": made(NetworkClassifier),
@@ -100,7 +104,9 @@ def careful_rivals(random_state: Any = 0, device: str = "auto") -> dict[str, Any
             device=device,
             random_state=random_state,
         ),
-        "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        "logistic regression": make_pipeline(
+            StandardScaler(), LogisticRegression(max_iter=1000)
+        ),
         "gradient boosting": HistGradientBoostingClassifier(
             early_stopping=True, random_state=random_state
         ),

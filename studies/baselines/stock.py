@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.discriminant_analysis import (
+    LinearDiscriminantAnalysis,
+    QuadraticDiscriminantAnalysis,
+)
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     HistGradientBoostingClassifier,
@@ -55,7 +58,9 @@ STOCK: dict[str, Callable[[], Any]] = {
     "naive-bayes": GaussianNB,
     "naive-bayes-signs": BernoulliNB,
     "linear-discriminant": LinearDiscriminantAnalysis,
-    "quadratic-discriminant": lambda: QuadraticDiscriminantAnalysis(solver="eigen", shrinkage=0.1),
+    "quadratic-discriminant": lambda: QuadraticDiscriminantAnalysis(
+        solver="eigen", shrinkage=0.1
+    ),
 }
 if find_spec("lightgbm"):
     STOCK["lightgbm"] = lightgbm
@@ -108,19 +113,31 @@ def tuned_stack() -> Any:
 def usual_rivals() -> dict[str, Any]:
     """The usual choices for posteriors, and the tuned stack."""
     network = MLPClassifier(
-        (128, 128), early_stopping=True, max_iter=200, n_iter_no_change=12, random_state=0
+        (128, 128),
+        early_stopping=True,
+        max_iter=200,
+        n_iter_no_change=12,
+        random_state=0,
     )
     return {
         "logistic regression": scaled(LogisticRegression(max_iter=1000)),
-        "quadratic discriminant": QuadraticDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
+        "quadratic discriminant": QuadraticDiscriminantAnalysis(
+            solver="eigen", shrinkage="auto"
+        ),
         "network (early stopping)": scaled(network),
-        "gradient boosting": HistGradientBoostingClassifier(early_stopping=True, random_state=0),
+        "gradient boosting": HistGradientBoostingClassifier(
+            early_stopping=True, random_state=0
+        ),
         "tuned stack": tuned_stack(),
     }
 
 
 def held_out_posteriors(
-    model: Any, X: np.ndarray, y: np.ndarray, new: np.ndarray | None = None, seed: int = 0
+    model: Any,
+    X: np.ndarray,
+    y: np.ndarray,
+    new: np.ndarray | None = None,
+    seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Held-out posteriors of five stratified folds, and those of new rows, averaged over folds."""
     K = int(y.max()) + 1

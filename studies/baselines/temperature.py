@@ -60,7 +60,9 @@ class TemperatureScaledClassifier(PosteriorClassifier):
     --------
     >>> from collidescope.datasets import scenario_a
     >>> X, y = scenario_a(3).sample(300, 0)
-    >>> clf = TemperatureScaledClassifier((32, 32), max_epochs=60, random_state=0).fit(X, y)
+    >>> clf = TemperatureScaledClassifier((32, 32), max_epochs=60, random_state=0).fit(
+    ...     X, y
+    ... )
     >>> clf.temperature_ > 1  # the network was too confident
     True
     """
@@ -101,7 +103,9 @@ class TemperatureScaledClassifier(PosteriorClassifier):
             self._split_seed = seeds.split
             self.network_ = NetworkClassifier(random_state=seeds.training)
         split = validation_split(
-            torch.from_numpy(codes.astype(np.int64)), self.validation_fraction, self._split_seed
+            torch.from_numpy(codes.astype(np.int64)),
+            self.validation_fraction,
+            self._split_seed,
         )
         train, held_out = (rows.numpy() for rows in split)
         self.network_.set_params(**{name: getattr(self, name) for name in NETWORK}).fit(
@@ -115,7 +119,8 @@ class TemperatureScaledClassifier(PosteriorClassifier):
 
     def _best_temperature(self, logits: FloatArray, codes: IntArray) -> float:
         errors = [
-            calibration_error(softmax(logits / T, axis=1), codes, self.n_bins) for T in TEMPERATURES
+            calibration_error(softmax(logits / T, axis=1), codes, self.n_bins)
+            for T in TEMPERATURES
         ]
         # Of several that are equally good, the one that changes the network least.
         best = np.flatnonzero(np.array(errors) == min(errors))
@@ -123,4 +128,6 @@ class TemperatureScaledClassifier(PosteriorClassifier):
 
     def _log_posteriors(self, X: Any) -> FloatArray:
         rows = self._validate(X)
-        return log_softmax(self.network_.predict_logits(rows) / self.temperature_, axis=1)
+        return log_softmax(
+            self.network_.predict_logits(rows) / self.temperature_, axis=1
+        )

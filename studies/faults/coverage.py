@@ -23,7 +23,9 @@ COUNTS = ("num_statements", "covered_lines", "num_branches", "covered_branches")
 
 def by_module(files: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
     """Module or subpackage directly below collidescope → its counts."""
-    found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    found: dict[str, collections.Counter[str]] = collections.defaultdict(
+        collections.Counter
+    )
     for path, entry in files.items():
         parts = Path(path).parts
         name = parts[parts.index("collidescope") + 1].removesuffix(".py")
@@ -41,10 +43,16 @@ def main(tests: str = "all tests") -> None:
     least = measured.get_option("report:fail_under")
     result = {"percent": round(percent, 2), "rooms": by_module(report["files"])}
     record = new_record("test-coverage", {"part": "coverage"}, result, 0.0)
-    record["config"] = {"fail_under": least, "coverage": coverage.__version__, "tests": tests}
+    record["config"] = {
+        "fail_under": least,
+        "coverage": coverage.__version__,
+        "tests": tests,
+    }
     replace(path_of("test-coverage"), record)
     if percent < least:
-        sys.exit(f"coverage is {percent:.1f}%, less than the {least}% that pyproject.toml asks for")
+        sys.exit(
+            f"coverage is {percent:.1f}%, less than the {least}% that pyproject.toml asks for"
+        )
 
 
 if __name__ == "__main__":

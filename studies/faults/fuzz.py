@@ -100,13 +100,20 @@ def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
             ]
             # Arrow's own pool reserves a GiB of addresses at a time, which the limit on memory
             # would refuse.
-            env = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+            env = os.environ | {
+                "OMP_NUM_THREADS": "1",
+                "ARROW_DEFAULT_MEMORY_POOL": "system",
+            }
             with open(folder / "err", "w") as err:
-                child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=err)
+                child = subprocess.Popen(
+                    command, env=env, stdout=subprocess.DEVNULL, stderr=err
+                )
             _wait(child, folder / "log")
             log = folder / "log"
             entries = (
-                [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+                [json.loads(line) for line in log.read_text().splitlines()]
+                if log.exists()
+                else []
             )
             log.unlink(missing_ok=True)
             done = [entry for entry in entries if "end" in entry]
@@ -117,17 +124,27 @@ def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
                         _kind(entry["what"]), {"count": 0, "case": entry["case"]}
                     )
                     cause["count"] += 1
-            begun = max((entry["begin"] for entry in entries if "begin" in entry), default=None)
+            begun = max(
+                (entry["begin"] for entry in entries if "begin" in entry), default=None
+            )
             if begun is None:
                 said = (folder / "err").read_text()
-                raise RuntimeError(f"the child of {target} died before its first case:\n{said}")
+                raise RuntimeError(
+                    f"the child of {target} died before its first case:\n{said}"
+                )
             first = begun + 1
             if len(done) < len([entry for entry in entries if "begin" in entry]):
                 ends["found"] += 1
                 what = f"the interpreter died (exit {child.returncode})"
                 found.setdefault(what, {"count": 0, "case": begun})["count"] += 1
-    result = {"tried": cases, **{end: ends[end] for end in ("refused", "accepted", "found")}}
-    return result | {"causes": found, "seconds": round(time.perf_counter() - started, 1)}
+    result = {
+        "tried": cases,
+        **{end: ends[end] for end in ("refused", "accepted", "found")},
+    }
+    return result | {
+        "causes": found,
+        "seconds": round(time.perf_counter() - started, 1),
+    }
 
 
 def _wait(child: subprocess.Popen[bytes], log: Path, stall: float = 120) -> None:

@@ -45,7 +45,12 @@ def fit(kind: str, checkpoint: Path | None = None) -> cs.CollisionClassifier:
     """A fit of a second or less."""
     X, y = scenario_a(3).sample(200, 0)
     training: dict[str, Any] = {"max_epochs": 40, "patience": 0}
-    shared: dict[str, Any] = {"cv": 2, "limit": False, "random_state": 0, "checkpoint": checkpoint}
+    shared: dict[str, Any] = {
+        "cv": 2,
+        "limit": False,
+        "random_state": 0,
+        "checkpoint": checkpoint,
+    }
     if kind == "network":
         clf = cs.CollisionClassifier(members=["network"], training=training, **shared)
     elif kind == "module":
@@ -119,11 +124,15 @@ def kill_until_done(
                 break
             struck[sign.name] += 1
         same = np.array_equal(np.load(folder / "S.npy"), expected)
-        left = [path.name for path in (folder / "run").rglob("*") if ".new-" in path.name]
+        left = [
+            path.name for path in (folder / "run").rglob("*") if ".new-" in path.name
+        ]
     return struck | {"same": int(same), "left": len(left)}
 
 
-def campaign(kills: int, seed: int = 0, kinds: tuple[str, ...] = KINDS) -> dict[str, Any]:
+def campaign(
+    kills: int, seed: int = 0, kinds: tuple[str, ...] = KINDS
+) -> dict[str, Any]:
     """Until ``kills`` signals have struck, over all kinds of fit."""
     warnings.simplefilter("ignore")
     warm_up()
@@ -137,15 +146,25 @@ def campaign(kills: int, seed: int = 0, kinds: tuple[str, ...] = KINDS) -> dict[
             started = time.perf_counter()
             os.waitpid(in_child(kind, folder), 0)
             undisturbed[kind] = np.load(folder / "S.npy"), time.perf_counter() - started
-    total: dict[str, Any] = {each.name: 0 for each in SIGNALS} | {"fits": 0, "same": 0, "left": 0}
+    total: dict[str, Any] = {each.name: 0 for each in SIGNALS} | {
+        "fits": 0,
+        "same": 0,
+        "left": 0,
+    }
     while sum(total[each.name] for each in SIGNALS) < kills:
         kind = kinds[total["fits"] % len(kinds)]
-        found = kill_until_done(kind, *undisturbed[kind], rng, most=int(rng.integers(1, 5)))
+        found = kill_until_done(
+            kind, *undisturbed[kind], rng, most=int(rng.integers(1, 5))
+        )
         for key, value in found.items():
             total[key] += value
         total["fits"] += 1
     struck = sum(total[each.name] for each in SIGNALS)
-    return {"kills": struck, **total, "found": total["fits"] - total["same"] + total["left"]}
+    return {
+        "kills": struck,
+        **total,
+        "found": total["fits"] - total["same"] + total["left"],
+    }
 
 
 def cells(quick: bool) -> list[Cell]:
@@ -156,4 +175,6 @@ def run(cell: Cell) -> dict[str, Any]:
     return campaign(cell["kills"], cell["seed"])
 
 
-STUDY = Study("kills", "Fits killed at random moments, then resumed", cells, run, alone=True)
+STUDY = Study(
+    "kills", "Fits killed at random moments, then resumed", cells, run, alone=True
+)

@@ -128,13 +128,17 @@ class _Plugin:
         return True
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        self.seconds[report.nodeid] = (
+            self.seconds.get(report.nodeid, 0.0) + report.duration
+        )
 
 
 def transplant(module: ModuleType, code: CodeType) -> None:
     """Give the functions, methods and constants of a module the code of a mutant, also where
     they were imported."""
-    fresh = {name: value for name, value in vars(module).items() if name.startswith("__")}
+    fresh = {
+        name: value for name, value in vars(module).items() if name.startswith("__")
+    }
     exec(code, fresh)
     for name, new in fresh.items():
         old = vars(module).get(name)
@@ -150,7 +154,9 @@ def transplant(module: ModuleType, code: CodeType) -> None:
             for mine, theirs in zip(_functions(old), _functions(new), strict=True):
                 _take_code(mine, theirs)
         else:
-            for other in [each for each in sys.modules.values() if vars(each).get(name) is old]:
+            for other in [
+                each for each in sys.modules.values() if vars(each).get(name) is old
+            ]:
                 setattr(other, name, new)
 
 
@@ -205,7 +211,12 @@ def _run(
 
 
 def start(
-    session: Any, plugin: _Plugin, tree: ast.Module, mutant: Mutant | None, folder: Path, limit: int
+    session: Any,
+    plugin: _Plugin,
+    tree: ast.Module,
+    mutant: Mutant | None,
+    folder: Path,
+    limit: int,
 ) -> int:
     """Fork; the child's process id. ``limit``: seconds of processor time."""
     child = os.fork()
@@ -243,7 +254,9 @@ def finish(child: int, deadline: float, block: bool = False) -> str | None:
         time.sleep(0.02)
 
 
-def campaign(module: str, jobs: int, sample: int | None, seed: int) -> dict[str, Any] | None:
+def campaign(
+    module: str, jobs: int, sample: int | None, seed: int
+) -> dict[str, Any] | None:
     """Try the mutants of a module; None where its tests fail as it is."""
     import pytest
 
@@ -260,7 +273,9 @@ def campaign(module: str, jobs: int, sample: int | None, seed: int) -> dict[str,
         "-p",
         "no:terminalreporter",
     ]
-    pytest.main([*options, *tests, str(source_of(module).relative_to(ROOT))], plugins=[plugin])
+    pytest.main(
+        [*options, *tests, str(source_of(module).relative_to(ROOT))], plugins=[plugin]
+    )
     return plugin.result
 
 
@@ -270,7 +285,10 @@ def _campaign(
     tree, found = mutants(source_of(module).read_text())
     chosen = found
     if sample is not None and sample < len(found):
-        chosen = [found[i] for i in sorted(random.Random(seed).sample(range(len(found)), sample))]
+        chosen = [
+            found[i]
+            for i in sorted(random.Random(seed).sample(range(len(found)), sample))
+        ]
     with tempfile.TemporaryDirectory() as scratch:
         begun = time.monotonic()
         gc.collect()
@@ -278,7 +296,9 @@ def _campaign(
         right = Path(scratch, "right")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         if (
-            finish(start(session, plugin, tree, None, right, 600), begun + 6000, block=True)
+            finish(
+                start(session, plugin, tree, None, right, 600), begun + 6000, block=True
+            )
             != "survived"
         ):
             said = Path(f"{right}.log").read_text()[-3000:]
@@ -289,7 +309,8 @@ def _campaign(
         limit = int(PATIENCE[0] * usual + PATIENCE[1])
         plugin.seconds = json.loads(Path(f"{right}.json").read_text())
         print(
-            f"{module}: {len(chosen)} of {len(found)} mutants, tests take {usual:.1f} s", flush=True
+            f"{module}: {len(chosen)} of {len(found)} mutants, tests take {usual:.1f} s",
+            flush=True,
         )
         ended: dict[int, str] = {}
         running: dict[int, tuple[int, float, Path]] = {}
@@ -313,7 +334,10 @@ def _campaign(
                         plugin.kills[killer.read_text()] += 1
                     shutil.rmtree(folder, ignore_errors=True)
                     if outcome == "survived":
-                        print(f"  {chosen[number].line}: {_name(chosen[number])}", flush=True)
+                        print(
+                            f"  {chosen[number].line}: {_name(chosen[number])}",
+                            flush=True,
+                        )
             time.sleep(0.01)
     outcomes = list(ended.values())
     survivors = [chosen[i] for i in sorted(ended) if ended[i] == "survived"]
@@ -326,7 +350,9 @@ def _campaign(
         "tried": len(chosen),
         "killed": outcomes.count("killed"),
         "timed out": outcomes.count("timed out"),
-        "survived": [{"line": mutant.line, "mutant": _name(mutant)} for mutant in survivors],
+        "survived": [
+            {"line": mutant.line, "mutant": _name(mutant)} for mutant in survivors
+        ],
     }
 
 
@@ -365,4 +391,6 @@ def run(cell: Cell) -> dict[str, Any]:
     return result
 
 
-STUDY = Study("mutants", "Would a test notice a mistake in an equation?", cells, run, alone=True)
+STUDY = Study(
+    "mutants", "Would a test notice a mistake in an equation?", cells, run, alone=True
+)

@@ -34,7 +34,10 @@ def cut(rng: Rng, data: bytes) -> bytes:
 def splice(rng: Rng, data: bytes) -> bytes:
     """A piece of the file copied over another place of it, or put in between."""
     start, stop = sorted(rng.integers(0, len(data) + 1, 2).tolist())
-    piece, at = data[start : min(stop, start + 500)], int(rng.integers(0, len(data) + 1))
+    piece, at = (
+        data[start : min(stop, start + 500)],
+        int(rng.integers(0, len(data) + 1)),
+    )
     return data[:at] + piece + data[at + (len(piece) if rng.random() < 0.5 else 0) :]
 
 
@@ -135,7 +138,11 @@ def _spoil_once(rng: Rng, box: list[Any]) -> None:
             break
         parent, key = (
             here,
-            (_pick(rng, list(here)) if isinstance(here, dict) else int(rng.integers(len(here)))),
+            (
+                _pick(rng, list(here))
+                if isinstance(here, dict)
+                else int(rng.integers(len(here)))
+            ),
         )
     what = rng.random()
     if what < 0.55 or parent is box:
@@ -144,11 +151,17 @@ def _spoil_once(rng: Rng, box: list[Any]) -> None:
         del parent[key]
     elif what < 0.8 and isinstance(parent, list):
         parent.insert(key, copy.deepcopy(parent[key]))
-    elif what < 0.9 and isinstance(parent[key], int | float) and not isinstance(parent[key], bool):
+    elif (
+        what < 0.9
+        and isinstance(parent[key], int | float)
+        and not isinstance(parent[key], bool)
+    ):
         parent[key] = parent[key] * float(rng.choice([-1, 0.5, 2, 1e300, 1 + 1e-9]))
     else:  # what stands elsewhere
         other = (
-            _pick(rng, list(parent)) if isinstance(parent, dict) else int(rng.integers(len(parent)))
+            _pick(rng, list(parent))
+            if isinstance(parent, dict)
+            else int(rng.integers(len(parent)))
         )
         parent[key] = copy.deepcopy(parent[other])
 
@@ -188,7 +201,18 @@ def spoil_header(rng: Rng, data: bytes) -> bytes:
         entry["dtype"] = _pick(rng, DTYPES)
     elif what == 1:
         entry["shape"] = _pick(
-            rng, [[2**40], [2**63], [-1], [0, 2**62], [1] * 200, [], ["3"], 7, [2**32, 2**32]]
+            rng,
+            [
+                [2**40],
+                [2**63],
+                [-1],
+                [0, 2**62],
+                [1] * 200,
+                [],
+                ["3"],
+                7,
+                [2**32, 2**32],
+            ],
         )
     elif what == 2:
         entry["data_offsets"] = _pick(
@@ -205,7 +229,9 @@ def spoil_header(rng: Rng, data: bytes) -> bytes:
         header = spoil_json(rng, header)
     text = dump(header).encode("utf-8", "surrogatepass")
     if what == 6:
-        length = int(_pick(rng, [0, 1, length - 1, length + 8, 2**31, 2**63, 2**64 - 1]))
+        length = int(
+            _pick(rng, [0, 1, length - 1, length + 8, 2**31, 2**63, 2**64 - 1])
+        )
         return struct.pack("<Q", length) + text + body
     return struct.pack("<Q", len(text)) + text + body
 
@@ -225,7 +251,9 @@ def spoil_arrays(rng: Rng, arrays: dict[str, Any]) -> dict[str, Any]:
                 rng, [np.nan, np.inf, -np.inf, 1e38, -1.0, 0.0]
             )
         elif what == 1:
-            kind = _pick(rng, ["f2", "f4", "f8", "i1", "i4", "i8", "u1", "u2", "u8", "?"])
+            kind = _pick(
+                rng, ["f2", "f4", "f8", "i1", "i4", "i8", "u1", "u2", "u8", "?"]
+            )
             with np.errstate(all="ignore"):
                 array = array.astype(kind)
         elif what == 2:
@@ -236,7 +264,9 @@ def spoil_arrays(rng: Rng, arrays: dict[str, Any]) -> dict[str, Any]:
             array = np.concatenate([array, array], axis=int(rng.integers(array.ndim)))
         elif what == 5:
             array = (
-                np.zeros((0, 5), array.dtype) if rng.random() < 0.5 else np.zeros((), array.dtype)
+                np.zeros((0, 5), array.dtype)
+                if rng.random() < 0.5
+                else np.zeros((), array.dtype)
             )
         elif what == 6:
             del arrays[name]
@@ -323,7 +353,9 @@ def spoil_csv(rng: Rng, lines: list[list[str]]) -> tuple[bytes, str]:
         data = blind(rng, data)
     elif what == 1:  # two encodings in one file
         half = len(data) // 2
-        data = data[:half] + text[len(text) // 2 :].encode(_pick(rng, ENCODINGS), "replace")
+        data = data[:half] + text[len(text) // 2 :].encode(
+            _pick(rng, ENCODINGS), "replace"
+        )
     elif what == 2:
         packed = gzip.compress(data, 1)
         return (packed if rng.random() < 0.4 else blind(rng, packed)), ".csv.gz"

@@ -74,7 +74,15 @@ _COMPARISON = {
     ast.NotIn: (ast.In,),
 }
 #: Fields that hold no behaviour of their own, or one that only speaks.
-_SKIPPED = {"annotation", "returns", "decorator_list", "type_params", "exc", "cause", "bases"}
+_SKIPPED = {
+    "annotation",
+    "returns",
+    "decorator_list",
+    "type_params",
+    "exc",
+    "cause",
+    "bases",
+}
 
 
 @dataclass
@@ -126,9 +134,13 @@ def _walk(node: ast.AST, where: str, modules: set[str]) -> Iterator[Mutant]:
             return
         where = node.name if where == "module" else f"{where}.{node.name}"
     for field, value in ast.iter_fields(node):
-        if field in _SKIPPED or (isinstance(node, ast.ClassDef) and field == "keywords"):
+        if field in _SKIPPED or (
+            isinstance(node, ast.ClassDef) and field == "keywords"
+        ):
             continue
-        for index, child in enumerate(value) if isinstance(value, list) else ((None, value),):
+        for index, child in (
+            enumerate(value) if isinstance(value, list) else ((None, value),)
+        ):
             if not isinstance(child, ast.AST) or _is_silent(child):
                 continue
             if not (
@@ -136,7 +148,9 @@ def _walk(node: ast.AST, where: str, modules: set[str]) -> Iterator[Mutant]:
             ):  # left out as a whole
                 for kind, new in _changes(child, modules):
                     what = f"{_short(child)} → {_short(new)}"
-                    yield Mutant(where, child.lineno, kind, what, node, field, index, new)
+                    yield Mutant(
+                        where, child.lineno, kind, what, node, field, index, new
+                    )
             yield from _walk(child, where, modules)
 
 
@@ -172,7 +186,10 @@ def _changes(node: Any, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
         case ast.AugAssign():
             if type(node.op) in _ARITHMETIC:
                 yield "arithmetic", _with(node, op=_ARITHMETIC[type(node.op)]())
-            yield "arithmetic", ast.copy_location(ast.Assign([node.target], node.value), node)
+            yield (
+                "arithmetic",
+                ast.copy_location(ast.Assign([node.target], node.value), node),
+            )
         case ast.UnaryOp():
             yield "sign", node.operand
         case ast.Compare():
@@ -183,7 +200,10 @@ def _changes(node: Any, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
                         _with(node, ops=[*node.ops[:i], other(), *node.ops[i + 1 :]]),
                     )
         case ast.BoolOp():
-            yield "logic", _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+            yield (
+                "logic",
+                _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And()),
+            )
         case ast.If() | ast.IfExp() | ast.While() if not isinstance(
             node.test, ast.Compare | ast.UnaryOp
         ):
@@ -211,9 +231,14 @@ def _changes(node: Any, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
 def _call_changes(node: ast.Call, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
     for i, keyword in enumerate(node.keywords):
         if keyword.arg is not None and keyword.arg not in IDLE:
-            yield "keyword", _with(node, keywords=node.keywords[:i] + node.keywords[i + 1 :])
+            yield (
+                "keyword",
+                _with(node, keywords=node.keywords[:i] + node.keywords[i + 1 :]),
+            )
     root = node.func
-    if (root.attr if isinstance(root, ast.Attribute) else ast.unparse(root)) in CONVERSIONS:
+    if (
+        root.attr if isinstance(root, ast.Attribute) else ast.unparse(root)
+    ) in CONVERSIONS:
         return
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -222,7 +247,8 @@ def _call_changes(node: ast.Call, modules: set[str]) -> Iterator[tuple[str, ast.
     )
     if not of_module and isinstance(node.func, ast.Attribute):
         if not (
-            isinstance(node.func.value, ast.Call) and ast.unparse(node.func.value) == "super()"
+            isinstance(node.func.value, ast.Call)
+            and ast.unparse(node.func.value) == "super()"
         ):
             yield "call", node.func.value
     elif node.args and not isinstance(node.args[0], ast.Starred):
@@ -239,7 +265,8 @@ def _is_type(node: ast.BinOp) -> bool:
             and side.id in {"int", "float", "str", "list", "dict", "None"}
         )
         or (
-            isinstance(side, ast.Attribute) and side.attr in {"ndarray", "Generator", "RandomState"}
+            isinstance(side, ast.Attribute)
+            and side.attr in {"ndarray", "Generator", "RandomState"}
         )
         or (isinstance(side, ast.Constant) and side.value is None)
         or (isinstance(side, ast.BinOp) and _is_type(side))

@@ -27,7 +27,11 @@ NULL = [
     (3, 300, "linear", 50),
     (3, 300, "default", 20),
 ]
-SEPARABLE = [(3, 300, "logistic regression", 100), (3, 300, "linear", 20), (3, 300, "default", 10)]
+SEPARABLE = [
+    (3, 300, "logistic regression", 100),
+    (3, 300, "linear", 20),
+    (3, 300, "default", 10),
+]
 SEEDS = 12
 VARIANTS = ("another order of rows", "other names", "another order of classes")
 VARIANTS += ("another order of features",)
@@ -69,8 +73,12 @@ def null_once(k: int, n: int, model: str, seed: int) -> dict[str, float]:
     }
     if model != "default":
         P = cs.crossfit_posteriors(LogisticRegression(), X, y, random_state=seed)
-        said = cs.crossfit_posteriors(GaussianNB(), X, y, random_state=seed).argmax(axis=1)
-        found["audit_flagged"] = float(cs.audit(P, y_true=y, y_pred=said).pairs["flagged"].any())
+        said = cs.crossfit_posteriors(GaussianNB(), X, y, random_state=seed).argmax(
+            axis=1
+        )
+        found["audit_flagged"] = float(
+            cs.audit(P, y_true=y, y_pred=said).pairs["flagged"].any()
+        )
         found["control_failed"] = float(
             not shuffled_control(LogisticRegression(), X, y, seed).passed
         )
@@ -112,13 +120,19 @@ def invariance(model: str) -> dict[str, Any]:
     differently."""
     X, y = scenario_a(3).sample(300, 0)
     base = [collisions(model, X, y, seed).matrix for seed in range(SEEDS)]
-    seeds = np.array([np.abs(base[a] - base[b]) for a in range(SEEDS) for b in range(a)])
-    found = {"another seed": {"mean": float(seeds.mean()), "largest": float(seeds.max())}}
+    seeds = np.array(
+        [np.abs(base[a] - base[b]) for a in range(SEEDS) for b in range(a)]
+    )
+    found = {
+        "another seed": {"mean": float(seeds.mean()), "largest": float(seeds.max())}
+    }
     changes: dict[str, list[np.ndarray]] = {}
     for seed in range(SEEDS):
         for name, (Z, labels, back) in variants(X, y, seed).items():
             S = collisions(model, Z, labels, seed).matrix
-            changes.setdefault(name, []).append(np.abs(S[np.ix_(back, back)] - base[seed]))
+            changes.setdefault(name, []).append(
+                np.abs(S[np.ix_(back, back)] - base[seed])
+            )
     return found | {
         name: {"mean": float(np.mean(values)), "largest": float(np.max(values))}
         for name, values in changes.items()
@@ -131,7 +145,13 @@ def cells(quick: bool) -> list[Cell]:
     for part, settings in (("null", NULL), ("separable", SEPARABLE)):
         for k, n, model, repetitions in settings:
             count = max(2, repetitions // 10) if quick else repetitions
-            cell = {"part": part, "classes": k, "rows": n, "model": model, "repetitions": count}
+            cell = {
+                "part": part,
+                "classes": k,
+                "rows": n,
+                "model": model,
+                "repetitions": count,
+            }
             found.append(cell)
     models = ("logistic regression", "linear")
     return found + [{"part": "invariance", "model": model} for model in models]
@@ -142,7 +162,9 @@ def run(cell: Cell) -> dict[str, Any]:
         return invariance(cell["model"])
     once = {"null": null_once, "separable": separable_once}[cell["part"]]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", cs.CollisionWarning)  # that noise is noise is what they say
+        warnings.simplefilter(
+            "ignore", cs.CollisionWarning
+        )  # that noise is noise is what they say
         rows = [
             once(cell["classes"], cell["rows"], cell["model"], seed)
             for seed in range(cell["repetitions"])
@@ -166,7 +188,12 @@ def text(records: list[Record]) -> str:
     more = ("structure_claimed", "audit_flagged", "control_failed")
     noise_head = ["noise: K, rows, model", "fits", "entries of S missed", "PBER missed"]
     noise_head += ["structure claimed", "audit flags a pair", "control fails"]
-    apart_head = ["separable: K, rows, model", "fits", "entries of I missed", "PBER 0 missed"]
+    apart_head = [
+        "separable: K, rows, model",
+        "fits",
+        "entries of I missed",
+        "PBER 0 missed",
+    ]
     apart_rows = [[*about(run, missed), f"{run['pber']:.1e}"] for run in separable]
     rows = []
     for name in ("another seed", *VARIANTS):
@@ -180,4 +207,6 @@ def text(records: list[Record]) -> str:
 {table(head, rows)}"""
 
 
-STUDY = Study("statistics", "False alarms, separable classes, invariance", cells, run, text)
+STUDY = Study(
+    "statistics", "False alarms, separable classes, invariance", cells, run, text
+)

@@ -54,7 +54,9 @@ def bold(cells: list[str]) -> list[str]:
 def kills_table() -> str:
     records = results("kills")
     r = records[-1]["result"]
-    signals = ", ".join(f"{r[name]} {name}" for name in ("SIGINT", "SIGTERM", "SIGKILL"))
+    signals = ", ".join(
+        f"{r[name]} {name}" for name in ("SIGINT", "SIGTERM", "SIGKILL")
+    )
     return (
         f"Last campaign ({last_date(records)}): {r['kills']} kills ({signals}) in {r['fits']} fits "
         f"of three kinds; {r['same']} of {r['fits']} ended with the same S bit for bit, "
@@ -74,7 +76,14 @@ def fuzz_table() -> str:
     totals = [f"{sum(record['result'][key] for record in records):,}" for key in keys]
     n_fixed = sum(fixed.count(record["cell"]["target"]) for record in records)
     rows.append(bold(["together", *totals, str(n_fixed)]))
-    head = ["what", "mutations", "refused", "accepted, and work", "found now", "causes fixed"]
+    head = [
+        "what",
+        "mutations",
+        "refused",
+        "accepted, and work",
+        "found now",
+        "causes fixed",
+    ]
     return f"Last campaign ({last_date(records)}):\n\n{table(head, rows)}"
 
 
@@ -93,14 +102,22 @@ def mutants_table() -> str:
     every = []
     for record in records:
         r = record["result"]
-        counts = [r["mutants"], r["tried"], r["killed"], r["timed out"], len(r["survived"])]
+        counts = [
+            r["mutants"],
+            r["tried"],
+            r["killed"],
+            r["timed out"],
+            len(r["survived"]),
+        ]
         rows.append([f"`{record['cell']['module']}`", *_counts(counts)])
         every.append(counts)
     total = [sum(column) for column in zip(*every, strict=True)]
     rows.append(["**together**", *_counts(total)])
     drawn = "all"
     if total[1] < total[0]:
-        drawn = "where fewer mutants were tried than there are, they were drawn at random"
+        drawn = (
+            "where fewer mutants were tried than there are, they were drawn at random"
+        )
     head = ["module", "mutants", "tried", "killed by a test", "by the time limit"]
     body = table([*head, "survived", "killed"], rows)
     return f"Last campaign ({last_date(records)}; {drawn}):\n\n{body}"
@@ -122,7 +139,9 @@ def survivors_table() -> str:
             why = argued.get(module, {}).get(name, "**not argued**")
             groups.setdefault(why, []).append((module, name))
     rows = []
-    for why, members in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+    for why, members in sorted(
+        groups.items(), key=lambda item: (-len(item[1]), item[0])
+    ):
         module, name = members[0]
         line, change = name.split(": ", 1)[1].split(" | ", 1)
         example = change
@@ -137,7 +156,9 @@ def arguments() -> dict[str, dict[str, str]]:
     """Why a survivor is none that a test should have noticed: module → mutant → reason."""
     recorded = json.loads((HERE / "survivors.json").read_text())
     return {
-        module: {mutant: group["why"] for group in groups for mutant in group["mutants"]}
+        module: {
+            mutant: group["why"] for group in groups for mutant in group["mutants"]
+        }
         for module, groups in recorded.items()
     }
 
@@ -147,7 +168,10 @@ def coverage_table() -> str:
     found = record["result"]
     modules: dict[str, dict[str, int]] = found["rooms"]
     rows = [_coverage_row(f"`{name}`", r) for name, r in modules.items()]
-    total = {key: sum(r[key] for r in modules.values()) for key in next(iter(modules.values()))}
+    total = {
+        key: sum(r[key] for r in modules.values())
+        for key in next(iter(modules.values()))
+    }
     rows.append(_coverage_row("**all**", total))
     config = record["config"]
     head = ["module", "lines", "reached", "branches", "reached", "together"]
@@ -162,14 +186,20 @@ def _coverage_row(name: str, r: dict[str, Any]) -> list[str]:
     reached = r["covered_lines"] + r["covered_branches"]
     all_of_them = r["num_statements"] + r["num_branches"]
     keys = ("num_statements", "covered_lines", "num_branches", "covered_branches")
-    return [name, *(f"{r[key]:,}" for key in keys), f"{reached / max(all_of_them, 1):.1%}"]
+    return [
+        name,
+        *(f"{r[key]:,}" for key in keys),
+        f"{reached / max(all_of_them, 1):.1%}",
+    ]
 
 
 def versions_table() -> str:
     rows = []
     for record in results("versions"):
         r = record["result"]
-        found = ", ".join(f"{name} {version}" for name, version in r["versions"].items())
+        found = ", ".join(
+            f"{name} {version}" for name, version in r["versions"].items()
+        )
         counts = [f"{r[key]:,}" for key in ("passed", "skipped", "failed")]
         rows.append([record["cell"]["part"], r["date"], *counts, found])
     return table(["run", "date", "passed", "skipped", "failed", "with"], rows)

@@ -25,7 +25,12 @@ from studies.faults.watch import Finding, out_of_memory, place
 from studies.models import pairwise
 
 REFUSED, ACCEPTED = "refused", "accepted"
-SHORT: dict[str, Any] = {"cv": 2, "random_state": 0, "limit": False, "training": {"max_epochs": 2}}
+SHORT: dict[str, Any] = {
+    "cv": 2,
+    "random_state": 0,
+    "limit": False,
+    "training": {"max_epochs": 2},
+}
 TINY: dict[str, Any] = {**SHORT, "members": ["linear"]}
 
 
@@ -43,12 +48,19 @@ def taken_apart(path: Path, kind: str) -> tuple[Any, dict[str, np.ndarray]]:
     return flat.add(_store.read(path, kind), ""), flat.arrays
 
 
-def forged(kind: str, skeleton: Any, arrays: dict[str, np.ndarray], npz: bool = False) -> bytes:
+def forged(
+    kind: str, skeleton: Any, arrays: dict[str, np.ndarray], npz: bool = False
+) -> bytes:
     """A file of any content, with a checksum that fits."""
     from safetensors.numpy import save
 
     text = spoil.dump(
-        {"format": _store.FORMAT, "version": _store.VERSION, "kind": kind, "tree": skeleton}
+        {
+            "format": _store.FORMAT,
+            "version": _store.VERSION,
+            "kind": kind,
+            "tree": skeleton,
+        }
     )
     text = f"{_store._checksum(text, arrays)}\n{text}"
     if not npz:
@@ -67,7 +79,8 @@ def small_table(n: int = 60, seed: int = 0) -> tuple[pd.DataFrame, list[str]]:
         {
             "width": np.where(rng.random(n) < 0.1, np.nan, rng.normal(size=n) + kind),
             "tree": words[rng.integers(0, 5, n)],
-            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, n), unit="D"),
+            "day": pd.Timestamp("2024-01-01")
+            + pd.to_timedelta(rng.integers(0, 90, n), unit="D"),
             "note": [" ".join(rng.choice(words, 4)) + f" {i % 50}" for i in range(n)],
         }
     )
@@ -143,7 +156,12 @@ class TreeFiles(ModelFiles):
         self.X = X[:4]
         members = ["trees", "forest"]
         self.keep(
-            {"trees": cs.CollisionClassifier(**{**SHORT, "members": members}).fit(X, y)}, folder
+            {
+                "trees": cs.CollisionClassifier(**{**SHORT, "members": members}).fit(
+                    X, y
+                )
+            },
+            folder,
         )
 
 
@@ -197,7 +215,9 @@ class ArrayFiles(MatrixFiles):
             claim = b"'shape': (%d" % int(rng.integers(10, 10**9))
             data = data[:at] + claim + data[at + len(claim) :]
         elif way == 5:  # two entries of the directory for one place in the file
-            places = [at for at in range(len(data)) if data[at : at + 4] == b"PK\x01\x02"]
+            places = [
+                at for at in range(len(data)) if data[at : at + 4] == b"PK\x01\x02"
+            ]
             one, other = rng.choice(places, 2).tolist()
             data = data[: one + 42] + data[other + 42 : other + 46] + data[one + 46 :]
         return (spoil.blind(rng, data) if way == 0 else data), ".npz"
@@ -241,7 +261,9 @@ class Checkpoints:
 
     def fit(self, max_epochs: int = 2) -> Any:
         training = {"training": {"max_epochs": max_epochs, "patience": 5}}
-        clf = cs.CollisionClassifier(**(self.settings | training), checkpoint=self.folder)
+        clf = cs.CollisionClassifier(
+            **(self.settings | training), checkpoint=self.folder
+        )
         return clf.fit(self.X, self.y)
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
@@ -322,7 +344,9 @@ class CommandLine:
         self.app, self.folder = app, folder
         table, labels = small_table(40)
         table = table.assign(
-            day=table["day"].dt.strftime("%Y-%m-%d"), width=table["width"].round(1), label=labels
+            day=table["day"].dt.strftime("%Y-%m-%d"),
+            width=table["width"].round(1),
+            label=labels,
         )
         self.lines = [
             list(table.columns),
@@ -340,14 +364,22 @@ class CommandLine:
 
     def command(self, path: Path) -> list[str]:
         if path.name.endswith("p") or self.kind == "predict":
-            return ["predict", str(self.model), str(path), "--out", str(self.folder / "out.csv")]
+            return [
+                "predict",
+                str(self.model),
+                str(path),
+                "--out",
+                str(self.folder / "out.csv"),
+            ]
         return ["count", str(path), "--label", "label", "--json"]
 
     kind = "count"
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
         self.kind = "count" if rng.random() < 0.5 else "predict"
-        return spoil.spoil_csv(rng, self.repeated if self.kind == "count" else self.lines)
+        return spoil.spoil_csv(
+            rng, self.repeated if self.kind == "count" else self.lines
+        )
 
     def read(self, path: Path) -> str:
         from typer.testing import CliRunner
@@ -356,7 +388,9 @@ class CommandLine:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = CliRunner().invoke(self.app, self.command(path))
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
+        if result.exception is not None and not isinstance(
+            result.exception, SystemExit
+        ):
             raise result.exception
         said = result.output
         if result.exit_code not in (0, 2) or "Unexpected error" in said:
@@ -374,7 +408,9 @@ def _no_formulas(path: Path) -> None:
 
     for row in csv.reader(io.StringIO(path.read_text(), newline="")):
         for cell in row:
-            if cell[:1] in ("=", "@", "\t", "\r") or (cell[:1] in ("+", "-") and not _number(cell)):
+            if cell[:1] in ("=", "@", "\t", "\r") or (
+                cell[:1] in ("+", "-") and not _number(cell)
+            ):
                 raise Finding(f"a spreadsheet would run {cell[:40]!r}")
 
 
@@ -403,8 +439,12 @@ class ParquetFiles(CommandLine):
         if rng.random() < 0.5:  # the footer, where shapes and kinds stand
             length = int.from_bytes(data[-8:-4], "little")
             start = len(data) - 8 - length
-            footer = (spoil.flip_bits if rng.random() < 0.7 else spoil.noise)(rng, data[start:-8])
-            return data[:start] + footer + len(footer).to_bytes(4, "little") + b"PAR1", ".parquet"
+            footer = (spoil.flip_bits if rng.random() < 0.7 else spoil.noise)(
+                rng, data[start:-8]
+            )
+            return data[:start] + footer + len(footer).to_bytes(
+                4, "little"
+            ) + b"PAR1", ".parquet"
         return spoil.blind(rng, data), ".parquet"
 
 
@@ -429,7 +469,12 @@ class Summaries(MatrixCommands):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.line.command = lambda path: ["report", str(path), "-o", str(folder / "r.html")]
+        self.line.command = lambda path: [
+            "report",
+            str(path),
+            "-o",
+            str(folder / "r.html"),
+        ]
         from collidescope.show import summarise
 
         model = cs.load(self.line.model)

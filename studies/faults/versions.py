@@ -24,7 +24,9 @@ def requirements() -> list[Requirement]:
     The other tools of developers are pinned in constraints.txt.
     """
     root = Path(__file__).parents[2]
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     extras = project["optional-dependencies"]
     texts = list(project["dependencies"])
     for extra in ("torch", "plot", "cli", "report", "dask", "experiments"):
@@ -38,7 +40,9 @@ def pins(which: str) -> list[str]:
     """The newest patch of each floor (>=1.26 → ==1.26.*, >=13 → ==13.0.*), or no limit at all."""
     found = []
     for requirement in requirements():
-        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        extras = (
+            f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        )
         limit = ""
         if which == "oldest":
             (floor,) = (clause.version for clause in requirement.specifier)
@@ -60,7 +64,10 @@ def record(which: str, junit: Path) -> None:
         "passed": tests - skipped - failed,
         "skipped": skipped,
         "failed": failed,
-        "versions": {requirement.name: version(requirement.name) for requirement in requirements()},
+        "versions": {
+            requirement.name: version(requirement.name)
+            for requirement in requirements()
+        },
     }
     cell = {"part": f"{which}, Python {platform.python_version()}"}
     made = new_record("versions", cell, entry, float(suite.attrib.get("time", 0)))

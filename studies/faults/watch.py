@@ -66,7 +66,9 @@ class Watch:
         except TooSlow:
             raise Finding(f"more than {SECONDS} s") from None
         except BaseException as error:
-            raise Finding(f"{type(error).__name__}: {str(error)[:200]} {place(error)}") from error
+            raise Finding(
+                f"{type(error).__name__}: {str(error)[:200]} {place(error)}"
+            ) from error
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.active = False
@@ -84,7 +86,9 @@ class Watch:
             self.acts.append(f"{event} {str(args)[:80]}")
         elif event == "open" and isinstance(args[0], str) and isinstance(args[2], int):
             writes = args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-            outside = not os.path.abspath(args[0]).startswith((self.writable, "/dev/null"))
+            outside = not os.path.abspath(args[0]).startswith(
+                (self.writable, "/dev/null")
+            )
             if writes and outside:
                 self.acts.append(f"writes {args[0]}")
 
@@ -96,7 +100,11 @@ def out_of_memory(error: BaseException | None) -> bool:
     """Is there a failed allocation behind ``error``? A bomb that only the limit stopped."""
     while error is not None:
         words = str(error).lower()
-        if isinstance(error, MemoryError) or "allocate" in words or "out of memory" in words:
+        if (
+            isinstance(error, MemoryError)
+            or "allocate" in words
+            or "out of memory" in words
+        ):
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -40,7 +40,10 @@ def divergences(cell: Cell) -> Result:
         bend = bend[np.abs(bend) > 1e-9]
         turns = int((np.sign(bend[1:]) != np.sign(bend[:-1])).sum())
         # curves are even in μ: every inflection at μ > 0 has its mirror image
-        found[name] = {"inflections": 2 * turns, "at_2": float(np.interp(2.0, mu, curve))}
+        found[name] = {
+            "inflections": 2 * turns,
+            "at_2": float(np.interp(2.0, mu, curve)),
+        }
     return found
 
 
@@ -155,7 +158,9 @@ def sampling(cell: Cell) -> Result:
         excess[:] = np.maximum(confusion - S, 0.0)
         np.fill_diagonal(excess, 0.0)
 
-    def drawer(weights: Callable[[], FloatArray]) -> Callable[[np.random.Generator], IntArray]:
+    def drawer(
+        weights: Callable[[], FloatArray],
+    ) -> Callable[[np.random.Generator], IntArray]:
         def draw(rng: np.random.Generator) -> IntArray:
             chance = weights()[codes]
             return rng.choice(len(codes), len(codes), p=chance / chance.sum())
@@ -170,7 +175,9 @@ def sampling(cell: Cell) -> Result:
     strength = cell["strength"]
     draws = {
         "as it comes": drawer(lambda: np.ones(k)),
-        "both classes": drawer(lambda: 1 + strength * (excess.sum(axis=1) + excess.sum(axis=0))),
+        "both classes": drawer(
+            lambda: 1 + strength * (excess.sum(axis=1) + excess.sum(axis=0))
+        ),
         "true class": drawer(lambda: 1 + strength * excess.sum(axis=1)),
     }
     one_hot = np.eye(k)[codes]

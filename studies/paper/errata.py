@@ -51,7 +51,9 @@ def shift(K: int) -> Result:
         found[name] = {
             "row_sum": float(G.sum(axis=1).mean()),
             "root": tvd(recover(G).matrix, truth)[0],
-            "descent": tvd(step_c(G, step_size=1e-3, max_steps=20_000).matrix, truth)[0],
+            "descent": tvd(step_c(G, step_size=1e-3, max_steps=20_000).matrix, truth)[
+                0
+            ],
         }
     return found
 
@@ -145,7 +147,9 @@ def balance(K: int) -> Result:
     shares = np.arange(1, K + 1) / np.arange(1, K + 1).sum()
     return {
         "same_priors": float(np.abs(skewed.precision() - skewed.recall()).max()),
-        "decided_at_uniform": float(np.abs(truth.precision(shares) - truth.recall()).max()),
+        "decided_at_uniform": float(
+            np.abs(truth.precision(shares) - truth.recall()).max()
+        ),
     }
 
 
@@ -203,13 +207,17 @@ def rate(samples: int) -> Result:
     sizes = [30, 60, 120, 240, 480]
     spread = []
     for n in sizes:
-        risks = [_empirical_risk(parts_of(problem, n, seed), K) for seed in range(samples)]
+        risks = [
+            _empirical_risk(parts_of(problem, n, seed), K) for seed in range(samples)
+        ]
         spread.append(float(np.std(risks)))
     slope = np.polyfit(np.log(sizes), np.log(spread), 1)[0]
     return {"rows": sizes, "spread": spread, "slope": float(slope)}
 
 
-def _empirical_risk(parts: list[FloatArray], K: int, largest_loss: float = 3.0) -> float:
+def _empirical_risk(
+    parts: list[FloatArray], K: int, largest_loss: float = 3.0
+) -> float:
     ideal = IdealContrast()
     same, different = [], []
     for i in range(K):
@@ -231,7 +239,9 @@ def precision() -> Result:
     recall = certain + (1 - certain) * odds
     wrong = share[0] * odds
     return {
-        "probabilistic_precision": float(share[1] * recall / (share[1] * recall + wrong)),
+        "probabilistic_precision": float(
+            share[1] * recall / (share[1] * recall + wrong)
+        ),
         "best_precision": 1.0,
         "at_recall": certain,
     }

@@ -80,7 +80,12 @@ def root_table() -> str:
                 f"{result['descent_error']:.1e}",
             ]
         )
-    head = ["K", "smallest dominance factor", "largest error of the root", "root is faster by"]
+    head = [
+        "K",
+        "smallest dominance factor",
+        "largest error of the root",
+        "root is faster by",
+    ]
     return table([*head, "TVD of the descent, exact G"], body)
 
 
@@ -89,9 +94,13 @@ def inverse_table() -> str:
     runs = found("inverse")
     body = []
     for name in runs[0][1]:
-        ranges = [f"{low:.3f} to {high:.3f}" for low, high in (run[1][name] for run in runs)]
+        ranges = [
+            f"{low:.3f} to {high:.3f}" for low, high in (run[1][name] for run in runs)
+        ]
         body.append([name, *ranges])
-    return table(["posteriors by S⁻¹q with", *(f"K = {run[0]['K']}" for run in runs)], body)
+    return table(
+        ["posteriors by S⁻¹q with", *(f"K = {run[0]['K']}" for run in runs)], body
+    )
 
 
 def averaging_table() -> str:
@@ -102,7 +111,10 @@ def averaging_table() -> str:
         "V with the shift, its own training rows (T)": rows.SHIFT,
         "V with the shift, held-out rows": rows.CROSS_FIT,
     }
-    body = [[said, *(mean(name, problem) for problem in problems)] for said, name in names.items()]
+    body = [
+        [said, *(mean(name, problem) for problem in problems)]
+        for said, name in names.items()
+    ]
     return table(["averages over", "A, K = 3", "K = 4", "K = 5", "B"], body)
 
 
@@ -120,7 +132,11 @@ def loop_table() -> str:
     body = []
     for arguments, result in found("loop"):
         for tolerance, each in result.items():
-            ended = f"after {each['steps']:,} steps" if each["converged"] else "not in 20,000"
+            ended = (
+                f"after {each['steps']:,} steps"
+                if each["converged"]
+                else "not in 20,000"
+            )
             name = "with the shift" if arguments["corrected"] else "as printed"
             body.append([name, tolerance, ended, f"{each['row_sum']:.3f}"])
     return table(["V", "γ", "ended", "mean row sum of S"], body)
@@ -143,7 +159,11 @@ def heuristic_table() -> str:
 def text() -> str:
     """The page."""
     lemma, pac, rate, norms = one("lemma"), one("pac"), one("rate"), one("norms")
-    denominator, balance, precision = one("denominator"), one("balance"), one("precision")
+    denominator, balance, precision = (
+        one("denominator"),
+        one("balance"),
+        one("precision"),
+    )
     ignorance = "; ".join(
         f"{arguments['n']:,} rows: {result['claimed']:.2f}"
         for arguments, result in found("ignorance")

@@ -12,7 +12,16 @@ import numpy as np
 from studies import store
 from studies.paper import rows
 from studies.paper.records import older, results
-from studies.paper.verdicts import HELD, NOT, TIE, Difference, Values, differences, lower, mean_of
+from studies.paper.verdicts import (
+    HELD,
+    NOT,
+    TIE,
+    Difference,
+    Values,
+    differences,
+    lower,
+    mean_of,
+)
 from studies.store import Result
 
 OLD = "†"  #: marks figures of an earlier round
@@ -149,7 +158,9 @@ def divergence_claims() -> list[Claim]:
 
 def method_claims() -> list[Claim]:
     """What sections 3 and 4 say of the method."""
-    errata = {record["cell"]["statement"]: record["result"] for record in results("errata")}
+    errata = {
+        record["cell"]["statement"]: record["result"] for record in results("errata")
+    }
     sums = [
         record["result"]["literal"]["row_sum"]
         for record in results("errata")
@@ -163,7 +174,9 @@ def method_claims() -> list[Claim]:
     factors = errata["dominance"]
     shown = ", ".join(f"{name}: {each['factor']:.2f}" for name, each in factors.items())
     times = [record["result"] for record in results("printed")]
-    ratio = np.array([each["training_seconds"] / each["classifier_seconds"] for each in times])
+    ratio = np.array(
+        [each["training_seconds"] / each["classifier_seconds"] for each in times]
+    )
     link = "[errata](errata.md)"
     return [
         Claim(
@@ -185,7 +198,9 @@ def method_claims() -> list[Claim]:
         Claim(
             "the minimiser V of the risk is the similarity (rows of G sum to 1)",
             "1",
-            "row sums " + ", ".join(f"{each:.2f}" for each in sums) + " for K = 3, 5, 10",
+            "row sums "
+            + ", ".join(f"{each:.2f}" for each in sums)
+            + " for K = 3, 5, 10",
             "with the logit shift " + ", ".join(f"{each:.2f}" for each in corrected),
             NOT if max(sums) > 1.1 else HELD,
             link,
@@ -237,7 +252,9 @@ def pairs_claim() -> Claim:
         worse = gap.mean() > 2 * error
         verdicts.append(NOT if worse and gap.mean() > 0.1 * everything.mean() else HELD)
         k = record["cell"]["K"]
-        printed.append(f"K = {k}, all pairs {everything.mean():.4f}; " + ", ".join(parts))
+        printed.append(
+            f"K = {k}, all pairs {everything.mean():.4f}; " + ", ".join(parts)
+        )
     agreed = HELD if set(verdicts) == {HELD} else TIE
     return Claim(
         "m random pairs for each entry of G are as effective as all (within 10% for the largest m)",
@@ -282,7 +299,9 @@ def against(
 CALIBRATED = "temperature (paper)"
 DROPOUT = "Monte-Carlo dropout"
 BAYESIAN = "Bayesian network"
-CROSS_FITTED = "literal paper"  #: of the earlier round: held-out rows, clipped, 50,000 steps
+CROSS_FITTED = (
+    "literal paper"  #: of the earlier round: held-out rows, clipped, 50,000 steps
+)
 EARLIER_OURS = "collidescope"
 
 
@@ -327,14 +346,22 @@ def minus(
     first: str, second: str, measure: str = "mean", study: str = "ablation"
 ) -> list[Difference]:
     """Paired differences of two methods in the new record."""
-    return differences(quick_values(study, first, measure), quick_values(study, second, measure))
+    return differences(
+        quick_values(study, first, measure), quick_values(study, second, measure)
+    )
 
 
 def scenario_b_claims() -> list[Claim]:
     """Scenarios B and C."""
-    ahead, verdict = against("scenario-b", CROSS_FITTED, (CALIBRATED, DROPOUT), mean_error)
-    ours, ours_verdict = against("scenario-b", EARLIER_OURS, (CALIBRATED, DROPOUT), mean_error)
-    behind, behind_verdict = against("scenario-b", BAYESIAN, (CROSS_FITTED,), mean_error)
+    ahead, verdict = against(
+        "scenario-b", CROSS_FITTED, (CALIBRATED, DROPOUT), mean_error
+    )
+    ours, ours_verdict = against(
+        "scenario-b", EARLIER_OURS, (CALIBRATED, DROPOUT), mean_error
+    )
+    behind, behind_verdict = against(
+        "scenario-b", BAYESIAN, (CROSS_FITTED,), mean_error
+    )
     ours_behind, _ = against("scenario-b", BAYESIAN, (EARLIER_OURS,), mean_error)
     link = "[Scenario B](reproduction.md#scenario-b-more-overlap-20-dimensions)"
     return [
@@ -380,7 +407,8 @@ def advantage_claim(link: str) -> Claim:
     return Claim(
         "Scenario B: the advantage is larger where classes overlap less",
         "larger",
-        f"{OLD} error of the calibrated classifier over that of Algorithm 1: " + "; ".join(shown),
+        f"{OLD} error of the calibrated classifier over that of Algorithm 1: "
+        + "; ".join(shown),
         "–",
         verdict,
         link,
@@ -389,7 +417,9 @@ def advantage_claim(link: str) -> Claim:
 
 def cost_claim() -> Claim:
     """Scenario C: after few epochs Algorithm 1 is ahead of the BNN, later behind."""
-    curves: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    curves: dict[str, dict[int, dict[int, float]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     for record in older("scenario-c"):
         for point in record["result"]["curve"]:
             for method, score in point["S"].items():
@@ -415,13 +445,18 @@ def cost_claim() -> Claim:
 def posterior_claims() -> list[Claim]:
     """Figure 9."""
     rivals = ("plain network", CALIBRATED, DROPOUT)
-    found, verdict = against("posterior-variance", CROSS_FITTED, rivals, posterior_error)
-    ours, ours_verdict = against("posterior-variance", EARLIER_OURS, rivals, posterior_error)
+    found, verdict = against(
+        "posterior-variance", CROSS_FITTED, rivals, posterior_error
+    )
+    ours, ours_verdict = against(
+        "posterior-variance", EARLIER_OURS, rivals, posterior_error
+    )
     spreads = {}
     for method in (CROSS_FITTED, *rivals, EARLIER_OURS):
         values = old_values("posterior-variance", method, posterior_error)
         spreads[method] = {
-            where: float(np.std(list(each.values()), ddof=1)) for where, each in values.items()
+            where: float(np.std(list(each.values()), ddof=1))
+            for where, each in values.items()
         }
     smallest = [
         all(spreads[CROSS_FITTED][where] < spreads[rival][where] for rival in rivals)
@@ -480,7 +515,9 @@ def mnist_claims() -> list[Claim]:
     found = [r["result"] for r in older("mnist") if r["cell"]["model"] == "pairwise"]
     literal = [np.array(each["corrections"]["none"]["S_gradient"]) for each in found]
     ours = [
-        np.array(r["result"]["S"]) for r in older("mnist") if r["cell"]["model"] == "factorised"
+        np.array(r["result"]["S"])
+        for r in older("mnist")
+        if r["cell"]["model"] == "factorised"
     ]
     link = "[MNIST](reproduction.md#mnist)"
     both = np.mean([(S + S.T) / 2 for S in literal], axis=0)
@@ -495,14 +532,18 @@ def mnist_claims() -> list[Claim]:
     extra = ""
     if small:
         pairs = small[-1]["result"][rows.PRINTED]["pairs"][:2]
-        extra = ". Small, as printed: largest " + ", ".join(f"{i}–{j}" for i, j in pairs)
+        extra = ". Small, as printed: largest " + ", ".join(
+            f"{i}–{j}" for i, j in pairs
+        )
     return [
         Claim(
             "MNIST: the two largest pairs are 4–9 and 3–5",
             "4–9, 3–5",
             f"{OLD} {top}{extra}",
             f"{OLD} {best}",
-            HELD if top.startswith("4–9") and top.split(", ")[1].startswith("3–5") else NOT,
+            HELD
+            if top.startswith("4–9") and top.split(", ")[1].startswith("3–5")
+            else NOT,
             link,
         ),
         Claim(
@@ -541,7 +582,9 @@ def count_of(found: Any) -> float:
 def top_pairs(both: np.ndarray, n: int = 3) -> str:
     """The largest pairs of digits."""
     upper = np.triu(both, 1)
-    places = [np.unravel_index(at, upper.shape) for at in np.argsort(-upper, axis=None)[:n]]
+    places = [
+        np.unravel_index(at, upper.shape) for at in np.argsort(-upper, axis=None)[:n]
+    ]
     return ", ".join(f"{i}–{j} ({upper[i, j]:.4f})" for i, j in places)
 
 
@@ -576,7 +619,9 @@ def table_claims() -> list[Claim]:
     income = HELD if max(adult) < 0.5 else NOT if min(adult) > 0.5 else TIE
     best = decided("diabetes", EARLIER_OURS)[0]["optimal"]
     guesses = [best[name]["by_labels"] for name in ("uniform", "empirical")]
-    said = " or ".join(f"{g['precision']:.2f} at recall {g['recall']:.2f}" for g in guesses)
+    said = " or ".join(
+        f"{g['precision']:.2f} at recall {g['recall']:.2f}" for g in guesses
+    )
     return [
         Claim(
             "diabetes: recall 67%, three quarters of those flagged do not have it",
@@ -677,7 +722,9 @@ def ablation_table(measure: str, study: str = "ablation") -> str:
     problems = list(by_method[rows.PRINTED])
     body = []
     for name, values in by_method.items():
-        cells = [mean_of(values[where]) if where in values else "" for where in problems]
+        cells = [
+            mean_of(values[where]) if where in values else "" for where in problems
+        ]
         body.append([name, *cells])
     return table(["row", *problems], body)
 
@@ -742,13 +789,25 @@ def sensitivity_table() -> str:
                 f"{result['root']:.4f}",
             ]
         )
-    head = ["K", "V", "λ", "η", "γ", "5,000 steps", "converged", "20,000 steps", "converged"]
+    head = [
+        "K",
+        "V",
+        "λ",
+        "η",
+        "γ",
+        "5,000 steps",
+        "converged",
+        "20,000 steps",
+        "converged",
+    ]
     return table([*head, "row sum error", "root"], body)
 
 
 def cost_table() -> str:
     """Scenario C: methods by epochs."""
-    found: dict[str, dict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    found: dict[str, dict[int, dict[int, float]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     for record in results("cost"):
         cell = record["cell"]
         for method, score in record["result"].items():
@@ -765,12 +824,21 @@ def cost_table() -> str:
 def page() -> str:
     """The page."""
     found = claims()
-    counts = {word: sum(claim.verdict == word for claim in found) for word in (HELD, TIE, NOT)}
+    counts = {
+        word: sum(claim.verdict == word for claim in found) for word in (HELD, TIE, NOT)
+    }
     samples = "; ".join(
         f"{where}: {len(each)}"
         for where, each in quick_values("ablation", rows.OURS, "mean").items()
     )
-    head = ["the paper claims", "its number", "as printed", "at best", "verdict", "script"]
+    head = [
+        "the paper claims",
+        "its number",
+        "as printed",
+        "at best",
+        "verdict",
+        "script",
+    ]
     return f"""# The paper in one table
 
 *Fine-Grained Uncertainty Quantification via Collisions*, Friedbaum, Adiga and Tandon,

@@ -31,7 +31,10 @@ def sample_of_each(codes: IntArray, per_class: int, seed: int) -> IntArray:
     """Row numbers, as many of every class."""
     rng = np.random.default_rng(seed)
     classes = np.unique(codes)
-    drawn = [rng.choice(np.flatnonzero(codes == c), per_class, replace=False) for c in classes]
+    drawn = [
+        rng.choice(np.flatnonzero(codes == c), per_class, replace=False)
+        for c in classes
+    ]
     return np.concatenate(drawn)
 
 
@@ -43,8 +46,12 @@ def images(cell: Cell) -> Result:
     folder = data_folder()
     if folder is None:
         raise FileNotFoundError("set COLLIDESCOPE_DATA to the folder that holds mnist/")
-    raw = gzip.decompress((folder / "mnist" / "train-images-idx3-ubyte.gz").read_bytes())
-    labels = gzip.decompress((folder / "mnist" / "train-labels-idx1-ubyte.gz").read_bytes())
+    raw = gzip.decompress(
+        (folder / "mnist" / "train-images-idx3-ubyte.gz").read_bytes()
+    )
+    labels = gzip.decompress(
+        (folder / "mnist" / "train-labels-idx1-ubyte.gz").read_bytes()
+    )
     pictures = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 14, 2, 14, 2)
     digits = np.frombuffer(labels, np.uint8, offset=8).astype(np.intp)
     chosen = sample_of_each(digits, cell["per_digit"], cell["seed"])
@@ -95,8 +102,12 @@ def tables(cell: Cell) -> Result:
     """Diabetes: recall and precision of the probabilistic Bayes classifier decided at uniform priors."""
     folder = data_folder()
     if folder is None:
-        raise FileNotFoundError("set COLLIDESCOPE_DATA to the folder that holds diabetes/")
-    with np.load(folder / "diabetes" / "brfss2015_012.npz", allow_pickle=False) as arrays:
+        raise FileNotFoundError(
+            "set COLLIDESCOPE_DATA to the folder that holds diabetes/"
+        )
+    with np.load(
+        folder / "diabetes" / "brfss2015_012.npz", allow_pickle=False
+    ) as arrays:
         X = arrays["X"].astype(np.float64)
         codes = (arrays["y"] == 2).astype(np.intp)
     share = float(codes.mean())

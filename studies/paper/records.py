@@ -8,7 +8,9 @@ from studies.store import Record
 
 def results(part: str) -> list[Record]:
     """The records of one experiment."""
-    return [record for record in store.results("paper") if record["cell"]["study"] == part]
+    return [
+        record for record in store.results("paper") if record["cell"]["study"] == part
+    ]
 
 
 def older(name: str) -> list[Record]:

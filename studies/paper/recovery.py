@@ -44,7 +44,9 @@ def sensitivity(cell: Cell) -> Result:
     k = cell["K"]
     ideal = IdealContrast()
     contrast = Shifted(ideal, k) if cell["corrected"] else ideal
-    G = np.array([step_b(contrast, sampled_parts(k, seed)) for seed in range(cell["samples"])])
+    G = np.array(
+        [step_b(contrast, sampled_parts(k, seed)) for seed in range(cell["samples"])]
+    )
     truth = scenario_a(k).collision_matrix().matrix
     S = np.tile(np.eye(k), (len(G), 1, 1))
     done = np.zeros(len(G), dtype=bool)
@@ -95,7 +97,11 @@ def pairs(cell: Cell) -> Result:
         everything = recover(step_b(known, parts)).matrix
         for m in (*cell["m"], None):
             rng = np.random.default_rng(seed)
-            S = everything if m is None else recover(step_b(known, parts, m, rng)).matrix
+            S = (
+                everything
+                if m is None
+                else recover(step_b(known, parts, m, rng)).matrix
+            )
             name = "all" if m is None else str(m)
             errors.setdefault(name, []).append(tvd(S, truth)[0])
             if m == cell["m"][-1]:
@@ -129,8 +135,12 @@ def heuristic(cell: Cell) -> Result:
         S = np.where(done[:, None, None], S, S - 1e-3 * slope)
     roots = [recover(g, p).matrix for g, p in zip(G, priors, strict=True)]
     return {
-        "descent": float(np.mean([tvd(s, t)[0] for s, t in zip(S, truth, strict=True)])),
-        "root": float(np.mean([tvd(s, t)[0] for s, t in zip(roots, truth, strict=True)])),
+        "descent": float(
+            np.mean([tvd(s, t)[0] for s, t in zip(S, truth, strict=True)])
+        ),
+        "root": float(
+            np.mean([tvd(s, t)[0] for s, t in zip(roots, truth, strict=True)])
+        ),
         "converged": float(done.mean()),
     }
 

@@ -128,11 +128,15 @@ def trained_on_all(data: Data, settings: PrintedSettings, seed: int) -> dict[str
         points = [rng.permutation(part)[:50] for part in data.by_class()]
         q = expected_similarity(contrast, data.X_new, points)
         seconds = trained + time.perf_counter() - started
-        found[name] = Row(descent.matrix, solve_printed(descent.matrix, q), descent, seconds)
+        found[name] = Row(
+            descent.matrix, solve_printed(descent.matrix, q), descent, seconds
+        )
         if name == PRINTED:
             fewer = replace(settings, max_steps=settings.max_steps // 4)
             early = descend(G, fewer)
-            found[EARLY] = Row(early.matrix, solve_printed(early.matrix, q), early, seconds)
+            found[EARLY] = Row(
+                early.matrix, solve_printed(early.matrix, q), early, seconds
+            )
     return found
 
 
@@ -147,7 +151,9 @@ def descend(G: FloatArray, settings: PrintedSettings) -> Descent:
     )
 
 
-def cross_fitted(data: Data, settings: PrintedSettings, seed: int, cv: int = 5) -> dict[str, Row]:
+def cross_fitted(
+    data: Data, settings: PrintedSettings, seed: int, cv: int = 5
+) -> dict[str, Row]:
     """V of every fold scores the rows of the fold; three estimates from the same scores."""
     started = time.perf_counter()
     k = data.n_classes
@@ -166,7 +172,9 @@ def cross_fitted(data: Data, settings: PrintedSettings, seed: int, cv: int = 5) 
     root = recover(G).matrix
     held_out = solve_posteriors(q, root, ridge=0.01)
     new = solve_posteriors(q_new, root, ridge=0.01)
-    one_step = collision_matrix_from_posteriors(held_out, data.codes, priors="uniform").matrix
+    one_step = collision_matrix_from_posteriors(
+        held_out, data.codes, priors="uniform"
+    ).matrix
     printed_new = solve_printed(descent.matrix, q_new)
     return {
         CROSS_FIT: Row(descent.matrix, printed_new, descent, seconds),
@@ -175,7 +183,9 @@ def cross_fitted(data: Data, settings: PrintedSettings, seed: int, cv: int = 5) 
     }
 
 
-def without_itself(contrast: Contrast, X: FloatArray, codes: IntArray, k: int) -> FloatArray:
+def without_itself(
+    contrast: Contrast, X: FloatArray, codes: IntArray, k: int
+) -> FloatArray:
     """Mean similarity of every row to the other rows of each class."""
     scores = contrast.grid(X, X)
     np.fill_diagonal(scores, 0.0)
@@ -216,7 +226,9 @@ def ours(data: Data, seed: int) -> Row:
     clf = CollisionClassifier(limit=False, priors="uniform", random_state=seed)
     clf.fit(data.X, data.codes)
     seconds = time.perf_counter() - started
-    return Row(clf.collision_matrix_.matrix, clf.predict_proba(data.X_new), None, seconds)
+    return Row(
+        clf.collision_matrix_.matrix, clf.predict_proba(data.X_new), None, seconds
+    )
 
 
 def tvd(found: FloatArray, truth: FloatArray) -> tuple[float, float]:

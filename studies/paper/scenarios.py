@@ -75,14 +75,24 @@ def ablation_cells(quick: bool) -> list[Cell]:
     for seed in range(10):
         for k in (3, 4, 5):
             settings = QUICK if quick else FULL
-            cells.append(cell_of(["A", k], 250 * k, seed, settings, not quick or seed < 5))
+            cells.append(
+                cell_of(["A", k], 250 * k, seed, settings, not quick or seed < 5)
+            )
         cells.append(scenario_b_cell(0.15, seed, quick, not quick or seed < 2))
     return cells
 
 
-def cell_of(problem: list[float | str], n: int, seed: int, settings: Cell, ours: bool) -> Cell:
+def cell_of(
+    problem: list[float | str], n: int, seed: int, settings: Cell, ours: bool
+) -> Cell:
     """The settings of one run."""
-    return {"problem": problem, "rows": n, "seed": seed, "settings": settings, "ours": ours}
+    return {
+        "problem": problem,
+        "rows": n,
+        "seed": seed,
+        "settings": settings,
+        "ours": ours,
+    }
 
 
 def scenario_b_cell(
@@ -105,21 +115,31 @@ def printed_cells(quick: bool) -> list[Cell]:
 def overlap_cells(quick: bool) -> list[Cell]:
     """The two other overlaps of Scenario B."""
     seeds = range(3 if quick else 8)
-    return [scenario_b_cell(b, seed, quick, not quick) for b in (0.25, 0.35) for seed in seeds]
+    return [
+        scenario_b_cell(b, seed, quick, not quick)
+        for b in (0.25, 0.35)
+        for seed in seeds
+    ]
 
 
 def cost_cells(quick: bool) -> list[Cell]:
     """Scenario C: the error after few and after many epochs."""
     epochs = (5, 20, 100) if quick else (10, 50, 100, 250, 500)
     seeds = range(2 if quick else 5)
-    return [scenario_b_cell(0.15, seed, quick, False, each) for each in epochs for seed in seeds]
+    return [
+        scenario_b_cell(0.15, seed, quick, False, each)
+        for each in epochs
+        for seed in seeds
+    ]
 
 
 def posterior_cells(quick: bool) -> list[Cell]:
     """Means on a line, the same problem sampled anew, at three overlaps."""
     settings = QUICK if quick else FULL
     return [
-        cell_of(["line", 4, 10, 3.0 * gap], 1_000, seed, settings, not quick or seed < 2)
+        cell_of(
+            ["line", 4, 10, 3.0 * gap], 1_000, seed, settings, not quick or seed < 2
+        )
         for gap in (1, 2, 3)
         for seed in range(5 if quick else 10)
     ]
@@ -143,7 +163,10 @@ def printed_run(cell: Cell) -> Result:
         "gramian_row_sum": float(G.sum(axis=1).mean()),
         "asymmetry": float(np.linalg.norm(G - G.T) / 2),
     }
-    for name, steps in {"early": settings.max_steps // 4, "late": settings.max_steps}.items():
+    for name, steps in {
+        "early": settings.max_steps // 4,
+        "late": settings.max_steps,
+    }.items():
         descent = rows.descend(G, replace(settings, max_steps=steps))
         positive = np.maximum(descent.matrix, 0.0)
         normalised = positive / positive.sum(axis=1, keepdims=True)

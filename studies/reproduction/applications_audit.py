@@ -31,7 +31,13 @@ CLASSES = list("abcdef")
 PLANTED = {("c", "d"), ("d", "c")}
 FDR = 0.05
 #: Settings of the model behind the estimated posteriors: fast.
-FIT = {"hidden_layer_sizes": (32,), "cv": 3, "max_epochs": 40, "patience": 5, "limit": False}
+FIT = {
+    "hidden_layer_sizes": (32,),
+    "cv": 3,
+    "max_epochs": 40,
+    "patience": 5,
+    "limit": False,
+}
 #: Rows of that model: fewer leave it too weak to see what can be fixed.
 FIT_ROWS = 1_500
 #: Seeds of independent streams: audited rows, rows of the model, the coin.
@@ -46,7 +52,9 @@ def problem_of(weakness: str) -> GaussianProblem:
     return GaussianProblem(means, classes=CLASSES)
 
 
-def classifiers(problem: GaussianProblem, X: np.ndarray, seed: Any) -> dict[str, np.ndarray]:
+def classifiers(
+    problem: GaussianProblem, X: np.ndarray, seed: Any
+) -> dict[str, np.ndarray]:
     """What each audited classifier says."""
     best = problem.posteriors(X).argmax(axis=1)
     blind = GaussianProblem(problem.means[:, :2]).posteriors(X[:, :2]).argmax(axis=1)
@@ -87,7 +95,9 @@ def run(cell: Cell) -> dict[str, Any]:
             P = problem.posteriors(X)
         else:
             other = problem.sample(
-                cell["fit_rows"], np.random.default_rng([seed, FITTED]), stratified=False
+                cell["fit_rows"],
+                np.random.default_rng([seed, FITTED]),
+                stratified=False,
             )
             P = (
                 CollisionClassifier(random_state=seed, **estimator_settings(FIT))
@@ -127,9 +137,16 @@ def cells(quick: bool) -> list[Cell]:
         | ({"fit_rows": FIT_ROWS} if posteriors == "estimated" else {})
         for posteriors in ("estimated", "true")
         for weakness in (["large"] if quick else list(WEAKNESS))
-        for rows in ([600] if quick else [2_000] if posteriors == "estimated" else [500, 2_000])
+        for rows in (
+            [600] if quick else [2_000] if posteriors == "estimated" else [500, 2_000]
+        )
         for group in range(groups)
     ]
 
 
-STUDY = Study("audit", "Audit: planted weaknesses found, inherent confusion left alone", cells, run)
+STUDY = Study(
+    "audit",
+    "Audit: planted weaknesses found, inherent confusion left alone",
+    cells,
+    run,
+)

@@ -32,7 +32,9 @@ SAME, OTHER, AGAIN = 10_000, 20_000, 30_000
 def run(cell: Cell) -> dict[str, Any]:
     """Promise and what retraining finds, at each number of groups."""
     X, y, truth = _data(cell)
-    X1, X2, y1, y2 = train_test_split(X, y, test_size=0.5, stratify=y, random_state=cell["seed"])
+    X1, X2, y1, y2 = train_test_split(
+        X, y, test_size=0.5, stratify=y, random_state=cell["seed"]
+    )
     first = _fit(cell, X1, y1, cell["seed"])
     again = _fit(cell, X2, y2, AGAIN + cell["seed"])
     path = consolidate(first)
@@ -46,7 +48,8 @@ def run(cell: Cell) -> dict[str, Any]:
             "n_groups": n_groups,
             "largest_group": max(map(len, plan.groups)),
             "promise": promise,
-            "same_rows": same | {"inside": promise["low"] <= same["pber"] <= promise["high"]},
+            "same_rows": same
+            | {"inside": promise["low"] <= same["pber"] <= promise["high"]},
             "other_rows": other | _difference(promise, other),
             "other_promise": (repeated := _pber(again.merge(plan.groups)))
             | _difference(promise, repeated),
@@ -54,14 +57,19 @@ def run(cell: Cell) -> dict[str, Any]:
         level["same_rows"]["difference"] = same["pber"] - promise["pber"]
         if truth is not None:
             merged = truth.merge(plan.groups).pber
-            level["truth"] = {"pber": merged, "inside": promise["low"] <= merged <= promise["high"]}
+            level["truth"] = {
+                "pber": merged,
+                "inside": promise["low"] <= merged <= promise["high"],
+            }
         levels.append(level)
     return {"before": _pber(first), "levels": levels}
 
 
 def _fit(cell: Cell, X: np.ndarray, y: np.ndarray, seed: int) -> CollisionMatrix:
     settings = estimator_settings({"limit": False} | cell["settings"])
-    return CollisionClassifier(random_state=seed, **settings).fit(X, y).collision_matrix_
+    return (
+        CollisionClassifier(random_state=seed, **settings).fit(X, y).collision_matrix_
+    )
 
 
 def _pber(cm: CollisionMatrix) -> dict[str, float]:
@@ -71,8 +79,15 @@ def _pber(cm: CollisionMatrix) -> dict[str, float]:
 
 def _difference(first: dict[str, float], second: dict[str, float]) -> dict[str, Any]:
     """Second less first, of independent rows, and whether a 95% interval around it covers zero."""
-    gap, stderr = second["pber"] - first["pber"], float(np.hypot(first["stderr"], second["stderr"]))
-    return {"difference": gap, "difference_stderr": stderr, "covers_zero": abs(gap) <= Z * stderr}
+    gap, stderr = (
+        second["pber"] - first["pber"],
+        float(np.hypot(first["stderr"], second["stderr"])),
+    )
+    return {
+        "difference": gap,
+        "difference_stderr": stderr,
+        "covers_zero": abs(gap) <= Z * stderr,
+    }
 
 
 def _data(cell: Cell) -> tuple[np.ndarray, np.ndarray, CollisionMatrix | None]:
@@ -104,7 +119,8 @@ def cells(quick: bool) -> list[Cell]:
     if quick:
         plan = [("A", 400, [3], small), ("digits", 400, [5], small)]
         return [
-            {"data": d, "rows": r, "groups": g, "settings": s, "seed": 0} for d, r, g, s in plan
+            {"data": d, "rows": r, "groups": g, "settings": s, "seed": 0}
+            for d, r, g, s in plan
         ]
     network = {"hidden_layer_sizes": [128]}
     plan = [
@@ -114,10 +130,18 @@ def cells(quick: bool) -> list[Cell]:
         ("A", 2500, [4, 3, 2], {}),
     ]
     return [
-        {"data": data, "rows": rows, "groups": groups, "settings": settings, "seed": seed}
+        {
+            "data": data,
+            "rows": rows,
+            "groups": groups,
+            "settings": settings,
+            "seed": seed,
+        }
         for data, rows, groups, settings in plan
         for seed in range(10)
     ]
 
 
-STUDY = Study("merging", "Merging classes: PBER promised and found by retraining", cells, run)
+STUDY = Study(
+    "merging", "Merging classes: PBER promised and found by retraining", cells, run
+)

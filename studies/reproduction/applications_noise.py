@@ -47,7 +47,9 @@ def letter(rng: np.random.Generator, rows: int) -> Rows:
     """A part of the letters."""
     X, y = load_letter()
     kept = rng.permutation(len(y))[:rows]
-    return scale(X.to_numpy(dtype=float)[kept]), np.unique(y, return_inverse=True)[1][kept]
+    return scale(X.to_numpy(dtype=float)[kept]), np.unique(y, return_inverse=True)[1][
+        kept
+    ]
 
 
 DATA: dict[str, Callable[[np.random.Generator, int], Rows]] = {
@@ -71,7 +73,10 @@ def cleanlab_score(method: str, adjust: bool) -> Score:
 
 SCORES: dict[str, Score] = {OURS: label_error_scores}
 SCORES |= {f"cleanlab {method}": cleanlab_score(method, False) for method in CLEANLAB}
-SCORES |= {f"cleanlab {method}, adjusted": cleanlab_score(method, True) for method in CLEANLAB[:2]}
+SCORES |= {
+    f"cleanlab {method}, adjusted": cleanlab_score(method, True)
+    for method in CLEANLAB[:2]
+}
 
 
 def plant(
@@ -81,7 +86,11 @@ def plant(
     k = int(y.max()) + 1
     wrong = np.zeros(len(y), dtype=bool)
     wrong[rng.choice(len(y), round(rate * len(y)), replace=False)] = True
-    step = rng.integers(1, k, len(y)) if kind == "symmetric" else np.ones(len(y), dtype=int)
+    step = (
+        rng.integers(1, k, len(y))
+        if kind == "symmetric"
+        else np.ones(len(y), dtype=int)
+    )
     return np.where(wrong, (y + step) % k, y), wrong
 
 
@@ -90,10 +99,15 @@ def run(cell: Cell) -> dict[str, Any]:
     every score."""
     X, y = DATA[cell["data"]](np.random.default_rng([cell["seed"], ROWS]), cell["rows"])
     noisy, wrong = plant(
-        y, cell["noise"], cell["rate"], np.random.default_rng([cell["seed"], NOISE_STREAM])
+        y,
+        cell["noise"],
+        cell["rate"],
+        np.random.default_rng([cell["seed"], NOISE_STREAM]),
     )
     P = (
-        CollisionClassifier(random_state=cell["seed"], limit=False, **estimator_settings(FIT))
+        CollisionClassifier(
+            random_state=cell["seed"], limit=False, **estimator_settings(FIT)
+        )
         .fit(X, noisy)
         .posteriors_
     )
@@ -116,13 +130,19 @@ def summary(
     groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
     for record in records:
         cell = record["cell"]
-        groups.setdefault((cell["data"], cell["noise"], cell["rate"]), []).append(record["result"])
+        groups.setdefault((cell["data"], cell["noise"], cell["rate"]), []).append(
+            record["result"]
+        )
     rows = []
     for key, results in groups.items():
         values = {
-            name: np.array([result[name][measure] for result in results]) for name in results[0]
+            name: np.array([result[name][measure] for result in results])
+            for name in results[0]
         }
-        rival = max((name for name in values if name != OURS), key=lambda name: values[name].mean())
+        rival = max(
+            (name for name in values if name != OURS),
+            key=lambda name: values[name].mean(),
+        )
         lead = values[OURS] - values[rival]
         row: dict[str, Any] = dict(zip(("data", "noise", "rate"), key, strict=True)) | {
             "seeds": len(results)
@@ -130,7 +150,9 @@ def summary(
         row |= {name: float(scores.mean()) for name, scores in values.items()}
         row |= {"best rival": rival, "lead": float(lead.mean())}
         row |= {
-            "lead_stderr": float(lead.std(ddof=1) / np.sqrt(len(lead))) if len(lead) > 1 else None
+            "lead_stderr": float(lead.std(ddof=1) / np.sqrt(len(lead)))
+            if len(lead) > 1
+            else None
         }
         rows.append(row)
     return rows
@@ -138,7 +160,11 @@ def summary(
 
 def cells(quick: bool) -> list[Cell]:
     """Data × kind of noise × rate × seed."""
-    rows = {"D": 300} if quick else {"letter": 3_000, "digits": 1_797, "A": 2_000, "D": 2_000}
+    rows = (
+        {"D": 300}
+        if quick
+        else {"letter": 3_000, "digits": 1_797, "A": 2_000, "D": 2_000}
+    )
     return [
         {"data": name, "rows": count, "noise": noise, "rate": rate, "seed": seed}
         for name, count in rows.items()

@@ -62,13 +62,22 @@ Part = tuple[np.ndarray, np.ndarray]
 def parts_of(name: str, rng: np.random.Generator) -> list[Part]:
     """(X, class numbers) of the training, held-out and test rows, standardised by the first."""
     if name == "line":
-        X, y = imbalanced(4, ratio=10, length=4, random_state=0).sample(sum(SIZES[name]), rng)
+        X, y = imbalanced(4, ratio=10, length=4, random_state=0).sample(
+            sum(SIZES[name]), rng
+        )
     else:
-        X, y = {"covertype": load_covertype, "brfss": load_brfss, "letter": load_letter}[name]()
+        X, y = {
+            "covertype": load_covertype,
+            "brfss": load_brfss,
+            "letter": load_letter,
+        }[name]()
     X, y = np.asarray(X, dtype=np.float64), np.unique(y, return_inverse=True)[1]
     if name == "letter":
         wanted = rng.permutation(np.geomspace(*LETTER_ROWS, 26).round().astype(int))
-        kept = [rng.permutation(np.flatnonzero(y == c))[:count] for c, count in enumerate(wanted)]
+        kept = [
+            rng.permutation(np.flatnonzero(y == c))[:count]
+            for c, count in enumerate(wanted)
+        ]
         rows = rng.permutation(np.concatenate(kept))
         cuts = (np.cumsum(LETTER_SHARES)[:-1] * len(rows)).astype(int)
     else:
@@ -82,7 +91,9 @@ def parts_of(name: str, rng: np.random.Generator) -> list[Part]:
 def references(parts: list[Part], seed: int) -> dict[str, Any]:
     """S and what is inherent in the held-out rows, by method."""
     (X, y), (X_held, y_held), _ = parts
-    clf = CollisionClassifier(random_state=seed, limit=False, **estimator_settings(FIT)).fit(X, y)
+    clf = CollisionClassifier(
+        random_state=seed, limit=False, **estimator_settings(FIT)
+    ).fit(X, y)
     P = clf.predict_proba(X_held)
     k = len(clf.classes_)
     even = shift_priors(P, clf.priors_, np.full(k, 1 / k))
@@ -90,7 +101,9 @@ def references(parts: list[Part], seed: int) -> dict[str, Any]:
         "S": clf.collision_matrix_,
         "adaptive": bayes_confusion(P, y_held, classes=clf.classes_),
         "adaptive, S": None,
-        "adaptive, balanced reference": bayes_confusion(even, y_held, classes=clf.classes_),
+        "adaptive, balanced reference": bayes_confusion(
+            even, y_held, classes=clf.classes_
+        ),
     }
 
 
@@ -116,7 +129,9 @@ def train(
     rng = np.random.default_rng([seed, ORDER])
     sampler = None
     if method in reference:
-        sampler = AdaptiveSampler(reference["S"], y, inherent=reference[method], random_state=rng)
+        sampler = AdaptiveSampler(
+            reference["S"], y, inherent=reference[method], random_state=rng
+        )
     weights = np.ones(n)
     if method == "class-balanced":
         weights = 1 / np.bincount(y)[y]
@@ -134,10 +149,18 @@ def train(
             optimiser.step()
         with torch.no_grad():
             if sampler is not None:
-                P = torch.softmax(network(torch.from_numpy(X_held)).double(), dim=1).numpy()
-                sampler.update(y_held, P if method == "adaptive, S" else P.argmax(axis=1))
+                P = torch.softmax(
+                    network(torch.from_numpy(X_held)).double(), dim=1
+                ).numpy()
+                sampler.update(
+                    y_held, P if method == "adaptive, S" else P.argmax(axis=1)
+                )
             elif method == "loss":
-                losses = cross_entropy(network(rows), labels, reduction="none").double().numpy()
+                losses = (
+                    cross_entropy(network(rows), labels, reduction="none")
+                    .double()
+                    .numpy()
+                )
                 weights = losses + losses.mean()
     with torch.no_grad():
         return network(torch.from_numpy(X_test)).argmax(dim=1).numpy()
@@ -147,7 +170,11 @@ def measures(y: np.ndarray, said: np.ndarray) -> dict[str, float]:
     """Accuracy over rows, over classes, and of the class that fares worst."""
     recall = np.array([(said[y == c] == c).mean() for c in np.unique(y)])
     return dict(
-        zip(MEASURES, map(float, ((said == y).mean(), recall.mean(), recall.min())), strict=True)
+        zip(
+            MEASURES,
+            map(float, ((said == y).mean(), recall.mean(), recall.min())),
+            strict=True,
+        )
     )
 
 
@@ -157,7 +184,9 @@ def run(cell: Cell) -> dict[str, Any]:
     reference = references(parts, cell["seed"])
     y_test = parts[2][1]
     return {
-        method: measures(y_test, train(parts, method, reference, cell["epochs"], cell["seed"]))
+        method: measures(
+            y_test, train(parts, method, reference, cell["epochs"], cell["seed"])
+        )
         for method in METHODS
     }
 
@@ -173,5 +202,8 @@ def cells(quick: bool) -> list[Cell]:
 
 
 STUDY = Study(
-    "adaptive-sampling", "Adaptive against uniform, balanced and loss-based sampling", cells, run
+    "adaptive-sampling",
+    "Adaptive against uniform, balanced and loss-based sampling",
+    cells,
+    run,
 )

@@ -43,16 +43,22 @@ def run(cell: Cell) -> dict[str, Any]:
     data = _data(cell)
     S = (
         CollisionClassifier(
-            random_state=cell["seed"], limit=False, **estimator_settings(cell["settings"])
+            random_state=cell["seed"],
+            limit=False,
+            **estimator_settings(cell["settings"]),
         )
         .fit(*data["train"])
         .collision_matrix_
     )
     k = S.n_classes
-    kinds = [(NONE, 0.0)] + [(kind, a) for kind in (UNIFORM, OURS) for a in cell["strengths"]]
+    kinds = [(NONE, 0.0)] + [
+        (kind, a) for kind in (UNIFORM, OURS) for a in cell["strengths"]
+    ]
     spread = {NONE: np.eye(k), UNIFORM: np.full((k, k), 1 / k)}
     targets = [
-        smoothing_matrix(S, a) if kind == OURS else (1 - a) * np.eye(k) + a * spread[kind]
+        smoothing_matrix(S, a)
+        if kind == OURS
+        else (1 - a) * np.eye(k) + a * spread[kind]
         for kind, a in kinds
     ]
     found: dict[str, Any] = {"S_pber": S.pber}
@@ -64,7 +70,9 @@ def run(cell: Cell) -> dict[str, Any]:
 def _scores(
     logits: dict[str, Tensor], data: dict[str, Any], kinds: list[tuple[str, float]]
 ) -> dict[str, Any]:
-    validation = [_log_loss(member, data["validation"][1]) for member in logits["validation"]]
+    validation = [
+        _log_loss(member, data["validation"][1]) for member in logits["validation"]
+    ]
     tested = [_log_loss(member, data["test"][1]) for member in logits["test"]]
     scores: dict[str, Any] = {}
     for kind in (NONE, UNIFORM, OURS):
@@ -83,7 +91,9 @@ def _scores(
     return scores
 
 
-def _train(cell: Cell, data: dict[str, Any], targets: np.ndarray) -> dict[str, dict[str, Tensor]]:
+def _train(
+    cell: Cell, data: dict[str, Any], targets: np.ndarray
+) -> dict[str, dict[str, Tensor]]:
     """Logits of validation and test rows of every network, where early stopping leaves it and at
     the last epoch."""
     (X, y), (X_val, y_val) = (
@@ -121,7 +131,9 @@ def _train(cell: Cell, data: dict[str, Any], targets: np.ndarray) -> dict[str, d
 
 
 def _log_loss(logits: Tensor, codes: np.ndarray) -> float:
-    return float(torch.nn.functional.cross_entropy(logits.double(), torch.tensor(codes)))
+    return float(
+        torch.nn.functional.cross_entropy(logits.double(), torch.tensor(codes))
+    )
 
 
 def _data(cell: Cell) -> dict[str, Any]:
@@ -134,7 +146,9 @@ def _data(cell: Cell) -> dict[str, Any]:
         X_test, y_test = problem.sample(cell["test_rows"], TEST_SEED + cell["seed"])
         posteriors = problem.posteriors(X_test)
     else:
-        X, y = load_letter() if cell["data"] == "letter" else load_digits(return_X_y=True)
+        X, y = (
+            load_letter() if cell["data"] == "letter" else load_digits(return_X_y=True)
+        )
         if cell["data"] == "digits, mixed up":
             mixed = np.random.default_rng(cell["seed"]).random(len(y)) < MIXED_SHARE
             y = np.where(mixed, MIXED_UP[y], y)
@@ -147,9 +161,14 @@ def _data(cell: Cell) -> dict[str, Any]:
     )
     X_train, X_val, y_train, y_val = parts
     scaler, classes = StandardScaler().fit(X_train), np.unique(y)
-    rows = {"train": (X_train, y_train), "validation": (X_val, y_val), "test": (X_test, y_test)}
+    rows = {
+        "train": (X_train, y_train),
+        "validation": (X_val, y_val),
+        "test": (X_test, y_test),
+    }
     scaled = {
-        name: (scaler.transform(a), np.searchsorted(classes, b)) for name, (a, b) in rows.items()
+        name: (scaler.transform(a), np.searchsorted(classes, b))
+        for name, (a, b) in rows.items()
     }
     return scaled | {"posteriors": posteriors}
 
@@ -171,7 +190,10 @@ def cells(quick: bool) -> list[Cell]:
             "test_rows": 300,
             "seed": 0,
         }
-        return [common | {"data": "A", "rows": 200}, common | {"data": "digits", "rows": 300}]
+        return [
+            common | {"data": "A", "rows": 200},
+            common | {"data": "digits", "rows": 300},
+        ]
     network = {"hidden_layer_sizes": [128]}
     plan = [
         ("letter", 2600, 5000, network),
@@ -183,10 +205,18 @@ def cells(quick: bool) -> list[Cell]:
     ]
     return [
         common
-        | {"data": data, "rows": rows, "test_rows": test_rows, "settings": settings, "seed": seed}
+        | {
+            "data": data,
+            "rows": rows,
+            "test_rows": test_rows,
+            "settings": settings,
+            "seed": seed,
+        }
         for data, rows, test_rows, settings in plan
         for seed in range(10)
     ]
 
 
-STUDY = Study("smoothing", "Label smoothing: none, uniform, by the collision matrix", cells, run)
+STUDY = Study(
+    "smoothing", "Label smoothing: none, uniform, by the collision matrix", cells, run
+)

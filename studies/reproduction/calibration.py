@@ -9,7 +9,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from collidescope import CollisionClassifier, collision_matrix_from_posteriors, estimate_collisions
+from collidescope import (
+    CollisionClassifier,
+    collision_matrix_from_posteriors,
+    estimate_collisions,
+)
 from collidescope.datasets import Problem, ring, scenario_a
 from studies.store import Cell, Study
 
@@ -44,7 +48,9 @@ def run(cell: Cell) -> dict[str, Any]:
     return {"S": inside, "PBER": pber, "width": widths}
 
 
-def _estimate(method: str, problem: Problem, X: Any, y: Any, seed: int, members: Any) -> Any:
+def _estimate(
+    method: str, problem: Problem, X: Any, y: Any, seed: int, members: Any
+) -> Any:
     if method == "true posteriors":
         return collision_matrix_from_posteriors(problem.posteriors(X), y)
     if method == "collidescope":
@@ -78,7 +84,11 @@ def cells(quick: bool) -> list[Cell]:
             "samples": samples,
             "first_seed": samples * group,
         }
-        | ({"members": ["linear"] if quick else "auto"} if method == METHODS[-1] else {})
+        | (
+            {"members": ["linear"] if quick else "auto"}
+            if method == METHODS[-1]
+            else {}
+        )
         for method in METHODS[::-1]
         for name in names[::-1]
         for samples, groups in [plan[method]]

@@ -53,14 +53,19 @@ def summary(sections: Iterable[Section]) -> str:
     rows: list[list[str]] = []
     for section in sections:
         title = section.text.splitlines()[0].lstrip("# ")
-        link = f"[{title}](#{re.sub(r'[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})"
+        link = (
+            f"[{title}](#{re.sub(r'[^a-z0-9 -]', '', title.lower()).replace(' ', '-')})"
+        )
         for claim in dict.fromkeys(c.claim for c in section.claims):
             own = [c for c in section.claims if c.claim == claim]
             sides = [
-                [c.held for c in own if c.method in names] for names in (("", *PAPER), ("", OURS))
+                [c.held for c in own if c.method in names]
+                for names in (("", *PAPER), ("", OURS))
             ]
             rows.append([link, claim, *map(_together, sides)])
-    return table(["section", "the paper claims", "by the paper's own method", "by ours"], rows)
+    return table(
+        ["section", "the paper claims", "by the paper's own method", "by ours"], rows
+    )
 
 
 def _together(verdicts: list[bool | None]) -> str:
@@ -87,13 +92,17 @@ def measured(records: list[Record]) -> str:
     """Where and when, one line for each machine."""
     machines = sorted({where(record["environment"]) for record in records})
     seconds = sum(record["seconds"] for record in records)
-    ours = [r for r in records if OURS in r["result"] or r["cell"].get("method") == OURS]
+    ours = [
+        r for r in records if OURS in r["result"] or r["cell"].get("method") == OURS
+    ]
     pools = earlier_pool([pool_of(record) for record in ours])
     where_and_when = f"{'; '.join(machines)}{pools}"
     return f"*{len(records)} runs, {seconds / 3600:.1f} core hours. {where_and_when}.*"
 
 
-def by_method(records: list[Record], column: Any, measure: Any) -> dict[str, dict[Any, np.ndarray]]:
+def by_method(
+    records: list[Record], column: Any, measure: Any
+) -> dict[str, dict[Any, np.ndarray]]:
     """{method: {column: values over seeds}}; ``column(cell)`` and ``measure(scores)`` say what
     to take."""
     found: dict[str, dict[Any, list[float]]] = {}
@@ -101,7 +110,9 @@ def by_method(records: list[Record], column: Any, measure: Any) -> dict[str, dic
         for method, scores in record["result"].items():
             value = measure(scores)
             if value is not None:
-                found.setdefault(method, {}).setdefault(column(record["cell"]), []).append(value)
+                found.setdefault(method, {}).setdefault(
+                    column(record["cell"]), []
+                ).append(value)
     return {
         method: {key: np.array(values) for key, values in columns.items()}
         for method, columns in found.items()
@@ -127,7 +138,11 @@ def method_table(
     rows = []
     lowest = {
         key: min(
-            (found[m][key].mean() for m in present if m not in reference and key in found[m]),
+            (
+                found[m][key].mean()
+                for m in present
+                if m not in reference and key in found[m]
+            ),
             default=np.inf,
         )
         for key in columns
@@ -137,7 +152,11 @@ def method_table(
         for key in columns:
             values = found[method].get(key)
             text = "" if values is None else mean_and_error(values)
-            winner = values is not None and method not in reference and values.mean() == lowest[key]
+            winner = (
+                values is not None
+                and method not in reference
+                and values.mean() == lowest[key]
+            )
             cells.append(f"**{text}**" if winner else text)
         rows.append([f"*{method}*" if method in reference else method, *cells])
     return table(["method", *columns.values()], rows)

@@ -21,7 +21,11 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_digits, load_iris
 
-from collidescope import CollisionMatrix, collision_matrix_from_posteriors, count_collisions
+from collidescope import (
+    CollisionMatrix,
+    collision_matrix_from_posteriors,
+    count_collisions,
+)
 from collidescope.counting import repeated_rows
 from collidescope.matrix import UNSEEN
 from collidescope.onestep import shrunk_collision_matrix
@@ -61,7 +65,11 @@ def _without(load: Callable[[], Table], *columns: str) -> Callable[[], Table]:
 def _forest() -> Table:
     """Elevation in metres, wilderness area and soil type."""
     X, y = load_covertype()
-    kept = [name for name in X if name == "elevation" or name.startswith(("wilderness", "soil"))]
+    kept = [
+        name
+        for name in X
+        if name == "elevation" or name.startswith(("wilderness", "soil"))
+    ]
     return X[kept], y
 
 
@@ -80,7 +88,9 @@ def _digits() -> Table:
 
 DATASETS: dict[str, Callable[[], Table]] = {
     "BRFSS": _without(load_brfss, "BMI", "MentHlth", "PhysHlth"),
-    "adult": _without(load_adult, "fnlwgt", "capital-gain", "capital-loss", "hours-per-week"),
+    "adult": _without(
+        load_adult, "fnlwgt", "capital-gain", "capital-loss", "hours-per-week"
+    ),
     "law school": _without(load_law_school, "lsat", "ugpa", "zfygpa", "zgpa"),
     "covertype": _forest,
     "letter": load_letter,
@@ -99,16 +109,24 @@ def _load(name: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, CollisionMat
 def run(cell: Cell) -> Result:
     """Counted and estimated S of the same rows, and how far they are from each other."""
     X, y, repeated, counted = _load(cell["dataset"])
-    rows = np.flatnonzero(repeated) if cell["train"] == "repeated" else np.arange(len(y))
+    rows = (
+        np.flatnonzero(repeated) if cell["train"] == "repeated" else np.arange(len(y))
+    )
     available = len(rows)
     if cell["rows"] is not None and cell["rows"] < available:
         rows = np.sort(
-            np.random.default_rng(cell["seed"]).choice(rows, cell["rows"], replace=False)
+            np.random.default_rng(cell["seed"]).choice(
+                rows, cell["rows"], replace=False
+            )
         )
-    P, _ = posteriors(cell["method"], X.iloc[rows], y[rows], cell["seed"], cell["settings"])
+    P, _ = posteriors(
+        cell["method"], X.iloc[rows], y[rows], cell["seed"], cell["settings"]
+    )
     scored = repeated[rows]
     estimator = (
-        shrunk_collision_matrix if cell["method"] == OURS else collision_matrix_from_posteriors
+        shrunk_collision_matrix
+        if cell["method"] == OURS
+        else collision_matrix_from_posteriors
     )
     estimated = estimator(P[scored], y[rows][scored], classes=counted.classes)
     found = {
@@ -137,7 +155,9 @@ def compare(counted: CollisionMatrix, estimated: CollisionMatrix) -> Result:
     mean, largest = tvd(estimated.matrix, counted.matrix)
     low, high = estimated.interval() or (estimated.matrix, estimated.matrix)
     counted_low, counted_high = counted.interval() or (counted.matrix, counted.matrix)
-    z = (estimated.matrix - counted.matrix) / np.hypot(_stderr(estimated), _stderr(counted))
+    z = (estimated.matrix - counted.matrix) / np.hypot(
+        _stderr(estimated), _stderr(counted)
+    )
     inside = (low <= counted.matrix) & (counted.matrix <= high)
     overlap = (low <= counted_high) & (counted_low <= high)
     error = float(np.hypot(counted.pber_stderr or 0.0, estimated.pber_stderr or 0.0))
@@ -171,7 +191,9 @@ def _cells(quick: bool) -> list[Cell]:
         if quick != (name in QUICK):
             continue
         for method in (OURS, BOOSTING):
-            settings: dict[str, Any] = {"members": "auto"} if method == OURS else BOOSTING_SETTINGS
+            settings: dict[str, Any] = (
+                {"members": "auto"} if method == OURS else BOOSTING_SETTINGS
+            )
             if quick and method == OURS:
                 settings = {"max_epochs": 20, "cv": 3}
             rows = 400 if quick else LIMITS.get(name)

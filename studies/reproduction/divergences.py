@@ -49,7 +49,9 @@ def run(cell: Cell) -> dict[str, Any]:
     if cell["part"] == "exact":
         return exact(cell["scale"], cell["distances"])
     if cell["part"] == "estimate":
-        return estimate(cell["scale"], cell["model"], cell["rows"], cell["distances"], cell["seed"])
+        return estimate(
+            cell["scale"], cell["model"], cell["rows"], cell["distances"], cell["seed"]
+        )
     return {"claims": check_claims(cell["distances"], cell["step"])}
 
 
@@ -57,7 +59,9 @@ def exact(scale: float, distances: list[float]) -> dict[str, Any]:
     """All four on a grid, and KL the other way round."""
     forward = [divergences(*pair(mu, scale)) for mu in distances]
     backward = [divergences(*reversed(pair(mu, scale))).kl for mu in distances]
-    columns = {name: [getattr(row, name) for row in forward] for name in Divergences._fields}
+    columns = {
+        name: [getattr(row, name) for row in forward] for name in Divergences._fields
+    }
     return rounded({"distances": distances, **columns, "kl_reversed": backward})
 
 
@@ -69,8 +73,13 @@ def estimate(
     points = []
     for number, mu in enumerate(distances):
         rng = np.random.default_rng([seed, number])
-        first, second = rng.normal(-mu, 1.0, (rows, 1)), rng.normal(mu, scale, (rows, 1))
-        found, cm = estimate_divergences(MODELS[model], first, second, random_state=seed)
+        first, second = (
+            rng.normal(-mu, 1.0, (rows, 1)),
+            rng.normal(mu, scale, (rows, 1)),
+        )
+        found, cm = estimate_divergences(
+            MODELS[model], first, second, random_state=seed
+        )
         truth = divergences(*pair(mu, scale))
         low, high = cm.interval() or (cm.matrix, cm.matrix)
         # the divergence is 1 - 2 S₁₂: the ends change places
@@ -78,7 +87,9 @@ def estimate(
         points.append(
             {
                 "distance": mu,
-                "estimate": {k: v if np.isfinite(v) else None for k, v in found._asdict().items()},
+                "estimate": {
+                    k: v if np.isfinite(v) else None for k, v in found._asdict().items()
+                },
                 "truth": truth._asdict(),
                 "interval": interval,
                 "covered": interval[0] <= truth.collision <= interval[1],
@@ -93,7 +104,11 @@ def estimate(
 def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
     """Statements about the divergences, each with its source, a verdict and the number behind
     it."""
-    values = {(mu, scale): divergences(*pair(mu, scale)) for scale in SCALES for mu in distances}
+    values = {
+        (mu, scale): divergences(*pair(mu, scale))
+        for scale in SCALES
+        for mu in distances
+    }
     D = np.array([v.collision for v in values.values()])
     TV = np.array([v.total_variation for v in values.values()])
     H2 = np.array([v.hellinger for v in values.values()]) ** 2
@@ -106,7 +121,12 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
 
     def claim(source: str, statement: str, holds: bool, measured: str) -> None:
         found.append(
-            {"source": source, "claim": statement, "holds": bool(holds), "measured": measured}
+            {
+                "source": source,
+                "claim": statement,
+                "holds": bool(holds),
+                "measured": measured,
+            }
         )
 
     claim(
@@ -185,11 +205,16 @@ def check_claims(distances: list[float], step: float) -> list[dict[str, Any]]:
             gap.min() >= -TOLERANCE,
             f"smallest gap {gap.min():.2g} over {len(gap)} pairs",
         )
-    forward, backward = divergences(*pair(1.0, 2.0)), divergences(*reversed(pair(1.0, 2.0)))
+    forward, backward = (
+        divergences(*pair(1.0, 2.0)),
+        divergences(*reversed(pair(1.0, 2.0))),
+    )
     claim(
         "known",
         "D is symmetric, KL is not",
-        abs(forward.collision - backward.collision) < TOLERANCE < abs(forward.kl - backward.kl),
+        abs(forward.collision - backward.collision)
+        < TOLERANCE
+        < abs(forward.kl - backward.kl),
         f"μ = 1, scales 1 and 2: D {forward.collision:.4f} both ways, KL {forward.kl:.3f} and "
         f"{backward.kl:.3f}",
     )
@@ -205,7 +230,9 @@ def _identities(distances: list[float]) -> tuple[float, float]:
         for mu in distances:
             f1, f2 = (f.pdf(x) for f in pair(mu, scale))
             p = np.divide(f1, f1 + f2, out=np.full_like(x, 0.5), where=f1 + f2 > 0)
-            S11, S12, S22 = (np.trapezoid(f * y, x) for f, y in ((f1, p), (f1, 1 - p), (f2, 1 - p)))
+            S11, S12, S22 = (
+                np.trapezoid(f * y, x) for f, y in ((f1, p), (f1, 1 - p), (f2, 1 - p))
+            )
             D = divergences(*pair(mu, scale)).collision
             differences.append(abs(S11 - S12 - D))
             errors.append(abs(1 - (S11 + S22) / 2 - (1 - D) / 2))
@@ -240,7 +267,9 @@ def _cells(quick: bool) -> list[Cell]:
     cells: list[Cell] = [
         {"part": "exact", "scale": scale, "distances": distances} for scale in SCALES
     ]
-    cells.append({"part": "claims", "distances": distances, "step": 0.05 if quick else 0.01})
+    cells.append(
+        {"part": "claims", "distances": distances, "step": 0.05 if quick else 0.01}
+    )
     return cells + [
         {
             "part": "estimate",
@@ -256,4 +285,6 @@ def _cells(quick: bool) -> list[Cell]:
     ]
 
 
-STUDY = Study("divergences", "The collision divergence beside its relatives", _cells, run)
+STUDY = Study(
+    "divergences", "The collision divergence beside its relatives", _cells, run
+)

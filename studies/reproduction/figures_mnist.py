@@ -54,8 +54,12 @@ def draw_ambiguous(record: Record, path: Path) -> None:
     images = _in_turn(result["images"])[: COLUMNS * BANDS]
     bands = -(-len(images) // COLUMNS)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1.7 * COLUMNS, 2.75 * bands + 0.2), layout="constrained")
-        axes = figure.subplots(2 * bands, COLUMNS, squeeze=False, height_ratios=[1.6, 1] * bands)
+        figure = Figure(
+            figsize=(1.7 * COLUMNS, 2.75 * bands + 0.2), layout="constrained"
+        )
+        axes = figure.subplots(
+            2 * bands, COLUMNS, squeeze=False, height_ratios=[1.6, 1] * bands
+        )
         for place in range(bands * COLUMNS):
             band, column = divmod(place, COLUMNS)
             upper, lower = axes[2 * band, column], axes[2 * band + 1, column]
@@ -64,18 +68,24 @@ def draw_ambiguous(record: Record, path: Path) -> None:
                 lower.set_axis_off()
                 continue
             image = images[place]
-            upper.imshow(pixels_of(image, result["shape"]), cmap="gray_r", vmin=0, vmax=255)
+            upper.imshow(
+                pixels_of(image, result["shape"]), cmap="gray_r", vmin=0, vmax=255
+            )
             upper.set_title(f"labelled {image['label']}", fontsize=10)
             upper.set_xticks([])
             upper.set_yticks([])
             _bars(lower, image, first=column == 0)
-        figure.supxlabel("held-out posterior of each digit; red is the label", fontsize=10)
+        figure.supxlabel(
+            "held-out posterior of each digit; red is the label", fontsize=10
+        )
         save(figure, path)
 
 
 def pixels_of(image: dict[str, Any], shape: list[int]) -> npt.NDArray[np.uint8]:
     """Grey values of an image of a record."""
-    return np.frombuffer(base64.b64decode(image["pixels"]), dtype=np.uint8).reshape(shape)
+    return np.frombuffer(base64.b64decode(image["pixels"]), dtype=np.uint8).reshape(
+        shape
+    )
 
 
 def _in_turn(images: list[dict[str, Any]]) -> list[dict[str, Any]]:

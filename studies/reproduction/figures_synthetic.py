@@ -22,7 +22,8 @@ def curves(records: list[dict[str, Any]]) -> Curves:
                 own.append((point["train_seconds"], errors[0]))
     return {
         name: [
-            (epochs, *np.mean(values, axis=0).tolist()) for epochs, values in sorted(points.items())
+            (epochs, *np.mean(values, axis=0).tolist())
+            for epochs, values in sorted(points.items())
         ]
         for name, points in found.items()
     }
@@ -44,7 +45,10 @@ def draw_training_cost(points: Curves, path: Path) -> None:
                 label=name,
             )
     axes.set(
-        xscale="log", yscale="log", xlabel="epochs of training", ylabel="mean TVD of S to the truth"
+        xscale="log",
+        yscale="log",
+        xlabel="epochs of training",
+        ylabel="mean TVD of S to the truth",
     )
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
@@ -66,7 +70,11 @@ def draw_variance(
             [columns[key].std(ddof=1) for key in own],
         )
         axes.errorbar(x, means, spread, marker="o", markersize=4, capsize=3, label=name)
-    axes.set(xlabel="Bayes error of the problem", ylabel="TVD of the posteriors", ylim=(0, None))
+    axes.set(
+        xlabel="Bayes error of the problem",
+        ylabel="TVD of the posteriors",
+        ylim=(0, None),
+    )
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     save(figure, path)

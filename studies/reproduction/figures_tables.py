@@ -34,18 +34,30 @@ SHORT = {"<=50K": "≤50K", ">50K": ">50K"}
 def draw_divergences(records: Records, path: Path) -> None:
     """Exact curves of the four divergences, and estimates of the collision divergence from
     samples."""
-    exact = {r["cell"]["scale"]: r["result"] for r in records if r["cell"]["part"] == "exact"}
+    exact = {
+        r["cell"]["scale"]: r["result"] for r in records if r["cell"]["part"] == "exact"
+    }
     figure, panels = plt.subplots(
         1, len(exact), figsize=(4.6 * len(exact), 3.9), sharey=True, squeeze=False
     )
     for axes, (scale, curve) in zip(panels[0], sorted(exact.items()), strict=True):
         for name, (label, colour, width) in CURVES.items():
-            axes.plot(curve["distances"], curve[name], color=colour, linewidth=width, label=label)
+            axes.plot(
+                curve["distances"],
+                curve[name],
+                color=colour,
+                linewidth=width,
+                label=label,
+            )
         own = [
-            r for r in records if r["cell"]["part"] == "estimate" and r["cell"]["scale"] == scale
+            r
+            for r in records
+            if r["cell"]["part"] == "estimate" and r["cell"]["scale"] == scale
         ]
         for number, (model, (marker, colour)) in enumerate(MODELS.items()):
-            x, mean, spread = _over_seeds([r for r in own if r["cell"]["model"] == model])
+            x, mean, spread = _over_seeds(
+                [r for r in own if r["cell"]["model"] == model]
+            )
             axes.errorbar(
                 x + 0.03 * number,
                 mean,
@@ -59,7 +71,10 @@ def draw_divergences(records: Records, path: Path) -> None:
                 label=f"estimated, {model} model",
             )
         axes.set(
-            xlabel="μ", ylim=(-0.03, 1.2), xlim=(-0.1, 4), title=f"N(−μ, 1) and N(μ, {scale**2:g})"
+            xlabel="μ",
+            ylim=(-0.03, 1.2),
+            xlim=(-0.1, 4),
+            title=f"N(−μ, 1) and N(μ, {scale**2:g})",
         )
         axes.grid(alpha=0.3)
     panels[0, 0].set_ylabel("divergence")
@@ -105,11 +120,18 @@ def draw_tabular(records: Records, path: Path) -> None:
             cell = {"dataset": table + variant, "method": method}
             own = [r["result"] for r in records if cell.items() <= r["cell"].items()]
             _heat_map(axes, own)
-        label = method.replace(", ", ",\n") + ("\n(authors' encoding)" if variant else "")
+        label = method.replace(", ", ",\n") + (
+            "\n(authors' encoding)" if variant else ""
+        )
         line[0].set_ylabel(label, fontsize=7.5, labelpad=5)
     for axes, table in zip(panels[0], tables, strict=True):
         axes.annotate(
-            table, (0.5, 1.3), xycoords="axes fraction", ha="center", fontsize=9, fontweight="bold"
+            table,
+            (0.5, 1.3),
+            xycoords="axes fraction",
+            ha="center",
+            fontsize=9,
+            fontweight="bold",
         )
     figure.tight_layout()
     save(figure, path)
@@ -123,7 +145,11 @@ def _heat_map(axes: Any, results: list[dict[str, Any]]) -> None:
     axes.imshow(S, vmin=0, vmax=1, cmap="Blues")
     stderr = _stderr(results)
     for (i, j), value in np.ndenumerate(S):
-        text = f"{value:.3f}" if stderr is None else f"{value:.3f}\n±{1.96 * stderr[i, j]:.3f}"
+        text = (
+            f"{value:.3f}"
+            if stderr is None
+            else f"{value:.3f}\n±{1.96 * stderr[i, j]:.3f}"
+        )
         axes.text(
             j,
             i,
@@ -162,7 +188,9 @@ def _stderr(results: list[dict[str, Any]]) -> np.ndarray | None:
 def draw_counted(records: Records, path: Path) -> None:
     """Entries of S, counted against estimated, with both 95% intervals."""
     methods = list(dict.fromkeys(r["cell"]["method"] for r in records))
-    tables = list(dict.fromkeys((r["cell"]["dataset"], r["cell"]["train"]) for r in records))
+    tables = list(
+        dict.fromkeys((r["cell"]["dataset"], r["cell"]["train"]) for r in records)
+    )
     figure, panels = plt.subplots(
         1, len(methods), figsize=(4.8 * len(methods), 4.6), sharey=True, squeeze=False
     )
@@ -175,12 +203,19 @@ def draw_counted(records: Records, path: Path) -> None:
                     record["cell"]["train"],
                     record["cell"]["method"],
                 ) == (*key, method):
-                    _scatter(axes, record["result"], f"C{number}", _label(key, record["result"]))
+                    _scatter(
+                        axes,
+                        record["result"],
+                        f"C{number}",
+                        _label(key, record["result"]),
+                    )
         axes.set(title=method, xlabel="counted", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
         axes.grid(alpha=0.3)
         axes.set_aspect("equal")
     panels[0, 0].set_ylabel("estimated on the same rows")
-    panels[0, -1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
+    panels[0, -1].legend(
+        frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5)
+    )
     save(figure, path)
 
 
@@ -194,10 +229,23 @@ def _scatter(axes: Any, result: dict[str, Any], colour: str, label: str) -> None
     x, y = (np.array(part["matrix"]).ravel() for part in (counted, estimated))
     shown = np.maximum(x, y) > SMALLEST_ENTRY
     bars = [
-        np.array([value - np.ravel(part["low"]), np.ravel(part["high"]) - value])[:, shown]
+        np.array([value - np.ravel(part["low"]), np.ravel(part["high"]) - value])[
+            :, shown
+        ]
         for part, value in ((counted, x), (estimated, y))
     ]
-    style = {"fmt": "o", "color": colour, "markersize": 3.5, "elinewidth": 0.7, "alpha": 0.8}
+    style = {
+        "fmt": "o",
+        "color": colour,
+        "markersize": 3.5,
+        "elinewidth": 0.7,
+        "alpha": 0.8,
+    }
     axes.errorbar(
-        x[shown], y[shown], xerr=bars[0].clip(0), yerr=bars[1].clip(0), label=label, **style
+        x[shown],
+        y[shown],
+        xerr=bars[0].clip(0),
+        yerr=bars[1].clip(0),
+        label=label,
+        **style,
     )

@@ -36,14 +36,18 @@ def run(cell: Cell) -> dict[str, Any]:
 def pairs(K: int, m: int, samples: int) -> dict[str, Any]:
     """Mean and largest error of Ĝ and TVD of S, with m rows per class each compared with m
     others."""
-    problem: Problem = scenario_a(K) if K <= 5 else equidistant(K, 4, 12.0, random_state=0)
+    problem: Problem = (
+        scenario_a(K) if K <= 5 else equidistant(K, 4, 12.0, random_state=0)
+    )
     truth = problem.collision_matrix().matrix
     errors = []
     for seed in range(samples):
         X, y = problem.sample(m * K, seed)
         X_other, y_other = problem.sample(m * K, 1_000_000 + seed)
         similarity = problem.posteriors(X) @ problem.posteriors(X_other).T
-        q = np.stack([similarity[:, y_other == k].mean(axis=1) for k in range(K)], axis=1)
+        q = np.stack(
+            [similarity[:, y_other == k].mean(axis=1) for k in range(K)], axis=1
+        )
         G = gramian_from_similarities(q, y)
         errors.append(
             [
@@ -69,7 +73,9 @@ def descent(K: int, ratio: float, count: int, steps: int) -> dict[str, Any]:
         S = B / priors[:, None]
         errors["root"].append(tvd(recover(S @ S.T, priors).matrix, S)[0])
         errors["descent"].append(
-            tvd(recover(S @ S.T, priors, method="gradient", max_iter=steps).matrix, S)[0]
+            tvd(recover(S @ S.T, priors, method="gradient", max_iter=steps).matrix, S)[
+                0
+            ]
         )
     return {name: float(np.mean(values)) for name, values in errors.items()} | {
         "worst_descent": max(errors["descent"])
@@ -88,20 +94,26 @@ def cost(seed: int, rows: int) -> dict[str, Any]:
     X, y = problem.sample(rows, seed)
     X_held, y_held = problem.sample(rows // 2, 1_000_000 + seed)
     X_test, y_test = problem.sample(5_000, 2_000_000 + seed)
-    train, held, test = (torch.from_numpy(part.astype(np.float32)) for part in (X, X_held, X_test))
+    train, held, test = (
+        torch.from_numpy(part.astype(np.float32)) for part in (X, X_held, X_test)
+    )
     labels = torch.from_numpy(y.astype(np.int64))
     found: dict[str, Any] = {}
     for method in ("uniform", "over-sampling", "larger loss"):
         torch.manual_seed(seed)
         rng = np.random.default_rng(seed)
         network = torch.nn.Sequential(
-            torch.nn.Linear(X.shape[1], HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, K)
+            torch.nn.Linear(X.shape[1], HIDDEN),
+            torch.nn.ReLU(),
+            torch.nn.Linear(HIDDEN, K),
         )
         optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
         excess = np.zeros((K, K))
         for _ in range(EPOCHS):
             classes = (
-                1 + K * (excess + excess.T).sum(axis=1) if method == "over-sampling" else np.ones(K)
+                1 + K * (excess + excess.T).sum(axis=1)
+                if method == "over-sampling"
+                else np.ones(K)
             )
             weight = torch.from_numpy(
                 1 + K * excess if method == "larger loss" else np.ones((K, K))
@@ -149,7 +161,11 @@ def cells(quick: bool) -> list[Cell]:
         ]
     sizes = (5, 10, 25, 50, 100, 250, 500)
     return [
-        *({"claim": "pairs", "K": K, "m": m, "samples": 30} for K in (3, 5, 10) for m in sizes),
+        *(
+            {"claim": "pairs", "K": K, "m": m, "samples": 30}
+            for K in (3, 5, 10)
+            for m in sizes
+        ),
         *(
             {"claim": "descent", "K": K, "ratio": r, "count": 10, "steps": 50_000}
             for K in (3, 5)
@@ -160,5 +176,8 @@ def cells(quick: bool) -> list[Cell]:
 
 
 STUDY = Study(
-    "missing", "Claims that the paper leaves untested: m pairs, descent from I, costs", cells, run
+    "missing",
+    "Claims that the paper leaves untested: m pairs, descent from I, costs",
+    cells,
+    run,
 )

@@ -76,10 +76,17 @@ def cells(quick: bool) -> list[Cell]:
 def run(cell: Cell) -> dict[str, Any]:
     """Run a cell; a result that JSON can hold."""
     data = load_data(cell["data"])
-    result = {"factorised": run_factorised, "pairwise": run_pairwise}[cell["model"]](cell, data)
+    result = {"factorised": run_factorised, "pairwise": run_pairwise}[cell["model"]](
+        cell, data
+    )
     rows, k = len(data.labels), len(np.unique(data.labels))
     return plain(
-        {"rows": rows, "classes": list(range(k)), "shape": data.images.shape[1:], **result}
+        {
+            "rows": rows,
+            "classes": list(range(k)),
+            "shape": data.images.shape[1:],
+            **result,
+        }
     )
 
 
@@ -103,11 +110,16 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
     from studies.reproduction.mnist_networks import conv_encoder, n_weights
 
     encoder = partial(
-        conv_encoder, width=cell["width"], dropout=cell["dropout"], jitter=cell["jitter"]
+        conv_encoder,
+        width=cell["width"],
+        dropout=cell["dropout"],
+        jitter=cell["jitter"],
     )
     settings = estimator_settings({"members": [encoder]} | training_of(cell))
     start = time.perf_counter()
-    clf = CollisionClassifier(limit=False, random_state=cell["seed"], verbose=1, **settings)
+    clf = CollisionClassifier(
+        limit=False, random_state=cell["seed"], verbose=1, **settings
+    )
     clf.fit(as_input(data.images), data.labels)
     fitted = time.perf_counter()
     training = seconds_of(clf.history_)
@@ -136,7 +148,9 @@ def run_factorised(cell: Cell, data: Data) -> dict[str, Any]:
         "epochs": epochs_of(clf.history_),
         "held_out_losses": losses_of(clf.history_),
         "weights": n_weights(encoder(1, cm.n_classes)),
-        "images": ambiguous_images(P, data, [(pair["class"], pair["other"]) for pair in top]),
+        "images": ambiguous_images(
+            P, data, [(pair["class"], pair["other"]) for pair in top]
+        ),
         "seconds": {
             "training": training,
             "rest_of_fit": fitted - start - training,
@@ -168,7 +182,9 @@ def run_pairwise(cell: Cell, data: Data) -> dict[str, Any]:
             "none": read_gramian(literal, y, cell["descent_steps"]),
             "prior": read_gramian(shifted, y, cell["descent_steps"]),
         },
-        "images": ambiguous_images(literal.posteriors_, data, KNOWN_PAIRS, shifted.posteriors_),
+        "images": ambiguous_images(
+            literal.posteriors_, data, KNOWN_PAIRS, shifted.posteriors_
+        ),
         "epochs": epochs_of(literal.history_),
         "held_out_losses": losses_of(literal.history_),
         "weights": n_weights(resnet18(2, 1, cell["width"])),
@@ -202,11 +218,20 @@ def fit_pairs(
 
 def training_of(cell: Cell) -> dict[str, Any]:
     """Folds and settings of the training."""
-    names = ("cv", "max_epochs", "patience", "batch_size", "learning_rate", "weight_decay")
+    names = (
+        "cv",
+        "max_epochs",
+        "patience",
+        "batch_size",
+        "learning_rate",
+        "weight_decay",
+    )
     return {name: cell[name] for name in names}
 
 
-def read_gramian(clf: CollisionClassifier, y: npt.NDArray[np.intp], steps: int) -> dict[str, Any]:
+def read_gramian(
+    clf: CollisionClassifier, y: npt.NDArray[np.intp], steps: int
+) -> dict[str, Any]:
     """S by the root and by the paper's descent, and how good the posteriors are."""
     G = clf.gramian_
     root = recover(G)
@@ -255,7 +280,11 @@ def doubt(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, dict[str, float]]
             "first": float(first[chosen].mean()),
             "first_right": float((order[:, 0] == y)[chosen].mean()),
         }
-        | {"either_right": float((order[:, :2] == y[:, None]).any(axis=1)[chosen].mean())}
+        | {
+            "either_right": float(
+                (order[:, :2] == y[:, None]).any(axis=1)[chosen].mean()
+            )
+        }
         for name, chosen in groups.items()
         if chosen.any()
     }
@@ -268,11 +297,16 @@ def calibration(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
 
     def loss(log_temperature: float) -> float:
         return float(
-            -log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(y)), y].mean()
+            -log_softmax(logits / np.exp(log_temperature), axis=1)[
+                np.arange(len(y)), y
+            ].mean()
         )
 
     best = minimize_scalar(loss, bounds=(-2, 2), method="bounded")
-    return {"calibration_error": calibration_error(P, y), "temperature": float(np.exp(best.x))}
+    return {
+        "calibration_error": calibration_error(P, y),
+        "temperature": float(np.exp(best.x)),
+    }
 
 
 def top_pairs(cm: CollisionMatrix) -> list[dict[str, Any]]:
@@ -281,7 +315,10 @@ def top_pairs(cm: CollisionMatrix) -> list[dict[str, Any]]:
 
 
 def ambiguous_images(
-    P: FloatArray, data: Data, pairs: Iterable[tuple[int, int]], other: FloatArray | None = None
+    P: FloatArray,
+    data: Data,
+    pairs: Iterable[tuple[int, int]],
+    other: FloatArray | None = None,
 ) -> list[dict[str, Any]]:
     """Images with their held-out posteriors: the most uncertain, the most even of each pair, and a
     clear 0.
@@ -290,7 +327,9 @@ def ambiguous_images(
     """
     entropy = -(P * np.log(np.maximum(P, SMALLEST))).sum(axis=1)
     chosen = {int(row): "entropy" for row in np.argsort(-entropy, kind="stable")[:8]}
-    for a, b in dict.fromkeys((min(pair), max(pair)) for pair in [*pairs, *KNOWN_PAIRS]):
+    for a, b in dict.fromkeys(
+        (min(pair), max(pair)) for pair in [*pairs, *KNOWN_PAIRS]
+    ):
         order = np.argsort(-np.minimum(P[:, a], P[:, b]), kind="stable")
         fresh = [int(row) for row in order[: 2 + len(chosen)] if int(row) not in chosen]
         chosen |= dict.fromkeys(fresh[:2], f"{a} or {b}")
@@ -318,7 +357,10 @@ def as_input(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
 def seconds_of(histories: Iterable[dict[str, list[dict[str, Any]]]]) -> float:
     """Time of all epochs."""
     return sum(
-        entry["seconds"] for history in histories for member in history.values() for entry in member
+        entry["seconds"]
+        for history in histories
+        for member in history.values()
+        for entry in member
     )
 
 

@@ -31,8 +31,12 @@ class Jitter(nn.Module):
             torch.stack([cosine, -sine, right * SHIFT], -1),
             torch.stack([sine, cosine, down * SHIFT], -1),
         ]
-        grid = functional.affine_grid(torch.stack(rows, 1), list(x.shape), align_corners=False)
-        return functional.grid_sample(x, grid, padding_mode="border", align_corners=False)
+        grid = functional.affine_grid(
+            torch.stack(rows, 1), list(x.shape), align_corners=False
+        )
+        return functional.grid_sample(
+            x, grid, padding_mode="border", align_corners=False
+        )
 
 
 def conv_encoder(
@@ -57,7 +61,11 @@ def conv_encoder(
                 nn.ReLU(inplace=True),
             ]
     return nn.Sequential(
-        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(4 * width, k)
+        *layers,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(4 * width, k),
     )
 
 
@@ -73,7 +81,8 @@ class BasicBlock(nn.Module):
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or inputs != outputs:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                nn.BatchNorm2d(outputs),
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,7 +123,9 @@ class ResNet18(nn.Module):
         self.head = nn.Linear(8 * width, outputs)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.kaiming_normal_(
+                    module.weight, mode="fan_out", nonlinearity="relu"
+                )
 
     def forward(self, x: Tensor) -> Tensor:
         # Channels last is the order in which a GPU's matrix units read images.

@@ -10,7 +10,15 @@ import numpy as np
 
 from studies.markdown import table
 from studies.reproduction import applications_noise
-from studies.reproduction.claims import OURS, PAPER, Claim, Record, Section, claims, measured
+from studies.reproduction.claims import (
+    OURS,
+    PAPER,
+    Claim,
+    Record,
+    Section,
+    claims,
+    measured,
+)
 from studies.store import results
 
 Z = 1.96
@@ -21,7 +29,10 @@ NEAR = 0.1
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION, merging(), smoothing(), sampling(), audits(), label_errors()]
-    return re.sub(r"\n{3,}", "\n\n", "\n\n".join(part.strip() for part in parts if part)) + "\n"
+    return (
+        re.sub(r"\n{3,}", "\n\n", "\n\n".join(part.strip() for part in parts if part))
+        + "\n"
+    )
 
 
 INTRODUCTION = """# What S is for
@@ -34,7 +45,9 @@ each.
 
 def section() -> Section:
     """What the paper says of applications, among all its claims."""
-    known = [e for r in results("merging") for e in r["result"]["levels"] if "truth" in e]
+    known = [
+        e for r in results("merging") for e in r["result"]["levels"] if "truth" in e
+    ]
     far = np.mean([abs(e["promise"]["pber"] / e["truth"]["pber"] - 1) for e in known])
     inside = sum(e["truth"]["inside"] for e in known)
     got = (
@@ -43,13 +56,17 @@ def section() -> Section:
     )
     rows = [
         Claim(
-            "merging: S tells the difficulty after classes are merged", OURS, got, bool(far < NEAR)
+            "merging: S tells the difficulty after classes are merged",
+            OURS,
+            got,
+            bool(far < NEAR),
         )
     ]
     gains = {
         data: np.array(
             [
-                r["adaptive, S"]["balanced accuracy"] - r["uniform"]["balanced accuracy"]
+                r["adaptive, S"]["balanced accuracy"]
+                - r["uniform"]["balanced accuracy"]
                 for r in found
             ]
         )
@@ -85,20 +102,26 @@ def section() -> Section:
     )
     rows.append(
         Claim(
-            "smoothing: labels smoothed by S train better", OURS, got, less["none"] == len(losses)
+            "smoothing: labels smoothed by S train better",
+            OURS,
+            got,
+            less["none"] == len(losses),
         )
     )
     return Section(
-        f"## Applications\n\nTables in [what S is for](applications.md).\n\n{claims(rows)}", rows
+        f"## Applications\n\nTables in [what S is for](applications.md).\n\n{claims(rows)}",
+        rows,
     )
 
 
-def _by(records: list[Record], *names: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+def _by(
+    records: list[Record], *names: str
+) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in records:
-        groups.setdefault(tuple(str(record["cell"][name]) for name in names), []).append(
-            record["result"]
-        )
+        groups.setdefault(
+            tuple(str(record["cell"][name]) for name in names), []
+        ).append(record["result"])
     return groups
 
 
@@ -106,9 +129,7 @@ def _spread(values: list[float] | np.ndarray, digits: int = 4) -> str:
     """Mean and 95% interval over seeds."""
     v = np.asarray(values, dtype=float)
     half = Z * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan
-    return (
-        f"{v.mean():+.{digits}f} ({v.mean() - half:+.{digits}f} to {v.mean() + half:+.{digits}f})"
-    )
+    return f"{v.mean():+.{digits}f} ({v.mean() - half:+.{digits}f} to {v.mean() + half:+.{digits}f})"
 
 
 def merging() -> str:
@@ -120,7 +141,9 @@ def merging() -> str:
         for number, level in enumerate(found[0]["levels"]):
             levels = [result["levels"][number] for result in found]
             truth = [level["truth"] for level in levels if "truth" in level]
-            linear = " (linear model)" if settings == "{'hidden_layer_sizes': []}" else ""
+            linear = (
+                " (linear model)" if settings == "{'hidden_layer_sizes': []}" else ""
+            )
             rows.append(
                 [
                     f"{data}{linear}",
@@ -130,10 +153,17 @@ def merging() -> str:
                     f"{sum(e['same_rows']['inside'] for e in levels)} of {len(levels)}",
                     _spread([e["other_rows"]["difference"] for e in levels]),
                     f"{sum(e['other_rows']['covers_zero'] for e in levels)} of {len(levels)}",
-                    f"{sum(t['inside'] for t in truth)} of {len(truth)}" if truth else "",
+                    f"{sum(t['inside'] for t in truth)} of {len(truth)}"
+                    if truth
+                    else "",
                 ]
             )
-    known = [e["truth"]["inside"] for r in records for e in r["result"]["levels"] if "truth" in e]
+    known = [
+        e["truth"]["inside"]
+        for r in records
+        for e in r["result"]["levels"]
+        if "truth" in e
+    ]
     head = [
         "data",
         "groups",
@@ -172,19 +202,34 @@ def smoothing() -> str:
     rows = []
     for (data,), found in _by(records, "data").items():
         for moment in ("early stopping", "last epoch"):
-            value = {k: np.array([r[moment][k]["log_loss"] for r in found]) for k in kinds}
+            value = {
+                k: np.array([r[moment][k]["log_loss"] for r in found]) for k in kinds
+            }
             error = {k: np.mean([r[moment][k]["ece"] for r in found]) for k in kinds}
             far = {
-                k: [r[moment][k]["posterior_tvd"] for r in found if "posterior_tvd" in r[moment][k]]
+                k: [
+                    r[moment][k]["posterior_tvd"]
+                    for r in found
+                    if "posterior_tvd" in r[moment][k]
+                ]
                 for k in kinds
             }
             means = {k: value[k].mean() for k in kinds}
             best = min(means, key=lambda k: means[k])
-            losses = [f"**{means[k]:.3f}**" if k == best else f"{means[k]:.3f}" for k in kinds]
-            row = [data, moment, *losses, _spread(value["collision matrix"] - value["uniform"], 3)]
+            losses = [
+                f"**{means[k]:.3f}**" if k == best else f"{means[k]:.3f}" for k in kinds
+            ]
+            row = [
+                data,
+                moment,
+                *losses,
+                _spread(value["collision matrix"] - value["uniform"], 3),
+            ]
             row.append(" / ".join(f"{error[k]:.3f}" for k in kinds))
             row.append(
-                " / ".join(f"{np.mean(far[k]):.3f}" for k in kinds) if all(far.values()) else ""
+                " / ".join(f"{np.mean(far[k]):.3f}" for k in kinds)
+                if all(far.values())
+                else ""
             )
             rows.append(row)
     head = [
@@ -220,7 +265,10 @@ def sampling() -> str:
         for method in found[0]:
             row = [data, method]
             for measure in ("accuracy", "balanced accuracy", "worst class"):
-                own, base = (np.array([r[m][measure] for r in found]) for m in (method, "uniform"))
+                own, base = (
+                    np.array([r[m][measure] for r in found])
+                    for m in (method, "uniform")
+                )
                 row.append(
                     f"{own.mean():.3f}"
                     + ("" if method == "uniform" else f", {_spread(own - base, 3)}")
@@ -255,7 +303,9 @@ def audits() -> str:
     if not records:
         return ""
     rows = []
-    for (weakness, posteriors, n), found in _by(records, "weakness", "posteriors", "rows").items():
+    for (weakness, posteriors, n), found in _by(
+        records, "weakness", "posteriors", "rows"
+    ).items():
         for classifier in found[0]["classifiers"]:
             own = [r["classifiers"][classifier] for r in found]
             join = lambda name, own=own: np.concatenate([o[name] for o in own])  # noqa: E731
@@ -305,7 +355,8 @@ def label_errors() -> str:
     for row in summary:
         best = max(row[name] for name in names)
         texts = [
-            f"**{row[name]:.3f}**" if row[name] == best else f"{row[name]:.3f}" for name in names
+            f"**{row[name]:.3f}**" if row[name] == best else f"{row[name]:.3f}"
+            for name in names
         ]
         lead = f"{row['lead']:+.3f} ± {row['lead_stderr']:.3f}"
         rows.append([row["data"], row["noise"], f"{row['rate']:.0%}", *texts, lead])

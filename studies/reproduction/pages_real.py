@@ -25,7 +25,9 @@ def sections(figures: Path) -> list[Section]:
 def _pairs(S: np.ndarray, count: int) -> list[tuple[int, int]]:
     """The most colliding pairs by S, the larger of both entries."""
     rates = np.triu(np.maximum(S, S.T), 1)
-    return [divmod(int(place), len(S)) for place in np.argsort(-rates, axis=None)[:count]]
+    return [
+        divmod(int(place), len(S)) for place in np.argsort(-rates, axis=None)[:count]
+    ]
 
 
 def _range(values: list[float], digits: int = 4) -> str:
@@ -41,7 +43,8 @@ def _range(values: list[float], digits: int = 4) -> str:
 def mnist(figures: Path) -> Section:
     records = sorted(results("mnist"), key=lambda record: record["cell"]["seed"])
     encoders, pairs = (
-        [r for r in records if r["cell"]["model"] == model] for model in ("factorised", "pairwise")
+        [r for r in records if r["cell"]["model"] == model]
+        for model in ("factorised", "pairwise")
     )
     if not (encoders and pairs):
         return Section("")
@@ -60,14 +63,21 @@ def mnist(figures: Path) -> Section:
     first, spent = encoders[0]["result"], pairs[0]["result"]["seconds"]
     rows: list[Claim] = []
     for name, found in readings.items():
-        each = [np.array(r["S_gradient"] if name == "literal paper" else r["S"]) for r in found]
+        each = [
+            np.array(r["S_gradient"] if name == "literal paper" else r["S"])
+            for r in found
+        ]
         S = np.mean(each, axis=0)
-        largest = ", ".join(f"{i}–{j} ({max(S[i, j], S[j, i]):.4f})" for i, j in _pairs(S, 4))
+        largest = ", ".join(
+            f"{i}–{j} ({max(S[i, j], S[j, i]):.4f})" for i, j in _pairs(S, 4)
+        )
         above = [int((np.triu(one, 1) > 0.01).sum()) for one in each]
         values = [float(one[4, 9]) for one in each]
         interval = ""
         if name == "collidescope":
-            interval = f"; 95% interval {first['low'][4][9]:.4f} to {first['high'][4][9]:.4f}"
+            interval = (
+                f"; 95% interval {first['low'][4][9]:.4f} to {first['high'][4][9]:.4f}"
+            )
         rows += [
             Claim(
                 "MNIST: the two largest pairs are 4–9 and 3–5",
@@ -75,7 +85,12 @@ def mnist(figures: Path) -> Section:
                 largest,
                 set(_pairs(S, 2)) == {(4, 9), (3, 5)},
             ),
-            Claim("MNIST: just these two are above 0.01", name, _counts(above), set(above) == {2}),
+            Claim(
+                "MNIST: just these two are above 0.01",
+                name,
+                _counts(above),
+                set(above) == {2},
+            ),
             Claim(
                 "MNIST: S[4,9] = 0.028",
                 name,
@@ -164,7 +179,10 @@ def _posterior_claims(name: str, found: list[Result]) -> list[Claim]:
     certain = right >= mnist_cells.ONE_HOT and mean("one_hot", "images") > 0
     one_hot = "MNIST: unambiguous images have nearly one-hot posteriors"
     evenly = "MNIST: ambiguous images split nearly evenly over the two plausible digits"
-    return [Claim(one_hot, name, clear, certain), Claim(evenly, name, split, either >= 0.9)]
+    return [
+        Claim(one_hot, name, clear, certain),
+        Claim(evenly, name, split, either >= 0.9),
+    ]
 
 
 def _posterior_table(readings: dict[str, list[dict[str, Any]]]) -> str:
@@ -172,8 +190,15 @@ def _posterior_table(readings: dict[str, list[dict[str, Any]]]) -> str:
     rows = []
     for method, found in readings.items():
         told = [r for r in found if "calibration_error" in r]
-        rows.append([method, *(_range([r[name] for r in told]) if told else "" for name in names)])
-    return table(["method", "accuracy", "log loss", "Brier score", "calibration error"], rows)
+        rows.append(
+            [
+                method,
+                *(_range([r[name] for r in told]) if told else "" for name in names),
+            ]
+        )
+    return table(
+        ["method", "accuracy", "log loss", "Brier score", "calibration error"], rows
+    )
 
 
 def _by_algorithm_2(record: Record, figures: Path) -> str:
@@ -198,8 +223,12 @@ def tables(figures: Path) -> Section:
     groups: dict[tuple[str, str], list[Result]] = {}
     for record in records:
         cell = record["cell"]
-        groups.setdefault((cell["dataset"], cell["method"]), []).append(record["result"])
-    rows = [[dataset, method, *_table_row(own)] for (dataset, method), own in groups.items()]
+        groups.setdefault((cell["dataset"], cell["method"]), []).append(
+            record["result"]
+        )
+    rows = [
+        [dataset, method, *_table_row(own)] for (dataset, method), own in groups.items()
+    ]
     statements: list[Claim] = []
     compared = (tabular.NETWORK, tabular.SPLIT, tabular.OURS)
     for method in compared:
@@ -310,7 +339,8 @@ def counted(figures: Path) -> Section:
         gap = result["difference"]
         rows.append(
             [
-                cell["dataset"] + (" (trained on all rows)" if cell["train"] == "all" else ""),
+                cell["dataset"]
+                + (" (trained on all rows)" if cell["train"] == "all" else ""),
                 cell["method"],
                 f"{result['coverage']:.0%}",
                 f"{result['rows_scored']:,}",
@@ -352,7 +382,9 @@ def divergences(figures: Path) -> Section:
     if not records:
         return Section("")
     figures_tables.draw_divergences(records, figures / "divergences.svg")
-    statements = next(r["result"]["claims"] for r in records if r["cell"]["part"] == "claims")
+    statements = next(
+        r["result"]["claims"] for r in records if r["cell"]["part"] == "claims"
+    )
     own, others = (
         [
             Claim(c["claim"], "", c["measured"], c["holds"])

@@ -88,7 +88,9 @@ def _beats(
         if own is not None and others:
             # Values are in the order of seeds, which start at 0: the shorter list has the first
             # samples of the longer.
-            ahead = all(own[: len(other)].mean() < other[: len(own)].mean() for other in others)
+            ahead = all(
+                own[: len(other)].mean() < other[: len(own)].mean() for other in others
+            )
             (won if ahead else lost).append(name)
     return won, lost
 
@@ -135,7 +137,11 @@ def _losses(found: Found, columns: dict[Any, str], methods: list[str]) -> list[s
         best = min(means, key=lambda m: means[m])
         if best != OURS:
             a, b = found[OURS][key], found[best][key]
-            error = (a - b).std(ddof=1) / np.sqrt(len(a)) if len(a) == len(b) > 1 else np.nan
+            error = (
+                (a - b).std(ddof=1) / np.sqrt(len(a))
+                if len(a) == len(b) > 1
+                else np.nan
+            )
             gap = means[OURS] - means[best]
             lines.append(
                 f"At {name} *{best}* is lower than the default by {gap:.4f} ± {error:.4f} (paired)."
@@ -152,11 +158,16 @@ def _bayes_table(records: list[Record], columns: dict[Any, str]) -> str:
         truth, ours, nearest = take(ORACLE), take(OURS), take("nearest neighbours")
         if not (truth and ours and nearest):
             continue
-        spans = [np.mean([s["bayes_bounds"] for s in part], axis=0) for part in (ours, nearest)]
+        spans = [
+            np.mean([s["bayes_bounds"] for s in part], axis=0)
+            for part in (ours, nearest)
+        ]
         inside = [
             np.mean(
                 [
-                    s["bayes_bounds"][0] <= truth[0]["bayes_error"] <= s["bayes_bounds"][1]
+                    s["bayes_bounds"][0]
+                    <= truth[0]["bayes_error"]
+                    <= s["bayes_bounds"][1]
                     for s in part
                 ]
             )
@@ -193,7 +204,10 @@ def _pair_table(records: list[Record], columns: dict[Any, str]) -> str:
     rows = [
         [
             method,
-            *(f"{sum(hits[key])} of {len(hits[key])}" if key in hits else "" for key in columns),
+            *(
+                f"{sum(hits[key])} of {len(hits[key])}" if key in hits else ""
+                for key in columns
+            ),
         ]
         for method, hits in found.items()
     ]
@@ -202,7 +216,9 @@ def _pair_table(records: list[Record], columns: dict[Any, str]) -> str:
 
 def _scenario_tables(name: str, records: list[Record], columns: dict[Any, str]) -> str:
     """Errors of S and of the posteriors of every method, and bounds on the Bayes error."""
-    mean, worst, posterior = (_values(records, what) for what in ("mean", "max", "posterior"))
+    mean, worst, posterior = (
+        _values(records, what) for what in ("mean", "max", "posterior")
+    )
     return f"""Mean TVD of the rows of S to the truth (± standard error over samples):
 
 {method_table(mean, ORDER, columns, (ORACLE,))}
@@ -273,10 +289,16 @@ def scenario_b() -> Section:
         )
         held = not lost if won or lost else None
         rows.append(
-            Claim("Scenario B: the Bayesian network is ahead of Algorithm 1", method, got, held)
+            Claim(
+                "Scenario B: the Bayesian network is ahead of Algorithm 1",
+                method,
+                got,
+                held,
+            )
         )
         gaps = [
-            mean["temperature (paper)"][key].mean() / mean[method][key].mean() for key in columns
+            mean["temperature (paper)"][key].mean() / mean[method][key].mean()
+            for key in columns
         ]
         ratios = ", ".join(f"{gap:.1f}" for gap in gaps)
         got = f"error of the calibrated classifier over its own, β rising: {ratios}"
@@ -314,7 +336,11 @@ def scenario_c(figures: Path) -> Section:
         shared = sorted(own.keys() & bayesian.keys())
         ahead = [epochs for epochs in shared if own[epochs] < bayesian[epochs]]
         best = min(own.values())
-        got = f"ahead after {_numbers(ahead)} of {_numbers(shared)} epochs; " if shared else ""
+        got = (
+            f"ahead after {_numbers(ahead)} of {_numbers(shared)} epochs; "
+            if shared
+            else ""
+        )
         got += f"at its best {best:.4f}, the BNN {least:.4f}"
         # A lead at the first checkpoint alone is none: the second must show it too.
         held = best < least if not shared else set(shared[:2]) <= set(ahead)
@@ -361,7 +387,9 @@ def posterior_tables() -> Section:
     if not records:
         return Section("")
     cells = sorted({tuple(r["cell"]["arguments"]) for r in records})
-    found = by_method(records, lambda cell: tuple(cell["arguments"]), lambda s: s.get("posterior"))
+    found = by_method(
+        records, lambda cell: tuple(cell["arguments"]), lambda s: s.get("posterior")
+    )
     methods = [
         OURS,
         CORRECTED,
@@ -387,7 +415,8 @@ def posterior_tables() -> Section:
         if among:
             paper_wins[min(among, key=lambda m: among[m])] += 1
         texts = [
-            f"**{values[m]:.3f}**" if m == best else f"{values.get(m, np.nan):.3f}" for m in methods
+            f"**{values[m]:.3f}**" if m == best else f"{values.get(m, np.nan):.3f}"
+            for m in methods
         ]
         rows.append([str(k), str(d), f"{length / (k - 1):g}", *texts])
     total = ", ".join(f"{m} {n}" for m, n in paper_wins.items())
@@ -427,7 +456,9 @@ def posterior_variance(figures: Path) -> Section:
     found = _values(records, "posterior")
     baselines = ("plain network", "temperature (paper)", "Monte-Carlo dropout")
     spread = {
-        method: {key: np.array([v.std(ddof=1)]) for key, v in parts.items() if len(v) >= FEW}
+        method: {
+            key: np.array([v.std(ddof=1)]) for key, v in parts.items() if len(v) >= FEW
+        }
         for method, parts in found.items()
     }
     many = {
@@ -436,8 +467,12 @@ def posterior_variance(figures: Path) -> Section:
         if parts
     }
     figures_synthetic.draw_variance(many, errors, figures / "posterior-variance.svg")
-    rows = _verdicts("posteriors: lower mean error than the baselines", found, baselines, columns)
-    rows += _verdicts("posteriors: far lower variance over samples", spread, baselines, columns)
+    rows = _verdicts(
+        "posteriors: lower mean error than the baselines", found, baselines, columns
+    )
+    rows += _verdicts(
+        "posteriors: far lower variance over samples", spread, baselines, columns
+    )
     text = f"""## Posterior errors over many samples
 
 K = 4 classes on a line in 10 dimensions, 250 points a class; epochs as above.
@@ -469,17 +504,29 @@ def untried() -> Section:
         return Section("")
     found: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        found.setdefault(record["cell"]["claim"], []).append(record["cell"] | record["result"])
+        found.setdefault(record["cell"]["claim"], []).append(
+            record["cell"] | record["result"]
+        )
     parts: list[str] = []
     verdicts: list[Claim] = []
     if own := found.get("pairs"):
         sizes, counts = sorted({r["m"] for r in own}), sorted({r["K"] for r in own})
         value = {(r["K"], r["m"]): r for r in own}
         rows = [
-            [str(m), *(f"{value[k, m][what]:.4f}" for what in ("G", "S") for k in counts)]
+            [
+                str(m),
+                *(f"{value[k, m][what]:.4f}" for what in ("G", "S") for k in counts),
+            ]
             for m in sizes
         ]
-        head = ["m", *(f"{what}, K = {k}" for what in ("entry of Ĝ", "TVD of S") for k in counts)]
+        head = [
+            "m",
+            *(
+                f"{what}, K = {k}"
+                for what in ("entry of Ĝ", "TVD of S")
+                for k in counts
+            ),
+        ]
         parts.append(
             "**m sampled points per class suffice.** Mean absolute error of an entry of Ĝ, and mean "
             "TVD of S by the root, with the *true* similarity, so that the sampling alone errs (the "
@@ -509,35 +556,50 @@ def untried() -> Section:
             root = max(r["root"] for r in own if limit(r["ratio"]))
             claim = f"gradient descent from I finds S, at {name} priors"
             verdicts.append(
-                Claim(claim, LITERAL, f"mean TVD up to {max(part):.4f}", max(part) < SMALL)
+                Claim(
+                    claim, LITERAL, f"mean TVD up to {max(part):.4f}", max(part) < SMALL
+                )
             )
-            verdicts.append(Claim(claim, OURS, f"closed-form root: up to {root:.0e}", root < SMALL))
+            verdicts.append(
+                Claim(claim, OURS, f"closed-form root: up to {root:.0e}", root < SMALL)
+            )
     if own := found.get("cost"):
         names = ("accuracy", "balanced", "worst")
         rows = []
         for method in ("uniform", "over-sampling", "larger loss"):
             row = [method]
             for name in names:
-                values, base = (np.array([r[m][name] for r in own]) for m in (method, "uniform"))
+                values, base = (
+                    np.array([r[m][name] for r in own]) for m in (method, "uniform")
+                )
                 gap = (values - base).std(ddof=1) / np.sqrt(len(own))
                 row.append(
-                    f"{values.mean():.3f}" + ("" if method == "uniform" else f" ({gap:.3f})")
+                    f"{values.mean():.3f}"
+                    + ("" if method == "uniform" else f" ({gap:.3f})")
                 )
             rows.append(row)
-        head = ["where a pair is confused beyond S", "accuracy", "balanced accuracy", "worst class"]
+        head = [
+            "where a pair is confused beyond S",
+            "accuracy",
+            "balanced accuracy",
+            "worst class",
+        ]
         parts.append(
             "**A larger loss instead of over-sampling** (four classes on a line, priors 10 : 1, a "
             f"small network, {len(own)} samples; in brackets the standard error of the difference "
             f"to uniform):\n\n{table(head, rows)}"
         )
-        gain = np.array([r["larger loss"]["balanced"] - r["uniform"]["balanced"] for r in own])
+        gain = np.array(
+            [r["larger loss"]["balanced"] - r["uniform"]["balanced"] for r in own]
+        )
         error = gain.std(ddof=1) / np.sqrt(len(gain))
         got = f"balanced accuracy {gain.mean():+.3f} ± {error:.3f}"
         claim = "a larger loss where a pair is confused beyond S improves a classifier"
         verdicts.append(Claim(claim, LITERAL, got, bool(gain.mean() > 2 * error)))
     text = "\n\n".join([claims(verdicts), *parts])
     return Section(
-        f"## Claims that the paper does not test\n\n{text}\n\n{measured(records)}", verdicts
+        f"## Claims that the paper does not test\n\n{text}\n\n{measured(records)}",
+        verdicts,
     )
 
 
@@ -547,7 +609,9 @@ def intervals() -> Section:
         return Section("")
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for record in records:
-        own = found.setdefault((record["cell"]["problem"], record["cell"]["method"]), {})
+        own = found.setdefault(
+            (record["cell"]["problem"], record["cell"]["method"]), {}
+        )
         for level, values in record["result"]["S"].items():
             own.setdefault(level, []).extend(values)
         own.setdefault("PBER", []).extend(record["result"]["PBER"]["0.95"])
@@ -586,5 +650,7 @@ def _samples(records: list[Record]) -> str:
     for record in records:
         seeds.setdefault(record["cell"]["method"], set()).add(record["cell"]["seed"])
     most = max(map(len, seeds.values()))
-    fewer = ", ".join(f"{method} {len(own)}" for method, own in seeds.items() if len(own) < most)
+    fewer = ", ".join(
+        f"{method} {len(own)}" for method, own in seeds.items() if len(own) < most
+    )
     return f"{most}" + (f" ({fewer})" if fewer else "")

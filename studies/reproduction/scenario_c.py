@@ -49,7 +49,9 @@ def run(cell: Cell) -> dict[str, Any]:
 Curve = Iterator[tuple[int, float, dict[str, Any]]]
 
 
-def bayesian(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int) -> Curve:
+def bayesian(
+    X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int
+) -> Curve:
     """Mean-field Bayesian network, trained on from checkpoint to checkpoint."""
     model = BayesianClassifier(**network, warm_start=True, random_state=seed)
     spent = 0.0
@@ -57,11 +59,20 @@ def bayesian(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], se
         start = time.perf_counter()
         model.set_params(max_epochs=epochs).fit(X, y)
         spent += time.perf_counter() - start
-        yield epochs, spent, {BAYESIAN: class_averages(model.predict_proba(X), y).matrix}
+        yield (
+            epochs,
+            spent,
+            {BAYESIAN: class_averages(model.predict_proba(X), y).matrix},
+        )
 
 
 def pairwise(
-    X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int, references: int = 50
+    X: Any,
+    y: Any,
+    network: dict[str, Any],
+    checkpoints: list[int],
+    seed: int,
+    references: int = 50,
 ) -> Curve:
     """The paper's network, recovery and number of references; a second fit finds all epochs done
     and adds the shift."""
@@ -73,10 +84,19 @@ def pairwise(
             }
             # S alone is wanted: the posteriors' solver must only not mind a network that has
             # learned little yet.
-            settings |= {"n_references": references, "solver": "simplex", "random_state": seed}
+            settings |= {
+                "n_references": references,
+                "solver": "simplex",
+                "random_state": seed,
+            }
             literal = from_paper(**settings).fit(X, y)
-            shifted = from_paper(correction="prior", recovery="root", **settings).fit(X, y)
-            names = {"pair-wise, literal": literal, "pair-wise, with the shift": shifted}
+            shifted = from_paper(correction="prior", recovery="root", **settings).fit(
+                X, y
+            )
+            names = {
+                "pair-wise, literal": literal,
+                "pair-wise, with the shift": shifted,
+            }
             yield (
                 epochs,
                 _training_seconds(literal),
@@ -84,7 +104,9 @@ def pairwise(
             )
 
 
-def encoder(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int) -> Curve:
+def encoder(
+    X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int
+) -> Curve:
     """Our factorised model with the same network and no early stopping."""
     with TemporaryDirectory() as folder:
         for epochs in checkpoints:
@@ -99,7 +121,9 @@ def encoder(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], see
             yield epochs, _training_seconds(clf), {ENCODER: clf.one_step_.matrix}
 
 
-def default(X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int) -> Curve:
+def default(
+    X: Any, y: Any, network: dict[str, Any], checkpoints: list[int], seed: int
+) -> Curve:
     """The estimator as it comes: a single point of the curve."""
     start = time.perf_counter()
     members = "auto" if checkpoints == [0] else ["linear"]

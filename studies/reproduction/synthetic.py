@@ -19,7 +19,11 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
-from collidescope import CollisionClassifier, CollisionMatrix, collision_matrix_from_posteriors
+from collidescope import (
+    CollisionClassifier,
+    CollisionMatrix,
+    collision_matrix_from_posteriors,
+)
 from collidescope.datasets import Problem, equidistant, scenario_a, scenario_b
 from collidescope.equations.bounds import bayes_error_bounds
 from studies.baselines import (
@@ -71,7 +75,9 @@ def run(cell: Cell) -> dict[str, Any]:
     """Scores of every method in the cell's group."""
     problem = PROBLEMS[cell["problem"]](*cell["arguments"])
     X, y = problem.sample(cell["rows"], cell["seed"])
-    X_test, _ = problem.sample(cell.get("test_rows", TEST_ROWS), TEST_SEED + cell["seed"])
+    X_test, _ = problem.sample(
+        cell.get("test_rows", TEST_ROWS), TEST_SEED + cell["seed"]
+    )
     data = {
         "problem": problem,
         "X": X,
@@ -81,19 +87,29 @@ def run(cell: Cell) -> dict[str, Any]:
     }
     data["Y_test"] = problem.posteriors(X_test)
     group = cell["method"]
-    found = GROUPS.get(group, partial(_rival, group))(data, cell["seed"], cell["settings"])
+    found = GROUPS.get(group, partial(_rival, group))(
+        data, cell["seed"], cell["settings"]
+    )
     return {
-        name: {k: v for k, v in scores.items() if v is not None} for name, scores in found.items()
+        name: {k: v for k, v in scores.items() if v is not None}
+        for name, scores in found.items()
     }
 
 
 def score(
-    data: Data, cm: CollisionMatrix | np.ndarray, posteriors: np.ndarray | None, seconds: float
+    data: Data,
+    cm: CollisionMatrix | np.ndarray,
+    posteriors: np.ndarray | None,
+    seconds: float,
 ) -> Scores:
     """How far an estimate of S, and posteriors of the test rows, are from the truth."""
     S = cm.matrix if isinstance(cm, CollisionMatrix) else cm
     posterior = None if posteriors is None else tvd(posteriors, data["Y_test"])[0]
-    return {"S": tvd(S, data["truth"].matrix), "posterior": posterior, "seconds": seconds}
+    return {
+        "S": tvd(S, data["truth"].matrix),
+        "posterior": posterior,
+        "seconds": seconds,
+    }
 
 
 def top_pair(cm: CollisionMatrix) -> list[int]:
@@ -119,7 +135,9 @@ def oracle(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]
 def ours(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
     """The default estimator, and other roads from the same fit."""
     start = time.perf_counter()
-    clf = CollisionClassifier(limit=False, random_state=seed, **estimator_settings(settings))
+    clf = CollisionClassifier(
+        limit=False, random_state=seed, **estimator_settings(settings)
+    )
     clf.fit(data["X"], data["y"])
     seconds = time.perf_counter() - start
     cm = clf.collision_matrix_
@@ -145,7 +163,9 @@ def corrected(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scor
     """The paper's pair-wise network with the logit shift, early stopping, the closed-form root,
     simplex posteriors."""
     given = {"hidden_layer_sizes": (128,) * 6} | settings
-    clf = pairwise(limit=False, estimate="gramian", priors="uniform", random_state=seed, **given)
+    clf = pairwise(
+        limit=False, estimate="gramian", priors="uniform", random_state=seed, **given
+    )
     return {CORRECTED: _pairwise(clf, data)}
 
 
@@ -153,11 +173,15 @@ def _pairwise(clf: CollisionClassifier, data: Data) -> Scores:
     start = time.perf_counter()
     clf.fit(data["X"], data["y"])
     seconds = time.perf_counter() - start
-    scores = score(data, clf.collision_matrix_, clf.predict_proba(data["X_test"]), seconds)
+    scores = score(
+        data, clf.collision_matrix_, clf.predict_proba(data["X_test"]), seconds
+    )
     return scores | {"gramian_row_sum": float(clf.gramian_.sum(axis=1).mean())}
 
 
-def _rival(name: str, data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
+def _rival(
+    name: str, data: Data, seed: int, settings: dict[str, Any]
+) -> dict[str, Scores]:
     """A classifier through the paper's Algorithm 3: trained on rows and averaged over the same
     rows.
 
@@ -165,7 +189,9 @@ def _rival(name: str, data: Data, seed: int, settings: dict[str, Any]) -> dict[s
     """
     X, y, share = data["X"], data["y"], settings.get("share", 1.0)
     if share < 1:
-        X, _, y, _ = train_test_split(X, y, train_size=share, stratify=y, random_state=seed)
+        X, _, y, _ = train_test_split(
+            X, y, train_size=share, stratify=y, random_state=seed
+        )
     model = paper_rivals(random_state=seed, **_network(settings))[name]
     start = time.perf_counter()
     model.fit(X, y)
@@ -188,7 +214,11 @@ def calibrated(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Sco
     3 for S."""
     start = time.perf_counter()
     parts = train_test_split(
-        data["X"], data["y"], test_size=CALIBRATION_SHARE, stratify=data["y"], random_state=seed
+        data["X"],
+        data["y"],
+        test_size=CALIBRATION_SHARE,
+        stratify=data["y"],
+        random_state=seed,
     )
     X, X_rest, y, y_rest = parts
     network = NetworkClassifier(random_state=seed, **_network(settings)).fit(X, y)
@@ -196,7 +226,9 @@ def calibrated(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Sco
     found = {}
     for method, name in CALIBRATIONS.items():
         start = time.perf_counter()
-        model = CalibratedClassifierCV(FrozenEstimator(network), method=method).fit(X_rest, y_rest)
+        model = CalibratedClassifierCV(FrozenEstimator(network), method=method).fit(
+            X_rest, y_rest
+        )
         cm = class_averages(model.predict_proba(data["X"]), data["y"])
         seconds = trained + time.perf_counter() - start
         found[name] = score(data, cm, model.predict_proba(data["X_test"]), seconds)
@@ -220,7 +252,9 @@ def careful(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores
         found[f"{name}: one-step"] = score(
             data, collision_matrix_from_posteriors(held_out, y), new, seconds
         )
-        found[f"{name}: averages"] = score(data, class_averages(held_out, y), new, seconds)
+        found[f"{name}: averages"] = score(
+            data, class_averages(held_out, y), new, seconds
+        )
         joint = score(data, confident_joint_matrix(held_out, y), None, seconds)
         if data["truth"].n_classes > 2:
             top = overlapping_classes(held_out, y).iloc[0]
@@ -233,7 +267,11 @@ def careful(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores
 
 def neighbours(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
     """The Bayes error between the bounds that nearest neighbours give."""
-    return {"nearest neighbours": {"bayes_bounds": list(knn_bounds(data["X"], data["y"], 1))}}
+    return {
+        "nearest neighbours": {
+            "bayes_bounds": list(knn_bounds(data["X"], data["y"], 1))
+        }
+    }
 
 
 GROUPS: dict[str, Callable[[Data, int, dict[str, Any]], dict[str, Scores]]] = {
@@ -283,7 +321,9 @@ def _methods(
     """
     both: dict[str, Any] = {} if hidden is None else {"hidden_layer_sizes": hidden}
     both |= {} if batch is None else {"batch_size": batch}
-    compared: dict[str, Any] = {"n_references": references} | ({} if hidden is None else {"cv": 2})
+    compared: dict[str, Any] = {"n_references": references} | (
+        {} if hidden is None else {"cv": 2}
+    )
     pair = compared | both
     network = {"max_epochs": epochs} | both
     literal = compared | {"training": network}
@@ -295,7 +335,9 @@ def _methods(
         "deep ensemble": network,
         "plain network": network,
         "temperature (paper)": network,
-        "calibrated": {name: value for name, value in network.items() if name != "share"},
+        "calibrated": {
+            name: value for name, value in network.items() if name != "share"
+        },
         "Monte-Carlo dropout": network,
         "careful": {},
         OURS: {"members": "auto" if hidden is None else ["linear"]},
@@ -308,7 +350,9 @@ def scenario_a_cells(quick: bool) -> list[Cell]:
     """K = 3, 4, 5 with 250 rows a class in 4 dimensions; the paper's 500 epochs."""
     if quick:
         return _cells([("A", [3], 150)], range(1), _methods(20, 20, [32, 32]))
-    return _cells([("A", [k], 250 * k) for k in (3, 4, 5)], range(10), _methods(500, share=SHARE))
+    return _cells(
+        [("A", [k], 250 * k) for k in (3, 4, 5)], range(10), _methods(500, share=SHARE)
+    )
 
 
 def scenario_b_cells(quick: bool) -> list[Cell]:
@@ -320,7 +364,9 @@ def scenario_b_cells(quick: bool) -> list[Cell]:
     return _cells(problems, range(8), _methods(500, 50, batch=LARGE_BATCH))
 
 
-def posterior_methods(epochs: int, hidden: list[int] | None = None) -> dict[str, dict[str, Any]]:
+def posterior_methods(
+    epochs: int, hidden: list[int] | None = None
+) -> dict[str, dict[str, Any]]:
     """What the paper compares on posteriors, and ours; ``epochs`` of the rivals, the literal
     paper has its 500."""
     every = _methods(epochs, 50, hidden, share=SHARE)
@@ -340,9 +386,13 @@ def posterior_methods(epochs: int, hidden: list[int] | None = None) -> dict[str,
 def posterior_table_cells(quick: bool) -> list[Cell]:
     """Means on a line: classes × dimensions × distance of neighbours, one sample each."""
     if quick:
-        return _cells([("line", [3, 2, 4.0], 150)], range(1), posterior_methods(3, [16]))
+        return _cells(
+            [("line", [3, 2, 4.0], 150)], range(1), posterior_methods(3, [16])
+        )
     sizes = [(k, d, gap) for k in (3, 5) for d in (2, 10) for gap in (1, 2)]
-    grid: list[Case] = [("line", [k, d, float(gap * (k - 1))], 250 * k) for k, d, gap in sizes]
+    grid: list[Case] = [
+        ("line", [k, d, float(gap * (k - 1))], 250 * k) for k, d, gap in sizes
+    ]
     return _cells(grid, range(1), posterior_methods(200))
 
 
@@ -355,8 +405,22 @@ def posterior_variance_cells(quick: bool) -> list[Cell]:
 
 
 STUDIES = (
-    Study("scenario-a", "Scenario A: more classes (S and posteriors)", scenario_a_cells, run),
-    Study("scenario-b", "Scenario B: more overlap, 20 dimensions", scenario_b_cells, run),
-    Study("posterior-tables", "Posteriors: K × d × overlap", posterior_table_cells, run),
-    Study("posterior-variance", "Posteriors over many samples", posterior_variance_cells, run),
+    Study(
+        "scenario-a",
+        "Scenario A: more classes (S and posteriors)",
+        scenario_a_cells,
+        run,
+    ),
+    Study(
+        "scenario-b", "Scenario B: more overlap, 20 dimensions", scenario_b_cells, run
+    ),
+    Study(
+        "posterior-tables", "Posteriors: K × d × overlap", posterior_table_cells, run
+    ),
+    Study(
+        "posterior-variance",
+        "Posteriors over many samples",
+        posterior_variance_cells,
+        run,
+    ),
 )

@@ -43,9 +43,17 @@ from collidescope import (
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.crossfit import resolve_device
 from collidescope.equations.bounds import bayes_error_bounds
-from collidescope.equations.gramian import gramian_from_posteriors, gramian_from_similarities
+from collidescope.equations.gramian import (
+    gramian_from_posteriors,
+    gramian_from_similarities,
+)
 from collidescope.learners.base import Task
-from collidescope.pairwise.algorithms import PairModel, References, choose_references, solve
+from collidescope.pairwise.algorithms import (
+    PairModel,
+    References,
+    choose_references,
+    solve,
+)
 from collidescope.pairwise.pairs import sample_pairs
 from collidescope.training.rows import tensor
 from studies.models import estimator_settings, from_paper
@@ -91,7 +99,9 @@ def _breast_cancer() -> Table:
 def _authors(name: str, labels: tuple[str, str]) -> Callable[[], Table]:
     def load() -> Table:
         table = pd.read_csv(data_folder() / "authors" / f"{name}.csv.gz")
-        return table.iloc[:, :-1], np.array(labels)[table.iloc[:, -1].to_numpy(dtype=int)]
+        return table.iloc[:, :-1], np.array(labels)[
+            table.iloc[:, -1].to_numpy(dtype=int)
+        ]
 
     return load
 
@@ -102,8 +112,12 @@ DATASETS: dict[str, Callable[[], Table]] = {
     "diabetes": _diabetes,
     "German credit": load_german_credit,
     f"adult{AUTHORS}": _authors("numerisized_adult_income_data", ("<=50K", ">50K")),
-    f"law school{AUTHORS}": _authors("law_school_admissions_numeric_data", ("fail", "pass")),
-    f"German credit{AUTHORS}": _authors("unnormalized_german_credit_data", ("bad", "good")),
+    f"law school{AUTHORS}": _authors(
+        "law_school_admissions_numeric_data", ("fail", "pass")
+    ),
+    f"German credit{AUTHORS}": _authors(
+        "unnormalized_german_credit_data", ("bad", "good")
+    ),
     "breast cancer": _breast_cancer,
 }
 
@@ -121,9 +135,12 @@ def has_data() -> bool:
 
 def encode(X: pd.DataFrame) -> np.ndarray:
     """Categories one-hot, numbers as they are."""
-    one_hot = OneHotEncoder(sparse_output=False, dtype=np.float32, handle_unknown="ignore")
+    one_hot = OneHotEncoder(
+        sparse_output=False, dtype=np.float32, handle_unknown="ignore"
+    )
     transformer = make_column_transformer(
-        (one_hot, make_column_selector(dtype_include="category")), remainder="passthrough"
+        (one_hot, make_column_selector(dtype_include="category")),
+        remainder="passthrough",
     )
     return np.asarray(transformer.fit_transform(X), dtype=np.float32)
 
@@ -131,7 +148,10 @@ def encode(X: pd.DataFrame) -> np.ndarray:
 def boosting(seed: int, **settings: Any) -> HistGradientBoostingClassifier:
     """Gradient-boosted trees that know categories and stop early."""
     return HistGradientBoostingClassifier(
-        categorical_features="from_dtype", early_stopping=True, random_state=seed, **settings
+        categorical_features="from_dtype",
+        early_stopping=True,
+        random_state=seed,
+        **settings,
     )
 
 
@@ -144,7 +164,9 @@ def posteriors(
     """Held-out posteriors of every row at the priors of the data, and what a method says beyond
     them."""
     if method == BOOSTING:
-        return crossfit_posteriors(boosting(seed, **settings), X, y, random_state=seed), {}
+        return crossfit_posteriors(
+            boosting(seed, **settings), X, y, random_state=seed
+        ), {}
     if method == OURS:
         clf = CollisionClassifier(
             random_state=seed, limit=False, **estimator_settings(settings)
@@ -173,14 +195,18 @@ def one_split(
     told beyond them."""
     classes, codes = np.unique(y, return_inverse=True)
     encoded = encode(X)
-    parts = train_test_split(encoded, codes, test_size=0.2, stratify=codes, random_state=seed)
+    parts = train_test_split(
+        encoded, codes, test_size=0.2, stratify=codes, random_state=seed
+    )
     train, rest, codes_train, codes_rest = parts
     parts = train_test_split(
         rest, codes_rest, test_size=0.5, stratify=codes_rest, random_state=seed
     )
     watched, test, codes_watched, codes_test = parts
     scaling = fit_scaling(train)
-    rows, watched, test = (tensor(apply_scaling(part, *scaling)) for part in (train, watched, test))
+    rows, watched, test = (
+        tensor(apply_scaling(part, *scaling)) for part in (train, watched, test)
+    )
     device = resolve_device("auto")
     i, j, same = sample_pairs(
         torch.from_numpy(codes_watched),
@@ -203,7 +229,9 @@ def one_split(
             )
             with torch.inference_mode():
                 logits = (
-                    model.networks[0].module(watched[i].to(device), watched[j].to(device)).cpu()
+                    model.networks[0]
+                    .module(watched[i].to(device), watched[j].to(device))
+                    .cpu()
                 )
             accuracies.append(float(((logits > 0) == same).float().mean()))
             if accuracies[-1] == max(accuracies):
@@ -211,7 +239,9 @@ def one_split(
             if len(accuracies) - int(np.argmax(accuracies)) > patience:
                 break
     assert best is not None
-    chosen = choose_references(codes_test, settings["n_references"], np.random.default_rng(seed))
+    chosen = choose_references(
+        codes_test, settings["n_references"], np.random.default_rng(seed)
+    )
     own = np.full(len(test), -1)
     own[chosen] = np.arange(len(chosen))
     references = References(test[chosen].numpy(), codes_test[chosen], None)
@@ -221,7 +251,11 @@ def one_split(
     P = solve(q, S.matrix, shares, "inverse")
     labels = classes[codes_test]
     more = by_gramian(P, labels, S.to_collision_matrix(classes))
-    return P, labels, more | {"epochs": [len(accuracies)], "watched_accuracy": max(accuracies)}
+    return (
+        P,
+        labels,
+        more | {"epochs": [len(accuracies)], "watched_accuracy": max(accuracies)},
+    )
 
 
 def run(cell: Cell) -> Result:
@@ -290,7 +324,12 @@ def summarise(
         },
         "accuracy": float((P.argmax(axis=1) == codes).mean()),
         "balanced_accuracy": float(
-            np.mean([(at_uniform.argmax(axis=1) == codes)[codes == c].mean() for c in (0, 1)])
+            np.mean(
+                [
+                    (at_uniform.argmax(axis=1) == codes)[codes == c].mean()
+                    for c in (0, 1)
+                ]
+            )
         ),
         "largest_class": float(priors.max()),
     }
@@ -332,7 +371,9 @@ def _decision(cm: CollisionMatrix, k: int, population: np.ndarray) -> Result:
     }
 
 
-def _precision(recall: float, decision: np.ndarray, population: np.ndarray, k: int) -> float:
+def _precision(
+    recall: float, decision: np.ndarray, population: np.ndarray, k: int
+) -> float:
     """Precision of class k of two as a function of its recall: by detailed balance the other row
     of S follows."""
     other = 1 - k
@@ -388,7 +429,13 @@ def _cells(quick: bool) -> list[Cell]:
         names = ["German credit" if has_data() else "breast cancer"]
         small = {"max_epochs": 20, "cv": 2, "hidden_layer_sizes": [16]}
         return [
-            {"dataset": name, "method": method, "seed": 0, "rows": 300, "settings": settings}
+            {
+                "dataset": name,
+                "method": method,
+                "seed": 0,
+                "rows": 300,
+                "settings": settings,
+            }
             for name in names
             for method, settings in (
                 (OURS, small),

@@ -92,7 +92,10 @@ def members_alone(X: np.ndarray, y: np.ndarray) -> float:
 
 
 def fit_seconds(
-    X: np.ndarray, y: np.ndarray, limit: bool, clock: Callable[[], float] = time.process_time
+    X: np.ndarray,
+    y: np.ndarray,
+    limit: bool,
+    clock: Callable[[], float] = time.process_time,
 ) -> float:
     start = clock()
     CollisionClassifier(random_state=0, limit=limit, device="cpu").fit(X, y)
@@ -165,4 +168,6 @@ range, and with it.
 {beside} {again("engine")}"""
 
 
-STUDY = Study("engine", "What the pool, the range and a busy core cost", cells, run, text, True)
+STUDY = Study(
+    "engine", "What the pool, the range and a busy core cost", cells, run, text, True
+)

@@ -133,7 +133,10 @@ def cluster(rows: int = STREAM_ROWS[-1]) -> dict[str, Any]:
         for name in ("both alive", "one killed"):
             with (
                 LocalCluster(
-                    n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+                    n_workers=2,
+                    threads_per_worker=1,
+                    processes=True,
+                    dashboard_address=None,
                 ) as local,
                 Client(local) as client,
             ):
@@ -146,7 +149,11 @@ def cluster(rows: int = STREAM_ROWS[-1]) -> dict[str, Any]:
                 seconds = time.perf_counter() - start
                 lost = pids[0] not in client.run(os.getpid).values()
             difference = float(np.abs(cm.matrix - alone.matrix).max())
-            found[name] = {"seconds": seconds, "difference": difference, "a worker was lost": lost}
+            found[name] = {
+                "seconds": seconds,
+                "difference": difference,
+                "a worker was lost": lost,
+            }
     return found
 
 
@@ -162,7 +169,12 @@ def gpu() -> dict[str, Any]:
     # The first fit of a process loads CUDA's libraries.
     first = CollisionClassifier(members=["convolution"], limit=False, device="cuda")
     first.fit(X[:2000], labels[:2000])
-    training = {"max_epochs": 12, "patience": 4, "batch_size": 512, "learning_rate": 2e-3}
+    training = {
+        "max_epochs": 12,
+        "patience": 4,
+        "batch_size": 512,
+        "learning_rate": 2e-3,
+    }
     variants: dict[str, dict[str, Any]] = {
         "default": {},
         "default, five processes": {"n_jobs": 5},
@@ -173,7 +185,11 @@ def gpu() -> dict[str, Any]:
         clf = CollisionClassifier(limit=False, device="cuda", random_state=0, **options)
         start = time.perf_counter()
         cm = clf.fit(X, labels).collision_matrix_
-        entry = {"name": name, "seconds": time.perf_counter() - start, "rows": len(labels)}
+        entry = {
+            "name": name,
+            "seconds": time.perf_counter() - start,
+            "rows": len(labels),
+        }
         mnist.append(entry | {"pber": cm.pber, "error": cm.held_out_error})
     device = torch.cuda.get_device_name()
     return {"device": device, "training": training, "mnist": mnist}
@@ -243,4 +259,6 @@ them again; the custom network is a small convolutional encoder of 12 epochs):
 `python -m studies run scale` repeats it ({where(made["gpu"]["environment"])})."""
 
 
-STUDY = Study("scale", "Large files, a lost worker, a GPU", cells, run, text, alone=True)
+STUDY = Study(
+    "scale", "Large files, a lost worker, a GPU", cells, run, text, alone=True
+)

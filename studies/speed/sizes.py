@@ -77,7 +77,11 @@ def embeddings(n: int, d: int, k: int, heavy: bool = False) -> Problem:
     """
     rng = np.random.default_rng(0)
     rank = 32
-    means = rng.normal(size=(k, rank)) @ rng.normal(size=(rank, d)) * (3.5 / np.sqrt(rank * d))
+    means = (
+        rng.normal(size=(k, rank))
+        @ rng.normal(size=(rank, d))
+        * (3.5 / np.sqrt(rank * d))
+    )
     y = rng.integers(0, k, n)
     rows = means[y] + rng.normal(size=(n, d))
     scores = rows @ means.T - 0.5 * (means * means).sum(axis=1)
@@ -93,15 +97,21 @@ def some_rows(X: np.ndarray, y: np.ndarray, n: int = 100_000) -> Problem:
     return Problem(np.asarray(X, dtype=np.float64)[chosen], codes)
 
 
-LIGHTGBM: Classifiers = {"LightGBM": lambda: lightgbm.LGBMClassifier(n_jobs=1, verbose=-1)}
+LIGHTGBM: Classifiers = {
+    "LightGBM": lambda: lightgbm.LGBMClassifier(n_jobs=1, verbose=-1)
+}
 LOGISTIC: Classifiers = {
-    "logistic regression": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+    "logistic regression": lambda: make_pipeline(
+        StandardScaler(), LogisticRegression()
+    ),
     "LDA": lambda: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
     "neighbours": lambda: KNeighborsClassifier(30),
     "MLP": lambda: make_pipeline(StandardScaler(), MLPClassifier(early_stopping=True)),
 }
 STOCK: Classifiers = {
-    "logistic regression": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+    "logistic regression": lambda: make_pipeline(
+        StandardScaler(), LogisticRegression()
+    ),
     "naive Bayes": GaussianNB,
     "neighbours": lambda: KNeighborsClassifier(15),
     "forest": lambda: RandomForestClassifier(random_state=0),
@@ -113,7 +123,10 @@ CASES: dict[str, tuple[Callable[[], Problem], Classifiers]] = {
     "adult": (lambda: Problem(*adult()), LIGHTGBM),
     "embeddings 8,000 × 256, K = 40": (lambda: embeddings(8_000, 256, 40), LOGISTIC),
     "the same, heavy tails": (lambda: embeddings(8_000, 256, 40, heavy=True), LOGISTIC),
-    "embeddings 20,000 × 384, K = 100": (lambda: embeddings(20_000, 384, 100), LOGISTIC),
+    "embeddings 20,000 × 384, K = 100": (
+        lambda: embeddings(20_000, 384, 100),
+        LOGISTIC,
+    ),
     "brfss": (lambda: some_rows(*load_brfss()), LIGHTGBM),
     "network teacher": (teacher, LIGHTGBM),
     "covertype": (lambda: some_rows(*load_covertype()), LIGHTGBM),
@@ -178,7 +191,12 @@ def text(records: list[Record]) -> str:
         if found["truth"] is not None:
             truth = f"{found['truth']:.4f}"
         best = min(found["peers"], key=lambda peer: found["peers"][peer]["brier"])
-        row = [name, f"{found['rows']:,}", f"{found['seconds']:.0f} s", f"{found['base']:.1f} s"]
+        row = [
+            name,
+            f"{found['rows']:,}",
+            f"{found['seconds']:.0f} s",
+            f"{found['base']:.1f} s",
+        ]
         row += [f"{found['ratio']:.1f}", f"{found['pber']:.4f}", truth]
         row += [f"{found['peers'][best]['brier']:.4f} ({best})"]
         rows.append(row)
@@ -194,4 +212,6 @@ embeddings those of logistic regression, beside digits those of five stock class
 {again("sizes")}"""
 
 
-STUDY = Study("sizes", "What a fit costs at real sizes, beside others", cells, run, text, True)
+STUDY = Study(
+    "sizes", "What a fit costs at real sizes, beside others", cells, run, text, True
+)

@@ -15,7 +15,9 @@ from collidescope.applications.ceilings import Ceilings as Ceilings
 from collidescope.applications.ceilings import ceilings as ceilings
 from collidescope.applications.columns import ColumnValue as ColumnValue
 from collidescope.applications.columns import column_value as column_value
-from collidescope.applications.consolidation import ConsolidationPlan as ConsolidationPlan
+from collidescope.applications.consolidation import (
+    ConsolidationPlan as ConsolidationPlan,
+)
 from collidescope.applications.consolidation import consolidate as consolidate
 from collidescope.applications.judges import JudgeReport as JudgeReport
 from collidescope.applications.judges import compare_judges as compare_judges
@@ -29,7 +31,9 @@ from collidescope.applications.splitting import SplitCandidates as SplitCandidat
 from collidescope.applications.splitting import split_candidates as split_candidates
 from collidescope.applications.training import AdaptiveSampler as AdaptiveSampler
 from collidescope.applications.training import SmoothingChoice as SmoothingChoice
-from collidescope.applications.training import active_learning_score as active_learning_score
+from collidescope.applications.training import (
+    active_learning_score as active_learning_score,
+)
 from collidescope.applications.training import choose_smoothing as choose_smoothing
 from collidescope.applications.training import smooth_labels as smooth_labels
 from collidescope.applications.training import smoothing_matrix as smoothing_matrix

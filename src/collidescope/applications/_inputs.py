@@ -157,11 +157,17 @@ def scored(
     """
     if isinstance(source, type):
         kind = source.__name__
-        raise ValueError(f"{name} must be a fitted classifier or posteriors, got the class {kind}")
+        raise ValueError(
+            f"{name} must be a fitted classifier or posteriors, got the class {kind}"
+        )
     if not hasattr(source, "predict_proba"):
-        return Scored(*check.labelled_posteriors(source, y, classes, name=name, y_name=y_name))
+        return Scored(
+            *check.labelled_posteriors(source, y, classes, name=name, y_name=y_name)
+        )
     names = _classes_of_model(source, X, classes, name)
-    P = check.check_posteriors(source.predict_proba(X), f"predict_proba of {name}", len(names))
+    P = check.check_posteriors(
+        source.predict_proba(X), f"predict_proba of {name}", len(names)
+    )
     codes = None
     if y is not None:
         codes = check.encode_labels(y, names, y_name)
@@ -173,7 +179,9 @@ def scored(
 def _classes_of_model(source: object, X: Given, classes: Names, name: str) -> Array:
     kind = type(source).__name__
     if not hasattr(source, "classes_"):
-        raise ValueError(f"{name} must be fitted, {kind} has no classes_: call fit first")
+        raise ValueError(
+            f"{name} must be fitted, {kind} has no classes_: call fit first"
+        )
     if X is None:
         instead = "or pass held-out posteriors instead"
         raise ValueError(f"X is needed: {name} is a classifier ({kind}), {instead}")
@@ -182,11 +190,15 @@ def _classes_of_model(source: object, X: Given, classes: Names, name: str) -> Ar
         given = check.check_classes(classes, len(names))
         if given.tolist() != names.tolist():
             known = names.tolist()
-            raise ValueError(f"classes must be left out or equal those of {name}: it knows {known}")
+            raise ValueError(
+                f"classes must be left out or equal those of {name}: it knows {known}"
+            )
     return names
 
 
-def _with_held_out(P: FloatArray, source: object, X: Given) -> tuple[FloatArray, tuple[str, ...]]:
+def _with_held_out(
+    P: FloatArray, source: object, X: Given
+) -> tuple[FloatArray, tuple[str, ...]]:
     """(posteriors, held-out ones for the rows that the model was trained on; what to say of it)."""
     known = getattr(source, "posteriors_", None)
     trained = getattr(source, "row_hashes_", None)
@@ -201,7 +213,9 @@ def _with_held_out(P: FloatArray, source: object, X: Given) -> tuple[FloatArray,
     if not seen.any():
         return P, ()
     how_many = f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model"
-    note = f"{how_many}: their held-out posteriors are used in place of its predictions."
+    note = (
+        f"{how_many}: their held-out posteriors are used in place of its predictions."
+    )
     return np.where(seen[:, None], means.to_numpy()[place], P), (note,)
 
 
@@ -215,7 +229,9 @@ def curve_of(
             wanted = "held-out posteriors or a fitted CollisionClassifier"
             raise ValueError(f"P must be {wanted}, got {kind}")
         known = getattr(source, "posteriors_by_size_", {})
-        if not by_size and len(known) >= 3:  # fewer give no curve, and are no reason to refuse
+        if (
+            not by_size and len(known) >= 3
+        ):  # fewer give no curve, and are no reason to refuse
             by_size = known
         if y is None:
             y = getattr(source, "labels_", None)
@@ -227,16 +243,22 @@ def curve_of(
     return found, _check_curves(by_size or {}, *found.posteriors.shape)
 
 
-def _check_curves(given: Mapping[int, ArrayLike], n: int, k: int) -> dict[int, FloatArray]:
+def _check_curves(
+    given: Mapping[int, ArrayLike], n: int, k: int
+) -> dict[int, FloatArray]:
     sizes = sorted(check.check_count(size, "posteriors_by_size") for size in given)
     if given and len(sizes) < 3:
-        raise ValueError(f"posteriors_by_size must have 3 training sizes or more, got {sizes}")
+        raise ValueError(
+            f"posteriors_by_size must have 3 training sizes or more, got {sizes}"
+        )
     curves = {}
     for size in sizes:
         name = f"posteriors_by_size[{size}]"
         curves[size] = check.check_posteriors(given[size], name, k)
         if len(curves[size]) != n:
-            raise ValueError(f"{name} must have the {n} rows of P, got {len(curves[size])}")
+            raise ValueError(
+                f"{name} must have the {n} rows of P, got {len(curves[size])}"
+            )
     return curves
 
 
@@ -244,7 +266,9 @@ def check_matrix(cm: object, name: str = "cm") -> None:
     """Refuse what is not a collision matrix."""
     if not isinstance(cm, CollisionMatrix):
         hint = "write CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
-        raise ValueError(f"{name} must be a CollisionMatrix, got {type(cm).__name__}: {hint}")
+        raise ValueError(
+            f"{name} must be a CollisionMatrix, got {type(cm).__name__}: {hint}"
+        )
 
 
 def is_table(values: object) -> bool:
@@ -255,7 +279,9 @@ def is_table(values: object) -> bool:
         return False
 
 
-def group_codes(groups: ArrayLike, n: int, name: str = "groups") -> tuple[IntArray, Array]:
+def group_codes(
+    groups: ArrayLike, n: int, name: str = "groups"
+) -> tuple[IntArray, Array]:
     """(group number of every row, names of the groups); text, numbers or a mixture of them."""
     given = check.one_each(check.check_labels(groups, name), n, name).astype(object)
     try:
@@ -395,7 +421,9 @@ def wilson_interval(count: float, n: float, level: float) -> tuple[float, float]
     return float(interval.low), float(interval.high)
 
 
-def share_interval(hits: BoolArray, clusters: IntArray | None, level: float) -> tuple[float, float]:
+def share_interval(
+    hits: BoolArray, clusters: IntArray | None, level: float
+) -> tuple[float, float]:
     """Of the share of rows that are hits: Wilson's, of as many rows as the clusters are worth.
 
     Rows of a cluster are alike: n rows are worth n · (variance of a share) / (that of the mean by

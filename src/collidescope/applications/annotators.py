@@ -38,7 +38,13 @@ from scipy.sparse import csr_array
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, CollisionWarning, FloatArray, IntArray
+from collidescope._checks import (
+    Array,
+    ArrayLike,
+    CollisionWarning,
+    FloatArray,
+    IntArray,
+)
 from collidescope.applications._inputs import (
     Mean,
     Names,
@@ -131,7 +137,11 @@ def _warn_of_copies(counts: csr_array, fewest: int = 5) -> None:
 
 
 def _coefficient(
-    disagree: FloatArray, shares: csr_array, weight: FloatArray, factor: float, level: float
+    disagree: FloatArray,
+    shares: csr_array,
+    weight: FloatArray,
+    factor: float,
+    level: float,
 ) -> tuple[float, float, float]:
     """(value, low, high) of κ = 1 - factor · D / C, with items weighed by ``weight`` (sum 1).
 
@@ -252,7 +262,10 @@ def compare_annotators(
     intervals, ``alpha`` the chance to flag somebody where all vote alike.
 
     >>> rng = np.random.default_rng(0)
-    >>> items, who = np.repeat(np.arange(200), 4), np.tile(["Ann", "Bob", "Cem", "Dee"], 200)
+    >>> items, who = (
+    ...     np.repeat(np.arange(200), 4),
+    ...     np.tile(["Ann", "Bob", "Cem", "Dee"], 200),
+    ... )
     >>> truth = rng.integers(0, 3, 200)[items]
     >>> wrong = rng.random(800) < np.where(who == "Dee", 0.6, 0.1)
     >>> compare_annotators(items, np.where(wrong, (truth + 1) % 3, truth), who).verdict
@@ -308,7 +321,9 @@ def _pairs(votes: _Votes, level: float) -> pd.DataFrame:
     return table.sort_values("agreement", kind="stable", ignore_index=True)
 
 
-def _differing(votes: _Votes, matrix: CollisionMatrix, level: float, alpha: float) -> pd.DataFrame:
+def _differing(
+    votes: _Votes, matrix: CollisionMatrix, level: float, alpha: float
+) -> pd.DataFrame:
     n_people = len(votes.people)
     active = np.ones(n_people, dtype=bool)
     found: dict[int, Any] = {}
@@ -397,7 +412,8 @@ def _against_others(
                 "high": np.minimum(high, 1),
                 "pber_without": pber_without,
                 "used": [
-                    matrix.classes[c] if seen else None for c, seen in zip(most, n, strict=True)
+                    matrix.classes[c] if seen else None
+                    for c, seen in zip(most, n, strict=True)
                 ],
                 "used_by": used_by,
                 "p_value": np.where(n >= fewest, p, np.nan),
@@ -405,7 +421,9 @@ def _against_others(
         )
 
 
-def _agreement_rates(votes: _Votes, counts: csr_array) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _agreement_rates(
+    votes: _Votes, counts: csr_array
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Per vote how often it agrees with the others, and they among themselves.
 
     Third, per annotator, the PBER of all other votes.
@@ -460,7 +478,10 @@ def _class_use(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(
-    Result, title="What the model sees, and what people do", table="pairs", rows=(10, 20)
+    Result,
+    title="What the model sees, and what people do",
+    table="pairs",
+    rows=(10, 20),
 ):
     """What :func:`compare` found.
 
@@ -478,7 +499,10 @@ class Comparison(
     @property
     def verdict(self) -> str:
         counts = self.pairs["verdict"].value_counts()
-        kinds = [f"{int(counts.get(name, 0))} {name}" for name in (NOT_LEARNED, NOISE, AGREED)]
+        kinds = [
+            f"{int(counts.get(name, 0))} {name}"
+            for name in (NOT_LEARNED, NOISE, AGREED)
+        ]
         both = f"Estimated PBER {self.pber['estimated']:.4f}, counted {self.pber['counted']:.4f}"
         return f"{both}: {self.pber['verdict']}. Pairs of classes: {', '.join(kinds)}."
 
@@ -511,7 +535,9 @@ def compare(
     odd = set(estimated.classes.tolist()) ^ set(counted.classes.tolist())
     if odd:
         only = sorted(map(str, odd))
-        raise ValueError(f"estimated and counted must have the same classes, only one has {only}")
+        raise ValueError(
+            f"estimated and counted must have the same classes, only one has {only}"
+        )
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
     own = estimated._half_width(estimated.pber_stderr or 0.0, level)
     theirs = counted._half_width(counted.pber_stderr or 0.0, level)
@@ -552,7 +578,10 @@ def _compared_pairs(
 
 
 def _population_notes(
-    estimated: CollisionMatrix, counted: CollisionMatrix, order: IntArray, most: float = 0.05
+    estimated: CollisionMatrix,
+    counted: CollisionMatrix,
+    order: IntArray,
+    most: float = 0.05,
 ) -> tuple[str, ...]:
     """Class shares that differ by more than ``most`` describe different populations."""
     notes = []
@@ -574,9 +603,13 @@ def _half_widths(cm: CollisionMatrix, level: float) -> FloatArray:
     return half_width(np.asarray(cm.stderr).T, cm.counts, level, cm.units).T
 
 
-def _compared(estimated: ArrayLike, counted: ArrayLike, half: ArrayLike) -> dict[str, Any]:
+def _compared(
+    estimated: ArrayLike, counted: ArrayLike, half: ArrayLike
+) -> dict[str, Any]:
     gap = np.subtract(estimated, counted)
-    verdict = np.where(gap > half, NOT_LEARNED, np.where(gap < -np.asarray(half), NOISE, AGREED))
+    verdict = np.where(
+        gap > half, NOT_LEARNED, np.where(gap < -np.asarray(half), NOISE, AGREED)
+    )
     return {
         "estimated": estimated,
         "counted": counted,

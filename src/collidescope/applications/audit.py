@@ -62,7 +62,10 @@ SUSPECT = 0.1  #: a label is suspect when the row is clear and the label has at 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AuditReport(
-    Result, title="Which errors could a better model avoid?", table="pairs", rows=(5, 20)
+    Result,
+    title="Which errors could a better model avoid?",
+    table="pairs",
+    rows=(5, 20),
 ):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. By :func:`audit`.
 
@@ -119,13 +122,17 @@ class AuditReport(
             "other": (best != i) & (best != j),
             "all": taken,
         }
-        return np.flatnonzero(taken & keep[check.check_choice(kind, list(keep), "kind")])
+        return np.flatnonzero(
+            taken & keep[check.check_choice(kind, list(keep), "kind")]
+        )
 
     @property
     def verdict(self) -> str:
         errs = f"The classifier errs on {self.error:.{self._digits}%} of rows."
         if self.fixable_interval[1] < 0:
-            best = f"The rule from these posteriors errs on {self.best:.{self._digits}%}"
+            best = (
+                f"The rule from these posteriors errs on {self.best:.{self._digits}%}"
+            )
             more = "the classifier knows more than they do, so they cannot say what is inherent"
             return f"{errs} {best}: {more}. Use better posteriors."
         if self.error == 0:
@@ -151,10 +158,14 @@ class AuditReport(
     def _nothing_found(self) -> str:
         fix = self._points(*self.fixable_interval)
         none = "Nothing that a better model would fix is found"
-        words = f"{none} (difference to the best rule known {fix} points): {self._rest()}."
+        words = (
+            f"{none} (difference to the best rule known {fix} points): {self._rest()}."
+        )
         words = f"{words} To err less takes better features or more rows."
         flagged = self.pairs[self.pairs["flagged"]].head(self.ROWS[0] or 0)
-        names = [f"{a} taken for {b}" for a, b in flagged[["true", "predicted"]].to_numpy()]
+        names = [
+            f"{a} taken for {b}" for a, b in flagged[["true", "predicted"]].to_numpy()
+        ]
         if names:
             words = f"{words} Some pairs still stand out: {', '.join(names)}."
         return words
@@ -168,7 +179,9 @@ class AuditReport(
         return f"{left}, {self._points(*self.not_learned_interval)} points are not learned yet"
 
     def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"not_learned_interval": plain(self.not_learned_interval)}
+        return super().to_dict() | {
+            "not_learned_interval": plain(self.not_learned_interval)
+        }
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["fixable"] > 0][:most]
@@ -208,7 +221,9 @@ def audit(
     >>> from collidescope.datasets import GaussianProblem
     >>> problem = GaussianProblem([[0, 0], [0, 3], [2, 0]], classes=["a", "b", "c"])
     >>> X, y = problem.sample(3000, random_state=0)
-    >>> blind = np.where(X[:, 0] > 1, "c", "a")  # sees only the first feature: never says b
+    >>> blind = np.where(
+    ...     X[:, 0] > 1, "c", "a"
+    ... )  # sees only the first feature: never says b
     >>> report = audit(problem.posteriors(X), y_true=y, y_pred=blind)
     >>> report.error == report.best + report.fixable
     True
@@ -225,7 +240,9 @@ def audit(
     for name, given in (("y_true", y_true), ("y_pred", y_pred)):
         if given is None:
             one = "audit(posteriors, y_true=y, y_pred=predicted)"
-            raise ValueError(f"{name} is needed: write {one} or audit(model, X, y, predicted)")
+            raise ValueError(
+                f"{name} is needed: write {one} or audit(model, X, y, predicted)"
+            )
     rows = X if is_model else None
     P, y, names, notes = scored(
         model_or_posteriors, rows, y_true, classes, "model_or_posteriors", "y_true"
@@ -279,7 +296,9 @@ def _fixable_interval(
     return max(float(min(low, lower)), -1.0), min(float(max(high, upper)), 1.0)
 
 
-def _error_limit(P: FloatArray, y: IntArray, clusters: IntArray | None, level: float) -> float:
+def _error_limit(
+    P: FloatArray, y: IntArray, clusters: IntArray | None, level: float
+) -> float:
     """Upper limit of the Bayes error: the lower of those of the best rule and of the Brier score.
 
     Either of the two would do at a one-sided (1 - level) / 2; for the lower of them each takes
@@ -291,7 +310,11 @@ def _error_limit(P: FloatArray, y: IntArray, clusters: IntArray | None, level: f
     if clusters is not None:
         n_units = len(np.unique(clusters))
     _, highest_score = brier_interval(
-        float(brier.value), float(brier.stderr), n_units, each, grouped=clusters is not None
+        float(brier.value),
+        float(brier.stderr),
+        n_units,
+        each,
+        grouped=clusters is not None,
     )
     wrong = P.argmax(axis=1) != y
     _, highest_error = share_interval(wrong, clusters, each)
@@ -313,7 +336,9 @@ def _calibration_note(
     return (f"The posteriors are {how}-confident: {claim}, {seen}. {more}",)
 
 
-def bayes_confusion(P: ArrayLike, y: Given = None, *, classes: Names = None) -> FloatArray:
+def bayes_confusion(
+    P: ArrayLike, y: Given = None, *, classes: Names = None
+) -> FloatArray:
     """Confusion of the best rule: row i, column j is E_{x~D_i} 1[argmax y(x) = j].
 
     With labels class i is the rows labelled i; without, every row counts for class i with weight
@@ -342,7 +367,9 @@ def predicted_codes(y_pred: object, X: Given, classes: Array) -> IntArray:
     if hasattr(y_pred, "predict"):
         if X is None:
             kind = type(y_pred).__name__
-            raise ValueError(f"X is needed: y_pred is an estimator ({kind}) that has to predict")
+            raise ValueError(
+                f"X is needed: y_pred is an estimator ({kind}) that has to predict"
+            )
         y_pred = y_pred.predict(X)
     if is_table(y_pred):
         return check.check_posteriors(y_pred, "y_pred", len(classes)).argmax(axis=1)  # type: ignore[arg-type]
@@ -443,7 +470,9 @@ def _pair_table(
             "flagged": flagged,
         }
     )
-    return table.sort_values("fixable", ascending=False, kind="stable", ignore_index=True)
+    return table.sort_values(
+        "fixable", ascending=False, kind="stable", ignore_index=True
+    )
 
 
 class _ClusterErrors(NamedTuple):
@@ -538,7 +567,9 @@ def ambiguous(
     if top is not None:
         check.check_count(top, "top", least=0)
     if by == "label" and y is None:
-        raise ValueError("y is needed for by='label': without labels none can be suspect")
+        raise ValueError(
+            "y is needed for by='label': without labels none can be suspect"
+        )
     P, codes, names, _ = scored(clf_or_posteriors, X, y, classes, "clf_or_posteriors")
     rows = np.arange(len(P))
     first = P.argmax(axis=1)
@@ -588,7 +619,9 @@ def _second_and_entropy(P: FloatArray, first: IntArray) -> tuple[IntArray, Float
     return second, entropy
 
 
-def label_error_scores(P: ArrayLike, y: ArrayLike, *, classes: Names = None) -> FloatArray:
+def label_error_scores(
+    P: ArrayLike, y: ArrayLike, *, classes: Names = None
+) -> FloatArray:
     """How likely the label of each row is wrong: higher is more suspect.
 
     A ranking, not a probability. ``P`` are held-out posteriors, n×K, with columns in the order of
@@ -604,7 +637,9 @@ def label_error_scores(P: ArrayLike, y: ArrayLike, *, classes: Names = None) -> 
     return _scores(posteriors, codes)
 
 
-def stray_labels(P: FloatArray, codes: IntArray, pseudo_count: float = 2.0) -> FloatArray:
+def stray_labels(
+    P: FloatArray, codes: IntArray, pseudo_count: float = 2.0
+) -> FloatArray:
     """R[j, l]: of rows that clearly are of class j and carry another label, the share with l.
 
     Every row sums to 1. ``pseudo_count`` stray labels of each class are spread evenly: with none

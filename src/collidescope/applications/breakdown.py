@@ -78,7 +78,9 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
                 said.append(f"{row['group']} {row['pber']:.1%} ({points})")
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
-        how_many = f"{len(said)} of {len(self.table)} groups differ from the rest in PBER"
+        how_many = (
+            f"{len(said)} of {len(self.table)} groups differ from the rest in PBER"
+        )
         return f"{how_many}: {'; '.join(said)}.{more}"
 
 
@@ -127,7 +129,10 @@ class _Rows:
             return None
         groups = None if self.clusters is None else self.clusters[here]
         return collision_matrix_from_posteriors(
-            self.posteriors[here], self.classes[codes], classes=self.classes, groups=groups
+            self.posteriors[here],
+            self.classes[codes],
+            classes=self.classes,
+            groups=groups,
         )
 
 
@@ -163,7 +168,9 @@ def collisions_by(
     >>> rng = np.random.default_rng(0)
     >>> p = np.where(np.arange(2000) < 1000, 0.9, 0.7)  # the second device is worse
     >>> y = (rng.random(2000) < p).astype(int)
-    >>> found = collisions_by(np.column_stack([1 - p, p]), y, np.repeat(["new", "old"], 1000))
+    >>> found = collisions_by(
+    ...     np.column_stack([1 - p, p]), y, np.repeat(["new", "old"], 1000)
+    ... )
     >>> found.table[["group", "rows", "verdict"]].to_numpy().tolist()
     [['new', 1000, 'lower'], ['old', 1000, 'higher']]
     """
@@ -205,7 +212,11 @@ def collisions_by(
         if curves:
             line["limit_low"], line["limit_high"] = rows.limit(here, each)
         lines.append(line)
-        rates = {"group": [name] * len(i), "class": given.classes[i], "other": given.classes[j]}
+        rates = {
+            "group": [name] * len(i),
+            "class": given.classes[i],
+            "other": given.classes[j],
+        }
         rates |= {"rate": mean.value[1:], "difference": gap.value[1:]}
         pairs.append(pd.DataFrame(rates | {"p_value": gap.p_value()[1:]}))
         matrix = rows.matrix(here)
@@ -217,7 +228,9 @@ def collisions_by(
     shown = ["group", "rows", *pber, *difference, *limits, "verdict"]
     table = pd.DataFrame(lines).reindex(columns=shown)
     if not pairs:
-        pairs = [pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])]
+        pairs = [
+            pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
+        ]
     found = flagged(pd.concat(pairs), fdr)
     notes = _warnings(table, parts, given.codes)
     return SubgroupCollisions(table, found, matrices, level, fdr, notes)
@@ -243,7 +256,9 @@ def _line(mean: Mean, gap: Mean, level: float) -> dict[str, Any]:
     }
 
 
-def _warnings(table: pd.DataFrame, parts: dict[Any, BoolArray], codes: IntArray) -> tuple[str, ...]:
+def _warnings(
+    table: pd.DataFrame, parts: dict[Any, BoolArray], codes: IntArray
+) -> tuple[str, ...]:
     """Subgroups in which the class shares alone would predict better than the posteriors."""
     worse = []
     for row in table.to_dict("records"):
@@ -255,7 +270,9 @@ def _warnings(table: pd.DataFrame, parts: dict[Any, BoolArray], codes: IntArray)
         return ()
     why = "over-confident, or their columns are in another order than the classes"
     listed = ", ".join(worse)
-    return (f"The posteriors do worse than the class shares in {listed}: they are {why}.",)
+    return (
+        f"The posteriors do worse than the class shares in {listed}: they are {why}.",
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -285,7 +302,9 @@ class CollisionChange(Result, title="Did collisions change?"):
             word = "fell"
         ends = f"{100 * low:+.2f} to {100 * high:+.2f}"
         change = f"change {100 * self.change:+.2f} points ({ends}; {how})"
-        return f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
+        return (
+            f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
+        )
 
 
 def collision_change(

@@ -66,7 +66,11 @@ class _Metric(NamedTuple):
     grouped: bool = False  #: whether units are groups of rows
 
     def interval(self, level: float) -> tuple[float, float]:
-        if self.top is None or not 0 <= self.values[0] <= self.top or np.isnan(self.values).any():
+        if (
+            self.top is None
+            or not 0 <= self.values[0] <= self.top
+            or np.isnan(self.values).any()
+        ):
             low, high = _interval(self.values, level)
         else:
             low, high = self._bounded_interval(self.top, level)
@@ -77,7 +81,9 @@ class _Metric(NamedTuple):
     def _bounded_interval(self, top: float, level: float) -> tuple[float, float]:
         """It holds with few errors too."""
         low, high = _interval(self.values, level)
-        stderr = (high - low) / 2 / ndtri((1 + level) / 2)  # with Student's t of the jackknife
+        stderr = (
+            (high - low) / 2 / ndtri((1 + level) / 2)
+        )  # with Student's t of the jackknife
         ends = bounded_interval(
             self.values[0], stderr, self.units, level, top=top, grouped=self.grouped
         )
@@ -100,7 +106,9 @@ class _Jackknife(NamedTuple):
     part: IntArray
     k: int
 
-    def metrics(self, P: FloatArray, costs: dict[str, FloatArray]) -> dict[str, _Metric]:
+    def metrics(
+        self, P: FloatArray, costs: dict[str, FloatArray]
+    ) -> dict[str, _Metric]:
         """Every metric, of the best rule for it given P."""
         shares = np.maximum(np.bincount(self.codes) / len(P), LEAST)
         likeliest = self._confusion(P.argmax(axis=1))
@@ -112,7 +120,9 @@ class _Jackknife(NamedTuple):
             found[name] = _of_costs(name, cheapest, cost)
         return found
 
-    def metrics_of_labels(self, said: IntArray, costs: dict[str, FloatArray]) -> dict[str, _Metric]:
+    def metrics_of_labels(
+        self, said: IntArray, costs: dict[str, FloatArray]
+    ) -> dict[str, _Metric]:
         """Those that need no probabilities, of given decisions."""
         C = self._confusion(said)
         found = _of_decisions(C, C)
@@ -303,7 +313,10 @@ def ceilings(
     >>> X, y = problem.sample(2000, random_state=0)
     >>> found = ceilings(problem.posteriors(X), y, y_pred=(X[:, 0] > 2).astype(int))
     >>> row = found.table.set_index("metric").loc["accuracy"]
-    >>> bool(row["low"] < 1 - problem.bayes_error() < row["high"]), bool(row["difference_high"] < 0)
+    >>> (
+    ...     bool(row["low"] < 1 - problem.bayes_error() < row["high"]),
+    ...     bool(row["difference_high"] < 0),
+    ... )
     (True, True)
     """
     check_rates(level=level)
@@ -328,7 +341,9 @@ def ceilings(
     if y_pred is not None:
         check.one_each(y_pred, n, "y_pred")  # type: ignore[arg-type]
         if is_table(y_pred):
-            rival = jackknife.metrics(check.check_posteriors(y_pred, "y_pred", k), costs)
+            rival = jackknife.metrics(
+                check.check_posteriors(y_pred, "y_pred", k), costs
+            )
         else:
             said = check.encode_labels(y_pred, given.classes, "y_pred")
             rival = jackknife.metrics_of_labels(said, costs)
@@ -337,12 +352,16 @@ def ceilings(
     table = []
     for name, metric in jackknife.metrics(given.posteriors, costs).items():
         units = _units(name, given.codes, clusters)
-        low, high = metric._replace(units=units, grouped=groups is not None).interval(level)
+        low, high = metric._replace(units=units, grouped=groups is not None).interval(
+            level
+        )
         row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
         if name in limits:
             row["limit_low"], row["limit_high"] = limits[name]
         elif curves:
-            curve = metric._replace(values=np.array([found[name].values for found in by_size]))
+            curve = metric._replace(
+                values=np.array([found[name].values for found in by_size])
+            )
             row["limit_low"], row["limit_high"] = _range(list(curves), curve, level, n)
         if name in rival:
             gap = rival[name].values - metric.values
@@ -380,14 +399,18 @@ def _units(name: str, codes: IntArray, clusters: IntArray | None) -> float:
     return units
 
 
-def _parts(n: int, clusters: IntArray | None, random_state: int, most: int = 25) -> IntArray:
+def _parts(
+    n: int, clusters: IntArray | None, random_state: int, most: int = 25
+) -> IntArray:
     """Part of every row, at random; clusters stay whole.
 
     At random: class shares must vary between parts as they do between samples. With ``most``
     parts there are 24 degrees of freedom, and each metric is computed 26 times. Few clusters are
     parts of their own: parts of one cluster beside parts of two would not be alike.
     """
-    rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))
+    rng = np.random.default_rng(
+        check.check_count(random_state, "random_state", least=0)
+    )
     if clusters is None:
         return np.asarray(rng.permutation(n) % most)
     n_clusters = int(clusters.max()) + 1
@@ -403,7 +426,9 @@ def _interval(values: FloatArray, level: float) -> tuple[float, float]:
     return Mean(values[0], stderr, g - 1).interval(level)
 
 
-def _range(sizes: list[int], curve: _Metric, level: float, n: int) -> tuple[float, float]:
+def _range(
+    sizes: list[int], curve: _Metric, level: float, n: int
+) -> tuple[float, float]:
     """(low, high) with unlimited rows from a curve (sizes × (1 + parts))."""
     distance = np.abs(curve.values - curve.best)
     if not np.isfinite(distance).all():  # a part holds all rows of a class

@@ -52,7 +52,9 @@ GivenUnits = Sequence[Any] | Mapping[str, Sequence[Any]] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ColumnValue(Result, title="Which column tells the classes apart?", hidden=("columns",)):
+class ColumnValue(
+    Result, title="Which column tells the classes apart?", hidden=("columns",)
+):
     """What every column is worth, made by :func:`column_value`.
 
     ``table`` has one row per unit, most needed first: ``unit``, ``columns``, ``needed`` (rise of
@@ -147,7 +149,9 @@ def column_value(
     >>> X = pd.DataFrame(
     ...     {"noise": rng.standard_normal(500), "marker": y + rng.standard_normal(500)}
     ... )
-    >>> column_value(LogisticRegression(), X, y).table[["unit", "flagged"]].to_numpy().tolist()
+    >>> column_value(LogisticRegression(), X, y).table[
+    ...     ["unit", "flagged"]
+    ... ].to_numpy().tolist()
     [['marker', True], ['noise', False]]
     """
     check_rates(level=level, fdr=fdr)
@@ -194,11 +198,18 @@ def column_value(
     P = np.eye(len(names))[codes] - full  # r = c - p
     return ColumnValue(
         table=_unit_table(found, units, prices, float(base.value), fdr),
-        pairs=flagged(pd.concat([part[1:] for part in found]), fdr, "needed", signed=True),
+        pairs=flagged(
+            pd.concat([part[1:] for part in found]), fdr, "needed", signed=True
+        ),
         pber=float(base.value),
-        pber_interval=(max(float(low), 0.0), max(min(float(high), 1.0), float(base.value))),
+        pber_interval=(
+            max(float(low), 0.0),
+            max(min(float(high), 1.0), float(base.value)),
+        ),
         fits=1 + 2 * len(units),
-        matrix=collision_matrix_from_posteriors(P, labels, classes=names, groups=clusters),
+        matrix=collision_matrix_from_posteriors(
+            P, labels, classes=names, groups=clusters
+        ),
         notes=tuple(notes),
     )
 
@@ -213,7 +224,11 @@ def _column_names(X: ArrayLike) -> list[Any]:
 
 
 def _unit_table(
-    found: list[pd.DataFrame], units: Units, prices: dict[Any, float], pber: float, fdr: float
+    found: list[pd.DataFrame],
+    units: Units,
+    prices: dict[Any, float],
+    pber: float,
+    fdr: float,
 ) -> pd.DataFrame:
     table = pd.concat([part[:1] for part in found], ignore_index=True)
     table = table.drop(columns=["class", "other", "rate"])
@@ -240,10 +255,14 @@ def fast_member(X: ArrayLike, max_levels: int = 20) -> BaseEstimator:
         numeric = make_column_selector(dtype_include="number")
         other = make_column_selector(dtype_exclude="number")
         levels = OneHotEncoder(
-            handle_unknown="infrequent_if_exist", max_categories=max_levels, sparse_output=False
+            handle_unknown="infrequent_if_exist",
+            max_categories=max_levels,
+            sparse_output=False,
         )
         codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
-        linear = make_pipeline(make_column_transformer((scaled, numeric), (levels, other)), linear)
+        linear = make_pipeline(
+            make_column_transformer((scaled, numeric), (levels, other)), linear
+        )
         as_codes = make_column_transformer(("passthrough", numeric), (codes, other))
         boosted = make_pipeline(as_codes, boosted)
     else:
@@ -274,12 +293,19 @@ def _units(
                 raise ValueError(f"columns names {column!r}, which X lacks")
     if len(units) > most:
         remedy = "raise it, or group some"
-        raise ValueError(f"columns has {len(units)} units, budget pays for {most}: {remedy}")
+        raise ValueError(
+            f"columns has {len(units)} units, budget pays for {most}: {remedy}"
+        )
     return units, []
 
 
 def _together(
-    X: ArrayLike, every: list[Any], most: int, seed: int, alike: float = 0.9, most_rows: int = 2000
+    X: ArrayLike,
+    every: list[Any],
+    most: int,
+    seed: int,
+    alike: float = 0.9,
+    most_rows: int = 2000,
 ) -> tuple[Units, list[str]]:
     """Columns that go together as units, at most ``most`` of them; notes that say so."""
     n = np.shape(X)[0]

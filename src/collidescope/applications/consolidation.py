@@ -35,7 +35,9 @@ from collidescope.intervals import brier_interval
 from collidescope.matrix import CollisionMatrix, class_numbers
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken
-FORBIDDEN = -1.0  #: in place of the gain of a pair that may not be merged; gains are never negative
+FORBIDDEN = (
+    -1.0
+)  #: in place of the gain of a pair that may not be merged; gains are never negative
 NAME_WIDTH = 24  #: letters of the name of a group: three columns fit into 80
 
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any] | None
@@ -44,7 +46,9 @@ Groupings = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ConsolidationPlan(Result, title="Which classes to merge", rows=(TEXT_CLASSES, HTML_CLASSES)):
+class ConsolidationPlan(
+    Result, title="Which classes to merge", rows=(TEXT_CLASSES, HTML_CLASSES)
+):
     """Which classes become one, what is gained, and every other step of the path.
 
     Made by :func:`consolidate`. ``groups`` are lists of class names, ``matrix`` is S of them (named
@@ -76,7 +80,9 @@ class ConsolidationPlan(Result, title="Which classes to merge", rows=(TEXT_CLASS
     def mapping(self) -> dict[Any, str]:
         """Class → name of its group."""
         found = {}
-        for group, merged in zip(self.groups, self.matrix.classes.tolist(), strict=True):
+        for group, merged in zip(
+            self.groups, self.matrix.classes.tolist(), strict=True
+        ):
             for name in group:
                 found[name] = merged
         return found
@@ -121,7 +127,9 @@ class ConsolidationPlan(Result, title="Which classes to merge", rows=(TEXT_CLASS
         if at_chance.empty:
             return ()
         row = at_chance.iloc[0]
-        pair = f"{row['first']} with {row['second']}" if row["first"] else "some of them"
+        pair = (
+            f"{row['first']} with {row['second']}" if row["first"] else "some of them"
+        )
         which = f"{len(at_chance)} of {len(merged)} merges ({pair}, for instance)"
         why = "join a class that is told from the others no better than chance"
         advice = "they are no reason to merge, but one for better columns or more rows"
@@ -163,8 +171,15 @@ class ConsolidationPlan(Result, title="Which classes to merge", rows=(TEXT_CLASS
         if not len(left):
             return table
         again = np.average(left["found again in it"], weights=left["prior"])
-        rest = [f"({len(left)} more)", left["classes"].sum(), left["prior"].sum(), again]
-        return pd.concat([table.iloc[:most], pd.DataFrame([rest], columns=table.columns)])
+        rest = [
+            f"({len(left)} more)",
+            left["classes"].sum(),
+            left["prior"].sum(),
+            again,
+        ]
+        return pd.concat(
+            [table.iloc[:most], pd.DataFrame([rest], columns=table.columns)]
+        )
 
 
 def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
@@ -173,7 +188,9 @@ def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
     kind = file.suffix.lower()
     if kind == ".json":
         named = {str(name): group for name, group in mapping.items()}
-        file.write_text(json.dumps(named, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        file.write_text(
+            json.dumps(named, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+        )
     elif kind == ".csv":
         table = pd.DataFrame(list(mapping.items()), columns=["class", "group"])
         table.to_csv(file, index=False)
@@ -201,7 +218,9 @@ class _Constraints:
     together: list[list[int]]  #: groups that are merged before the first step
     apart: BoolArray  #: K×K, pairs that stay apart
     most: int  #: classes of a group
-    places: IntArray | None = None  #: of the classes in their order: only neighbours may be merged
+    places: IntArray | None = (
+        None  #: of the classes in their order: only neighbours may be merged
+    )
 
     def allow(self, group: IntArray) -> bool:
         """May these classes be one group?"""
@@ -249,12 +268,19 @@ def consolidate(
 
     Examples
     --------
-    >>> S = [[0.7, 0.2, 0.1, 0.0], [0.2, 0.8, 0.0, 0.0], [0.1, 0.0, 0.6, 0.3], [0.0, 0.0, 0.3, 0.7]]
+    >>> S = [
+    ...     [0.7, 0.2, 0.1, 0.0],
+    ...     [0.2, 0.8, 0.0, 0.0],
+    ...     [0.1, 0.0, 0.6, 0.3],
+    ...     [0.0, 0.0, 0.3, 0.7],
+    ... ]
     >>> cm = CollisionMatrix(S, classes=["cat", "dog", "car", "van"])
     >>> plan = consolidate(cm, n_groups=2)
     >>> plan.groups
     [['cat', 'dog'], ['car', 'van']]
-    >>> plan.path[["n_groups", "first", "second", "pber"]].round(3).iloc[1:].to_numpy().tolist()
+    >>> plan.path[["n_groups", "first", "second", "pber"]].round(3).iloc[
+    ...     1:
+    ... ].to_numpy().tolist()
     [[3, 'car', 'van', 0.15], [2, 'cat', 'dog', 0.05], [1, 'cat+dog', 'car+van', 0.0]]
     >>> plan.transform(["van", "dog"]).tolist()
     ['car+van', 'cat+dog']
@@ -271,20 +297,26 @@ def consolidate(
     np.fill_diagonal(W, 0.0)
     found = _greedy(W, rules, balance) if method == "greedy" else _optimal(W, rules)
     if found.groupings[0].max() < 1:
-        raise ValueError("must_merge joins every class into one: keep at least 2 groups")
+        raise ValueError(
+            "must_merge joins every class into one: keep at least 2 groups"
+        )
     plain = found
     if balance or most < cm.n_classes:
         plain = _greedy(W, replace(rules, most=cm.n_classes))
     path = _path_table(cm, found, plain)
     plan = ConsolidationPlan([], cm, path, found.linkage, found.groupings, cm)
-    return plan.at(_most_groups(path, max_pber) if n_groups is None else n_groups, names)
+    return plan.at(
+        _most_groups(path, max_pber) if n_groups is None else n_groups, names
+    )
 
 
 def _check_targets(
     n_groups: int | None, max_pber: float | None, balance: float, method: str
 ) -> None:
     if n_groups is not None and max_pber is not None:
-        raise ValueError(f"give n_groups or max_pber, not both, got {n_groups!r} and {max_pber!r}")
+        raise ValueError(
+            f"give n_groups or max_pber, not both, got {n_groups!r} and {max_pber!r}"
+        )
     if max_pber is not None and check.check_at_least(max_pber, 0, "max_pber") > 1:
         hint = "a percentage? divide by 100"
         raise ValueError(f"max_pber must be between 0 and 1, got {max_pber!r} ({hint})")
@@ -319,7 +351,9 @@ def group_name(members: Sequence[Any]) -> str:
         return whole
     end = f"… ({len(names)})"
     kept = 1
-    while kept + 1 < len(names) and len("+".join([*names[: kept + 1], end])) <= NAME_WIDTH:
+    while (
+        kept + 1 < len(names) and len("+".join([*names[: kept + 1], end])) <= NAME_WIDTH
+    ):
         kept += 1
     return "+".join([*names[:kept], end])
 
@@ -354,7 +388,9 @@ def _constraints(
 ) -> _Constraints:
     names = classes.tolist()
     together: list[list[int]] = []
-    for group in _groups(classes, must_merge, "must_merge"):  # groups that share a class are one
+    for group in _groups(
+        classes, must_merge, "must_merge"
+    ):  # groups that share a class are one
         touching = [other for other in together if set(other) & set(group)]
         together = [other for other in together if other not in touching]
         together.append(sorted(set(group).union(*touching)))
@@ -365,12 +401,18 @@ def _constraints(
     for group in together:
         for i, j in np.argwhere(apart[np.ix_(group, group)]):
             both = f"{names[group[i]]!r} and {names[group[j]]!r}"
-            raise ValueError(f"must_merge joins {both}, which cannot_merge keeps apart: drop one")
+            raise ValueError(
+                f"must_merge joins {both}, which cannot_merge keeps apart: drop one"
+            )
         if len(group) > most:
-            raise ValueError(f"must_merge joins {len(group)} classes, max_group_size allows {most}")
+            raise ValueError(
+                f"must_merge joins {len(group)} classes, max_group_size allows {most}"
+            )
         if places is not None and not _is_run(places[group]):
             joined = [names[g] for g in group]
-            raise ValueError(f"must_merge joins {joined}, which are no neighbours: ordered=False?")
+            raise ValueError(
+                f"must_merge joins {joined}, which are no neighbours: ordered=False?"
+            )
     return _Constraints(together, apart, most, places)
 
 
@@ -381,7 +423,9 @@ def _places(classes: Array, ordered: bool | Sequence[Any]) -> IntArray | None:
     order = class_numbers(classes, [list(ordered)], "ordered")[0]
     if sorted(order) != list(range(len(classes))):
         known = classes.tolist()
-        raise ValueError(f"ordered must name each of the classes {known} once, got {ordered!r}")
+        raise ValueError(
+            f"ordered must name each of the classes {known} once, got {ordered!r}"
+        )
     return np.argsort(order)
 
 
@@ -390,7 +434,9 @@ def _groups(classes: Array, given: NameGroups, argument: str) -> list[list[int]]
     for group in found:
         if len(group) < 2 or len(set(group)) < len(group):
             wanted = "groups of two or more classes"
-            raise ValueError(f"{argument} must hold {wanted}, got {classes[group].tolist()}")
+            raise ValueError(
+                f"{argument} must hold {wanted}, got {classes[group].tolist()}"
+            )
     return found
 
 
@@ -429,7 +475,9 @@ class _Tree:
     def merge_all(self, allowed: Callable[[IntArray], bool], balance: float) -> None:
         """Merge the two groups with the best score, again and again: O(K²) each time."""
         sizes = np.outer(self.size, self.size)
-        scores = np.where(sizes > 0, self.W / np.maximum(sizes, 1) ** balance, FORBIDDEN)
+        scores = np.where(
+            sizes > 0, self.W / np.maximum(sizes, 1) ** balance, FORBIDDEN
+        )
         np.fill_diagonal(scores, FORBIDDEN)
         while scores.max() > FORBIDDEN:
             # Scores are symmetric, so the first of the best has a < b: a remains the first member.
@@ -557,7 +605,9 @@ def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
     stderr = np.full(len(groupings), np.nan)
     if cm.covariance is not None:
         i, j = np.triu_indices(cm.n_classes)
-        for step, grouping in enumerate(groupings):  # PBER = 1 - v·B, over the upper triangle of B
+        for step, grouping in enumerate(
+            groupings
+        ):  # PBER = 1 - v·B, over the upper triangle of B
             together = grouping[i] == grouping[j]
             v = np.where(i == j, 1.0, 2.0 * together)
             variance = float(v @ cm.covariance @ v)

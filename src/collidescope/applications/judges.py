@@ -28,7 +28,13 @@ from scipy.special import stdtr
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
-from collidescope.applications._inputs import Mean, Names, Result, check_rates, mean_and_error
+from collidescope.applications._inputs import (
+    Mean,
+    Names,
+    Result,
+    check_rates,
+    mean_and_error,
+)
 from collidescope.counting import label_codes, vote_table
 
 
@@ -57,7 +63,9 @@ class JudgeReport(Result, title="Is the judge as good as one more human?"):
         for row in self.table.to_dict("records"):
             rates = f"{row['agreement']:.1%} agreement with a human, {row['human']:.1%} among them"
             words = f"{row['judge']}: {row['verdict']} ({rates})"
-            found = self.pairs[self.pairs["flagged"] & (self.pairs["judge"] == row["judge"])]
+            found = self.pairs[
+                self.pairs["flagged"] & (self.pairs["judge"] == row["judge"])
+            ]
             if len(found):
                 top = found.iloc[0]
                 taken = f"taken for {top['says']}" if top["says"] else "missed"
@@ -104,7 +112,9 @@ def compare_judges(
     >>> p = rng.dirichlet([1, 1], 600)
     >>> votes = np.array([rng.multinomial(5, row) for row in p])
     >>> careless = rng.integers(0, 2, 600)
-    >>> report = compare_judges(votes, {"majority": p.argmax(axis=1), "careless": careless})
+    >>> report = compare_judges(
+    ...     votes, {"majority": p.argmax(axis=1), "careless": careless}
+    ... )
     >>> report.table[["judge", "verdict"]].to_numpy().tolist()
     [['majority', 'agrees more than a human'], ['careless', 'worse than a human']]
     """
@@ -130,7 +140,9 @@ def compare_judges(
     worse = table["p_value"] <= alpha / 2
     better = ~worse & (table["low"] > 0)
     table["verdict"] = np.select(
-        [worse, better], ["worse than a human", "agrees more than a human"], "like one more human"
+        [worse, better],
+        ["worse than a human", "agrees more than a human"],
+        "like one more human",
     )
     every = pd.concat(pairs, ignore_index=True)
     every["p_value"] = _holm(every["p_value"].to_numpy())
@@ -139,7 +151,9 @@ def compare_judges(
     return JudgeReport(table, every, _best(counts[kept], level), level, alpha)
 
 
-def _counts(votes: ArrayLike | pd.DataFrame, classes: Names) -> tuple[FloatArray, Array]:
+def _counts(
+    votes: ArrayLike | pd.DataFrame, classes: Names
+) -> tuple[FloatArray, Array]:
     """(votes of every item for every class, names of the classes)."""
     frame = pd.DataFrame(votes)  # type: ignore[arg-type]
     if not all(pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes):
@@ -234,7 +248,9 @@ def _holm(p_values: FloatArray) -> FloatArray:
 def _best(counts: FloatArray, level: float) -> tuple[float, float]:
     """What a judge's agreement with a human could be at best, with sampling error."""
     n = counts.sum(axis=1)
-    majority = np.zeros(len(counts))  # of the other votes, ties shared; agrees with one held out
+    majority = np.zeros(
+        len(counts)
+    )  # of the other votes, ties shared; agrees with one held out
     for k in range(counts.shape[1]):
         others = counts.copy()
         others[:, k] -= 1

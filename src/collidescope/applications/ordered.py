@@ -44,7 +44,9 @@ def expected_distance(
     ``cm`` has its classes in their order, ``positions`` places them (default 0, 1, 2, …).
 
     >>> S = [[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]]
-    >>> cm = CollisionMatrix(S, priors=[0.25, 0.5, 0.25], classes=["mild", "medium", "severe"])
+    >>> cm = CollisionMatrix(
+    ...     S, priors=[0.25, 0.5, 0.25], classes=["mild", "medium", "severe"]
+    ... )
     >>> round(expected_distance(cm).value, 3)
     0.2
     """
@@ -62,4 +64,6 @@ def expected_distance(
     stderr = float(np.sqrt(max(variance, 0.0)))
     # The interval of the PBER has the right quantile for the rows, or groups of rows, behind cm.
     half = cm._half_width(stderr, level)
-    return ExpectedDistance(value, max(value - half, 0.0), min(value + half, float(apart.max())))
+    return ExpectedDistance(
+        value, max(value - half, 0.0), min(value + half, float(apart.max()))
+    )

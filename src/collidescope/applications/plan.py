@@ -29,7 +29,13 @@ from scipy.stats import poisson
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, Given
 from collidescope._text import READABLE
-from collidescope.applications._inputs import Classifier, Result, Scored, check_rates, curve_of
+from collidescope.applications._inputs import (
+    Classifier,
+    Result,
+    Scored,
+    check_rates,
+    curve_of,
+)
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
 from collidescope.applications.columns import ColumnValue, column_value
 from collidescope.applications.consolidation import (
@@ -48,7 +54,12 @@ if TYPE_CHECKING:
 
 
 def rows_needed(
-    limit: Limit, target: float, *, of: str = "pber", level: float = 0.95, most: float = 1e12
+    limit: Limit,
+    target: float,
+    *,
+    of: str = "pber",
+    level: float = 0.95,
+    most: float = 1e12,
 ) -> RowsNeeded:
     """How many training rows would bring the PBER, or the error, down to ``target``?
 
@@ -98,7 +109,9 @@ class Plan(Result, title="What to do with the next euro"):
         ends = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
         fall = f"PBER {self.pber:.1%} would fall by about {100 * row['fall']:.2f} points ({ends})"
         sure = "" if row["low"] > 0 else "; whether it falls at all cannot be told"
-        what = row["what"][0].upper() + row["what"][1:]  # names of classes stay as they are
+        what = (
+            row["what"][0].upper() + row["what"][1:]
+        )  # names of classes stay as they are
         return f"{what} for {row['cost']:,.6g}: {fall}{sure}."
 
     @property
@@ -133,12 +146,18 @@ class Plan(Result, title="What to do with the next euro"):
         end = min(shown["high"].max(), 2.5 * shown["fall"].max())
         if end <= start:
             end = start + 1e-9
-        places = ((shown[["fall", "low", "high"]] - start) / (end - start)).clip(0.0, 1.0)
+        places = ((shown[["fall", "low", "high"]] - start) / (end - start)).clip(
+            0.0, 1.0
+        )
         bars = []
-        for row, place in zip(shown.to_dict("records"), places.to_dict("records"), strict=True):
+        for row, place in zip(
+            shown.to_dict("records"), places.to_dict("records"), strict=True
+        ):
             points = f"{100 * row['fall']:.2f} points"
             interval = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
-            bars.append({"name": row["what"], "words": f"{points} ({interval})", **place})
+            bars.append(
+                {"name": row["what"], "words": f"{points} ({interval})", **place}
+            )
         return bars
 
     def save_mapping(self, path: str | Path) -> None:
@@ -196,8 +215,12 @@ def plan(
     >>> from types import SimpleNamespace
     >>> rng = np.random.default_rng(0)
     >>> P = np.column_stack([np.full(500, 0.98), np.full(500, 0.02)])
-    >>> y = (rng.random(500) < 0.1).astype(int)  # too many labels of 1: most of them are wrong
-    >>> fitted = SimpleNamespace(predict_proba=None, posteriors_=P, classes_=[0, 1], labels_=y)
+    >>> y = (rng.random(500) < 0.1).astype(
+    ...     int
+    ... )  # too many labels of 1: most of them are wrong
+    >>> fitted = SimpleNamespace(
+    ...     predict_proba=None, posteriors_=P, classes_=[0, 1], labels_=y
+    ... )
     >>> found = plan(fitted, prices={"label": 1.0})
     >>> found.table["option"].tolist()
     ['labels', 'votes']
@@ -278,7 +301,11 @@ def _suspects(given: Scored) -> pd.DataFrame:
 
 
 def _labels(
-    given: Scored, suspects: pd.DataFrame, price: float | None, budget: float | None, level: float
+    given: Scored,
+    suspects: pd.DataFrame,
+    price: float | None,
+    budget: float | None,
+    level: float,
 ) -> Option:
     """A wrong label that is put right moves from a small posterior to the largest one.
 
@@ -307,7 +334,9 @@ def _labels(
     return Option("labels", what, amount, cost, share * gain, least * gain, gain)
 
 
-def _wrong_share(given: Scored, suspects: pd.DataFrame, clearest: float = 0.25) -> float:
+def _wrong_share(
+    given: Scored, suspects: pd.DataFrame, clearest: float = 0.25
+) -> float:
     """Of suspect labels: wrong ones, if all clear rows had as many as the clearest of them."""
     largest = given.posteriors.max(axis=1)
     clear = largest >= CLEAR
@@ -317,11 +346,15 @@ def _wrong_share(given: Scored, suspects: pd.DataFrame, clearest: float = 0.25) 
     is_suspect = np.zeros(len(largest), dtype=bool)
     is_suspect[suspects["index"].to_numpy()] = True
     anchors = is_suspect[largest >= bound]
-    rate = (anchors.sum() + 0.5) / (len(anchors) + 1)  # none among few is not never: Jeffreys
+    rate = (anchors.sum() + 0.5) / (
+        len(anchors) + 1
+    )  # none among few is not never: Jeffreys
     return min(float(rate * clear.sum() / len(suspects)), 1.0)
 
 
-def _rows(limit: Limit, n: int, price: float | None, budget: float | None, level: float) -> Option:
+def _rows(
+    limit: Limit, n: int, price: float | None, budget: float | None, level: float
+) -> Option:
     amount = n
     if price is not None and budget is not None:
         amount = int(budget / price)
@@ -364,7 +397,9 @@ def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
     known = {column for unit in units for column in (unit["unit"], *unit["columns"])}
     for name in costs:
         if name not in known:
-            raise ValueError(f"prices['columns'] names {name!r}, which is no unit or column")
+            raise ValueError(
+                f"prices['columns'] names {name!r}, which is no unit or column"
+            )
     options = []
     for unit in units:
         what = f"keep the column {unit['unit']}"
@@ -373,7 +408,9 @@ def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
             cost = sum(costs.get(column, 0.0) for column in unit["columns"])
         if cost == 0:
             cost = np.nan
-        options.append(Option("column", what, 1, cost, unit["needed"], unit["low"], unit["high"]))
+        options.append(
+            Option("column", what, 1, cost, unit["needed"], unit["low"], unit["high"])
+        )
     return options
 
 
@@ -427,7 +464,9 @@ def _merged_interval(
     return low, high
 
 
-def _best_mapping(table: pd.DataFrame, merges: list[ConsolidationPlan]) -> dict[Any, str] | None:
+def _best_mapping(
+    table: pd.DataFrame, merges: list[ConsolidationPlan]
+) -> dict[Any, str] | None:
     """That of the merge that ranks first; without a price that of the first step."""
     if not merges:
         return None
@@ -457,4 +496,6 @@ def _ranked(options: list[Option]) -> pd.DataFrame:
     priced = table["cost"] > 0
     table["per_money"] = (table["fall"] / table["cost"]).where(priced)
     table.insert(0, "rank", table["per_money"].rank(ascending=False, method="first"))
-    return table.sort_values("rank", kind="stable", na_position="last", ignore_index=True)
+    return table.sort_values(
+        "rank", kind="stable", na_position="last", ignore_index=True
+    )

@@ -23,22 +23,31 @@ class SmoothedCrossEntropy(nn.Module):
     tensor([[0.9000, 0.1000],
             [0.1000, 0.9000]])
     >>> logits = torch.tensor([[0.0, 2.0]], requires_grad=True)
-    >>> round(float(loss(logits, torch.tensor([1])).detach()), 4)  # 0.9 · 0.1269 + 0.1 · 2.1269
+    >>> round(
+    ...     float(loss(logits, torch.tensor([1])).detach()), 4
+    ... )  # 0.9 · 0.1269 + 0.1 · 2.1269
     0.3269
     """
 
     targets: Tensor
 
     def __init__(
-        self, matrix: CollisionMatrix | ArrayLike, strength: float = 0.1, reduction: str = "mean"
+        self,
+        matrix: CollisionMatrix | ArrayLike,
+        strength: float = 0.1,
+        reduction: str = "mean",
     ) -> None:
         super().__init__()
         if not isinstance(matrix, CollisionMatrix):
             matrix = CollisionMatrix(matrix)  # type: ignore[arg-type]
         targets = smoothing_matrix(matrix, strength)
         self.strength = float(strength)
-        self.reduction = check.check_choice(reduction, ["mean", "sum", "none"], "reduction")
-        self.register_buffer("targets", torch.tensor(targets, dtype=torch.get_default_dtype()))
+        self.reduction = check.check_choice(
+            reduction, ["mean", "sum", "none"], "reduction"
+        )
+        self.register_buffer(
+            "targets", torch.tensor(targets, dtype=torch.get_default_dtype())
+        )
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of logits (B, K, …) as in ``nn.CrossEntropyLoss``, and class numbers (B, …)."""
@@ -62,7 +71,9 @@ class CostCrossEntropy(nn.Module):
 
     >>> loss = CostCrossEntropy([[0, 3], [1, 0]])
     >>> logits = torch.tensor([[0.0, 2.0], [0.0, 2.0]])
-    >>> [round(float(value), 4) for value in loss.each(logits, torch.tensor([0, 1]))]  # 3 · 2.1269
+    >>> [
+    ...     round(float(value), 4) for value in loss.each(logits, torch.tensor([0, 1]))
+    ... ]  # 3 · 2.1269
     [6.3808, 0.1269]
     """
 
@@ -78,8 +89,12 @@ class CostCrossEntropy(nn.Module):
         given = check.check_square(cost, "cost")
         check.check_non_negative(given, "cost", "an error costs 0 or more")
         if given.diagonal().any():
-            raise ValueError("cost must be 0 on the diagonal: the right decision costs nothing")
-        self.cost = torch.tensor(given, dtype=torch.get_default_dtype(), device=self.cost.device)
+            raise ValueError(
+                "cost must be 0 on the diagonal: the right decision costs nothing"
+            )
+        self.cost = torch.tensor(
+            given, dtype=torch.get_default_dtype(), device=self.cost.device
+        )
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Loss of every row."""
@@ -88,7 +103,9 @@ class CostCrossEntropy(nn.Module):
             others = torch.softmax(logits, dim=1) * (cost > 0)
             total = others.sum(dim=1).clamp_min(torch.finfo(logits.dtype).tiny)
             weight = (others * cost).sum(dim=1) / total
-        return weight * nn.functional.cross_entropy(logits, labels.long(), reduction="none")
+        return weight * nn.functional.cross_entropy(
+            logits, labels.long(), reduction="none"
+        )
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean loss of logits (B, K, …) and class numbers (B, …)."""

@@ -49,7 +49,9 @@ class SplitCandidates(Result, title="Which classes look like two?"):
         """Numbers of the rows of the two parts of line ``number`` of the table."""
         lines = len(self._parts)
         if check.check_count(number, "number", least=0) >= lines:
-            raise ValueError(f"number must be below {lines}, the lines of the table, got {number}")
+            raise ValueError(
+                f"number must be below {lines}, the lines of the table, got {number}"
+            )
         return self._parts[number]
 
     @property
@@ -64,7 +66,12 @@ class SplitCandidates(Result, title="Which classes look like two?"):
 
 
 def split_candidates(
-    P: ArrayLike, y: ArrayLike, *, classes: Names = None, fdr: float = 0.05, random_state: int = 0
+    P: ArrayLike,
+    y: ArrayLike,
+    *,
+    classes: Names = None,
+    fdr: float = 0.05,
+    random_state: int = 0,
 ) -> SplitCandidates:
     """Which classes fall into separate groups that collide with different classes?
 
@@ -79,11 +86,15 @@ def split_candidates(
     >>> X, parts = four.sample(2000, random_state=0)
     >>> middle_is_one = [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]]
     >>> P = four.posteriors(X) @ middle_is_one
-    >>> split_candidates(P, np.array([0, 1, 1, 2])[parts]).table.query("flagged")["class"].tolist()
+    >>> split_candidates(P, np.array([0, 1, 1, 2])[parts]).table.query("flagged")[
+    ...     "class"
+    ... ].tolist()
     [1]
     """
     check_rates(fdr=fdr)
-    rng = np.random.default_rng(check.check_count(random_state, "random_state", least=0))
+    rng = np.random.default_rng(
+        check.check_count(random_state, "random_state", least=0)
+    )
     posteriors, codes, names, _ = scored(P, None, y, classes)
     if len(names) < 3:
         why = "a class needs two others to collide with"
@@ -109,7 +120,9 @@ def split_candidates(
     return SplitCandidates(table, [parts for _, parts in lines])
 
 
-def _colliding(P: FloatArray, codes: IntArray, k: int, most: int = 3) -> list[tuple[int, int]]:
+def _colliding(
+    P: FloatArray, codes: IntArray, k: int, most: int = 3
+) -> list[tuple[int, int]]:
     """Pairs of the classes that class k collides with most."""
     own = P[codes == k]
     if not len(own):
@@ -121,7 +134,10 @@ def _colliding(P: FloatArray, codes: IntArray, k: int, most: int = 3) -> list[tu
 
 
 def _two_modes(
-    p_first: FloatArray, p_second: FloatArray, rng: np.random.Generator, never: float = 1e-60
+    p_first: FloatArray,
+    p_second: FloatArray,
+    rng: np.random.Generator,
+    never: float = 1e-60,
 ) -> tuple[float, BoolArray]:
     """(p-value of "one mode" of the contrast, rows nearer to the first class).
 
@@ -168,7 +184,9 @@ def silverman(
     counts = np.histogram(t, edges)[0].astype(np.float64)
     low = 0.5
     critical = float(bins)
-    for _ in range(30):  # bisection: more smoothing never adds a mode of a Gaussian kernel density
+    for _ in range(
+        30
+    ):  # bisection: more smoothing never adds a mode of a Gaussian kernel density
         middle = np.sqrt(low * critical)
         if len(_modes(counts, middle)) > 1:
             low = middle

@@ -26,7 +26,12 @@ from sklearn.utils.validation import has_fit_parameter
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
-from collidescope.applications._inputs import Result, check_matrix, is_table, mean_and_error
+from collidescope.applications._inputs import (
+    Result,
+    check_matrix,
+    is_table,
+    mean_and_error,
+)
 from collidescope.applications.audit import confusion_table, entropies
 from collidescope.equations.densities import Seed, as_generator
 from collidescope.estimators import check_classifier
@@ -56,7 +61,9 @@ def smooth_labels(
     replaces each by its row of S; :func:`choose_smoothing` tries several. For a Series the targets
     are a DataFrame with its index.
 
-    >>> cm = CollisionMatrix([[0.9, 0.1], [0.2, 0.8]], [2 / 3, 1 / 3], classes=["cat", "dog"])
+    >>> cm = CollisionMatrix(
+    ...     [[0.9, 0.1], [0.2, 0.8]], [2 / 3, 1 / 3], classes=["cat", "dog"]
+    ... )
     >>> smooth_labels(["cat", "dog"], cm, strength=0.5)
     array([[0.95, 0.05],
            [0.1 , 0.9 ]])
@@ -84,7 +91,9 @@ class SmoothingChoice(Result, title="How much label smoothing?"):
 
     @property
     def verdict(self) -> str:
-        found = f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}"
+        found = (
+            f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}"
+        )
         lower = f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower"
         return f"{found}, {lower} than at {self.strengths.min():g}."
 
@@ -135,7 +144,9 @@ def choose_smoothing(
             rows, targets = np.nonzero(T[codes[train]] >= 1e-6)
             weights = T[codes[train]][rows, targets]
             model = clone(classifier).fit(
-                _safe_indexing(X, train[rows]), cm.classes[targets], **{weight_name: weights}
+                _safe_indexing(X, train[rows]),
+                cm.classes[targets],
+                **{weight_name: weights},
             )
             losses[s, test] = _log_losses(model, _safe_indexing(X, test), labels[test])
     means = losses.mean(axis=1)
@@ -279,7 +290,9 @@ class AdaptiveSampler:
         order = self._rng.permutation(n)
         edges = np.cumsum(self.weights_[order])
         edges *= n / edges[-1]
-        times = np.diff(np.floor(edges + self._rng.random()), prepend=0.0).astype(np.intp)
+        times = np.diff(np.floor(edges + self._rng.random()), prepend=0.0).astype(
+            np.intp
+        )
         yield from self._rng.permutation(np.repeat(order, times)).tolist()
 
 
@@ -326,7 +339,9 @@ def active_learning_score(
         if len(array) < 2:
             wanted = "at least 2 models in its first dimension"
             raise ValueError(f"P must hold {wanted}, got shape {array.shape}")
-        return np.maximum(entropies(flat.mean(axis=0)) - entropies(flat).mean(axis=0), 0.0)
+        return np.maximum(
+            entropies(flat.mean(axis=0)) - entropies(flat).mean(axis=0), 0.0
+        )
     if inherent is None:
         return entropies(flat)
     S = inherent.matrix if isinstance(inherent, CollisionMatrix) else inherent

@@ -22,7 +22,9 @@ from rich.console import Console
 from rich.text import Text
 
 #: What a terminal obeys instead of showing it, and characters that turn the direction of writing.
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 BAD_INPUT, FAILURE, INTERRUPTED = 2, 1, 130
 #: Set it to see where an error comes from.
 DEBUG = "COLLIDESCOPE_TRACEBACK"
@@ -109,7 +111,9 @@ def fitted(text: str, stream: TextIO) -> str:
         table = "  " in line.strip()
         if len(line) > width and not table and "`" not in line:
             indent = "  " if line.startswith("- ") else ""
-            line = textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False)
+            line = textwrap.fill(
+                line, width, subsequent_indent=indent, break_long_words=False
+            )
         lines.append(line)
     return "\n".join(lines)
 
@@ -118,7 +122,9 @@ def printable(text: str) -> str:
     r"""Text as a terminal may see it: control characters, which it would obey, as ``\x1b``."""
     # Sentences set Arabic and Hebrew names between marks that pages obey, and many terminals print.
     text = text.replace("“\u2068", "“").replace("\u2069”", "”")
-    return CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return CONTROL.sub(
+        lambda found: found.group().encode("unicode_escape").decode(), text
+    )
 
 
 def show_json(value: object) -> None:

@@ -66,7 +66,9 @@ class Rows:
     limit: Any = None
     used: list[str] = field(default_factory=list)
 
-    def part(self, rows: npt.NDArray[Any], *notes: str, y: npt.NDArray[Any] | None = None) -> Rows:
+    def part(
+        self, rows: npt.NDArray[Any], *notes: str, y: npt.NDArray[Any] | None = None
+    ) -> Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X
         P = self.P
@@ -77,10 +79,14 @@ class Rows:
         if y is None:
             y = self.y[rows]
         numbers = self.numbers[rows]
-        return replace(self, X=X, y=y, P=P, numbers=numbers, notes=[*self.notes, *notes])
+        return replace(
+            self, X=X, y=y, P=P, numbers=numbers, notes=[*self.notes, *notes]
+        )
 
     def without_rare(self, fewest: int) -> Rows:
-        classes, codes, counts = np.unique(self.y, return_inverse=True, return_counts=True)
+        classes, codes, counts = np.unique(
+            self.y, return_inverse=True, return_counts=True
+        )
         rare = counts < fewest
         if not rare.any():
             return self
@@ -136,7 +142,10 @@ class Rows:
         return self.X[name]
 
     def take(
-        self, name: str | None, option: str, read: Callable[[pd.Series], Any] = group_numbers
+        self,
+        name: str | None,
+        option: str,
+        read: Callable[[pd.Series], Any] = group_numbers,
     ) -> tuple[Rows, Any]:
         """The rows without the column ``name``, and what ``read`` makes of it."""
         if name is None:
@@ -155,7 +164,9 @@ class Rows:
 
     def predictions(self, name: str | None) -> tuple[Rows, npt.NDArray[Any]]:
         """The rows that have a value in the column ``name``, and the classes that it says."""
-        said, there = match_labels(self.column(name, "--predicted"), self.classes, "predicted")
+        said, there = match_labels(
+            self.column(name, "--predicted"), self.classes, "predicted"
+        )
         notes = []
         if not there.all():
             lost = len(there) - len(said)
@@ -177,13 +188,19 @@ class Rows:
         self._check_whole(P[~gaps], prefix, used)
         notes = []
         if gaps.any():
-            notes.append(f"{int(gaps.sum()):,} rows lack a probability and are left out")
+            notes.append(
+                f"{int(gaps.sum()):,} rows lack a probability and are left out"
+            )
         whole = replace(self, X=self.X.drop(columns=used), P=P, classes=list(found))
         rows = whole.part(np.flatnonzero(~gaps), *notes)
         own = np.asarray(rows.classes)[:, None] == rows.y
         if not prefix and np.array_equal(rows.P, own.T):
-            hold = f"columns {listed(used)} hold the labels (1 and 0), not probabilities"
-            raise ValueError(f"{hold}: name those of a model like the classes, or 'p_{classes[0]}'")
+            hold = (
+                f"columns {listed(used)} hold the labels (1 and 0), not probabilities"
+            )
+            raise ValueError(
+                f"{hold}: name those of a model like the classes, or 'p_{classes[0]}'"
+            )
         return rows
 
     def _check_whole(self, P: FloatArray, prefix: str, used: list[str]) -> None:
@@ -195,10 +212,14 @@ class Rows:
         if more:
             own = more[0].removeprefix(prefix).rstrip(")")
             needs = "S needs rows of every class"
-            raise ValueError(f"class {own!r} has a column of probabilities but no row: {needs}")
+            raise ValueError(
+                f"class {own!r} has a column of probabilities but no row: {needs}"
+            )
 
 
-def probability_columns(X: pd.DataFrame, classes: list[Any]) -> tuple[str, dict[Any, str]]:
+def probability_columns(
+    X: pd.DataFrame, classes: list[Any]
+) -> tuple[str, dict[Any, str]]:
     """(prefix, class → column): ``p_CLASS`` and the like first, for ``CLASS`` may be a feature."""
     names = {unguard(str(name)).strip(): str(name) for name in X.columns}
     best: tuple[str, dict[Any, str]] = ("", {})
@@ -243,7 +264,9 @@ class Run(Options):
         marks = {"tab": "\t", "\\t": "\t", "space": " "}
         mark = marks.get(self.delimiter or "", self.delimiter)
         if mark is not None and len(mark) != 1:
-            raise ValueError(f"--delimiter must be one character, or tab, or space, got {mark!r}")
+            raise ValueError(
+                f"--delimiter must be one character, or tab, or space, got {mark!r}"
+            )
         if path.is_file() and path.stat().st_size >= 5_000_000:
             say(f"Reading {path.name} ({path.stat().st_size / 1e6:,.0f} MB) …")
         return read_table(
@@ -277,7 +300,9 @@ class Run(Options):
 
     def rows(self, path: Path, categories: Sequence[str] = ()) -> Rows:
         """Rows with a label; what was guessed and left out is in the notes."""
-        found = self.read(path, lambda names: self.column(names, self.label, path), categories)
+        found = self.read(
+            path, lambda names: self.column(names, self.label, path), categories
+        )
         assert found.label is not None
         labels = found.frame[found.label]
         if labels.dtype.kind not in "iufb":
@@ -300,17 +325,23 @@ class Run(Options):
         notes = []
         if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
             named = False
-            with suppress(ValueError):  # such as a name that occurs twice, being no name
+            with suppress(
+                ValueError
+            ):  # such as a name that occurs twice, being no name
                 named = set(names) <= set(self.read(path).frame.columns)
             if not named:
                 reading = replace(self, header=False)
                 alike = "this one is read alike"
-                notes = [f"the model was fitted on a table without a line of names: {alike}"]
+                notes = [
+                    f"the model was fitted on a table without a line of names: {alike}"
+                ]
         known = self.label or getattr(fitted, "label_", None)
         found = reading.read(path, known, [name for name in text if name != known])
         return found.frame, [*found.notes, *notes]
 
-    def scored(self, path: Path, model: Path | None = None, other: str | None = None) -> Rows:
+    def scored(
+        self, path: Path, model: Path | None = None, other: str | None = None
+    ) -> Rows:
         """Labelled rows with posteriors: from columns of the table, or of a model.
 
         ``other`` is a column that the model must not see.
@@ -380,7 +411,11 @@ class Run(Options):
 def summarised(source: Any, *args: Any, **options: Any) -> dict[str, Any]:
     """What :func:`~collidescope.summarise` says, with options in the place of Python."""
     summary = cs.summarise(source, *args, **options)
-    for part, name in ((summary, "notes"), (summary, "what_to_do"), (summary["trust"], "warnings")):
+    for part, name in (
+        (summary, "notes"),
+        (summary, "what_to_do"),
+        (summary["trust"], "warnings"),
+    ):
         part[name] = [for_terminal(line) for line in part[name]]
     return summary
 
@@ -393,7 +428,9 @@ def _which_label(names: list[str], path: Path) -> str:
     return f"say which column holds the classes, with --label {usual[0]!r} for example: {has}"
 
 
-def posteriors(fitted: Any, X: pd.DataFrame, held_out: bool = True) -> tuple[Any, list[str]]:
+def posteriors(
+    fitted: Any, X: pd.DataFrame, held_out: bool = True
+) -> tuple[Any, list[str]]:
     """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way."""
     from collidescope.applications._inputs import scored
 
@@ -440,7 +477,9 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         _check_number_classes(name, numbers, n)
     elif 2 * len(words) > n:  # names or free text
         rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
-        raise ValueError(f"label {name!r} has {len(words):,} different values in {n:,} rows {rest}")
+        raise ValueError(
+            f"label {name!r} has {len(words):,} different values in {n:,} rows {rest}"
+        )
     else:
         notes += _odd_words(name, words)
     return _as_values(words)[codes[rows]], rows, notes
@@ -469,7 +508,9 @@ def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -
         ends = f"(from {numbers.min():g} to {numbers.max():g})"
         hint = "it looks like a number to predict, not classes; bin it first, into low, middle and "
         hint += "high for example"
-        raise ValueError(f"label {name!r} has {k:,} different numbers in {n:,} rows {ends}: {hint}")
+        raise ValueError(
+            f"label {name!r} has {k:,} different numbers in {n:,} rows {ends}: {hint}"
+        )
 
 
 def _odd_words(name: str, words: list[str]) -> list[str]:
@@ -526,7 +567,9 @@ def match_labels(
         near = get_close_matches(unknown[0], list(exact), 1)
         if near:
             advice += f" (is {unknown[0]!r} the same as {near[0]!r}?)"
-        raise ValueError(f"{name} has values that are not classes of the model: {advice}")
+        raise ValueError(
+            f"{name} has values that are not classes of the model: {advice}"
+        )
     labelled = codes >= 0
     chosen = np.array(numbers, dtype=np.intp)[codes[labelled]]
     return np.asarray(classes)[chosen], labelled

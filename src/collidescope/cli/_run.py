@@ -51,7 +51,9 @@ def panel(panel: str | None, declare: Any = typer.Option) -> Callable[..., Any]:
     """What declares an option in this panel of the help, by its metavar, help and names."""
 
     def option(metavar: str | None, says: str, *names: str, **more: Any) -> Any:
-        return declare(*names, metavar=metavar, help=says, rich_help_panel=panel, **more)
+        return declare(
+            *names, metavar=metavar, help=says, rich_help_panel=panel, **more
+        )
 
     return option
 
@@ -68,7 +70,9 @@ Column = str | None
 Columns = list[str] | None
 File = Path | None
 
-Table = Annotated[Path, argument("TABLE", "CSV, TSV (also .gz), Parquet, JSON lines or Excel.")]
+Table = Annotated[
+    Path, argument("TABLE", "CSV, TSV (also .gz), Parquet, JSON lines or Excel.")
+]
 Drop = Annotated[
     Columns,
     columns("COLUMN", "Leave a column out. Repeat for more."),
@@ -121,7 +125,9 @@ class Options:
     title: Annotated[str | None, results(None, "Title of the report.")] = None
     quiet: Annotated[
         bool,
-        results(None, "No notes and no progress, only results and errors.", "--quiet", "-q"),
+        results(
+            None, "No notes and no progress, only results and errors.", "--quiet", "-q"
+        ),
     ] = False
     header: Annotated[
         bool,
@@ -135,9 +141,13 @@ class Options:
         str | None,
         reading("CHARACTER", "Detected by default; 'tab' for tabs."),
     ] = None
-    skip_lines: Annotated[int, reading("N", "Lines to skip above the table.", min=0)] = 0
+    skip_lines: Annotated[
+        int, reading("N", "Lines to skip above the table.", min=0)
+    ] = 0
 
-    def start(self, *inputs: Path | None, outputs: tuple[Path | None, ...] = ()) -> Self:
+    def start(
+        self, *inputs: Path | None, outputs: tuple[Path | None, ...] = ()
+    ) -> Self:
         """Before any work: can all outputs be written, apart from each other and the inputs?"""
         from collidescope._store import check_output
         from collidescope.show.html import page_template
@@ -161,7 +171,12 @@ class Options:
 
     def about(self, table: Path, label: str | None, **more: Any) -> dict[str, Any]:
         """Where the rows come from, for the report; ``more`` of what summarise takes."""
-        known = {"file": table.name, "label": label, "command": typed(), "saved": self.matrix}
+        known = {
+            "file": table.name,
+            "label": label,
+            "command": typed(),
+            "saved": self.matrix,
+        }
         return known | more
 
     def tell(
@@ -189,9 +204,13 @@ class Options:
         outputs = list(more)
         if table is not None:
             name = f"table of {len(table):,} rows"
-            outputs.append(Output(name, self.out, functools.partial(write_table, table)))
+            outputs.append(
+                Output(name, self.out, functools.partial(write_table, table))
+            )
         if cm is not None:
-            outputs.append(Output("matrix", self.matrix, functools.partial(write_matrix, cm)))
+            outputs.append(
+                Output("matrix", self.matrix, functools.partial(write_matrix, cm))
+            )
 
         def write_page(path: Path) -> None:
             summary = data
@@ -277,7 +296,11 @@ def typed(*left_out: str) -> str:
     for parameter in context.command.params:
         name = str(parameter.name)
         source = context.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE" or name in (*outputs, *left_out):
+        if (
+            source is None
+            or source.name != "COMMANDLINE"
+            or name in (*outputs, *left_out)
+        ):
             continue
         value = context.params[name]
         if parameter.param_type_name == "argument":
@@ -302,7 +325,9 @@ def _option_words(parameter: Any, value: Any) -> list[str]:
     return words
 
 
-def command(*shared: str, **own: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def command(
+    *shared: str, **own: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command that offers the options ``shared`` behind its own, and gets them first, as ``run``.
 
     ``own`` are shared options that it declares in another way: (annotation, default).
@@ -319,7 +344,9 @@ def command(*shared: str, **own: Any) -> Callable[[Callable[..., None]], Callabl
             options = {name: given.pop(name) for name in offered}
             function(Run(**options), **given)
 
-        function.__annotations__.pop("run")  # a class of a module that is not imported for --help
+        function.__annotations__.pop(
+            "run"
+        )  # a class of a module that is not imported for --help
         every = dict(inspect.signature(function, eval_str=True).parameters)
         common = inspect.signature(Options, eval_str=True).parameters
         del every["run"]
@@ -327,10 +354,14 @@ def command(*shared: str, **own: Any) -> Callable[[Callable[..., None]], Callabl
             every[name] = common[name]
             if name in own:
                 annotation, default = own[name]
-                every[name] = common[name].replace(annotation=annotation, default=default)
+                every[name] = common[name].replace(
+                    annotation=annotation, default=default
+                )
         # The label is asked for first.
         options = sorted(every.values(), key=lambda option: option.name != "label")
-        keyword = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+        keyword = [
+            option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options
+        ]
         kind = inspect.Parameter.KEYWORD_ONLY
         keyword.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
         run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
@@ -468,11 +499,15 @@ def posterior_table(
 
     from collidescope.tables.encoding import as_word
 
-    likely = pd.Series(classes[np.nan_to_num(posteriors).argmax(axis=1)], name="predicted")
+    likely = pd.Series(
+        classes[np.nan_to_num(posteriors).argmax(axis=1)], name="predicted"
+    )
     unscored = np.asarray(np.isnan(posteriors).any(axis=1))
     if unscored.any():
         likely = likely.astype(object).mask(unscored, None)
-    scores = pd.DataFrame(posteriors, columns=[f"p_{as_word(name)}" for name in classes.tolist()])
+    scores = pd.DataFrame(
+        posteriors, columns=[f"p_{as_word(name)}" for name in classes.tolist()]
+    )
     taken = {"row", "predicted", *scores.columns}
     parts = [pd.DataFrame({"row": numbers}), _renamed(before, taken), likely, scores]
     if before is not None:
@@ -484,4 +519,6 @@ def _renamed(table: pd.DataFrame | None, taken: set[str]) -> pd.DataFrame | None
     if table is None:
         return None
     table = table.reset_index(drop=True)
-    return table.rename(columns={name: f"{name} (input)" for name in table if str(name) in taken})
+    return table.rename(
+        columns={name: f"{name} (input)" for name in table if str(name) in taken}
+    )

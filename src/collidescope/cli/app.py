@@ -22,7 +22,16 @@ from collidescope.cli._console import (
     say,
     show,
 )
-from collidescope.cli._run import PAGE, Column, Columns, File, Output, command, results, training
+from collidescope.cli._run import (
+    PAGE,
+    Column,
+    Columns,
+    File,
+    Output,
+    command,
+    results,
+    training,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +64,10 @@ def main(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and leave."
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Print the version and leave.",
         ),
     ] = False,
 ) -> None:
@@ -77,7 +89,9 @@ def demo(run: Run) -> None:
 
     run.start()
     X, y = load_digits(return_X_y=True)
-    say(f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (a minute or two)")
+    say(
+        f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (a minute or two)"
+    )
     model = cs.CollisionClassifier(random_state=0, verbose=int(not run.quiet)).fit(X, y)
     about = {"file": "scikit-learn’s digits", "label": "digit"}
     title = "Which handwritten digits are mistaken for which?"
@@ -107,7 +121,9 @@ def fit(
     ] = None,
     copied: Annotated[
         Columns,
-        results("COLUMN", "Input columns to write with --out, in place of all.", "--with"),
+        results(
+            "COLUMN", "Input columns to write with --out, in place of all.", "--with"
+        ),
     ] = None,
     sample: opt.Sample = None,
     drop: opt.Drop = None,
@@ -135,11 +151,15 @@ def fit(
     ] = None,
     ordered: Annotated[
         str | None,
-        opt.columns("A,B,…", "The classes have this order: shown so, and only neighbours merge."),
+        opt.columns(
+            "A,B,…", "The classes have this order: shown so, and only neighbours merge."
+        ),
     ] = None,
     unique: Annotated[
         bool,
-        opt.columns(None, "Use rows that repeat, label included, only once.", "--unique"),
+        opt.columns(
+            None, "Use rows that repeat, label included, only once.", "--unique"
+        ),
     ] = False,
     rare: Annotated[
         str,
@@ -159,7 +179,8 @@ def fit(
     members: Annotated[
         str | None,
         training(
-            "A,B,…", "Models to train, such as linear,trees.  [default: those that suit the table]"
+            "A,B,…",
+            "Models to train, such as linear,trees.  [default: those that suit the table]",
         ),
     ] = None,
     quick: Annotated[
@@ -177,7 +198,9 @@ def fit(
     ] = True,
     priors: Annotated[
         str,
-        training("empirical|uniform", "Class frequencies: as in these rows, or all equal."),
+        training(
+            "empirical|uniform", "Class frequencies: as in these rows, or all equal."
+        ),
     ] = "empirical",
     control: Annotated[
         bool,
@@ -190,12 +213,19 @@ def fit(
     n_jobs: Annotated[
         int | None,
         training(
-            "N", "Models at a time.  [default: all cores, from 5,000 rows on]", "--jobs", "--n-jobs"
+            "N",
+            "Models at a time.  [default: all cores, from 5,000 rows on]",
+            "--jobs",
+            "--n-jobs",
         ),
     ] = None,
     budget: Annotated[
         float | None,
-        training("SECONDS", "Leave out models and training sizes that would take longer.", min=0),
+        training(
+            "SECONDS",
+            "Leave out models and training sizes that would take longer.",
+            min=0,
+        ),
     ] = None,
     device: Annotated[str, training(None, "auto, cpu or cuda.")] = "auto",
     seed: opt.Seed = 0,
@@ -239,7 +269,9 @@ def fit(
         dropped += [name for name in found.ids if name in rows.X]
         cautions += found.cautions()
     if quick:
-        cautions.append("a small pool of models (--quick) was used: fit without it before you act")
+        cautions.append(
+            "a small pool of models (--quick) was used: fit without it before you act"
+        )
     started = time.perf_counter()
     with notes_as_they_come():
         model = cs.TableClassifier(
@@ -272,7 +304,13 @@ def fit(
         )
         notes = [*rows.notes, *model.notes_]
         summary = summarised(
-            model, rows.X, rows.y, control=checked, title=run.title, about=about, notes=notes
+            model,
+            rows.X,
+            rows.y,
+            control=checked,
+            title=run.title,
+            about=about,
+            notes=notes,
         )
     heldout = opt.posterior_table(
         model.posteriors_, model.classes_, rows.numbers, _labels(rows), inputs
@@ -280,7 +318,9 @@ def fit(
     saved = Output("model", save, model.save)
     run.finish(model.collision_matrix_, summary, saved, table=heldout)
     if model.interrupted_:
-        so_far = "this is what the folds trained so far say; all that was asked is written"
+        so_far = (
+            "this is what the folds trained so far say; all that was asked is written"
+        )
         say(f"Stopped by Ctrl-C: {so_far}.", always=True)
         raise typer.Exit(INTERRUPTED)
     _next_steps(run, save, sample, model.collision_matrix_.n_classes)
@@ -367,7 +407,9 @@ def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
     words = {as_word(name): name for name in y.unique().tolist()}
     if sorted(names) != sorted(words):
         has = f"{y.name!r} has {listed(list(words))}"
-        raise ValueError(f"--ordered must name every class once: {has}, got {ordered!r}")
+        raise ValueError(
+            f"--ordered must name every class once: {has}, got {ordered!r}"
+        )
     order = pd.CategoricalDtype([words[name] for name in names], ordered=True)
     return y.astype(order)
 
@@ -389,14 +431,18 @@ def _control(model: Any, rows: Rows) -> Any:
     return checked
 
 
-def _next_steps(run: Run, save: Path | None, sample: int | None, n_classes: int) -> None:
+def _next_steps(
+    run: Run, save: Path | None, sample: int | None, n_classes: int
+) -> None:
     """Commands that go on from here, with every option that changes the numbers."""
     commands = []
     if sample is not None:
         commands.append(f"{opt.typed('sample')}   # all rows")
     if run.report is None:
         why = "which rows, which labels look wrong"
-        commands.append(f"{opt.typed()} --report report.html --save model.collide   # {why}")
+        commands.append(
+            f"{opt.typed()} --report report.html --save model.collide   # {why}"
+        )
     if save is not None and save.is_file():
         commands.append(
             f"collidescope predict {shlex.quote(str(save))} new.csv --out posteriors.csv"
@@ -449,7 +495,9 @@ def posteriors(run: Run, table: opt.Table) -> None:
 
 
 @command(*opt.ESTIMATING)
-def count(run: Run, table: opt.Table, drop: opt.Drop = None, keep: opt.Keep = None) -> None:
+def count(
+    run: Run, table: opt.Table, drop: opt.Drop = None, keep: opt.Keep = None
+) -> None:
     """S counted over rows that are exactly alike: no model, no assumptions.
 
     Works where whole inputs repeat: questionnaires, codes, rounded measurements. It speaks for the
@@ -481,7 +529,9 @@ def count(run: Run, table: opt.Table, drop: opt.Drop = None, keep: opt.Keep = No
     run.finish(cm, summarised(cm, title=run.title, notes=notes, about=about))
 
 
-def _with_twins(rows: Rows, X: pd.DataFrame, repeated: BoolArray) -> tuple[BoolArray, list[str]]:
+def _with_twins(
+    rows: Rows, X: pd.DataFrame, repeated: BoolArray
+) -> tuple[BoolArray, list[str]]:
     """(rows of classes that have a row which repeats, what there is to say of the others)."""
     import numpy as np
 
@@ -490,7 +540,9 @@ def _with_twins(rows: Rows, X: pd.DataFrame, repeated: BoolArray) -> tuple[BoolA
     if not repeated.any():
         finest = X.nunique().sort_values(ascending=False).index[:2]
         drop = ", ".join(f"--drop {name!r}" for name in finest)
-        none = f"no two rows of {rows.table.name} are alike, so there is nothing to count"
+        none = (
+            f"no two rows of {rows.table.name} are alike, so there is nothing to count"
+        )
         estimate = "or estimate: collidescope fit"
         raise ValueError(f"{none}. Drop columns with many values ({drop}), {estimate}")
     classes, codes = np.unique(rows.y, return_inverse=True)

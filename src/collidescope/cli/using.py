@@ -19,7 +19,15 @@ import typer
 import collidescope as cs
 from collidescope.cli import _run as opt
 from collidescope.cli._console import note, notes_as_they_come, say
-from collidescope.cli._run import Column, Columns, File, Output, argument, command, option
+from collidescope.cli._run import (
+    Column,
+    Columns,
+    File,
+    Output,
+    argument,
+    command,
+    option,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,17 +38,29 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     File,
-    option("MODEL", "A file that `fit … --save` wrote; the table has raw rows.", "--model", "-m"),
+    option(
+        "MODEL",
+        "A file that `fit … --save` wrote; the table has raw rows.",
+        "--model",
+        "-m",
+    ),
 ]
 Predicted = Annotated[
     Column,
-    option("COLUMN", "The column that holds what your classifier says.", "--predicted", "-p"),
+    option(
+        "COLUMN",
+        "The column that holds what your classifier says.",
+        "--predicted",
+        "-p",
+    ),
 ]
 FailAbove = Annotated[
     float | None,
     option("X", "Exit with code 3 where it is above X beyond chance: for CI."),
 ]
-Cluster = Annotated[Column, option("COLUMN", "Rows with the same value belong together.")]
+Cluster = Annotated[
+    Column, option("COLUMN", "Rows with the same value belong together.")
+]
 #: A command that answers a question about labelled rows.
 decision = command(*opt.READING, "out", "report", "title", *opt.PRINTING)
 
@@ -55,7 +75,11 @@ def predict(
     table: opt.Table,
     copied: Annotated[
         Columns,
-        option("COLUMN", "Copy a column of the table, such as an id. Repeat for more.", "--with"),
+        option(
+            "COLUMN",
+            "Copy a column of the table, such as an id. Repeat for more.",
+            "--with",
+        ),
     ] = None,
 ) -> None:
     """How likely is each class for new rows?
@@ -122,7 +146,9 @@ def _training_rows(fitted: Any, X: pd.DataFrame) -> list[str]:
 @command(*opt.READING, "matrix", "out", *opt.PRINTING)
 def merge(
     run: Run,
-    source: Annotated[Path, argument("SOURCE", "A matrix (--matrix) or a model (--save).")],
+    source: Annotated[
+        Path, argument("SOURCE", "A matrix (--matrix) or a model (--save).")
+    ],
     groups: Annotated[
         int | None,
         option(None, "Merge until so many groups are left.", min=2),
@@ -130,7 +156,8 @@ def merge(
     max_pber: Annotated[
         float | None,
         option(
-            None, "Merge until an input seen again changes group at most this often: 0.05 is 5%."
+            None,
+            "Merge until an input seen again changes group at most this often: 0.05 is 5%.",
         ),
     ] = None,
     max_group_size: Annotated[
@@ -202,15 +229,21 @@ def merge(
     words = _steps(plan, optimal)
     if chosen:
         words = f"{plan}\n\n{words}"
-    written = Output("mapping", mapping, lambda path: _write_mapping(path, _mapping(plan)))
+    written = Output(
+        "mapping", mapping, lambda path: _write_mapping(path, _mapping(plan))
+    )
     run.tell(words, _plan_data(plan, cm), written, cm=plan.matrix, table=table)
     if not chosen and not run.as_json:
         say("Choose with --groups N or --max-pber 0.05.", "dim")
 
 
-def _check_apply(run: Run, apply_to: Path | None, mapping: Path | None, chosen: bool) -> None:
+def _check_apply(
+    run: Run, apply_to: Path | None, mapping: Path | None, chosen: bool
+) -> None:
     if (apply_to is None) != (run.out is None):
-        raise ValueError("--apply TABLE and --out FILE go together: rows read, and rows written")
+        raise ValueError(
+            "--apply TABLE and --out FILE go together: rows read, and rows written"
+        )
     if (apply_to is not None or mapping is not None) and not chosen:
         raise ValueError("choose a merge first, with --groups N or --max-pber 0.05")
 
@@ -242,12 +275,16 @@ def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
 
     return {
         as_word(name): as_word(group)
-        for group, members in zip(plan.matrix.classes.tolist(), plan.groups, strict=True)
+        for group, members in zip(
+            plan.matrix.classes.tolist(), plan.groups, strict=True
+        )
         for name in members
     }
 
 
-def _with_groups(run: Run, path: Path, label: str | None, mapping: dict[str, str]) -> pd.DataFrame:
+def _with_groups(
+    run: Run, path: Path, label: str | None, mapping: dict[str, str]
+) -> pd.DataFrame:
     """The table with groups for labels; rows without a label stay without."""
     import numpy as np
     import pandas as pd
@@ -279,7 +316,16 @@ def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
 def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> dict[str, Any]:
     from collidescope.applications._inputs import plain
 
-    columns = ["n_groups", "first", "second", "pber", "pber_low", "pber_high", "gain", "price"]
+    columns = [
+        "n_groups",
+        "first",
+        "second",
+        "pber",
+        "pber_low",
+        "pber_high",
+        "gain",
+        "price",
+    ]
     return {
         "groups": plan.groups,
         "names": plan.matrix.classes,
@@ -310,7 +356,10 @@ def _fitting(table: pd.DataFrame, names: list[str], fewest: int = 10) -> str:
     longest = max([fewest, *(len(value) for value in values)])
     text = ""
     for most in range(longest, fewest - 1, -1):
-        cut = {name: [short(value, most) for value in table[name].fillna("")] for name in names}
+        cut = {
+            name: [short(value, most) for value in table[name].fillna("")]
+            for name in names
+        }
         shown = table.assign(**cut)
         text = shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")
         if text.index("\n") <= width:
@@ -325,7 +374,9 @@ def limit(
         Path,
         argument("SOURCE", "A model (--save), or a table to fit (with --label)."),
     ],
-    plot: Annotated[File, option("FILE.png", "Draw the curve (.png, .svg or .pdf).")] = None,
+    plot: Annotated[
+        File, option("FILE.png", "Draw the curve (.png, .svg or .pdf).")
+    ] = None,
     target: Annotated[
         str | None,
         option("X", "How many rows would bring the PBER down to X, such as 5%?"),
@@ -350,13 +401,15 @@ def limit(
     from collidescope.trust import learning_curve, limit_of
 
     run.start(source, outputs=(plot,))
-    model = opt.load(source) if run.label is None else _fitted(run, run.rows(source), seed)
+    model = (
+        opt.load(source) if run.label is None else _fitted(run, run.rows(source), seed)
+    )
     found = limit_of(model)
     if found is None:
-        holds = f"{source.name} holds no limit: it takes a model that was fitted with one"
-        how = (
-            "(collidescope fit TABLE --label COLUMN --save model.collide), or a table with --label"
+        holds = (
+            f"{source.name} holds no limit: it takes a model that was fitted with one"
         )
+        how = "(fit TABLE --label COLUMN --save model.collide), or a table with --label"
         raise ValueError(f"{holds} {how}")
     curve = learning_curve(found)
     said = headline(model.collision_matrix_, found)
@@ -370,7 +423,10 @@ def limit(
         words += f"\n{needed}"
         ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
         reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
-        data["rows_needed"] = {"target": needed.target, "words": str(needed)} | reachable
+        data["rows_needed"] = {
+            "target": needed.target,
+            "words": str(needed),
+        } | reachable
 
     def draw(path: Path) -> None:
         figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
@@ -385,11 +441,15 @@ def _share(text: str, option: str) -> float:
     try:
         share = float(number)
     except ValueError:
-        raise ValueError(f"{option} takes a share such as 5% or 0.05, got {text!r}") from None
+        raise ValueError(
+            f"{option} takes a share such as 5% or 0.05, got {text!r}"
+        ) from None
     if number != text.strip():
         share /= 100
     if not 0 < share < 1:
-        raise ValueError(f"{option} must be between 0 and 1 (0% and 100%), got {text!r}")
+        raise ValueError(
+            f"{option} must be between 0 and 1 (0% and 100%), got {text!r}"
+        )
     return share
 
 
@@ -405,11 +465,15 @@ def report(
     run: Run,
     source: Annotated[
         Path,
-        argument("SOURCE", "A model (--save), a matrix (--matrix) or a summary (--json)."),
+        argument(
+            "SOURCE", "A model (--save), a matrix (--matrix) or a summary (--json)."
+        ),
     ],
     table: Annotated[
         File,
-        option("TABLE", "Labelled rows that the model has not seen: adds rows to look at."),
+        option(
+            "TABLE", "Labelled rows that the model has not seen: adds rows to look at."
+        ),
     ] = None,
 ) -> None:
     """Write the report of something that was estimated before: one page that works offline.
@@ -464,9 +528,13 @@ def audit(
     run: Run,
     source: Annotated[
         Path,
-        argument("MODEL_OR_TABLE", "A model and a TABLE, or a table with probabilities."),
+        argument(
+            "MODEL_OR_TABLE", "A model and a TABLE, or a table with probabilities."
+        ),
     ],
-    table: Annotated[File, argument("TABLE", "Labelled rows, where a model is given.")] = None,
+    table: Annotated[
+        File, argument("TABLE", "Labelled rows, where a model is given.")
+    ] = None,
     predicted: Predicted = None,
     fail_above: FailAbove = None,
 ) -> None:
@@ -483,7 +551,9 @@ def audit(
     - `collidescope audit heldout.csv --label income --predicted yhat --fail-above 0.05`
     """
     run.start(source, table)
-    scored = run.scored(source) if table is None else run.scored(table, source, predicted)
+    scored = (
+        run.scored(source) if table is None else run.scored(table, source, predicted)
+    )
     rows, said = scored.predictions(predicted)
     found = cs.audit(
         rows.P,
@@ -502,7 +572,9 @@ def rows(
     table: opt.Table,
     model: Model = None,
     kind: Annotated[str, option("KIND", "ambiguous, suspect, or both.")] = "both",
-    by: Annotated[str, option("ORDER", "entropy, margin, or label (suspects first).")] = "entropy",
+    by: Annotated[
+        str, option("ORDER", "entropy, margin, or label (suspects first).")
+    ] = "entropy",
     top: Annotated[int | None, option("N", "Only the first N.", min=1)] = None,
 ) -> None:
     """Which rows are ambiguous, and which labels look wrong? All of them, with their numbers.
@@ -538,7 +610,9 @@ def columns(
         Columns,
         option("NAME=A,B", "Columns that are judged together. Repeat for more."),
     ] = None,
-    cost: Annotated[Columns, option("COLUMN=X", "What a column costs. Repeat for more.")] = None,
+    cost: Annotated[
+        Columns, option("COLUMN=X", "What a column costs. Repeat for more.")
+    ] = None,
     cluster: Cluster = None,
     budget: Annotated[int, option("N", "Cross-fits at most.", min=5)] = 51,
     sample: opt.Sample = 10_000,
@@ -575,7 +649,9 @@ def plan(
         Path,
         argument("MODEL_OR_TABLE", "A model (--save) and a TABLE, or a table to fit."),
     ],
-    table: Annotated[File, argument("TABLE", "Labelled rows, where a model is given.")] = None,
+    table: Annotated[
+        File, argument("TABLE", "Labelled rows, where a model is given.")
+    ] = None,
     price: Annotated[
         Columns,
         option(
@@ -586,7 +662,10 @@ def plan(
     ] = None,
     budget: Annotated[
         float | None,
-        option("X", "Money for rows, labels or votes.  [default: what doubling the rows costs]"),
+        option(
+            "X",
+            "Money for rows, labels or votes.  [default: what doubling the rows costs]",
+        ),
     ] = None,
     plot: Annotated[File, option("FILE.png", "Draw it (.png, .svg or .pdf).")] = None,
     mapping: Annotated[
@@ -656,7 +735,9 @@ def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> dict[str, Any]:
+def _pairs(
+    given: list[str] | None, option: str, read: Callable[[str], Any]
+) -> dict[str, Any]:
     found = {}
     for text in given or []:
         name, equals, value = text.rpartition("=")
@@ -665,7 +746,9 @@ def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> 
         try:
             found[name.strip()] = read(value.strip())
         except ValueError:
-            raise ValueError(f"{option} {name} must be a number, got {value!r}") from None
+            raise ValueError(
+                f"{option} {name} must be a number, got {value!r}"
+            ) from None
     return found
 
 
@@ -673,7 +756,9 @@ def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> 
 def groups(
     run: Run,
     table: opt.Table,
-    by: Annotated[Column, option("COLUMN", "The subgroups: hospital, region, year.")] = None,
+    by: Annotated[
+        Column, option("COLUMN", "The subgroups: hospital, region, year.")
+    ] = None,
     cluster: Cluster = None,
     model: Model = None,
 ) -> None:
@@ -753,8 +838,12 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
 @decision
 def compare(
     run: Run,
-    before: Annotated[Path, argument("BEFORE", "A table of held-out probabilities and labels.")],
-    after: Annotated[Path, argument("AFTER", "Another, of a later fit or a later period.")],
+    before: Annotated[
+        Path, argument("BEFORE", "A table of held-out probabilities and labels.")
+    ],
+    after: Annotated[
+        Path, argument("AFTER", "Another, of a later fit or a later period.")
+    ],
     key: Annotated[
         Column,
         option("COLUMN", "Rows with the same value are the same: paired.", "--id"),
@@ -797,9 +886,13 @@ def _paired(first: Rows, second: Rows, key: str) -> tuple[Any, Any]:
         raise ValueError(f"--id {key!r} must name every row once")
     shared = a.intersection(b)
     if len(shared) < 2:
-        raise ValueError(f"{first.table.name} and {second.table.name} share no rows by {key!r}")
+        raise ValueError(
+            f"{first.table.name} and {second.table.name} share no rows by {key!r}"
+        )
     if len(shared) < max(len(a), len(b)):
-        second.notes.append(f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})")
+        second.notes.append(
+            f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})"
+        )
     i = a.get_indexer(shared)
     j = b.get_indexer(shared)
     changed = int((first.y[i] != second.y[j]).sum())

@@ -28,7 +28,9 @@ class Votes:
     counts: Any
     classes: Any = None
     people: Any = None
-    judges: dict[str, pd.Series] = field(default_factory=dict)  #: what each says of every item
+    judges: dict[str, pd.Series] = field(
+        default_factory=dict
+    )  #: what each says of every item
     notes: list[str] = field(default_factory=list)
 
 
@@ -36,7 +38,9 @@ class Votes:
 def votes(
     run: Run,
     table: opt.Table,
-    item: Annotated[Column, option("COLUMN", "What was voted on.", "--item", "-i")] = None,
+    item: Annotated[
+        Column, option("COLUMN", "What was voted on.", "--item", "-i")
+    ] = None,
     annotator: Annotated[
         Column,
         option("COLUMN", "Who voted: finds who differs.", "--annotator", "-a"),
@@ -44,7 +48,9 @@ def votes(
     wide: Annotated[
         bool,
         option(
-            None, "One row per item and one column per class, with the number of votes.", "--wide"
+            None,
+            "One row per item and one column per class, with the number of votes.",
+            "--wide",
         ),
     ] = False,
     annotator_columns: Annotated[
@@ -61,7 +67,12 @@ def votes(
     ] = False,
     model: Annotated[
         File,
-        option("FILE", "A model or matrix of the same classes, to compare with.", "--model", "-m"),
+        option(
+            "FILE",
+            "A model or matrix of the same classes, to compare with.",
+            "--model",
+            "-m",
+        ),
     ] = None,
     judge: Annotated[
         Columns,
@@ -91,12 +102,16 @@ def votes(
     if model is not None:
         other = load_matrix(model)
     if wide and annotator_columns:
-        raise ValueError("--wide and --annotator-columns are two kinds of table: leave one out")
+        raise ValueError(
+            "--wide and --annotator-columns are two kinds of table: leave one out"
+        )
     if wide:
         _no_long_options(run, annotator, "--wide has one column per class")
         found = _from_counts(run, table, item, drop or [], skip_empty, judge or [])
     elif annotator_columns:
-        _no_long_options(run, annotator, "--annotator-columns has one column per annotator")
+        _no_long_options(
+            run, annotator, "--annotator-columns has one column per annotator"
+        )
         found = _from_annotators(run, table, item, drop or [], skip_empty, judge or [])
     else:
         found = _from_rows(run, table, item, annotator, judge or [])
@@ -124,7 +139,9 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
         beside = cs.compare(other, cm)
     judged = _judged(found)
     more = [result for result in (found.people, judged, beside) if result is not None]
-    shown = section("Agreement", ["With 95% intervals, as functions of B."], told.reset_index())
+    shown = section(
+        "Agreement", ["With 95% intervals, as functions of B."], told.reset_index()
+    )
     summary = summarised(
         cm,
         title=run.title,
@@ -139,7 +156,9 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
         summary["votes"]["judges"] = judged.to_dict()
     if beside is not None:
         summary["votes"]["compared"] = beside.to_dict()
-    agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(float_format="{:.4f}".format)
+    agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(
+        float_format="{:.4f}".format
+    )
     run.finish(cm, summary, said="\n\n".join([agreed, *map(str, more)]))
 
 
@@ -174,7 +193,12 @@ def _judged(found: Votes) -> JudgeReport | None:
 
 
 def _from_counts(
-    run: Run, table: Path, item: str | None, drop: list[str], skip_empty: bool, judge: list[str]
+    run: Run,
+    table: Path,
+    item: str | None,
+    drop: list[str],
+    skip_empty: bool,
+    judge: list[str],
 ) -> Votes:
     """One row per item, one column per class."""
     counts, notes = _items(run, table, item, drop)
@@ -186,12 +210,16 @@ def _from_counts(
             raise ValueError(f"column {name!r} holds no numbers of votes: {hint}")
         if item is None and _looks_like_id(column):
             hint = f"name it with --item {name!r}, or --drop {name!r}"
-            raise ValueError(f"column {name!r} names the items, and is no class: {hint}")
+            raise ValueError(
+                f"column {name!r} names the items, and is no class: {hint}"
+            )
     empty = (counts.fillna(0) == 0).all(axis=1).to_numpy()
     if empty.any() and skip_empty:
         counts = counts[~empty]
         judges = judges[~empty]
-        notes.append(f"{int(empty.sum()):,} items without a vote are left out (--skip-empty)")
+        notes.append(
+            f"{int(empty.sum()):,} items without a vote are left out (--skip-empty)"
+        )
     elif empty.any():
         first = ", ".join(str(row) for row in empty.nonzero()[0][:5])
         many = f"{int(empty.sum()):,} items have no vote (row {first}, counted from 0)"
@@ -199,7 +227,9 @@ def _from_counts(
     return Votes(counts, judges=_by_name(judges), notes=notes)
 
 
-def _without_judges(frame: pd.DataFrame, judge: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _without_judges(
+    frame: pd.DataFrame, judge: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(the table without the columns of judges, these columns)."""
     from collidescope.tables.encoding import check_columns
 
@@ -227,12 +257,19 @@ def _items(
 
 def _looks_like_id(column: pd.Series, fewest: int = 5) -> bool:
     """A name like that of an id, or another number in every row: numbers of votes repeat."""
-    named = re.search(r"(^|[^a-z])(id|item|index|key|row)$", str(column.name).casefold())
+    named = re.search(
+        r"(^|[^a-z])(id|item|index|key|row)$", str(column.name).casefold()
+    )
     return named is not None or (len(column) >= fewest and column.is_unique)
 
 
 def _from_annotators(
-    run: Run, table: Path, item: str | None, drop: list[str], skip_empty: bool, judge: list[str]
+    run: Run,
+    table: Path,
+    item: str | None,
+    drop: list[str],
+    skip_empty: bool,
+    judge: list[str],
 ) -> Votes:
     """One row per item, one column per annotator: an empty cell is no vote."""
     import pandas as pd
@@ -242,14 +279,18 @@ def _from_annotators(
     frame, notes = _items(run, table, item, drop)
     if frame.index.has_duplicates:
         twice = frame.index[frame.index.duplicated()][0]
-        raise ValueError(f"item {twice!r} has two rows: --annotator-columns takes one per item")
+        raise ValueError(
+            f"item {twice!r} has two rows: --annotator-columns takes one per item"
+        )
     frame, judges = _without_judges(frame, judge)
     empty = frame.isna().all(axis=1).to_numpy()
     if empty.any() and not skip_empty:
         many = f"{int(empty.sum()):,} items have no vote (the first is row {empty.argmax()})"
         raise ValueError(f"{many}: leave them out with --skip-empty")
     if empty.any():
-        notes.append(f"{int(empty.sum()):,} items without a vote are left out (--skip-empty)")
+        notes.append(
+            f"{int(empty.sum()):,} items without a vote are left out (--skip-empty)"
+        )
     n_items, n_people = frame.shape
     cells = frame.astype(object).to_numpy().T.ravel()  # annotator by annotator
     long = pd.DataFrame(
@@ -275,7 +316,9 @@ def _from_rows(
     if item is None:
         has = f"{table.name} has {names}"
         raise ValueError(f"say which column names the items, with --item: {has}")
-    wanted = [run.column(names, name, table) for name in (item, annotator) if name is not None]
+    wanted = [
+        run.column(names, name, table) for name in (item, annotator) if name is not None
+    ]
     whole = rows.X[wanted].notna().all(axis=1).to_numpy()
     notes = []
     if not whole.all():
@@ -292,12 +335,16 @@ def _from_rows(
     for name, differ in (by_item.nunique() > 1).items():
         if differ.any():
             twice = differ.index[differ][0]
-            raise ValueError(f"--judge {name!r} says two things of item {twice!r}: keep one")
+            raise ValueError(
+                f"--judge {name!r} says two things of item {twice!r}: keep one"
+            )
     found.judges = _by_name(by_item.first())
     return found
 
 
-def _counted(items: pd.Series, labels: Array, people: pd.Series | None, notes: list[str]) -> Votes:
+def _counted(
+    items: pd.Series, labels: Array, people: pd.Series | None, notes: list[str]
+) -> Votes:
     """Votes, one entry each, as counts; and who votes differently."""
     from collidescope.counting import count_table, input_groups, label_codes
 

@@ -27,7 +27,12 @@ class PacBound(NamedTuple):
 
 
 def pac_bound(
-    n: int, K: int, d: float, delta: float = 0.05, loss_bound: float = 1.0, constant: float = 1.0
+    n: int,
+    K: int,
+    d: float,
+    delta: float = 0.05,
+    loss_bound: float = 1.0,
+    constant: float = 1.0,
 ) -> PacBound:
     """Bound on |R(V) - R̂(V)|, uniform over the model class, with probability 1 - delta: (33).
 
@@ -53,7 +58,9 @@ def pac_bound(
             raise ValueError(f"{name} must be positive and finite, got {value}")
     if n <= K * K:
         needed = f"n² > K² n (more than K² = {K * K} rows)"
-        raise ValueError(f"the bound needs {needed}, got n = {n}: use more rows or merge classes")
+        raise ValueError(
+            f"the bound needs {needed}, got n = {n}: use more rows or merge classes"
+        )
     rate = K / math.sqrt(n * n - K * K * n)
     complexity = constant * rate ** (1 / d)
     deviation = math.sqrt(math.log(2 / delta) / 2)
@@ -119,7 +126,9 @@ def posterior_error_bound(
     _check_shape("q", q, S.shape[:1])
     _check_shape("q_hat", q_hat, S.shape[:1])
     if not q.any():
-        raise ValueError("q must not be all zeros: q = S y of a probability vector y is positive")
+        raise ValueError(
+            "q must not be all zeros: q = S y of a probability vector y is positive"
+        )
     S_error = float(np.linalg.norm(S_hat - S, np.inf))
     q_error = float(np.abs(q_hat - q).max() / np.abs(q).max())
     error = S_error + q_error

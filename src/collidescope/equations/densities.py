@@ -88,7 +88,9 @@ def posteriors_from_densities(
     try:
         X = np.asarray(X)
     except ValueError:
-        raise ValueError("X must be an array of inputs, got rows of different shapes") from None
+        raise ValueError(
+            "X must be an array of inputs, got rows of different shapes"
+        ) from None
     if X.ndim == 0 or X.shape[0] == 0:
         raise ValueError(f"X must hold at least one input, got shape {X.shape}")
     log_densities = np.column_stack([log_density(density, X) for density in densities])
@@ -120,7 +122,9 @@ def sample_mixture(
         draws.append(drawn[:n])
     shapes = [draw.shape[1:] for draw in draws]
     if len(set(shapes)) > 1:
-        raise ValueError(f"{what} must have the same dimension, got draws of shapes {shapes}")
+        raise ValueError(
+            f"{what} must have the same dimension, got draws of shapes {shapes}"
+        )
     return np.concatenate(draws), np.repeat(np.arange(len(shares)), sizes)
 
 
@@ -149,7 +153,9 @@ def collision_matrix_from_densities(
     seen = P.any(axis=0)
     if not seen.all():
         never = names[~seen].tolist()
-        raise ValueError(f"n_samples={n_samples} is too few: class {never} was never drawn")
+        raise ValueError(
+            f"n_samples={n_samples} is too few: class {never} was never drawn"
+        )
     moments = Moments(len(shares))
     moments.add_rows(P, None, np.ones(len(P)))
     S, variance = moments.ratio()
@@ -178,7 +184,10 @@ class BayesOptimalClassifier:
     """
 
     def __init__(
-        self, densities: Sequence[Any], priors: Given = None, classes: Sequence[Any] | None = None
+        self,
+        densities: Sequence[Any],
+        priors: Given = None,
+        classes: Sequence[Any] | None = None,
     ) -> None:
         self.priors = _check_densities(densities, priors)
         self.densities = list(densities)
@@ -192,7 +201,9 @@ class BayesOptimalClassifier:
         """The most likely class of every row; nothing is drawn."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
-    def error_rate(self, n_samples: int = 200_000, random_state: Seed = None) -> Estimate:
+    def error_rate(
+        self, n_samples: int = 200_000, random_state: Seed = None
+    ) -> Estimate:
         """Error on the population, by Monte Carlo over the mixture."""
         X, _ = sample_mixture(self.densities, self.priors, n_samples, random_state)
         losses = self._loss(self.predict_proba(X))
@@ -210,7 +221,9 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
     Its confusion matrix is S, its error the PBER.
 
     >>> from scipy.stats import norm
-    >>> ProbabilisticBayesClassifier([norm(-1), norm(1)]).predict([-9.0, 9.0], random_state=0)
+    >>> ProbabilisticBayesClassifier([norm(-1), norm(1)]).predict(
+    ...     [-9.0, 9.0], random_state=0
+    ... )
     array([0, 1])
     """
 
@@ -280,7 +293,11 @@ def divergences(
 
     >>> from scipy.stats import norm
     >>> result = divergences(norm(-1), norm(1))
-    >>> round(result.total_variation, 5), round(result.hellinger**2, 6), round(result.kl, 6)
+    >>> (
+    ...     round(result.total_variation, 5),
+    ...     round(result.hellinger**2, 6),
+    ...     round(result.kl, 6),
+    ... )
     (0.68269, 0.393469, 2.0)
     """
     _check_densities([f1, f2], None, ("f1", "f2"))
@@ -318,7 +335,9 @@ def _quadrature(
     quantiles = [f1.ppf(u), f1.isf(u), f2.ppf(u), f2.isf(u)]
     edges = np.unique(np.concatenate(quantiles))
     if not np.isfinite(edges).all():
-        raise ValueError("f1 and f2 must have finite quantiles: their tails cannot be integrated")
+        raise ValueError(
+            "f1 and f2 must have finite quantiles: their tails cannot be integrated"
+        )
     points, weights = np.polynomial.legendre.leggauss(nodes)
     # (panels, nodes): Gauss's nodes of [-1, 1] moved into every panel, their weights times half of
     # its width.
@@ -342,7 +361,9 @@ def collision_divergence(
     return divergences(f1, f2, n_samples=n_samples, random_state=random_state).collision
 
 
-def divergences_from_posteriors(p: ArrayLike, sample_weight: Given = None) -> Divergences:
+def divergences_from_posteriors(
+    p: ArrayLike, sample_weight: Given = None
+) -> Divergences:
     """Divergences from posteriors of the first distribution, over a sample of the even mixture.
 
     >>> divergences_from_posteriors([0.0, 1.0]).collision

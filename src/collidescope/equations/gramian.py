@@ -47,7 +47,9 @@ def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> Flo
     single = own >= 1
     if single.any():
         number = int(single.argmax())
-        raise ValueError(f"codes has a single row of class number {number}: a pair needs two")
+        raise ValueError(
+            f"codes has a single row of class number {number}: a pair needs two"
+        )
     G = M @ M.T
     # G_ii is a mean over pairs of different rows, whose weights w_a w_b add up to 1 - Σ w². In
     # ‖M_i‖² every row is also paired with itself, and Sim(x, x) = ‖p‖² is larger on average than
@@ -71,7 +73,9 @@ def gramian_from_similarities(
     return (G + G.T) / 2
 
 
-def _membership(codes: ArrayLike, shape: tuple[int, ...], sample_weight: Given) -> csr_array:
+def _membership(
+    codes: ArrayLike, shape: tuple[int, ...], sample_weight: Given
+) -> csr_array:
     """n×K, sparse: the weight of each row within its class (columns sum to 1)."""
     n, k = shape
     weights = check.check_weights(sample_weight, n)

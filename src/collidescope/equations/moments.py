@@ -201,7 +201,11 @@ class Moments:
         self._add_sizes(w, e, w * missed, np.ones(n))
 
     def add_rows(
-        self, P: Array, codes: IntArray | None, w: FloatArray, ratio: FloatArray | None = None
+        self,
+        P: Array,
+        codes: IntArray | None,
+        w: FloatArray,
+        ratio: FloatArray | None = None,
     ) -> None:
         """Add rows with or without labels, block by block; ``ratio`` as for :func:`shift_rows`."""
         for block in row_blocks(*P.shape):
@@ -243,7 +247,9 @@ class Moments:
                 self.V_size += v.T @ N
                 self.V2 += v.T @ v
 
-    def _add_sizes(self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray) -> None:
+    def _add_sizes(
+        self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray
+    ) -> None:
         self.units += m.sum()
         self.size += np.dot(m, N)
         self.size2 += np.dot(m, N**2)
@@ -254,7 +260,9 @@ class Moments:
         self.miss2 += np.dot(m, miss**2)
         self.miss_size += np.dot(m, miss * N)
 
-    def _add_triangle(self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray) -> None:
+    def _add_triangle(
+        self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray
+    ) -> None:
         """Add v of units Z = diag(a) + s h hᵀ, where the covariance of B is kept."""
         if self._pairs is None:
             return
@@ -344,7 +352,9 @@ def row_units(
         votes = np.eye(k)[codes]
     if votes is None:
         # Posteriors alone: Z = w p pᵀ, row sums ρ = w p.
-        return Units(a=np.zeros_like(P), s=w, H=P, rho=w[:, None] * P, N=w, miss=np.zeros(n))
+        return Units(
+            a=np.zeros_like(P), s=w, H=P, rho=w[:, None] * P, N=w, miss=np.zeros(n)
+        )
     v = votes.sum(axis=1)
     share = votes / v[:, None]
     # Two votes or more: the mean of c_a c_bᵀ over ordered pairs a ≠ b is
@@ -369,7 +379,9 @@ def row_units(
 _SINGLE_SMALLEST = 1e-18
 
 
-def _in_single(n_classes: int, w: FloatArray, many: int = 128, least_weight: float = 1e-4) -> bool:
+def _in_single(
+    n_classes: int, w: FloatArray, many: int = 128, least_weight: float = 1e-4
+) -> bool:
     """Whether the products of a block are taken in float32, and the blocks added up in float64.
 
     So they are from ``many`` classes on, unless a weight is below ``least_weight`` of the largest.
@@ -404,7 +416,9 @@ def _weighted_product(left: Any, right: Any, times: FloatArray | None) -> Any:
     return product
 
 
-def _whole_groups(groups: IntArray, most_rows: int) -> Iterator[tuple[IntArray, IntArray]]:
+def _whole_groups(
+    groups: IntArray, most_rows: int
+) -> Iterator[tuple[IntArray, IntArray]]:
     """Rows, group by group, and where each group starts; at most ``most_rows``, or one group."""
     order = np.argsort(groups, kind="stable")
     starts = np.searchsorted(groups[order], np.arange(groups.max() + 2))

@@ -17,7 +17,11 @@ from collidescope.equations.bounds import condition_number
 
 
 def solve_posteriors(
-    q: ArrayLike, S: ArrayLike, solver: str = "simplex", ridge: float = 1e-3, priors: Given = None
+    q: ArrayLike,
+    S: ArrayLike,
+    solver: str = "simplex",
+    ridge: float = 1e-3,
+    priors: Given = None,
 ) -> FloatArray:
     """Posteriors y(x) from expected similarities q(x) = S y(x).
 
@@ -42,7 +46,9 @@ def solve_posteriors(
     k = len(S)
     scores = check.check_finite(q, "q", ndim=(1, 2))
     if scores.shape[-1] != k:
-        raise ValueError(f"q must have one column per class ({k}), got shape {scores.shape}")
+        raise ValueError(
+            f"q must have one column per class ({k}), got shape {scores.shape}"
+        )
     check.check_choice(solver, ["simplex", "inverse"], "solver")
     check.check_at_least(ridge, 0, "ridge")
     if solver == "inverse":
@@ -65,7 +71,9 @@ def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.solve(S, q.T).T, np.float64)
 
 
-def _solve_simplex(q: FloatArray, S: FloatArray, ridge: float, centre: FloatArray) -> FloatArray:
+def _solve_simplex(
+    q: FloatArray, S: FloatArray, ridge: float, centre: FloatArray
+) -> FloatArray:
     """Least squares on the simplex by non-negative least squares, which scipy has.
 
     With A = [S; √ridge I], b = [q; √ridge centre] and Σ y = 1, ‖A y - b‖² = ‖(A - b 1ᵀ) y‖² = f(y).

@@ -35,7 +35,9 @@ def best_power(posteriors: FloatArray, codes: IntArray, weights: FloatArray) -> 
     def score(log_power: float) -> float:
         return float(w @ brier_scores(raised(some, 2.0**log_power), labels))
 
-    found = minimize_scalar(score, bounds=(-3, 3), method="bounded", options={"xatol": 0.02})
+    found = minimize_scalar(
+        score, bounds=(-3, 3), method="bounded", options={"xatol": 0.02}
+    )
     return float(2.0**found.x)
 
 

@@ -20,7 +20,12 @@ import numpy as np
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, Given
 from collidescope.equations.bounds import condition_number
-from collidescope.equations.projection import MAX_ITERATIONS, Projection, balance, project
+from collidescope.equations.projection import (
+    MAX_ITERATIONS,
+    Projection,
+    balance,
+    project,
+)
 from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 
 
@@ -51,7 +56,9 @@ class Recovery:
     def to_collision_matrix(self, classes: Given = None) -> CollisionMatrix:
         """The recovered S as a :class:`CollisionMatrix` (no intervals: those come from labels)."""
         how = f"{self.method}: {self.status}"
-        diagnostics = Diagnostics(moved=self.moved, residual=self.residual, recovery=how)
+        diagnostics = Diagnostics(
+            moved=self.moved, residual=self.residual, recovery=how
+        )
         return CollisionMatrix(
             self.matrix,
             self.priors,
@@ -152,7 +159,9 @@ def _root_status(result: Projection, moved: float, k: int) -> str:
     steps = result.iterations
     by = f"entries moved by up to {moved:.2g}"
     if steps == 0:
-        return f"closed form; scaling it to the priors moved entries by up to {moved:.2g}"
+        return (
+            f"closed form; scaling it to the priors moved entries by up to {moved:.2g}"
+        )
     if result.converged:
         return f"closed form, then projected in {steps} steps: {by}"
     if steps < MAX_ITERATIONS:
@@ -185,12 +194,16 @@ def _gradient(
             best_objective = objective
         if norm <= tolerance:
             best = S
-            status = f"‖S Sᵀ - G‖ reached the tolerance {tolerance:g} after {step} steps"
+            status = (
+                f"‖S Sᵀ - G‖ reached the tolerance {tolerance:g} after {step} steps"
+            )
             break
         if step % window == 0:
             if best_objective > window_objective * (1 - least_gain):
                 stalled = f"stalled after {step} steps at an objective of {best_objective:.3g}"
-                cause = "the step is too coarse or G is no Gramian of a stochastic matrix"
+                cause = (
+                    "the step is too coarse or G is no Gramian of a stochastic matrix"
+                )
                 why = f"above the tolerance {tolerance:g}: {cause}"
                 status = f"{stalled}, {why}; try a smaller learning_rate"
                 break

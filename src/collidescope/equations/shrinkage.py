@@ -82,7 +82,10 @@ def with_pber(B: FloatArray, priors: FloatArray, pber: float) -> FloatArray:
 
 
 def one_step_share(
-    difference: FloatArray, variance: FloatArray, priors: FloatArray, margin: float = 2.5
+    difference: FloatArray,
+    variance: FloatArray,
+    priors: FloatArray,
+    margin: float = 2.5,
 ) -> float:
     """w: the share of the difference B₁ - B₀' that is kept, given the ``variance`` of its entries.
 

@@ -21,7 +21,10 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     # for embeddings
     "linear-tuned": ("softmax.TunedSoftmax", {}),
     # of many features few matter
-    "linear-sparse": ("softmax.Softmax", {"penalty": 1.0, "sparse": True, "whitened": True}),
+    "linear-sparse": (
+        "softmax.Softmax",
+        {"penalty": 1.0, "sparse": True, "whitened": True},
+    ),
     # classes along one direction of the features
     "linear-axis": ("softmax.Softmax", {"penalty": 1.0, "rank": 1}),
     # along as few as they need
@@ -29,8 +32,14 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     # for skewed features
     "ranked": ("softmax.Additive", {"steps": False, "whitened": False}),
     "additive": ("softmax.Additive", {}),
-    "additive-sparse": ("softmax.Additive", {"penalty": 1.0, "sparse": True, "whitened": True}),
-    "quadratic": ("softmax.Softmax", {"penalty": 1.0, "quadratic": True, "sparse": True}),
+    "additive-sparse": (
+        "softmax.Additive",
+        {"penalty": 1.0, "sparse": True, "whitened": True},
+    ),
+    "quadratic": (
+        "softmax.Softmax",
+        {"penalty": 1.0, "quadratic": True, "sparse": True},
+    ),
     # for few rows per product
     "quadratic-smooth": ("softmax.Softmax", {"penalty": 10.0, "quadratic": True}),
     "gaussian": ("gaussian.Gaussian", {}),
@@ -101,7 +110,9 @@ def fitted_class(name: Any) -> type[Fitted]:
 
 def _member_class(place: str) -> type[Member]:
     module, name = place.split(".")
-    found: type[Member] = getattr(import_module(f"collidescope.learners.{module}"), name)
+    found: type[Member] = getattr(
+        import_module(f"collidescope.learners.{module}"), name
+    )
     return found
 
 
@@ -128,10 +139,16 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
     >>> members_for(100, 4, 3)[:3]
     ('priors', 'linear', 'linear-sparse')
     """
-    most_pixels = 12_000_000  # of all images: beyond, members for flat rows take too long
+    most_pixels = (
+        12_000_000  # of all images: beyond, members for flat rows take too long
+    )
     if images and n * d > most_pixels and _installed("convolution"):
         return ("priors", "convolution")
-    known = [name for name in MEMBERS if _installed(name) and (images or name != "convolution")]
+    known = [
+        name
+        for name in MEMBERS
+        if _installed(name) and (images or name != "convolution")
+    ]
     many = 6_000  # features (up to 300) × classes: beyond, rows are embeddings
     if not images and min(d, 300) * k > many:
         known = [name for name in known if name in EMBEDDINGS]

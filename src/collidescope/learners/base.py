@@ -37,7 +37,9 @@ Float32 = npt.NDArray[np.float32]
 LOG_FLOOR = -20.0
 #: Scales, where products or squares of inputs are taken: one outlier would rule the fit.
 LARGEST_INPUT = 8.0
-BLOCK_NUMBERS = 8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
+BLOCK_NUMBERS = (
+    8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,10 @@ class Task:
         return double(shares / shares.sum())
 
     def sample(
-        self, rows: int, numbers: int | None = None, generator: np.random.Generator | None = None
+        self,
+        rows: int,
+        numbers: int | None = None,
+        generator: np.random.Generator | None = None,
     ) -> tuple[Float32, IntArray, FloatArray]:
         """(X, codes, weights) of at most so many rows with a weight, and numbers in them."""
         most = rows
@@ -168,7 +173,9 @@ class Task:
         return part
 
 
-def _same_scale(factors: FloatArray, other: Float32, varies: npt.NDArray[np.bool_]) -> bool:
+def _same_scale(
+    factors: FloatArray, other: Float32, varies: npt.NDArray[np.bool_]
+) -> bool:
     """Whether they agree but for a common factor: then they give the same neighbours."""
     ratio = factors[varies] / np.maximum(other[varies], 1e-6)
     return bool(np.ptp(ratio) < 0.1)
@@ -294,16 +301,24 @@ class FittedForeign(Fitted):
         p[:, known] = self.fitted.predict_proba(rows)
         if not np.isfinite(p).all():
             hint = "leave it out of members"
-            raise ValueError(f"member {self.name!r} gives posteriors that are not finite: {hint}")
-        share = 1e-3  # rows' worth of the priors in every posterior: no logarithm of zero
+            raise ValueError(
+                f"member {self.name!r} gives posteriors that are not finite: {hint}"
+            )
+        share = (
+            1e-3  # rows' worth of the priors in every posterior: no logarithm of zero
+        )
         total = p.sum(axis=1, keepdims=True)
         p = (p + share * self.priors) / (total + share)
         return floored(np.log(p))
 
     def export(self) -> Tree:
         kind = type(self.fitted).__name__
-        said = f"member {self.name!r} is a {kind}, which cannot be saved without pickle:"
-        raise ValueError(f"{said} save the whole model with joblib.dump, or leave this member out")
+        said = (
+            f"member {self.name!r} is a {kind}, which cannot be saved without pickle:"
+        )
+        raise ValueError(
+            f"{said} save the whole model with joblib.dump, or leave this member out"
+        )
 
 
 @dataclass(frozen=True)
@@ -315,8 +330,12 @@ class Foreign(Member):
     learned: ClassVar[type[Fitted]] = FittedForeign
 
     def __post_init__(self) -> None:
-        if not hasattr(self.estimator, "fit") or not hasattr(self.estimator, "predict_proba"):
-            said = f"member {self.name!r} must be a classifier with fit and predict_proba"
+        if not hasattr(self.estimator, "fit") or not hasattr(
+            self.estimator, "predict_proba"
+        ):
+            said = (
+                f"member {self.name!r} must be a classifier with fit and predict_proba"
+            )
             kind = type(self.estimator).__name__
             hint = "(probability=True, or CalibratedClassifierCV around it?)"
             raise ValueError(f"{said}, got {kind} {hint}")
@@ -365,7 +384,9 @@ def floored(logs: FloatArray) -> FloatArray:
     return double(np.maximum(logs, LOG_FLOOR))
 
 
-def by_blocks(score: Callable[[Float32], FloatArray], X: Any, row_numbers: float) -> FloatArray:
+def by_blocks(
+    score: Callable[[Float32], FloatArray], X: Any, row_numbers: float
+) -> FloatArray:
     """``score`` of all rows, as many at once as :data:`BLOCK_NUMBERS` allows."""
     parts = blocks(len(X), row_numbers, BLOCK_NUMBERS)
     return np.concatenate([score(single(X[rows])) for rows in parts])
@@ -381,7 +402,9 @@ def double(values: npt.ArrayLike) -> FloatArray:
     return np.asarray(values, dtype=np.float64)
 
 
-def class_weights(codes: IntArray, w: FloatArray | Float32, n_classes: int) -> FloatArray:
+def class_weights(
+    codes: IntArray, w: FloatArray | Float32, n_classes: int
+) -> FloatArray:
     """(K,) weights of the rows of every class."""
     return double(np.bincount(codes, w, minlength=n_classes))
 

@@ -68,8 +68,20 @@ class Discriminant(ArrayMember):
 
     most_features: float = 2_000
     fewest_features: int = 20  #: below, the member "gaussian" does the same
-    shrinkages: tuple[float, ...] = (0.003, 0.03, 0.1, 0.3, 0.6, 0.9)  #: λ that are tried
-    degrees: tuple[float, ...] = (0.0, 100.0, 20.0, 7.0)  #: ν that are tried; 0 stands for ∞
+    shrinkages: tuple[float, ...] = (
+        0.003,
+        0.03,
+        0.1,
+        0.3,
+        0.6,
+        0.9,
+    )  #: λ that are tried
+    degrees: tuple[float, ...] = (
+        0.0,
+        100.0,
+        20.0,
+        7.0,
+    )  #: ν that are tried; 0 stands for ∞
     parts: int = 6  #: of the rows, of which one is held out
     choosing_rows: int = 3_000  #: held-out rows that choose them
     most_rows: int = 100_000  #: rows that it learns from

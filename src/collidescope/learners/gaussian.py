@@ -42,14 +42,18 @@ class FittedGaussian(FittedArrays):
 
     scale: Annotated[Float32, "f4 d"]
     mean: Annotated[FloatArray, "f8 K d"]
-    factor: Annotated[FloatArray, "f8 K B p p"]  #: F with F Fᵀ the inverse of t's scale matrix
+    factor: Annotated[
+        FloatArray, "f8 K B p p"
+    ]  #: F with F Fᵀ the inverse of t's scale matrix
     degrees: Annotated[FloatArray, "f8 K"]
     constant: Annotated[FloatArray, "f8 K"]
 
     def __post_init__(self) -> None:
         _, B, p, _ = self.factor.shape
         if B * p != len(self.scale):
-            raise ValueError(f"{B} blocks of {p} features do not make {len(self.scale)}")
+            raise ValueError(
+                f"{B} blocks of {p} features do not make {len(self.scale)}"
+            )
         if not (self.degrees > 0).all():
             raise ValueError("degrees must be above 0")
 
@@ -86,9 +90,13 @@ class Gaussian(ArrayMember):
     #: ν - p - 1 that are tried: with less there is no mean of Σ_c
     degrees: tuple[float, ...] = tuple(10.0**e for e in (0, 0.5, 1, 1.5, 2, 2.5, 3, 4))
     strengths: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)  #: κ that are tried, in rows
-    smallest_sd: float = 1e-3  #: of a feature over all rows: nothing is divided by rounding noise
+    smallest_sd: float = (
+        1e-3  #: of a feature over all rows: nothing is divided by rounding noise
+    )
     most_rows: int = 30_000  #: rows that it learns from
-    most_factors: int = 500_000  #: numbers in all covariances, which every row is multiplied by
+    most_factors: int = (
+        500_000  #: numbers in all covariances, which every row is multiplied by
+    )
     most_logarithms: int = 50_000  #: of a row with independent features
 
     simple: ClassVar[bool] = True
@@ -190,7 +198,9 @@ class Prior:
     scatter: FloatArray
 
 
-def pooled_covariance(classes: ClassMoments, smallest_variance: float = 1e-4) -> FloatArray:
+def pooled_covariance(
+    classes: ClassMoments, smallest_variance: float = 1e-4
+) -> FloatArray:
     """Σ of every block, (B, p, p): not singular for any number of rows.
 
     A feature that never varied within a class still may, by ``smallest_variance``.
@@ -226,7 +236,9 @@ def likeliest_prior(
     return best
 
 
-def _log_marginal_likelihood(classes: ClassMoments, prior: Prior, log_volume: float) -> float:
+def _log_marginal_likelihood(
+    classes: ClassMoments, prior: Prior, log_volume: float
+) -> float:
     """Murphy's marginal likelihood, summed over blocks and classes; ``log_volume`` is log det Σ.
 
     π^(-np/2) depends on neither κ nor ν, and is left out.

@@ -32,7 +32,13 @@ from collidescope._checks import CollisionWarning, IntArray
 from collidescope._saving import NOT_SAVED, check_array
 from collidescope._threads import one_thread
 from collidescope.learners.base import Fitted, Member, Task, some
-from collidescope.learners.network import Arrays, FittedModule, History, loaded, state_arrays
+from collidescope.learners.network import (
+    Arrays,
+    FittedModule,
+    History,
+    loaded,
+    state_arrays,
+)
 from collidescope.training.config import TrainingConfig
 from collidescope.training.cycle import OneCycle
 from collidescope.training.loop import Run, fit_loop, seeded_module
@@ -125,13 +131,19 @@ class Convolution(Member):
     """A residual network for images of 28 to 96 pixels; larger ones are scaled down."""
 
     gpu_width: int = 64  #: channels of the first layer
-    cpu_widths: tuple[int, ...] = (16, 12, 8)  #: the widest that takes at most ``cpu_seconds``
+    cpu_widths: tuple[int, ...] = (
+        16,
+        12,
+        8,
+    )  #: the widest that takes at most ``cpu_seconds``
     cpu_seconds: float = 40.0  #: of a run of the usual length, estimated
     #: epochs of a run on 1,000 images, fewer in proportion to the square root of their number
     gpu_epochs: float = 80.0
     cpu_epochs: float = 40.0
     gpu_doublings: int = 3  #: of a run, from half of the usual epochs on
-    cpu_doublings: int = 2  #: a few minutes at most; the range then says if that was too short
+    cpu_doublings: int = (
+        2  #: a few minutes at most; the range then says if that was too short
+    )
     #: how images may be varied, tried in turn: "mixed" is in pairs, with their labels
     varied: tuple[str, ...] = ("mirrored", "mixed")
     choosing_images: int = 6_000  #: most images that runs which choose learn from
@@ -146,7 +158,9 @@ class Convolution(Member):
             pixels = d // 3
         epochs = self.cpu_epochs * math.sqrt(1000 / n)
         width = self._cpu_width(n, pixels)
-        usual_runs = 4  # those that choose, those of half and twice the length, and the last
+        usual_runs = (
+            4  # those that choose, those of half and twice the length, and the last
+        )
         return usual_runs * run_seconds(n, pixels, width, epochs)
 
     def unsaved_values(self, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -159,7 +173,9 @@ class Convolution(Member):
         if side > LARGEST_SIDE:
             said = f"images of {shape[1]} × {shape[2]} pixels are scaled down to"
             small = " × ".join(str(length) for length in data.X.shape[2:])
-            warnings.warn(f"{said} {small}: details are lost", CollisionWarning, stacklevel=2)
+            warnings.warn(
+                f"{said} {small}: details are lost", CollisionWarning, stacklevel=2
+            )
         with prepared(task.device):
             training = self.training(task, data)
             plan = self.plan(training, data)
@@ -204,8 +220,12 @@ class Convolution(Member):
         task = training.task
         part = task.inner_parts(self.parts, task.seed)
         generator = np.random.default_rng(task.seed)
-        tried = data.take(some(np.flatnonzero(part != 0), self.choosing_images, generator))
-        held_out = data.take(some(np.flatnonzero(part == 0), self.choosing_images, generator))
+        tried = data.take(
+            some(np.flatnonzero(part != 0), self.choosing_images, generator)
+        )
+        held_out = data.take(
+            some(np.flatnonzero(part == 0), self.choosing_images, generator)
+        )
         n = len(data.X)
         if len(held_out.X) == 0:
             return Plan(training.epochs(n, 1.0), frozenset(), 1.0, capped=True)
@@ -229,7 +249,9 @@ class Convolution(Member):
                 break
         return Plan(training.epochs(n, multiple), chosen, best.temperature, capped)
 
-    def _variations(self, trials: Trials, multiple: float) -> tuple[frozenset[str], Scores]:
+    def _variations(
+        self, trials: Trials, multiple: float
+    ) -> tuple[frozenset[str], Scores]:
         """Those that lower the score of held-out images, each tried beside those chosen before."""
         chosen = frozenset[str]()
         best = trials.scores(multiple, chosen)
@@ -265,7 +287,9 @@ def image_settings(task: Task) -> TrainingConfig:
     known = ("max_epochs", "batch_size", "learning_rate", "weight_decay")
     for name in given:
         if name not in known:
-            said = f"training has {name!r}, which the member 'convolution' does not take"
+            said = (
+                f"training has {name!r}, which the member 'convolution' does not take"
+            )
             hint = "leave it out, or choose members such as ['network']"
             raise ValueError(f"{said} (it takes {', '.join(known)}): {hint}")
     return config
@@ -317,7 +341,9 @@ def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scor
     images_at_once = 1_024
     with torch.inference_mode():
         parts = torch.split(held_out.X, images_at_once)
-        logits = torch.cat([averaged_logits(module, x, mirrored) for x in parts]).double()
+        logits = torch.cat(
+            [averaged_logits(module, x, mirrored) for x in parts]
+        ).double()
         temperature = best_temperature(logits, held_out)
         P = torch.softmax(logits / temperature, -1)
         onehot = functional.one_hot(held_out.y, P.shape[1])
@@ -330,7 +356,9 @@ def best_temperature(logits: Tensor, held_out: Images) -> float:
     best = 1.0
     for power in torch.linspace(-2, 2, 33).tolist():
         each = functional.cross_entropy(logits / 2**power, held_out.y, reduction="none")
-        prior = 2 * power**2  # a Gaussian: within a factor of √2 of 1, more often than not
+        prior = (
+            2 * power**2
+        )  # a Gaussian: within a factor of √2 of 1, more often than not
         loss = float((each * held_out.w).sum()) + prior
         if loss < lowest:
             lowest = loss
@@ -422,12 +450,21 @@ class Training:
         objective = ImageObjective(data, module, batch, varied, self.task.n_classes)
         task = self.task
         return fit_loop(
-            module, objective, config, task.seed, self._report, task.checkpoint, name, cycle
+            module,
+            objective,
+            config,
+            task.seed,
+            self._report,
+            task.checkpoint,
+            name,
+            cycle,
         )
 
     def _initial(self, shape: tuple[int, ...]) -> nn.Module:
         n_classes = self.task.n_classes
-        module: Any = seeded_module(lambda: build(shape, n_classes, self.width), self.task.seed)
+        module: Any = seeded_module(
+            lambda: build(shape, n_classes, self.width), self.task.seed
+        )
         # Convolutions are a third faster with channels last.
         on_device = module.to(self.task.device)
         initial: nn.Module = on_device.to(memory_format=torch.channels_last)
@@ -501,7 +538,9 @@ class ImageObjective:
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         rows = batch[0].long()
-        x, targets = augment(self.data.X[rows], self.targets[rows], batch[1:].float(), self.varied)
+        x, targets = augment(
+            self.data.X[rows], self.targets[rows], batch[1:].float(), self.varied
+        )
         forward: Callable[[Tensor], Tensor] = module
         if len(rows) == self.batch and self.recorded is not None:
             forward = self.recorded
@@ -515,7 +554,9 @@ class ImageObjective:
     @property
     def _precision(self) -> torch.autocast:
         device = self.data.X.device.type
-        return torch.autocast(device, torch.bfloat16, enabled=self.on_gpu, cache_enabled=False)
+        return torch.autocast(
+            device, torch.bfloat16, enabled=self.on_gpu, cache_enabled=False
+        )
 
     def _recorded(self, module: nn.Module) -> Any:
         """The module with its kernels launched at once, where that can be: on a GPU.

@@ -30,7 +30,9 @@ from collidescope.learners.base import (
     single,
 )
 
-ALPHAS = tuple(10.0 ** (e / 2) for e in range(-1, 13))  #: pseudo-counts of a class that are tried
+ALPHAS = tuple(
+    10.0 ** (e / 2) for e in range(-1, 13)
+)  #: pseudo-counts of a class that are tried
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class FittedHistograms(FittedArrays):
         falls = (rises < 0).any()
         n_bins = self.logs.shape[1]
         if falls or n_bins != len(self.edges) + 1:
-            raise ValueError("edges must not decrease, and must be one fewer than the bins")
+            raise ValueError(
+                "edges must not decrease, and must be one fewer than the bins"
+            )
 
     @property
     def row_numbers(self) -> int:
@@ -124,7 +128,9 @@ class Counts(ArrayMember):
     most_numbers: int = 30_000_000  #: numbers in them
     most_logarithms: int = 600_000  #: features of all classes
     smallest_gap: float = 1e-6  #: between two values of a feature: less is rounding
-    whole: float = 0.02  #: mean distance of counts from whole numbers; of other numbers it is 0.25
+    whole: float = (
+        0.02  #: mean distance of counts from whole numbers; of other numbers it is 0.25
+    )
 
     simple: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedCounts
@@ -152,7 +158,9 @@ class Counts(ArrayMember):
             onehot *= w[:, None]
             N = double(counts.T) @ onehot
             weight = log_class_shares(N[None])[0]
-            weight -= weight.mean(axis=1, keepdims=True)  # changes no posterior, rounds less
+            weight -= weight.mean(
+                axis=1, keepdims=True
+            )  # changes no posterior, rounds less
         return FittedCounts(
             name=self.name,
             lowest=lowest,

@@ -77,7 +77,9 @@ class Kernel(ArrayMember):
     gammas: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0)
     most_rows: int = 30_000  #: rows that take part at all
     fewest_landmarks: int = 700
-    most_values: int = 6_000_000  #: rows × landmarks beyond which there are fewer landmarks
+    most_values: int = (
+        6_000_000  #: rows × landmarks beyond which there are fewer landmarks
+    )
     choosing_rows: int = 2_000  #: rows that choose γ and the scale of the features
     choosing_landmarks: int = 300
     largest_calibration: float = 50.0  #: weight of the scores in the log posteriors
@@ -210,7 +212,9 @@ def ridge(X: Floats, Y: Floats, w: Floats, gamma: float, n_landmarks: int) -> Ri
     inverse_root = U / np.sqrt(s)
     root_w = np.sqrt(w)[:, None]
     # A: the features in a basis where AᵀA = diag(e), which V rotates them into.
-    if m == len(X) and np.ptp(w) == 0:  # every row a landmark: they are in such a basis already
+    if (
+        m == len(X) and np.ptp(w) == 0
+    ):  # every row a landmark: they are in such a basis already
         e = w[0] * s
         A = U * np.sqrt(e)
         V = None

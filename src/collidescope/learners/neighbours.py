@@ -54,7 +54,9 @@ class FittedNeighbours(FittedArrays):
             wanted = f"1 to {MOST_ROWS} rows of classes below {K}, with weights"
             raise ValueError(f"neighbours must have {wanted}")
         if (self.weights < 0).any() or (self.priors <= 0).any():
-            raise ValueError("weights must not be negative, and priors must be positive")
+            raise ValueError(
+                "weights must not be negative, and priors must be positive"
+            )
 
     @cached_property
     def _search(self) -> Any:
@@ -146,7 +148,9 @@ class Neighbours(ArrayMember):
                 best = replace(tried, k=k, prior_count=prior_count)
         return best
 
-    def _leave_one_out(self, tried: FittedNeighbours, chosen: IntArray) -> tuple[float, int, float]:
+    def _leave_one_out(
+        self, tried: FittedNeighbours, chosen: IntArray
+    ) -> tuple[float, int, float]:
         """The lowest log loss of rows scored by the others, and the k and count that reach it."""
         n = len(tried.rows)
         if n < 2:

@@ -35,7 +35,13 @@ from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import Run, epoch_generator, fit_loop, seeded_module
 from collidescope.training.machine import device_of, explained_errors, halved
 from collidescope.training.networks import FactorisedObjective, OneMember, StackedMLP
-from collidescope.training.rows import Split, as_rows, labels_and_weights, tensor, validation_split
+from collidescope.training.rows import (
+    Split,
+    as_rows,
+    labels_and_weights,
+    tensor,
+    validation_split,
+)
 
 #: Up to these one thread trains: waiting ones made a fit a hundred times slower.
 ONE_THREAD_ROWS = 20_000
@@ -48,7 +54,9 @@ Half = npt.NDArray[np.float16]
 class FittedModule(Fitted):
     """A torch module that gives log posteriors."""
 
-    single: ClassVar[float] = ONE_THREAD_ROWS  #: rows up to which a CPU scores with one thread
+    single: ClassVar[float] = (
+        ONE_THREAD_ROWS  #: rows up to which a CPU scores with one thread
+    )
 
     @cached_property
     @abstractmethod
@@ -73,11 +81,15 @@ class FittedModule(Fitted):
 
         def score(x: npt.NDArray[np.float32]) -> FloatArray:
             rows = tensor(x)
-            parts = halved(lambda part, _: part_of(rows, part), slice(0, len(x)), slice(0, 1))
+            parts = halved(
+                lambda part, _: part_of(rows, part), slice(0, len(x)), slice(0, 1)
+            )
             logs = torch.cat([logs for _, _, logs in parts])
             return np.asarray(logs.clamp_min(LOG_FLOOR).numpy())
 
-        explained = explained_errors("scoring rows", "score fewer rows at a time", str(device))
+        explained = explained_errors(
+            "scoring rows", "score fewer rows at a time", str(device)
+        )
         single = one_thread(device.type == "cpu" and len(X) <= self.single)
         with torch.inference_mode(), explained, single:
             return by_blocks(score, X, self.row_numbers)
@@ -89,17 +101,25 @@ def loaded(module: nn.Module, arrays: Arrays, name: str) -> nn.Module:
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
-        raise ValueError(f"the weights of member {name!r} do not fit it: {error}") from None
+        raise ValueError(
+            f"the weights of member {name!r} do not fit it: {error}"
+        ) from None
     return module.eval()
 
 
 def trained(
-    name: str, module: nn.Module, task: Task, splits: list[Split], config: TrainingConfig
+    name: str,
+    module: nn.Module,
+    task: Task,
+    splits: list[Split],
+    config: TrainingConfig,
 ) -> Run:
     """Train the stack ``module``, each network on its own (training rows, held-out rows)."""
     y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
     objective = FactorisedObjective(as_rows(task.X, task.device), y, splits, config, w)
-    run = fit_loop(module, objective, config, task.seed, task.report, task.checkpoint, name)
+    run = fit_loop(
+        module, objective, config, task.seed, task.report, task.checkpoint, name
+    )
     if run.interrupted and not run.history:
         raise KeyboardInterrupt
     return run
@@ -157,7 +177,9 @@ class Network(Member):
     #: networks: five instead of three gained less than 0.5% of the Brier score
     stack: int = 3
     stack_rows: int = 15_000  #: rows beyond which one is enough
-    patience: int = 8  #: epochs without gain that end the training, unless ``training`` says
+    patience: int = (
+        8  #: epochs without gain that end the training, unless ``training`` says
+    )
     parts: int = 10  #: held-out parts that a stack of one is made from
 
     learned: ClassVar[type[Fitted]] = FittedNetwork
@@ -181,7 +203,9 @@ class Network(Member):
         d = task.X.shape[1]
         splits = self._splits(task)
         first = epoch_generator(task.seed, 0)
-        module = StackedMLP(len(splits), d, task.n_classes, hidden, config.dropout, first)
+        module = StackedMLP(
+            len(splits), d, task.n_classes, hidden, config.dropout, first
+        )
         with one_thread(task.device == "cpu" and n <= ONE_THREAD_ROWS):
             run = trained(self.name, module, task, splits, config)
         return FittedNetwork(
@@ -211,8 +235,12 @@ class Network(Member):
         if M == 1:
             n_parts = self.parts
         part = task.inner_parts(n_parts, task.seed)
-        splits = [_split(part, m, task.device) for m in range(min(M, int(part.max()) + 1))]
-        if not splits:  # no row can be held out: early stopping watches those trained on
+        splits = [
+            _split(part, m, task.device) for m in range(min(M, int(part.max()) + 1))
+        ]
+        if (
+            not splits
+        ):  # no row can be held out: early stopping watches those trained on
             every_row = torch.arange(n, device=task.device)
             splits = [(every_row, every_row)]
         return splits
@@ -220,7 +248,9 @@ class Network(Member):
 
 def _split(part: IntArray, held_out: int, device: str) -> Split:
     number = torch.from_numpy(part).to(device)
-    return torch.nonzero(number != held_out).flatten(), torch.nonzero(number == held_out).flatten()
+    return torch.nonzero(number != held_out).flatten(), torch.nonzero(
+        number == held_out
+    ).flatten()
 
 
 def _half(parameter: Tensor, largest: float = 60_000.0) -> Half:
@@ -261,7 +291,9 @@ class FittedCustom(FittedModule):
     @cached_property
     def module(self) -> Any:
         if self.factory is None:
-            raise ValueError("the model holds a custom module: pass the factory that built it")
+            raise ValueError(
+                "the model holds a custom module: pass the factory that built it"
+            )
         # Seeded, for the same reason as above.
         build = partial(self.factory, self.shape[0], self.n_classes)
         built = seeded_module(build, 0)
@@ -304,7 +336,9 @@ class Custom(Member):
             capped=run.capped,
             factory=self.factory,
         )
-        vars(fitted)["module"] = run.module  # on its device; a copy would be built from the state
+        vars(fitted)["module"] = (
+            run.module
+        )  # on its device; a copy would be built from the state
         return fitted
 
     def _build(self, shape: tuple[int, ...], n_classes: int) -> OneMember:

@@ -23,12 +23,10 @@ WEIGHT_SPREAD = 0.4
 #: resamples of the rows: equal weights alone drown the one right model among many, chances alone
 #: miss what diversity gains.
 EQUAL_SHARE, N_RESAMPLES = 0.5, 100
-SMALLEST_WEIGHT = (
-    0.05  #: weights below are zero: such a member is not worth its time and its place in a file
-)
-MOST_NUMBERS = (
-    3_000_000  #: numbers (members × rows × classes) beyond which a sample of the rows decides
-)
+#: weights below are zero: such a member is not worth its time and its place in a file
+SMALLEST_WEIGHT = 0.05
+#: numbers (members × rows × classes) beyond which a sample of the rows decides
+MOST_NUMBERS = 3_000_000
 
 
 def pool_weights(
@@ -73,7 +71,9 @@ def _likeliest_weights(
 
     The others are then fitted again: exponents set to 0 alone would flatten the pool.
     """
-    centred = logs - logs.mean(axis=2, keepdims=True)  # rounds less, and changes no posterior
+    centred = logs - logs.mean(
+        axis=2, keepdims=True
+    )  # rounds less, and changes no posterior
     weights = np.zeros(len(prior))
     active = np.ones(len(prior), dtype=bool)
     while True:
@@ -81,7 +81,9 @@ def _likeliest_weights(
         start = start / start.sum()
         bounds = [(0.0, None)] * len(start)
         weights[:] = 0
-        weights[active] = likeliest(centred[active], codes, w, start, bounds, WEIGHT_SPREAD)
+        weights[active] = likeliest(
+            centred[active], codes, w, start, bounds, WEIGHT_SPREAD
+        )
         small = active & (weights < SMALLEST_WEIGHT)
         if not small.any() or small.sum() == active.sum():
             return weights
@@ -108,7 +110,9 @@ def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
     return equal + (1 - EQUAL_SHARE) * chances / N_RESAMPLES
 
 
-def pool(log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike) -> FloatArray:
+def pool(
+    log_posteriors: npt.NDArray[np.floating], weights: npt.ArrayLike
+) -> FloatArray:
     """Posteriors (n, K) of the pool, ``p ∝ Π_m p_m^{w_m}``.
 
     ``log_posteriors`` are (M, n, K), or M arrays of shape (n, K); there are M ``weights``. A pool
@@ -141,7 +145,12 @@ def likeliest(
     with deviation ``spread``.
     """
     found = minimize(
-        _loss, start, (logs, codes, w, start, spread), jac=True, method="L-BFGS-B", bounds=bounds
+        _loss,
+        start,
+        (logs, codes, w, start, spread),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
     )
     return np.asarray(found.x, dtype=np.float64)
 

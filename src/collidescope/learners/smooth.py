@@ -41,14 +41,18 @@ class FittedSmooth(FittedArrays):
         most = 10_000
         units = len(self.first_bias)
         if not 0 < units <= most:
-            raise ValueError(f"a smooth network must have 1 to {most} hidden units, got {units}")
+            raise ValueError(
+                f"a smooth network must have 1 to {most} hidden units, got {units}"
+            )
 
     @property
     def row_numbers(self) -> int:
         return sum(self.first.shape) + len(self.second_bias)
 
     def score(self, x: Float32) -> FloatArray:
-        units = np.tanh(_scaled(x, self.mean, self.scale) @ self.first + self.first_bias)
+        units = np.tanh(
+            _scaled(x, self.mean, self.scale) @ self.first + self.first_bias
+        )
         return log_softmax(units @ self.second + self.second_bias)
 
 
@@ -63,7 +67,9 @@ class Smooth(ArrayMember):
     tolerance: float = 1e-4  #: change of the loss that ends them
     most_rows: int = 10_000  #: rows that it learns from
     most_numbers: int = 1_000_000  #: numbers in them
-    constant: float = 1e-6  #: a feature that varies by less is constant but for rounding
+    constant: float = (
+        1e-6  #: a feature that varies by less is constant but for rounding
+    )
 
     learned: ClassVar[type[Fitted]] = FittedSmooth
 
@@ -105,9 +111,13 @@ class Smooth(ArrayMember):
         second_bias = np.log(task.priors).astype(np.float32)
         second[:, network.classes_] = own
         second_bias[network.classes_] = bias
-        return FittedSmooth(self.name, mean, scale, first, first_bias, second, second_bias)
+        return FittedSmooth(
+            self.name, mean, scale, first, first_bias, second, second_bias
+        )
 
 
 def _scaled(x: Float32, mean: Float32, scale: Float32) -> Float32:
     standardised = (x - mean) * scale
-    return np.asarray(np.clip(standardised, -LARGEST_INPUT, LARGEST_INPUT), dtype=np.float32)
+    return np.asarray(
+        np.clip(standardised, -LARGEST_INPUT, LARGEST_INPUT), dtype=np.float32
+    )

@@ -210,7 +210,9 @@ class Softmax(ArrayMember):
     rank: int | None = None  #: largest rank of W; None penalises W itself
     quadratic: bool = False
     sparse: bool = False  #: whether every feature has a prior variance of its own
-    rounds: int = 8  #: fits of which each has the prior variances that the last one suggests
+    rounds: int = (
+        8  #: fits of which each has the prior variances that the last one suggests
+    )
     #: multiplications of a pass over the rows that tell what matters
     sparse_work: int = 5_000_000
     #: whether L-BFGS works in a basis in which the features are not correlated
@@ -349,7 +351,9 @@ class Softmax(ArrayMember):
             fitted = rescaled
         return fitted
 
-    def _change_of_deviations(self, fitted: FittedSoftmax, F: Float32, w: FloatArray) -> FloatArray:
+    def _change_of_deviations(
+        self, fitted: FittedSoftmax, F: Float32, w: FloatArray
+    ) -> FloatArray:
         """√(τ_new / τ_old) of every feature, given its fit on the features F."""
         logits = F @ fitted.weight + fitted.bias
         logs = log_softmax(logits)
@@ -388,8 +392,16 @@ class TunedSoftmax(Softmax):
     """Softmax regression with the penalty of the lowest held-out loss: for embeddings."""
 
     per_feature: bool = True
-    penalties: tuple[float, ...] = (0.3, 0.1, 0.03, 0.01, 0.003)  #: that are tried, in this order
-    fewest_weights: int = 1_000  #: features × classes: of fewer, one fixed penalty will do
+    penalties: tuple[float, ...] = (
+        0.3,
+        0.1,
+        0.03,
+        0.01,
+        0.003,
+    )  #: that are tried, in this order
+    fewest_weights: int = (
+        1_000  #: features × classes: of fewer, one fixed penalty will do
+    )
     parts: int = 6  #: of the rows, of which one is held out
     choosing_rows: int = 20_000  #: rows that choose the penalty
 
@@ -528,7 +540,9 @@ class Rows:
             F = self.fitted.standardised(x)
             yield F, self.codes[block], self.shares[block]
 
-    def cross_entropy(self, W: Float32, bias: Float32) -> tuple[float, FloatArray, FloatArray]:
+    def cross_entropy(
+        self, W: Float32, bias: Float32
+    ) -> tuple[float, FloatArray, FloatArray]:
         """Mean cross-entropy and its gradients by W and by the bias."""
         loss = 0.0
         dW = np.zeros(W.shape)
@@ -593,7 +607,9 @@ def _lowest(
         "gtol": 1e-6,
         "maxcor": 20,
     }
-    found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
+    found = minimize(
+        loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options
+    )
     return np.asarray(found.x)
 
 

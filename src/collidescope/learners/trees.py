@@ -193,7 +193,9 @@ class Trees:
         # Every cut is decided once per row: walks through T trees look up answers. Trees that are
         # a single leaf look up the one column that is always there.
         right = np.ones((len(x), max(1, C)), dtype=np.int8)
-        np.greater(x[:, self.feature], self.threshold, out=right[:, :C], casting="unsafe")
+        np.greater(
+            x[:, self.feature], self.threshold, out=right[:, :C], casting="unsafe"
+        )
         return self.walks.ends(right)
 
     def row_numbers(self, n_classes: int) -> int:
@@ -208,7 +210,9 @@ def _rounded_down(threshold: FloatArray) -> Float32:
     return np.where(rounded > threshold, below, rounded)
 
 
-def _depth(roots: IntArray, step: npt.NDArray[np.int32], inner: npt.NDArray[np.bool_]) -> int:
+def _depth(
+    roots: IntArray, step: npt.NDArray[np.int32], inner: npt.NDArray[np.bool_]
+) -> int:
     """Steps of the longest walk.
 
     Level by level. In a forged file nodes may share children: without np.unique every level could
@@ -241,9 +245,13 @@ class FittedForest(FittedArrays):
     priors: Annotated[Float32, "f4 K"]
 
     def __post_init__(self) -> None:
-        unknown = len(self.share_class) > 0 and self.share_class.max() >= len(self.priors)
+        unknown = len(self.share_class) > 0 and self.share_class.max() >= len(
+            self.priors
+        )
         if unknown or (self.priors <= 0).any():
-            raise ValueError("a forest must have positive priors, and leaves of known classes")
+            raise ValueError(
+                "a forest must have positive priors, and leaves of known classes"
+            )
         stored = int(self.share_count.astype(np.int64).sum())
         if len(self.share_count) != self.trees.n_leaves or stored != len(self.share):
             raise ValueError("a forest must have the shares of all its leaves")
@@ -313,7 +321,9 @@ class Forest(ArrayMember):
         grown = self._grown(levels, y, w, leaf_size, task.seed)
         return _kept_forest(self.name, grown, edges, priors)
 
-    def _grown(self, levels: Float32, y: IntArray, w: FloatArray, leaf_size: int, seed: int) -> Any:
+    def _grown(
+        self, levels: Float32, y: IntArray, w: FloatArray, leaf_size: int, seed: int
+    ) -> Any:
         """scikit-learn's trees: fewer, or smaller ones, where they would have too many leaves."""
         probed = 4
         forest = _extra_trees(probed, leaf_size, seed)
@@ -340,7 +350,9 @@ class Forest(ArrayMember):
         rows = some(np.arange(len(y)), self.choosing_rows, generator)
         present = np.unique(y[rows])
         own = (np.arange(len(rows)), np.searchsorted(present, y[rows]))
-        left_out = 0.37  # share of the trees whose bootstrap sample lacks a given row, 1/e
+        left_out = (
+            0.37  # share of the trees whose bootstrap sample lacks a given row, 1/e
+        )
         losses = []
         for leaf_size in self.leaf_sizes:
             trees = _extra_trees(self.choosing_trees, leaf_size, seed)
@@ -369,7 +381,9 @@ def _extra_trees(n_trees: int, leaf_size: int, seed: int) -> Any:
     )
 
 
-def _kept_forest(name: str, forest: Any, edges: list[FloatArray], priors: Float32) -> FittedForest:
+def _kept_forest(
+    name: str, forest: Any, edges: list[FloatArray], priors: Float32
+) -> FittedForest:
     """scikit-learn's trees on levels as our trees on features."""
     every_edge = np.concatenate([*edges, [0.0]])
     first = np.cumsum([0, *(len(own) for own in edges)])
@@ -426,7 +440,9 @@ class FittedBoosting(FittedArrays):
         K = self.n_classes
         odd = K > 2 and len(self.trees.sizes) % K > 0
         if odd or len(self.values) != self.trees.n_leaves:
-            raise ValueError(f"boosted trees must have a value per leaf and come in rounds of {K}")
+            raise ValueError(
+                f"boosted trees must have a value per leaf and come in rounds of {K}"
+            )
 
     @property
     def row_numbers(self) -> int:
@@ -466,11 +482,15 @@ class Boosting(ArrayMember):
     """
 
     kinds: tuple[TreeShape, ...] = (
-        TreeShape(num_leaves=8, max_depth=4, feature_fraction=0.7, bagging_fraction=0.7),
+        TreeShape(
+            num_leaves=8, max_depth=4, feature_fraction=0.7, bagging_fraction=0.7
+        ),
         TreeShape(num_leaves=20, max_depth=7, feature_fraction=0.7, extra_trees=True),
     )
     large_kinds: tuple[TreeShape, ...] = (
-        TreeShape(num_leaves=24, max_depth=8, feature_fraction=0.5, bagging_fraction=0.8),
+        TreeShape(
+            num_leaves=24, max_depth=8, feature_fraction=0.5, bagging_fraction=0.8
+        ),
     )
     leaf_share: float = 0.02  #: rows of the smallest leaf, as a share of all
     leaf_rows: tuple[int, int] = (2, 10)  #: within these limits
@@ -529,7 +549,9 @@ class Boosting(ArrayMember):
         trees: list[BoostedTree] = []
         kinds = self._kinds(len(task.codes), task.n_classes)
         most = self._most_rounds(task.n_classes, len(kinds))
-        rows = BoostingRows(np.asarray(task.X, dtype=np.float32), task.codes, task.weights)
+        rows = BoostingRows(
+            np.asarray(task.X, dtype=np.float32), task.codes, task.weights
+        )
         for number, kind in enumerate(kinds):
             part = task.inner_parts(self.parts, task.seed + number)
             options = self._options(task, kind, most)
@@ -538,7 +560,9 @@ class Boosting(ArrayMember):
         values = np.concatenate([tree.leaf_values for tree in trees])
         values = values / len(kinds)
         stack = Trees.of([tree.tree for tree in trees], task.X.shape[1])
-        return FittedBoosting(self.name, stack, values.astype(np.float16), task.n_classes)
+        return FittedBoosting(
+            self.name, stack, values.astype(np.float16), task.n_classes
+        )
 
     def _options(self, task: Task, kind: TreeShape, most_rounds: int) -> dict[str, Any]:
         """LightGBM's settings."""
@@ -594,8 +618,14 @@ class Boosting(ArrayMember):
             stop = lightgbm.early_stopping(self.large_patience, verbose=False)
             train = rows.dataset(np.flatnonzero(part != 0))
             held_out = rows.held_out(train, np.flatnonzero(part == 0))
-            booster = lightgbm.train(options, train, most, valid_sets=[held_out], callbacks=[stop])
-        return str(booster.model_to_string(num_iteration=max(booster.best_iteration, 0) or None))
+            booster = lightgbm.train(
+                options, train, most, valid_sets=[held_out], callbacks=[stop]
+            )
+        return str(
+            booster.model_to_string(
+                num_iteration=max(booster.best_iteration, 0) or None
+            )
+        )
 
     def _cross_validated_rounds(
         self, rows: BoostingRows, part: IntArray, options: dict[str, Any], most: int
@@ -604,13 +634,20 @@ class Boosting(ArrayMember):
         import lightgbm
 
         affordable = 10_000  # rows × trees per round × parts
-        rows_per_feature = 10  # with fewer rows than so many times the features, those take long
+        rows_per_feature = (
+            10  # with fewer rows than so many times the features, those take long
+        )
         n, d = rows.X.shape
         cost = options["num_class"] * max(n, rows_per_feature * d)
         n_parts = min(max(1, affordable // cost), int(part.max()) + 1)
-        folds = [(np.flatnonzero(part != k), np.flatnonzero(part == k)) for k in range(n_parts)]
+        folds = [
+            (np.flatnonzero(part != k), np.flatnonzero(part == k))
+            for k in range(n_parts)
+        ]
         stop = lightgbm.early_stopping(self.patience, verbose=False)
-        curve = lightgbm.cv(options, rows.binned, most, folds=iter(folds), callbacks=[stop])
+        curve = lightgbm.cv(
+            options, rows.binned, most, folds=iter(folds), callbacks=[stop]
+        )
         losses: Any = next(iter(curve.values()))
         return len(losses)
 
@@ -623,7 +660,9 @@ class PlainBoosting(Boosting):
     """
 
     most_features: float = 300
-    kinds: tuple[TreeShape, ...] = (TreeShape(num_leaves=31, max_depth=12, lambda_l2=0.0),)
+    kinds: tuple[TreeShape, ...] = (
+        TreeShape(num_leaves=31, max_depth=12, lambda_l2=0.0),
+    )
     large_kinds: tuple[TreeShape, ...] = kinds
     large_patience: int = 20
     leaf_share: float = 0.2
@@ -661,7 +700,9 @@ class BoostingRows:
 
     def held_out(self, train: Any, rows: IntArray) -> Any:
         """Rows with the bins of ``train``."""
-        return train.create_valid(self.X[rows], self.codes[rows], weight=self.weights[rows])
+        return train.create_valid(
+            self.X[rows], self.codes[rows], weight=self.weights[rows]
+        )
 
 
 def _read_trees(text: str) -> list[BoostedTree]:

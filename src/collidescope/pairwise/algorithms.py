@@ -49,7 +49,15 @@ from collidescope.training.rows import (
 
 #: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
 AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
-RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)  #: tried; the lowest held-out log loss is kept
+RIDGES = (
+    0.0,
+    1e-3,
+    1e-2,
+    3e-2,
+    0.1,
+    0.3,
+    1.0,
+)  #: tried; the lowest held-out log loss is kept
 
 
 class Weighed(NamedTuple):
@@ -215,7 +223,9 @@ def _network(
     if sizes is not None:
         return PairwiseNetwork(mlp(2 * shape[0], 1, sizes, dropout))
     if factory is None:
-        raise ValueError("the model holds a custom module: pass the factory that built it")
+        raise ValueError(
+            "the model holds a custom module: pass the factory that built it"
+        )
     return PairwiseNetwork(factory(2 * shape[0], 1))
 
 
@@ -237,7 +247,9 @@ class SavedNetwork:
             sizes = list(network.sizes)
         return cls(network.weight, sizes, arrays)
 
-    def restored(self, shape: tuple[int, ...], factory: EncoderFactory | None) -> Weighed:
+    def restored(
+        self, shape: tuple[int, ...], factory: EncoderFactory | None
+    ) -> Weighed:
         """The network; a custom body needs its ``factory`` again."""
         sizes = None
         names = list(self.state)
@@ -255,7 +267,9 @@ class SavedNetwork:
         try:
             module.load_state_dict(state)
         except RuntimeError as error:
-            raise ValueError(f"the weights of a network do not fit it: {error}") from None
+            raise ValueError(
+                f"the weights of a network do not fit it: {error}"
+            ) from None
         return Weighed(self.weight, sizes, module.eval())
 
     def _check_plain(self, n_inputs: int, sizes: tuple[int, ...]) -> None:
@@ -284,7 +298,9 @@ class References:
         check_array(self.rows, "rows of references", ["f4"], (len(self.codes), *shape))
         positive = self.weights is None or bool((self.weights > 0).all())
         if not positive or set(self.codes.tolist()) != set(range(n_classes)):
-            raise ValueError("references must be rows of every class with positive weights")
+            raise ValueError(
+                "references must be rows of every class with positive weights"
+            )
 
 
 @dataclass(frozen=True)
@@ -323,7 +339,9 @@ class PairComparison:
     train_priors: FloatArray
     gramian: FloatArray | None = None  #: at uniform priors
     reference_stderr: float | None = None
-    held_out: list[FloatArray] = field(default_factory=list)  #: log posteriors, fold by fold
+    held_out: list[FloatArray] = field(
+        default_factory=list
+    )  #: log posteriors, fold by fold
 
     @property
     def recovery(self) -> str:
@@ -368,14 +386,18 @@ class PairComparison:
             matrix=self.matrix,
             ridge=self.ridge,
             input_shape=self.folds[0].input_shape,
-            folds=[[SavedNetwork.of(each) for each in fold.networks] for fold in self.folds],
+            folds=[
+                [SavedNetwork.of(each) for each in fold.networks] for fold in self.folds
+            ],
             references=self.references,
         )
         tree: Tree = to_tree(saved)
         return tree
 
     @classmethod
-    def restore(cls, tree: Tree, network: EncoderFactory | None = None) -> PairComparison:
+    def restore(
+        cls, tree: Tree, network: EncoderFactory | None = None
+    ) -> PairComparison:
         """The inverse of :meth:`export`; ValueError on what does not fit."""
         saved = from_tree(SavedPairs, tree, given={"network": network})
         shape = saved.input_shape
@@ -400,14 +422,20 @@ def logarithm(posteriors: FloatArray) -> FloatArray:
 
 
 def solve(
-    q: FloatArray, S: FloatArray, priors: FloatArray, solver: str = "simplex", ridge: float = 0.0
+    q: FloatArray,
+    S: FloatArray,
+    priors: FloatArray,
+    solver: str = "simplex",
+    ridge: float = 0.0,
 ) -> FloatArray:
     """Posteriors at ``priors`` from q at uniform priors: y = S⁻¹ q, the paper's equation (44)."""
     k = len(priors)
     uniform = np.full(k, 1 / k)
     y = solve_posteriors(q, S, solver, ridge, uniform)
     if solver == "inverse":
-        y = np.maximum(y, 0.0)  # the paper's S⁻¹ q may leave the simplex; probabilities may not
+        y = np.maximum(
+            y, 0.0
+        )  # the paper's S⁻¹ q may leave the simplex; probabilities may not
         total = y.sum(axis=1, keepdims=True)
         otherwise = np.full_like(y, 1 / k)
         y = np.divide(y, total, out=otherwise, where=total > 0)
@@ -496,7 +524,9 @@ def _mean_finite(errors: FloatArray) -> float | None:
     return float(finite.mean())
 
 
-def choose_references(codes: IntArray, per_class: int | None, rng: np.random.Generator) -> IntArray:
+def choose_references(
+    codes: IntArray, per_class: int | None, rng: np.random.Generator
+) -> IntArray:
     """Rows of a fold that serve as comparison points: all, or so many of each class."""
     if per_class is None:
         return np.arange(len(codes))
@@ -508,7 +538,9 @@ def choose_references(codes: IntArray, per_class: int | None, rng: np.random.Gen
     return np.sort(np.concatenate(picked))
 
 
-def check_pair_members(sample: Sample, folds: Folds, training: Mapping[str, Any] | None) -> None:
+def check_pair_members(
+    sample: Sample, folds: Folds, training: Mapping[str, Any] | None
+) -> None:
     """Refuse classes too small for pairs before any fold is trained."""
     codes = sample.codes
     k = sample.n_classes
@@ -525,7 +557,9 @@ def check_pair_members(sample: Sample, folds: Folds, training: Mapping[str, Any]
             _refuse_small_class(sample, few, n_folds=len(folds.splits))
 
 
-def _refuse_small_class(sample: Sample, few: npt.NDArray[np.bool_], n_folds: int) -> None:
+def _refuse_small_class(
+    sample: Sample, few: npt.NDArray[np.bool_], n_folds: int
+) -> None:
     share = VALIDATION_FRACTION * (1 - 1 / n_folds)
     need = int(np.ceil(2 / share))
     sizes = np.bincount(sample.codes, minlength=sample.n_classes)

@@ -95,7 +95,9 @@ class Pairwise:
 
         return PairModel.train(task, self.network)
 
-    def compare(self, fitted: Sequence[PairModel], sample: Sample, folds: Folds) -> PairComparison:
+    def compare(
+        self, fitted: Sequence[PairModel], sample: Sample, folds: Folds
+    ) -> PairComparison:
         """Similarities of held-out rows to held-out references, the Gramian, S and posteriors."""
         from collidescope.pairwise.algorithms import compare_pairs
 

@@ -51,7 +51,9 @@ def sample_pairs(
         raise ValueError(f"n_pairs must not be negative, got {n_pairs}")
     urn = _urn(labels, sample_weight, generator)
     # Odd places get pairs of one class, even ones pairs of two.
-    k = torch.randint(urn.n_classes, (n_pairs,), device=labels.device, generator=generator)
+    k = torch.randint(
+        urn.n_classes, (n_pairs,), device=labels.device, generator=generator
+    )
     of_one = k[1::2]
     of_two = k[0::2]
     other = torch.randint(
@@ -132,12 +134,16 @@ class _Urn:
         return torch.minimum(torch.maximum(place, self.first[k]), self.last[k])
 
 
-def _urn(labels: Tensor, sample_weight: Tensor | None, generator: torch.Generator | None) -> _Urn:
+def _urn(
+    labels: Tensor, sample_weight: Tensor | None, generator: torch.Generator | None
+) -> _Urn:
     """Rows of positive weight by class, checked for having pairs of both kinds."""
     n = labels.shape[0]
     if labels.ndim != 1 or n < 2 or labels.is_floating_point():
         came = f"{labels.dtype} {tuple(labels.shape)}"
-        raise ValueError(f"labels must be at least 2 class numbers in one dimension, got {came}")
+        raise ValueError(
+            f"labels must be at least 2 class numbers in one dimension, got {came}"
+        )
     if sample_weight is None:
         sample_weight = torch.ones(n)
     # In float32 a sum of 2²⁴ no longer grows by ones.
@@ -148,7 +154,9 @@ def _urn(labels: Tensor, sample_weight: Tensor | None, generator: torch.Generato
         raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, {came}")
     # Rows without weight must not be drawn, not even by a rounding error: they are left out.
     kept = torch.nonzero(weight > 0).flatten()
-    names, numbers, sizes = torch.unique(labels[kept], return_inverse=True, return_counts=True)
+    names, numbers, sizes = torch.unique(
+        labels[kept], return_inverse=True, return_counts=True
+    )
     _check_members(names, sizes)
     order = kept[torch.argsort(numbers, stable=True)]
     last = torch.cumsum(sizes, 0) - 1
@@ -230,7 +238,9 @@ class PairObjective:
         self.held_out: Tensor | None = None
         if len(held_out):
             generator = torch.Generator(device=y.device).manual_seed(seed)
-            self.held_out = self._pairs(held_out, held_out_pairs * len(held_out), generator)
+            self.held_out = self._pairs(
+                held_out, held_out_pairs * len(held_out), generator
+            )
 
     def _pairs(self, rows: Tensor, n_pairs: int, generator: torch.Generator) -> Tensor:
         weight = None if self.weight is None else self.weight[rows]

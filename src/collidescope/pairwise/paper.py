@@ -78,7 +78,9 @@ class PrintedClassifier(ClassifierMixin, BaseEstimator):
             X, y, priors="uniform", estimator=self, channels_first=self.network is None
         )
         if sample.votes is not None or not sample.in_memory:
-            raise ValueError("from_paper() learns from one label per row, and rows in memory")
+            raise ValueError(
+                "from_paper() learns from one label per row, and rows in memory"
+            )
         assert sample.scaling is not None
         self.classes_ = sample.classes
         self.priors_ = sample.priors
@@ -96,7 +98,9 @@ class PrintedClassifier(ClassifierMixin, BaseEstimator):
         self.collision_matrix_ = _as_collision_matrix(self.printed_, sample.classes)
         if not self.converged_:
             descent = self.printed_.descent
-            said = f"the descent of Algorithm 1 was given up after {descent.steps:,} steps"
+            said = (
+                f"the descent of Algorithm 1 was given up after {descent.steps:,} steps"
+            )
             gap = f"‖S Sᵀ - G‖ is {descent.gap:.3g}, above γ = {self.printed_.settings.tolerance:g}"
             hint = "raise max_steps, step_size or tolerance; printed_.diagnostics says more"
             warnings.warn(f"{said}: {gap} ({hint})", CollisionWarning, stacklevel=2)

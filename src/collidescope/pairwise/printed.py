@@ -37,7 +37,12 @@ from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import EncoderFactory, mlp
-from collidescope.training.rows import as_rows, labels_and_weights, stratified_split, tensor
+from collidescope.training.rows import (
+    as_rows,
+    labels_and_weights,
+    stratified_split,
+    tensor,
+)
 
 
 @dataclass(frozen=True)
@@ -172,7 +177,9 @@ def step_a(
         raise KeyboardInterrupt
     assert isinstance(run.module, PairwiseNetwork)
     network = PairwiseNetwork(_one_output(run.module.body))
-    return TrainedContrast(network.eval(), tuple(entry["train_loss"] for entry in run.history))
+    return TrainedContrast(
+        network.eval(), tuple(entry["train_loss"] for entry in run.history)
+    )
 
 
 def _one_output(body: nn.Module) -> nn.Module:
@@ -264,9 +271,15 @@ def step_c(
     (True, [[0.9, 0.1], [0.1, 0.9]])
     """
     gramian = check.check_square(G, "G")
-    S = np.eye(len(gramian)) if start is None else check.check_square(start, "start").copy()
+    S = (
+        np.eye(len(gramian))
+        if start is None
+        else check.check_square(start, "start").copy()
+    )
     if S.shape != gramian.shape:
-        raise ValueError(f"start must have the shape of G {gramian.shape}, got {S.shape}")
+        raise ValueError(
+            f"start must have the shape of G {gramian.shape}, got {S.shape}"
+        )
     for step in range(max_steps + 1):
         slope, gap = descent_direction(S, gramian, penalty)
         if gap <= tolerance:
@@ -349,7 +362,9 @@ def _nearest_on_simplex(rows: FloatArray, mass: float) -> FloatArray:
 # Algorithm 2
 
 
-def expected_similarity(V: Contrast, X: ArrayLike, points: Sequence[FloatArray]) -> FloatArray:
+def expected_similarity(
+    V: Contrast, X: ArrayLike, points: Sequence[FloatArray]
+) -> FloatArray:
     """q̂(x), equation (38): the mean of V(x, x') over the points of each class, (n, K)."""
     means = [V.grid(X, of_class).mean(axis=1) for of_class in points]
     return np.stack(means, axis=1)
@@ -400,7 +415,9 @@ class PrintedFit:
 
     def posteriors(self, X: ArrayLike) -> FloatArray:
         """Algorithm 2: S⁻¹ q̂(x) for every row; entries may be negative or exceed 1."""
-        return solve_printed(self.matrix, expected_similarity(self.contrast, X, self.points))
+        return solve_printed(
+            self.matrix, expected_similarity(self.contrast, X, self.points)
+        )
 
 
 def printed_fit(
@@ -423,7 +440,9 @@ def printed_fit(
     codes = np.asarray(codes)
     found = np.unique(codes)
     if not np.array_equal(found, np.arange(n_classes)):
-        raise ValueError(f"codes must hold every class 0 … {n_classes - 1}, got {found.tolist()}")
+        raise ValueError(
+            f"codes must hold every class 0 … {n_classes - 1}, got {found.tolist()}"
+        )
     train, held_out = _split(codes, settings.validation_share, seed)
     V = step_a(rows[train], codes[train], settings, seed, factory)
     rng = np.random.default_rng(seed)
@@ -438,7 +457,9 @@ def printed_fit(
     )
     points = _by_class(rows[held_out], codes[held_out], n_classes)
     if settings.comparison_points is not None:
-        points = [rng.permutation(each)[: settings.comparison_points] for each in points]
+        points = [
+            rng.permutation(each)[: settings.comparison_points] for each in points
+        ]
     return PrintedFit(V, G, descent, tuple(points), settings, V.losses)
 
 

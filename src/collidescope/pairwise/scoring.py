@@ -50,7 +50,11 @@ class PairwiseNetwork(nn.Module):
 
 
 def similarity(
-    module: PairwiseNetwork, A: Tensor, B: Tensor, shift: float = 0.0, symmetric: bool = True
+    module: PairwiseNetwork,
+    A: Tensor,
+    B: Tensor,
+    shift: float = 0.0,
+    symmetric: bool = True,
 ) -> Tensor:
     """Sim of every row of A with every row of B: float32, shape (len A, len B).
 
@@ -126,7 +130,9 @@ def class_similarity(
     )
     left = _left(torch.ones_like(weight), sorted_labels, n_classes, own_places)
     if bool((left == 0).any()):
-        raise ValueError("own leaves a class without references: every class needs at least 2")
+        raise ValueError(
+            "own leaves a class without references: every class needs at least 2"
+        )
     W = _left(sorted_weight, sorted_labels, n_classes, own_places)
     W2 = _left(sorted_weight * sorted_weight, sorted_labels, n_classes, own_places)
     q = sums.total / W
@@ -139,13 +145,19 @@ def class_similarity(
     return ClassSimilarity(q, torch.where(left > 1, stderr, torch.inf))
 
 
-def _check_references(labels: Tensor, own: Tensor, n: int, r: int, n_classes: int) -> None:
+def _check_references(
+    labels: Tensor, own: Tensor, n: int, r: int, n_classes: int
+) -> None:
     if labels.shape != (r,):
         came = f"got {tuple(labels.shape)}"
-        raise ValueError(f"reference_labels must have one entry per reference ({r}), {came}")
+        raise ValueError(
+            f"reference_labels must have one entry per reference ({r}), {came}"
+        )
     present = sorted(set(labels.tolist()))
     if present != list(range(n_classes)):
-        raise ValueError(f"references must hold every class 0…{n_classes - 1} and no other")
+        raise ValueError(
+            f"references must hold every class 0…{n_classes - 1} and no other"
+        )
     beyond = own >= r
     if own.shape != (n,) or bool(beyond.any()):
         came = f"got shape {tuple(own.shape)}"
@@ -247,7 +259,9 @@ def _blocks(
         rows = slice(a, min(a + height, len(A)))
         left = scorer.prepare(A[rows].to(device))
 
-        def logits(part: slice, columns: slice, a: int = a, left: list[Tensor] = left) -> Tensor:
+        def logits(
+            part: slice, columns: slice, a: int = a, left: list[Tensor] = left
+        ) -> Tensor:
             within = slice(part.start - a, part.stop - a)
             upper = [x[within] for x in left]
             lower = [x[columns] for x in right]
@@ -264,7 +278,9 @@ def _blocks(
 class _WholeScorer:
     """A network of any kind: a forward pass for every pair."""
 
-    def __init__(self, module: PairwiseNetwork, X: Tensor, activations: int = 16) -> None:
+    def __init__(
+        self, module: PairwiseNetwork, X: Tensor, activations: int = 16
+    ) -> None:
         self.module = module
         # Bytes of activations per byte of a pair: a guess.
         self.pair_bytes = max(X[:1].numel(), 1) * 4 * activations
@@ -331,7 +347,9 @@ def _split_scorer(body: nn.Module) -> _SplitScorer | None:
     return _SplitScorer(layers[0], layers[1:], widest)
 
 
-def _gathering_place(module: nn.Module, size: int, most_on_gpu: int = 2 * 2**30) -> torch.device:
+def _gathering_place(
+    module: nn.Module, size: int, most_on_gpu: int = 2 * 2**30
+) -> torch.device:
     """Where results are collected: a GPU need not wait for the host block by block then."""
     device = device_of(module)
     if device.type == "cuda" and size <= most_on_gpu:

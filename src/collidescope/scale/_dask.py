@@ -16,7 +16,9 @@ Collection = Any  #: a Dask array, DataFrame or Series
 
 def is_dask(value: object) -> bool:
     """Is it a Dask array, DataFrame or Series?"""
-    return type(value).__module__.split(".")[0] == "dask" and hasattr(value, "to_delayed")
+    return type(value).__module__.split(".")[0] == "dask" and hasattr(
+        value, "to_delayed"
+    )
 
 
 def delayed(function: Callable[..., Any]) -> Any:
@@ -50,16 +52,22 @@ def _check_alike(P: Collection, other: Collection | None, name: str) -> None:
     if other is None:
         return
     if not is_dask(other):
-        raise ValueError(f"{name} must be a Dask collection as P is, got {type(other).__name__}")
+        raise ValueError(
+            f"{name} must be a Dask collection as P is, got {type(other).__name__}"
+        )
     if hasattr(other, "rechunk") != hasattr(P, "rechunk"):
-        raise ValueError(f"{name} and P must both be Dask arrays or both Dask DataFrames")
+        raise ValueError(
+            f"{name} and P must both be Dask arrays or both Dask DataFrames"
+        )
     if hasattr(other, "rechunk") and len({P.shape[0], other.shape[0]}) > 1:
         raise ValueError(
             f"P and {name} must have the same number of rows, got {P.shape[0]} and {other.shape[0]}"
         )
 
 
-def _frame_blocks(P: Collection, y: Collection | None, sample_weight: Collection | None) -> Any:
+def _frame_blocks(
+    P: Collection, y: Collection | None, sample_weight: Collection | None
+) -> Any:
     """As one table: on their own, few columns of a file come in other partitions than many."""
     y_name = "collidescope: y"
     weight_name = "collidescope: sample_weight"
@@ -80,7 +88,10 @@ def _frame_blocks(P: Collection, y: Collection | None, sample_weight: Collection
     column = delayed(operator.getitem)
     found = []
     for part in parts:
-        own = [column(part, name) if name in more else None for name in (y_name, weight_name)]
+        own = [
+            column(part, name) if name in more else None
+            for name in (y_name, weight_name)
+        ]
         found.append((rest(part), *own))
     return found
 
@@ -97,11 +108,15 @@ def tree(parts: list[Any], merge: Callable[[list[Any]], Any], fan_in: int = 16) 
     return parts[0].compute()
 
 
-def map_rows(function: Callable[[Any], Any], X: Collection, columns: list[Any]) -> Collection:
+def map_rows(
+    function: Callable[[Any], Any], X: Collection, columns: list[Any]
+) -> Collection:
     """``function`` of every block of rows, lazily: as an array or a DataFrame, as X is."""
     if hasattr(X, "rechunk"):
         X = X.rechunk({1: -1})
-        return X.map_blocks(function, dtype="float64", chunks=(X.chunks[0], (len(columns),)))
+        return X.map_blocks(
+            function, dtype="float64", chunks=(X.chunks[0], (len(columns),))
+        )
     import pandas as pd
 
     def frame(part: pd.DataFrame) -> pd.DataFrame:

@@ -67,7 +67,9 @@ def spool(
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> batches = ((rng.normal(size=(100, 3)), rng.choice(["a", "b"], 100)) for _ in range(5))
+    >>> batches = (
+    ...     (rng.normal(size=(100, 3)), rng.choice(["a", "b"], 100)) for _ in range(5)
+    ... )
     >>> X, y = spool(batches)
     >>> X.shape, X.dtype.name, y.shape
     ((500, 3), 'float32', (500,))
@@ -94,7 +96,9 @@ def spool(
             shutil.rmtree(place, ignore_errors=True)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             full = f"the disk of {str(place)!r} is full, what was written is removed"
-            raise OSError(errno.ENOSPC, f"{full}: pass folder= on a larger one") from None
+            raise OSError(
+                errno.ENOSPC, f"{full}: pass folder= on a larger one"
+            ) from None
         raise
     if folder is None:  # views of X hold on to the map, not to X
         weakref.finalize(X._mmap, _remove, place, os.getpid())
@@ -132,15 +136,23 @@ def posterior_batches(
     >>> from collidescope.onestep import accumulate
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     table = pd.DataFrame(
-    ...         {"a": [0.9, 0.4, 0.7, 0.2], "b": [0.1, 0.6, 0.3, 0.8], "y": ["a", "b", "a", "b"]}
+    ...         {
+    ...             "a": [0.9, 0.4, 0.7, 0.2],
+    ...             "b": [0.1, 0.6, 0.3, 0.8],
+    ...             "y": ["a", "b", "a", "b"],
+    ...         }
     ...     )
     ...     table.to_parquet(f"{folder}/heldout.parquet")
-    ...     cm = accumulate(posterior_batches(f"{folder}/heldout.parquet", "y"), ["a", "b"])
+    ...     cm = accumulate(
+    ...         posterior_batches(f"{folder}/heldout.parquet", "y"), ["a", "b"]
+    ...     )
     >>> cm.matrix.round(3)
     array([[0.85, 0.15],
            [0.15, 0.85]])
     """
-    return _parquet(Path(path), label, columns, check.check_count(batch_size, "batch_size"))[0]
+    return _parquet(
+        Path(path), label, columns, check.check_count(batch_size, "batch_size")
+    )[0]
 
 
 def _parquet(
@@ -170,7 +182,9 @@ def _parquet(
                 schema = table.schema_arrow
                 rows += table.metadata.num_rows
         except (OSError, ValueError, ArrowException) as error:
-            raise ValueError(f"path {str(file)!r} is no Parquet file: {error}") from None
+            raise ValueError(
+                f"path {str(file)!r} is no Parquet file: {error}"
+            ) from None
         # the order of the first file holds for all
         columns = wanted = _wanted(f"path {str(file)!r}", schema.names, label, columns)
         for name in wanted:
@@ -185,7 +199,9 @@ def _parquet(
             try:
                 # Not ahead, and one row group at a time: memory must not grow with the file.
                 with ParquetFile(file, pre_buffer=False) as table:
-                    for batch in table.iter_batches(batch_size, columns=named, use_threads=False):
+                    for batch in table.iter_batches(
+                        batch_size, columns=named, use_threads=False
+                    ):
                         if batch.num_rows:
                             yield _arrays(batch, wanted, label)
             except (OSError, ArrowException) as error:
@@ -217,9 +233,13 @@ def _wanted(
         needed.append(label)
     for name in needed:
         if name not in names:
-            raise ValueError(f"{table} has no column {name!r}, its columns are {names[:20]}")
+            raise ValueError(
+                f"{table} has no column {name!r}, its columns are {names[:20]}"
+            )
     if not wanted:
-        raise ValueError(f"{table} must have a column beside {label!r}, its columns are {names}")
+        raise ValueError(
+            f"{table} must have a column beside {label!r}, its columns are {names}"
+        )
     return wanted
 
 
@@ -257,11 +277,15 @@ def _open(
         source = (part.compute() for part in source.to_delayed())
     if hasattr(source, "shape") or not isinstance(source, Iterable):
         found = (
-            f"{type(source).__name__}: an array or a table in memory needs no spool, pass it to fit"
+            f"{type(source).__name__}: what is in memory needs no spool, pass it to fit"
         )
-        raise ValueError(f"source must be a file or an iterable of batches, got {found}")
+        raise ValueError(
+            f"source must be a file or an iterable of batches, got {found}"
+        )
     if target is None and columns is not None:
-        raise ValueError("columns and target go together: batches of (x, y) have neither")
+        raise ValueError(
+            "columns and target go together: batches of (x, y) have neither"
+        )
     names = None
     if columns is not None:
         names = list(columns)
@@ -279,14 +303,18 @@ def _new_folder(folder: str | Path) -> Path:
     return place
 
 
-def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) -> npt.NDArray[Any]:
+def _write(
+    stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int
+) -> npt.NDArray[Any]:
     """Write the rows as a .npy file, and return the labels."""
     names = stream.columns
     labels: list[npt.NDArray[Any]] = []
     n_rows = 0
     shape: tuple[int, ...] = ()
 
-    def write_header() -> None:  # its first form leaves room: numpy pads it for any number of rows
+    def write_header() -> (
+        None
+    ):  # its first form leaves room: numpy pads it for any number of rows
         file.seek(0)
         header = {
             "descr": npy.dtype_to_descr(dtype),
@@ -303,7 +331,9 @@ def _write(stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int) 
                 own = _labels(y) if len(rows) else np.atleast_1d(check.to_numpy(y))
                 _check_batch(rows, own, shape, labels[:1])
             except ValueError as error:
-                raise ValueError(f"batch {number} of source, from row {n_rows}: {error}") from None
+                raise ValueError(
+                    f"batch {number} of source, from row {n_rows}: {error}"
+                ) from None
             if len(rows):
                 if not labels:
                     shape = rows.shape[1:]
@@ -328,7 +358,9 @@ def _check_batch(
 ) -> None:
     """Refuse a batch that does not fit those ``before``, or whose rows and labels do not."""
     if before and rows.shape[1:] != shape:
-        raise ValueError(f"x has rows of shape {rows.shape[1:]}, those before have {shape}")
+        raise ValueError(
+            f"x has rows of shape {rows.shape[1:]}, those before have {shape}"
+        )
     if len(rows) != len(labels):
         raise ValueError(
             f"x and y must have the same number of rows, got {len(rows)} and {len(labels)}"
@@ -342,7 +374,13 @@ def _check_batch(
 
 def _kind(labels: npt.NDArray[Any]) -> str:
     """Labels of one kind may come in different dtypes; of two kinds they differ ("1" and 1)."""
-    kinds = {"U": "text", "b": "booleans", "i": "numbers", "u": "numbers", "f": "numbers"}
+    kinds = {
+        "U": "text",
+        "b": "booleans",
+        "i": "numbers",
+        "u": "numbers",
+        "f": "numbers",
+    }
     return kinds.get(labels.dtype.kind, str(labels.dtype))
 
 
@@ -364,11 +402,15 @@ def _split(
         )
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         length = f" of length {len(batch)}" if isinstance(batch, tuple | list) else ""
-        raise ValueError(f"it must be a pair (x, y), got {type(batch).__name__}{length}")
+        raise ValueError(
+            f"it must be a pair (x, y), got {type(batch).__name__}{length}"
+        )
     return batch[0], batch[1], names
 
 
-def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> npt.NDArray[Any]:
+def _rows(
+    x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int
+) -> npt.NDArray[Any]:
     """The batch, whose first row has the number ``first``, as finite rows of ``dtype``."""
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(
@@ -385,9 +427,13 @@ def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> 
         if given.dtype.kind == "O":  # decimals, or truth values with gaps
             given = given.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"x must hold numbers, got {type(x).__name__} ({error})") from None
+        raise ValueError(
+            f"x must hold numbers, got {type(x).__name__} ({error})"
+        ) from None
     if given.dtype.kind not in "fiub":
-        raise ValueError(f"x must hold numbers, got {type(x).__name__} of dtype {given.dtype}")
+        raise ValueError(
+            f"x must hold numbers, got {type(x).__name__} of dtype {given.dtype}"
+        )
     if given.ndim < 2 or (len(given) and not given[0].size):
         said = f"x must be rows, of shape (n, d) or more, got shape {given.shape}"
         raise ValueError(f"{said}: batch single examples first")
@@ -420,7 +466,9 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     labels = check.check_labels(check.to_numpy(y))
     if labels.dtype.kind != "O":
         return labels
-    if not all(isinstance(label, str) and not label.endswith("\0") for label in labels.tolist()):
+    if not all(
+        isinstance(label, str) and not label.endswith("\0") for label in labels.tolist()
+    ):
         found = sorted({type(label).__name__ for label in labels.tolist()})
         raise ValueError(
             f"y must hold labels of one kind (text, whole numbers, booleans), got {found}: convert "

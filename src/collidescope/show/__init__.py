@@ -13,5 +13,10 @@ from collidescope.show.displays import (
 from collidescope.show.html import report, write_report
 from collidescope.show.summary import summarise
 
-__all__ = ["CollisionMatrixDisplay", "DendrogramDisplay", "LimitDisplay", "PosteriorDisplay"]
+__all__ = [
+    "CollisionMatrixDisplay",
+    "DendrogramDisplay",
+    "LimitDisplay",
+    "PosteriorDisplay",
+]
 __all__ += ["report", "summarise", "write_report"]

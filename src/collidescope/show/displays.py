@@ -178,7 +178,9 @@ class CollisionMatrixDisplay(Display):
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
 
     @classmethod
-    def from_estimator(cls, clf: object, *, order: str | None = None, level: float = 0.95) -> Self:
+    def from_estimator(
+        cls, clf: object, *, order: str | None = None, level: float = 0.95
+    ) -> Self:
         """The display of a fitted classifier's ``collision_matrix_``.
 
         Classes of ordered labels (``clf.class_order_``) are shown in their order by default.
@@ -186,7 +188,9 @@ class CollisionMatrixDisplay(Display):
         cm = getattr(clf, "collision_matrix_", None)
         if cm is None:
             got = f"got {type(clf).__name__} without collision_matrix_"
-            raise ValueError(f"clf must be a fitted CollisionClassifier, {got}: call fit first")
+            raise ValueError(
+                f"clf must be a fitted CollisionClassifier, {got}: call fit first"
+            )
         display = cls.from_matrix(cm, order=order, level=level)
         ordered = getattr(clf, "class_order_", None)
         if order is None and ordered is not None:
@@ -205,7 +209,9 @@ class CollisionMatrixDisplay(Display):
         order = check.check_finite(self.order, "order", ndim=1).astype(np.intp)
         if sorted(order.tolist()) != list(range(k)):
             got = order.tolist()[:10]
-            raise ValueError(f"order must hold every position from 0 to {k - 1} once, got {got}")
+            raise ValueError(
+                f"order must hold every position from 0 to {k - 1} once, got {got}"
+            )
         return S[np.ix_(order, order)], names[order]
 
     def plot(
@@ -251,13 +257,17 @@ class CollisionMatrixDisplay(Display):
             self.colorbar_.minorticks_off()
         return self
 
-    def _draw_cells(self, ax: Axes, S: FloatArray, cmap: Any, kw: dict[str, Any]) -> float:
+    def _draw_cells(
+        self, ax: Axes, S: FloatArray, cmap: Any, kw: dict[str, Any]
+    ) -> float:
         """The heat map itself; the largest collision."""
         import matplotlib
         from matplotlib.colors import PowerNorm
 
         own = np.eye(len(S), dtype=bool)
-        largest = float(S[~own].max()) or 1.0  # any scale will do where nothing collides
+        largest = (
+            float(S[~own].max()) or 1.0
+        )  # any scale will do where nothing collides
         colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
         style: dict[str, Any] = {
             "norm": PowerNorm(BEND, 0.0, largest, clip=True),
@@ -291,7 +301,10 @@ class CollisionMatrixDisplay(Display):
         arrows = [f"{short(a, each)} → {short(b, each)}" for a, b in pairs]
         write_names(ax, "y", places, arrows)
         tidy(ax, bars=True)
-        ax.set(ylim=(len(i) - 0.4, -0.6), xlabel="chance of being seen again in the other class")
+        ax.set(
+            ylim=(len(i) - 0.4, -0.6),
+            xlabel="chance of being seen again in the other class",
+        )
         ax.set_xlim(left=0)
         return self
 
@@ -311,7 +324,9 @@ class CollisionMatrixDisplay(Display):
 
     def _write(self, S: FloatArray, values_format: str) -> npt.NDArray[Any]:
         """The entries in their cells, as large as fits."""
-        words = [[plain(format(value, values_format)) for value in row] for row in S.tolist()]
+        words = [
+            [plain(format(value, values_format)) for value in row] for row in S.tolist()
+        ]
         longest = max(len(word) for row in words for word in row)
         room = min(points(self.ax_, "x"), points(self.ax_, "y")) / len(S)
         size = min(LARGEST_FONT, 0.9 * room / text_width(longest, 1.0))
@@ -395,7 +410,11 @@ class LimitDisplay(Display):
     --------
     >>> from collidescope import Limit
     >>> limit = Limit(
-    ...     [250, 500, 1000], [0.4, 0.3, 0.25], 1e-5 * np.eye(3), stderr=0.003, n_rows=4000
+    ...     [250, 500, 1000],
+    ...     [0.4, 0.3, 0.25],
+    ...     1e-5 * np.eye(3),
+    ...     stderr=0.003,
+    ...     n_rows=4000,
     ... )
     >>> LimitDisplay.from_limit(limit).plot().ax_.get_xticklabels()[-1].get_text()
     'unlimited'
@@ -409,7 +428,9 @@ class LimitDisplay(Display):
     def from_limit(cls, limit: Limit, *, level: float = 0.95) -> Self:
         """The display of a :class:`~collidescope.limit.Limit`, its range at ``level``."""
         if limit_of(limit) is not limit or limit is None:
-            raise ValueError(f"limit must be a Limit (clf.limit_), got {type(limit).__name__}")
+            raise ValueError(
+                f"limit must be a Limit (clf.limit_), got {type(limit).__name__}"
+            )
         return cls(limit, level=level)
 
     @classmethod
@@ -448,7 +469,9 @@ class LimitDisplay(Display):
         ax.set_ylim(0, 1.08 * max(values.max(), high))
         ax.yaxis.set_major_formatter(share_label)
         if path is None:
-            ax.set_title("no continuation: learning has hardly begun", fontsize="medium")
+            ax.set_title(
+                "no continuation: learning has hardly begun", fontsize="medium"
+            )
         return self
 
     def _draw_range(self, ax: Axes, edge: float, dotted: bool) -> float:
@@ -493,8 +516,15 @@ class DendrogramDisplay(Display):
     Examples
     --------
     >>> from collidescope import CollisionMatrix, consolidate
-    >>> S = [[0.7, 0.2, 0.1, 0.0], [0.2, 0.8, 0.0, 0.0], [0.1, 0.0, 0.6, 0.3], [0.0, 0.0, 0.3, 0.7]]
-    >>> plan = consolidate(CollisionMatrix(S, classes=["cat", "dog", "car", "van"]), n_groups=2)
+    >>> S = [
+    ...     [0.7, 0.2, 0.1, 0.0],
+    ...     [0.2, 0.8, 0.0, 0.0],
+    ...     [0.1, 0.0, 0.6, 0.3],
+    ...     [0.0, 0.0, 0.3, 0.7],
+    ... ]
+    >>> plan = consolidate(
+    ...     CollisionMatrix(S, classes=["cat", "dog", "car", "van"]), n_groups=2
+    ... )
     >>> display = DendrogramDisplay.from_plan(plan).plot()
     >>> [label.get_text() for label in display.ax_.get_yticklabels()]
     ['car', 'van', 'cat', 'dog']
@@ -510,14 +540,19 @@ class DendrogramDisplay(Display):
     def from_plan(cls, plan: ConsolidationPlan) -> Self:
         """The tree of a plan made by :func:`~collidescope.consolidate` with ``method="greedy"``."""
         if not isinstance(plan, ConsolidationPlan):
-            raise ValueError(f"plan must be what consolidate returned, got {type(plan).__name__}")
+            raise ValueError(
+                f"plan must be what consolidate returned, got {type(plan).__name__}"
+            )
         if plan.linkage is None:
             raise ValueError(
                 "plan has no linkage, for best groupings need not be nested: "
                 'method="greedy" has one'
             )
         return cls(
-            plan.linkage, classes=plan.source.classes, n_groups=plan.n_groups, pber=plan.source.pber
+            plan.linkage,
+            classes=plan.source.classes,
+            n_groups=plan.n_groups,
+            pber=plan.source.pber,
         )
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
@@ -537,12 +572,16 @@ class DendrogramDisplay(Display):
         options: dict[str, Any] = {
             "orientation": "right",
             "no_labels": True,
-            "link_color_func": lambda cluster: ACCENT if cluster - k < merged else QUIET,
+            "link_color_func": lambda cluster: (
+                ACCENT if cluster - k < merged else QUIET
+            ),
             **kw,
         }
         self.dendrogram_ = dendrogram(Z, ax=ax, **options)
         leaves = names[self.dendrogram_["leaves"]]
-        write_names(ax, "y", 5 + 10 * np.arange(k), leaves.tolist())  # scipy: 5, 15, 25, …
+        write_names(
+            ax, "y", 5 + 10 * np.arange(k), leaves.tolist()
+        )  # scipy: 5, 15, 25, …
         tidy(ax, bars=True)
         removed = "PBER removed by merging"
         if self.pber is not None:
@@ -552,7 +591,9 @@ class DendrogramDisplay(Display):
         if 0 < merged < k - 1:
             between = (Z[merged - 1, 2] + Z[merged, 2]) / 2
             self.cut_ = ax.axvline(between, color=INK, linestyle="--", linewidth=1)
-            ax.set_title(f"{self.n_groups} groups at the dashed line", fontsize="medium")
+            ax.set_title(
+                f"{self.n_groups} groups at the dashed line", fontsize="medium"
+            )
         return self
 
 
@@ -647,7 +688,9 @@ class PosteriorDisplay(Display):
             top = bars
             if self.images is not None:
                 top = ax.figure.add_subplot(grid[0, i])
-                self.images_.append(top.imshow(np.asarray(self.images)[i], cmap="gray_r"))
+                self.images_.append(
+                    top.imshow(np.asarray(self.images)[i], cmap="gray_r")
+                )
                 top.set(xticks=[], yticks=[])
             if label is not None:
                 top.set_title(f"labelled {plain(names[label], 12)}", fontsize="medium")
@@ -677,7 +720,9 @@ def panels(ax: Axes, heights: list[float], n: int) -> Any:
     if place is None:
         box = ax.get_position()
         figure: Any = ax.figure
-        whole = GridSpec(1, 1, figure, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1)
+        whole = GridSpec(
+            1, 1, figure, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1
+        )
         place = whole[0]
     return place.subgridspec(len(heights), n, height_ratios=heights)
 

@@ -69,7 +69,9 @@ def report(
     >>> import tempfile
     >>> P = [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3], [0.2, 0.8]]
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     report(P, y=["a", "b", "a", "b"], path=f"{folder}/report.html", title="Two").name
+    ...     report(
+    ...         P, y=["a", "b", "a", "b"], path=f"{folder}/report.html", title="Two"
+    ...     ).name
     'report.html'
     """
     page_template()  # before the work, not after it: jinja2 may not be installed
@@ -82,8 +84,17 @@ def check_summary(summary: Summary) -> None:
     try:
         json.dumps(summary, allow_nan=False)
         _check_lists(summary)
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
-        raise ValueError(f"summary was edited or damaged, make it again: {error}") from None
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+    ) as error:
+        raise ValueError(
+            f"summary was edited or damaged, make it again: {error}"
+        ) from None
 
 
 def _check_lists(summary: Summary) -> None:
@@ -144,7 +155,9 @@ def render(summary: Summary, table_classes: int = 30) -> str:
             widest=widest or 1.0,
         )
     except Exception as error:  # of a summary that was edited; ours renders
-        raise ValueError(f"summary was edited or damaged, make it again: {error}") from error
+        raise ValueError(
+            f"summary was edited or damaged, make it again: {error}"
+        ) from error
 
 
 def page_template() -> jinja2.Template:
@@ -161,15 +174,22 @@ def page_template() -> jinja2.Template:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.policies["json.dumps_kwargs"] = {
+        "allow_nan": False,
+        "separators": (",", ":"),
+    }
     filters = (percent, between, span, named, cell, count)
     more = (words.method, words.points, words.rows_to_look_at)
-    environment.filters |= {function.__name__: function for function in (*filters, *more)}
+    environment.filters |= {
+        function.__name__: function for function in (*filters, *more)
+    }
     return environment.from_string(_asset("template.html.j2"))
 
 
 def _asset(name: str) -> str:
-    return resources.files("collidescope.show").joinpath(name).read_text(encoding="utf-8")
+    return (
+        resources.files("collidescope.show").joinpath(name).read_text(encoding="utf-8")
+    )
 
 
 def count(value: float | None) -> str:
@@ -202,7 +222,10 @@ def merge_steps(summary: Summary, most: int = 15) -> list[dict[str, Any]]:
     members = [[named(name)] for name in summary["classes"]]
     steps = []
     for step in range(1, min(len(path["pber"]), most + 1)):
-        entry = {name: path[name][step] for name in ("n_groups", "pber", "low", "high", "limit")}
+        entry = {
+            name: path[name][step]
+            for name in ("n_groups", "pber", "low", "high", "limit")
+        }
         first = members[path["first"][step]]
         second = members[path["second"][step]]
         entry["first"] = _group_name(first)

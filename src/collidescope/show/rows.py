@@ -49,11 +49,15 @@ def resolve(source: Any, X: object, y: npt.ArrayLike | None) -> Source:
     fitted = hasattr(source, "collision_matrix_")
     nothing = isinstance(source, str | bytes | dict | type | None)
     if nothing or (hasattr(source, "fit") and not fitted):
-        wanted = "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors"
+        wanted = (
+            "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors"
+        )
         kind = type(source).__name__
         if isinstance(source, type):
             kind = f"the class {source.__name__}"
-        hint = "fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
+        hint = (
+            "fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
+        )
         raise ValueError(f"source must be {wanted} (n×K, with y), got {kind}: {hint}")
     found = _of_model(source, X, y) if fitted else _of_posteriors(source, y)
     if found.posteriors is not None:
@@ -98,7 +102,9 @@ def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
 def _other_rows(model: Any, X: object) -> bool:
     """Is it known that these are not the rows that the model was fitted on, in their order?"""
     known = getattr(model, "row_hashes_", None)
-    return known is not None and not np.array_equal(row_hashes(model._validate(X)), known)
+    return known is not None and not np.array_equal(
+        row_hashes(model._validate(X)), known
+    )
 
 
 def _length(table: object, name: str, n: int | None = None) -> int | None:
@@ -191,7 +197,11 @@ class RowView:
 
 
 def _bars(
-    p: FloatArray, names: list[str], label: int | None, most: int = 5, smallest: float = 0.01
+    p: FloatArray,
+    names: list[str],
+    label: int | None,
+    most: int = 5,
+    smallest: float = 0.01,
 ) -> list[dict[str, Any]]:
     """The likeliest classes, and always the label."""
     likeliest = np.argsort(-p, kind="stable")[:most].tolist()
@@ -317,11 +327,15 @@ def _pictures(
             picture = picture[..., 0]
         buffer = io.BytesIO()
         Image.fromarray(picture).save(buffer, "PNG")
-        uris.append("data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode())
+        uris.append(
+            "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+        )
     return uris
 
 
-def _grey_levels(rows: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+def _grey_levels(
+    rows: npt.NDArray[Any], shape: tuple[int, ...]
+) -> npt.NDArray[np.uint8]:
     """Rows as pictures with values from 0 to 255, channels last."""
     pixels = np.asarray(rows, dtype=np.float64).reshape(len(rows), *shape)
     pixels = np.nan_to_num(pixels)

@@ -22,7 +22,12 @@ from collidescope._environment import environment
 from collidescope._text import LEVEL
 from collidescope.applications._inputs import Result, plain
 from collidescope.applications._inputs import section as told_section
-from collidescope.applications.audit import AuditReport, audit, bayes_confusion, predicted_codes
+from collidescope.applications.audit import (
+    AuditReport,
+    audit,
+    bayes_confusion,
+    predicted_codes,
+)
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
 from collidescope.limit import Limit
@@ -98,7 +103,9 @@ def summarise(
         **HEADER,
         "about": _about(about, known.model, X, y),
         **overall(known.matrix, limit),
-        **shown_matrix(known.matrix, names, limit, getattr(known.model, "class_order_", None)),
+        **shown_matrix(
+            known.matrix, names, limit, getattr(known.model, "class_order_", None)
+        ),
         "top_collisions": top_pairs(known.matrix, names),
         "ceilings": ceilings(known, names, limit),
         "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
@@ -140,7 +147,10 @@ def overall(cm: CollisionMatrix, limit: Limit | None) -> dict[str, Any]:
 
 
 def shown_matrix(
-    cm: CollisionMatrix, names: list[str], limit: Limit | None, ordered: list[Any] | None = None
+    cm: CollisionMatrix,
+    names: list[str],
+    limit: Limit | None,
+    ordered: list[Any] | None = None,
 ) -> dict[str, Any]:
     """S, its intervals, class shares and order, and the path of merges, of the classes shown."""
     keep = shown_classes(cm)
@@ -205,15 +215,21 @@ def interval_ends(
     ends = _text.stated(cm).interval(LEVEL)
     if ends is None:
         return None, None
-    others = int(len(keep) < cm.n_classes)  # of the class that stands for all others none is known
+    others = int(
+        len(keep) < cm.n_classes
+    )  # of the class that stands for all others none is known
     low, high = (
-        np.pad(end[np.ix_(keep, keep)].round(decimals), (0, others), constant_values=np.nan)
+        np.pad(
+            end[np.ix_(keep, keep)].round(decimals), (0, others), constant_values=np.nan
+        )
         for end in ends
     )
     return low, high
 
 
-def top_pairs(cm: CollisionMatrix, names: list[str], most: int = 10) -> list[dict[str, Any]]:
+def top_pairs(
+    cm: CollisionMatrix, names: list[str], most: int = 10
+) -> list[dict[str, Any]]:
     """The most colliding pairs of all classes, with sentences."""
     numbered = replace(cm, classes=np.arange(cm.n_classes))
     table = _text.leading_pairs(numbered, most)
@@ -222,7 +238,9 @@ def top_pairs(cm: CollisionMatrix, names: list[str], most: int = 10) -> list[dic
     for pair in pairs:
         first = names[pair["class"]]
         other = names[pair["other"]]
-        sentence = words.collision(first, other, pair["rate"], pair["low"], pair["high"])
+        sentence = words.collision(
+            first, other, pair["rate"], pair["low"], pair["high"]
+        )
         pair |= {"class": first, "other": other, "sentence": sentence}
     return pairs
 
@@ -232,7 +250,9 @@ def limit_part(limit: Limit | None) -> dict[str, Any] | None:
     if limit is None:
         return None
     facts = _text.limit_facts(limit)
-    curve = limit.curve[["rows", "pber", "pber_stderr"]].rename(columns={"pber_stderr": "stderr"})
+    curve = limit.curve[["rows", "pber", "pber_stderr"]].rename(
+        columns={"pber_stderr": "stderr"}
+    )
     return {
         "state": facts["limit_state"],
         "reason": facts["limit_reason"],
@@ -249,13 +269,17 @@ def limit_part(limit: Limit | None) -> dict[str, Any] | None:
     }
 
 
-def ceilings(source: Source, names: list[str], limit: Limit | None) -> list[dict[str, Any]]:
+def ceilings(
+    source: Source, names: list[str], limit: Limit | None
+) -> list[dict[str, Any]]:
     """Per class what can be got right: by the best guess, and by drawing the label (S_kk)."""
     cm = source.matrix
     low, high = _text.stated(cm).interval(LEVEL) or (None, None)
     best = None
     if source.posteriors is not None and source.codes is not None:
-        best = bayes_confusion(source.posteriors, source.codes, classes=np.arange(cm.n_classes))
+        best = bayes_confusion(
+            source.posteriors, source.codes, classes=np.arange(cm.n_classes)
+        )
     at_limit = getattr(getattr(limit, "matrix", None), "matrix", None)
     counts = cm.n_classes * [None] if cm.counts is None else cm.counts.tolist()
     away = (cm.matrix - 2.0 * np.eye(cm.n_classes)).argmax(axis=1)
@@ -311,7 +335,9 @@ def merge_path(
     return {
         "first": first,
         "second": second,
-        "n_groups": plan.path["n_groups"].to_numpy() + whole.n_classes - shown.n_classes,
+        "n_groups": plan.path["n_groups"].to_numpy()
+        + whole.n_classes
+        - shown.n_classes,
         "pber": plan.path["pber"].to_numpy() + among_others,
         "low": plan.path["pber_low"].to_numpy(),
         "high": plan.path["pber_high"].to_numpy(),
@@ -350,19 +376,34 @@ def audited(
         if source.posteriors is None:
             missing = "held-out posteriors"
         hint = "pass a fitted classifier or posteriors as source, and y"
-        raise ValueError(f"y_pred can be audited only beside {missing}, and there are none: {hint}")
+        raise ValueError(
+            f"y_pred can be audited only beside {missing}, and there are none: {hint}"
+        )
     predicted = predicted_codes(y_pred, X, source.matrix.classes)
     said = check.one_each(predicted, source.n_given or 0, "y_pred")[source.rows]
     classes = source.matrix.classes
     if len(set(names)) == len(names):  # as text, which tables can always hold
         classes = np.array(names, dtype=object)
     true = classes[source.codes]
-    found = audit(source.posteriors, None, true, classes[said], classes=classes, limit=limit)
+    found = audit(
+        source.posteriors, None, true, classes[said], classes=classes, limit=limit
+    )
     return _audit_part(found, dict(zip(classes.tolist(), names, strict=True)))
 
 
-def _audit_part(found: AuditReport, names: Mapping[Any, str], most: int = 20) -> dict[str, Any]:
-    columns = ["true", "predicted", "observed", "best", "fixable", "low", "high", "flagged"]
+def _audit_part(
+    found: AuditReport, names: Mapping[Any, str], most: int = 20
+) -> dict[str, Any]:
+    columns = [
+        "true",
+        "predicted",
+        "observed",
+        "best",
+        "fixable",
+        "low",
+        "high",
+        "flagged",
+    ]
     pairs = found.pairs.head(most)[columns].to_dict("records")
     for pair in pairs:
         pair |= {"true": names[pair["true"]], "predicted": names[pair["predicted"]]}
@@ -420,7 +461,9 @@ def trust(
         "intervals": _interval_words(_text.stated(cm)),
         "control": {"passed": passed, "words": said},
         "conditioning": words.conditioning(condition, cm.is_diagonally_dominant),
-        "computed": {text(key): text(value) for key, value in _text.diagnostics(cm).items()},
+        "computed": {
+            text(key): text(value) for key, value in _text.diagnostics(cm).items()
+        },
         "settings": _settings(model),
         "seed": seed,
         "training": _training(model),
@@ -433,11 +476,14 @@ def _warnings(cm: CollisionMatrix, model: object, more: list[str]) -> list[str]:
     moved: Any = _text.diagnostics(cm).get("moved") or 0.0
     if hasattr(model, "recovery_"):
         moved = model.recovery_.moved
-    found = [text(said) for said in cautions(cm, getattr(model, "one_step_", cm), moved)]
+    found = [
+        text(said) for said in cautions(cm, getattr(model, "one_step_", cm), moved)
+    ]
     found = [said for said in found if not said.startswith("S is nearly singular")]
     if getattr(model, "interrupted_", False):
         found.insert(
-            0, "the fit was interrupted: these are the numbers of the folds trained so far"
+            0,
+            "the fit was interrupted: these are the numbers of the folds trained so far",
         )
     own = [text(said) for said in getattr(model, "cautions_", ())]
     return list(dict.fromkeys([*own, *more, *found]))
@@ -456,7 +502,9 @@ def _settings(model: object) -> dict[str, str]:
         return {}
     unsaid = ("random_state", "verbose", "checkpoint", "n_jobs")
     given = model.get_params(deep=False).items()
-    return {text(name): text(value)[:200] for name, value in given if name not in unsaid}
+    return {
+        text(name): text(value)[:200] for name, value in given if name not in unsaid
+    }
 
 
 def _training(model: object) -> dict[str, Any] | None:
@@ -471,7 +519,9 @@ def _training(model: object) -> dict[str, Any] | None:
     return {"folds": len(pools), "models": models}
 
 
-def _about(about: Mapping[str, Any] | None, model: object, X: object, y: object) -> dict[str, Any]:
+def _about(
+    about: Mapping[str, Any] | None, model: object, X: object, y: object
+) -> dict[str, Any]:
     """Where the rows come from; the first 40 columns by name, the others counted."""
     texts = ("file", "label", "command", "saved")
     allowed = (*texts, "columns", "seconds", "cautions")
@@ -482,7 +532,9 @@ def _about(about: Mapping[str, Any] | None, model: object, X: object, y: object)
     features = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
     used = getattr(getattr(model, "encoder_", None), "types", features)
     columns = [text(name) for name in given.get("columns", used)]
-    given.setdefault("label", getattr(model, "label_", None) or getattr(y, "name", None))
+    given.setdefault(
+        "label", getattr(model, "label_", None) or getattr(y, "name", None)
+    )
     found: dict[str, Any] = dict.fromkeys(texts)
     for name in texts:
         if given.get(name) is not None:
@@ -506,7 +558,9 @@ def _section(part: object) -> dict[str, Any]:
     if isinstance(part, Result):
         part = part.section()
     if not isinstance(part, Mapping) or "title" not in part:
-        raise ValueError(f"every entry of sections must be a mapping with a title, got {part!r}")
+        raise ValueError(
+            f"every entry of sections must be a mapping with a title, got {part!r}"
+        )
     table = part.get("table")
     if table is not None:
         rows = [[_cell(value) for value in plain(row)] for row in table["rows"]]
@@ -533,4 +587,6 @@ def _texts(given: object, name: str) -> list[str]:
     entries = given
     if isinstance(given, str):
         entries = [given]
-    return [text(check.check_text(entry, f"every entry of {name}")) for entry in entries]
+    return [
+        text(check.check_text(entry, f"every entry of {name}")) for entry in entries
+    ]

@@ -24,7 +24,9 @@ from collidescope._text import (
 Summary = Mapping[str, Any]
 
 
-def collision(first: str, other: str, rate: float, low: float | None, high: float | None) -> str:
+def collision(
+    first: str, other: str, rate: float, low: float | None, high: float | None
+) -> str:
     """What one entry of S says.
 
     >>> collision("8", "1", 0.0237, 0.0062, 0.0411)
@@ -82,7 +84,9 @@ def _ended(said: str) -> str:
 
 def what_to_do(summary: Summary) -> list[str]:
     """The answer first, then what to be careful about, then advice."""
-    warnings = [f"Read with care: {_ended(said)}" for said in summary["trust"]["warnings"]]
+    warnings = [
+        f"Read with care: {_ended(said)}" for said in summary["trust"]["warnings"]
+    ]
     if summary["trust"]["control"]["passed"] is False:
         found = "on shuffled labels, where there is nothing to find, the fit still found structure"
         warnings.insert(0, f"Read with care: do not act on these numbers yet; {found}.")
@@ -140,11 +144,15 @@ def _more_rows(summary: Summary) -> list[str]:
     if limit is not None:
         return [_from_curve(pber["value"], limit)]
     if pber["high"] is None:
-        return ["No intervals were estimated, so the sampling error of these numbers is not known."]
+        return [
+            "No intervals were estimated, so the sampling error of these numbers is not known."
+        ]
     if pber["high"] - pber["low"] <= pber["value"]:
         return []
     ends = f"it may be anything from {percent(pber['low'])} to {percent(pber['high'])}"
-    return [f"More rows would make this more precise: {ends}. Four times the rows halve that."]
+    return [
+        f"More rows would make this more precise: {ends}. Four times the rows halve that."
+    ]
 
 
 def _from_curve(now: float, limit: Summary) -> str:
@@ -182,7 +190,9 @@ def _about_classes(summary: Summary) -> list[str]:
         return [f"{told}: look for other inputs; merging classes would only hide that."]
     if path is None:
         pair = f"To tell {quote(names[0])} from {quote(names[1])} more often"
-        return [f"With two classes there is nothing to merge. {pair} takes {different}."]
+        return [
+            f"With two classes there is nothing to merge. {pair} takes {different}."
+        ]
     lines = [_merge_advice(summary)]
     sure = _sure_pair(summary)
     if sure is not None:
@@ -203,13 +213,17 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
     after = f"from {percent(pber)} to {percent(left)}"
     if share >= dominates:
         advice = f"Merge {first} if your use allows it: they make up {percent(share)} of all "
-        advice += f"collisions, and merging them lowers the share of other labels {after}. "
+        advice += (
+            f"collisions, and merging them lowers the share of other labels {after}. "
+        )
         advice += "That is exact and takes no retraining"
     else:
         gain = f"lowers the share of other labels only {after}"
         if percent(left) == percent(pber):
             gain = "hardly lowers the share of other labels"
-        advice = f"No single pair dominates: merging {first}, the best first step, {gain}"
+        advice = (
+            f"No single pair dominates: merging {first}, the best first step, {gain}"
+        )
         halves = [step for step, rest in enumerate(path["pber"]) if rest <= pber / 2]
         if halves:
             groups = path["n_groups"][halves[0]]
@@ -255,8 +269,12 @@ def _about_labels(summary: Summary, beyond_chance: float = 2.0) -> list[str]:
         by_chance = f"{expected:.0f}"
     explained = f"where chance explains about {by_chance}"
     if n == 1:
-        return [f"One row carries a label that looks wrong, {explained}: check it first."]
-    return [f"{n:,} rows carry a label that looks wrong, {explained}: check them first."]
+        return [
+            f"One row carries a label that looks wrong, {explained}: check it first."
+        ]
+    return [
+        f"{n:,} rows carry a label that looks wrong, {explained}: check them first."
+    ]
 
 
 def rows_to_look_at(rows: Summary) -> list[str]:
@@ -298,7 +316,9 @@ def conditioning(number: float, dominant: bool, near_singular: float = 1e3) -> s
         return "S is singular: some classes, or mixtures of them, cannot be told apart at all."
     said = f"Condition number of S: {number:.3g} (1 is no collision at all)."
     if number > near_singular:
-        said += " S is nearly singular: some classes, or mixtures of them, look alike here."
+        said += (
+            " S is nearly singular: some classes, or mixtures of them, look alike here."
+        )
     if dominant:
         return f"{said} Every class, seen again, is more often itself than all others together."
     return f"{said} Some class, seen again, is more often another class than itself."
@@ -311,7 +331,9 @@ def method(name: str) -> str:
     'one-step: held-out probabilities of every row, corrected by the labels'
     """
     one_step = "held-out probabilities of every row, corrected by the labels"
-    shrunk = "shrunk towards the probabilities themselves where labels are too few to tell"
+    shrunk = (
+        "shrunk towards the probabilities themselves where labels are too few to tell"
+    )
     made = {
         "one-step, shrunk": f"{one_step}, {shrunk}",
         "one-step": one_step,

@@ -71,7 +71,10 @@ class TableClassifier(CollisionClassifier):
     Examples
     --------
     >>> import numpy as np, pandas as pd
-    >>> weights = [None, *np.random.default_rng(0).normal([24, 4], 1, (40, 2)).T.ravel()[1:]]
+    >>> weights = [
+    ...     None,
+    ...     *np.random.default_rng(0).normal([24, 4], 1, (40, 2)).T.ravel()[1:],
+    ... ]
     >>> rows = pd.DataFrame({"weight": weights, "fur": ["long", "short"] * 40})
     >>> model = TableClassifier(members="quick", limit=False, random_state=0).fit(
     ...     rows, ["dog"] * 40 + ["cat"] * 40
@@ -161,7 +164,9 @@ class TableClassifier(CollisionClassifier):
         )
         return encoded
 
-    def _note_all(self, table: pd.DataFrame, odd: list[str], variants: list[str]) -> None:
+    def _note_all(
+        self, table: pd.DataFrame, odd: list[str], variants: list[str]
+    ) -> None:
         """Keep what was found in ``notes_`` and ``cautions_``; warn about the latter."""
         self.notes_: list[str] = []
         self.cautions_: list[str] = []

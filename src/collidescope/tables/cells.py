@@ -55,7 +55,9 @@ def as_levels(
     (array([ 0, -1,  0, -1,  1]), ['2', 'True'])
     """
     cells: Any = column
-    if pd.api.types.is_string_dtype(column.dtype):  # objects are quicker than extension arrays
+    if pd.api.types.is_string_dtype(
+        column.dtype
+    ):  # objects are quicker than extension arrays
         cells = column.to_numpy(dtype=object)
     try:
         codes, values = pd.factorize(cells)
@@ -120,7 +122,9 @@ class Cells(NamedTuple):
 
     kind: Literal["number", "date", "words"]
     values: FloatArray  #: rows × 1 number, the parts of dates, or nothing; nan where missing
-    codes: IntArray  #: numbers of the words, -1 where missing; not of a dtype of numbers
+    codes: (
+        IntArray  #: numbers of the words, -1 where missing; not of a dtype of numbers
+    )
     words: list[str]
     written: str | None = None  #: format of dates in text
     form: NumberForm | None = None  #: of numbers with a currency, a unit or separators
@@ -130,7 +134,9 @@ def read_cells(column: pd.Series, names: bool = False) -> Cells:
     """Numbers or dates where the dtype or every cell says so, else words; ``names`` are words."""
     dtype = column.dtype
     names = names or isinstance(dtype, pd.CategoricalDtype)
-    numeric = pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype)
+    numeric = pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(
+        dtype
+    )
     if numeric and not names:
         return Cells("number", as_numbers(column)[:, None], np.zeros(0, np.intp), [])
     codes, words = as_levels(column)
@@ -168,7 +174,14 @@ def date_format(words: Sequence[str]) -> str | None:
 
 def _lettered_date_format(words: Sequence[str]) -> str | None:
     """A format with the month in letters, such as 01-SEP-63, which skrub does not know."""
-    for written in ("%d-%b-%y", "%d-%b-%Y", "%d%b%Y", "%d %b %Y", "%d %B %Y", "%b %d, %Y"):
+    for written in (
+        "%d-%b-%y",
+        "%d-%b-%Y",
+        "%d%b%Y",
+        "%d %b %Y",
+        "%d %B %Y",
+        "%b %d, %Y",
+    ):
         if _dates(list(words), written).notna().all():
             return written
     return None
@@ -178,7 +191,9 @@ def _dates(cells: Any, written: str | None) -> Any:
     return pd.to_datetime(cells, format=written, errors="coerce", utc=True)
 
 
-def date_numbers(column: pd.Series, written: str | None, timed: bool = True) -> FloatArray:
+def date_numbers(
+    column: pd.Series, written: str | None, timed: bool = True
+) -> FloatArray:
     """:data:`DATE_PARTS` of dates (in UTC where they have a time zone), nan where there is none.
 
     ``written`` is the format of dates in text; without ``timed`` the hour is left out.
@@ -215,13 +230,17 @@ def as_frame(X: TableLike) -> pd.DataFrame:
         X = pa.table(X).to_pandas()
     if not isinstance(X, pd.DataFrame):
         kind = type(X).__name__
-        raise ValueError(f"X must be a DataFrame with named columns (pandas or polars), got {kind}")
+        raise ValueError(
+            f"X must be a DataFrame with named columns (pandas or polars), got {kind}"
+        )
     if all(isinstance(name, str) for name in X.columns):
         return X
     return X.set_axis(list(map(str, X.columns)), axis=1)
 
 
-def check_columns(table: pd.DataFrame, names: Iterable[str], *, learned: bool = False) -> None:
+def check_columns(
+    table: pd.DataFrame, names: Iterable[str], *, learned: bool = False
+) -> None:
     """Refuse a table that has no rows, has a column twice, or lacks one of ``names``."""
     if len(table) == 0:
         raise ValueError("X has no rows: pass at least one")

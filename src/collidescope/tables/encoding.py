@@ -57,7 +57,9 @@ Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 #: Names of features and their values, rows × names.
 Block = tuple[list[str], npt.NDArray[Any]]
-Levels = tuple[str | None, ...]  #: of a category; the last is None where cells were missing
+Levels = tuple[
+    str | None, ...
+]  #: of a category; the last is None where cells were missing
 
 LARGEST = 1e30  #: the largest feature: float32 could hold more, but not a sum of it over the rows
 Type = Literal["number", "date", "category", "text"]  #: of a column
@@ -169,7 +171,12 @@ class TableEncoder:
         return None
 
     def _learn_names(
-        self, name: str, codes: IntArray, words: list[str], few: int = 40, rows_per_level: int = 100
+        self,
+        name: str,
+        codes: IntArray,
+        words: list[str],
+        few: int = 40,
+        rows_per_level: int = 100,
     ) -> str | None:
         """Levels of a category; text where there are many.
 
@@ -244,7 +251,9 @@ class TableEncoder:
         known = {*self.types, *self.left_out}
         extra = [str(name) for name in table.columns if str(name) not in known]
         if extra:
-            notes.append(f"columns that the model does not know are ignored: {listed(extra)}")
+            notes.append(
+                f"columns that the model does not know are ignored: {listed(extra)}"
+            )
         return np.hstack(parts), notes
 
     def _blocks(self, table: pd.DataFrame, odd: dict[str, Odd]) -> Iterator[Block]:
@@ -257,7 +266,9 @@ class TableEncoder:
         for name in self.texts:
             yield from self._text_blocks(name, table[name], odd)
 
-    def _number_blocks(self, table: pd.DataFrame, odd: dict[str, Odd]) -> Iterator[Block]:
+    def _number_blocks(
+        self, table: pd.DataFrame, odd: dict[str, Odd]
+    ) -> Iterator[Block]:
         slots = self._slots
         names = [f"{name} {part}".strip() for name, part in slots]
         numbers = self._numbers(table, odd)
@@ -292,7 +303,9 @@ class TableEncoder:
         one_hot = index[:, None] == np.arange(len(levels))
         return names, one_hot
 
-    def _text_blocks(self, name: str, column: pd.Series, odd: dict[str, Odd]) -> Iterator[Block]:
+    def _text_blocks(
+        self, name: str, column: pd.Series, odd: dict[str, Odd]
+    ) -> Iterator[Block]:
         codes, words = as_levels(column)
         texts = self.texts[name]
         of_words = _text_features(texts, words)
@@ -341,12 +354,18 @@ class TableEncoder:
 
     def _notes(self, odd: dict[str, Odd], n_rows: int, most: int = 8) -> list[str]:
         notes = []
-        gaps = [f"{name} {odd[name].missing:,}" for name in self.types if _has_gaps(odd, name)]
+        gaps = [
+            f"{name} {odd[name].missing:,}"
+            for name in self.types
+            if _has_gaps(odd, name)
+        ]
         if gaps:
             more = ""
             if len(gaps) > most:
                 more = f" and {len(gaps) - most} more columns"
-            notes.append(f"missing cells (of {n_rows:,} rows): {', '.join(gaps[:most])}{more}")
+            notes.append(
+                f"missing cells (of {n_rows:,} rows): {', '.join(gaps[:most])}{more}"
+            )
         for name, own in odd.items():
             if own.unknown:
                 notes.append(
@@ -369,7 +388,11 @@ class TableEncoder:
         for name in [*self.levels, *self.texts]:
             words = as_levels(table[name])[1]
             written = amounts(words)
-            if len(words) >= 20 and len(written) >= 0.9 * len(words) and not are_numbers(words):
+            if (
+                len(words) >= 20
+                and len(written) >= 0.9 * len(words)
+                and not are_numbers(words)
+            ):
                 found.append(
                     f"column {name!r} is taken as text, but looks like numbers (such as "
                     f"{written[0]!r}) in more than one form or unit: write them alike to have them "
@@ -472,9 +495,13 @@ def _learn_texts(
 
     counted = CountVectorizer(**NGRAMS, max_features=most_ngrams).fit(words)
     vocabulary = sorted(counted.vocabulary_)
-    encoder = StringEncoder(n_components, **NGRAMS, vocabulary=vocabulary, random_state=0)
+    encoder = StringEncoder(
+        n_components, **NGRAMS, vocabulary=vocabulary, random_state=0
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # few n-grams: they are then kept as they are
+        warnings.simplefilter(
+            "ignore", UserWarning
+        )  # few n-grams: they are then kept as they are
         encoder.fit_transform(pd.Series(words_of(codes, words), name="text"))
     reduced = getattr(encoder, "tsvd_", None)
     components = np.eye(len(vocabulary))[:n_components]

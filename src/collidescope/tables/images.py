@@ -88,7 +88,11 @@ def read_images(
     kept = np.array([path not in bad for path in paths])
     if bad:
         X = X[kept]
-        warnings.warn(_bad_files(bad, len(paths)) + " are left out", CollisionWarning, stacklevel=2)
+        warnings.warn(
+            _bad_files(bad, len(paths)) + " are left out",
+            CollisionWarning,
+            stacklevel=2,
+        )
     sizes = {shape[:2] for shape in good}
     if sizes != {(height, width)}:
         warnings.warn(
@@ -102,7 +106,9 @@ def read_images(
 def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     """Files and the names of the subfolders they are in; what is no image by its name is left."""
     known = _image_module().registered_extensions()
-    classes = sorted(own for own in folder.iterdir() if own.is_dir() and own.name[0] != ".")
+    classes = sorted(
+        own for own in folder.iterdir() if own.is_dir() and own.name[0] != "."
+    )
     if len(classes) < 2:
         raise ValueError(
             f"source {str(folder)!r} must have one subfolder per class, at least 2, it has "
@@ -112,9 +118,15 @@ def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     labels: list[str] = []
     for own in classes:
         files = sorted(path for path in own.rglob("*") if path.is_file())
-        images = [path for path in files if path.suffix.lower() in known and path.name[0] != "."]
+        images = [
+            path
+            for path in files
+            if path.suffix.lower() in known and path.name[0] != "."
+        ]
         if not images:
-            raise ValueError(f"source {str(folder)!r} has no image in the subfolder {own.name!r}")
+            raise ValueError(
+                f"source {str(folder)!r} has no image in the subfolder {own.name!r}"
+            )
         paths += images
         labels += [own.name] * len(images)
     return paths, np.array(labels)
@@ -124,9 +136,13 @@ def _of_table(table: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     """Paths and labels of a table, by the names of its columns, or the first and the last."""
     frame = read_table(table).frame
     if frame.shape[1] < 2:
-        raise ValueError(f"source {str(table)!r} must have a column of paths and one of labels")
+        raise ValueError(
+            f"source {str(table)!r} must have a column of paths and one of labels"
+        )
     names = [str(name) for name in frame.columns]
-    path_column = _named(names, ["path", "file", "filename", "image", "filepath"], names[0])
+    path_column = _named(
+        names, ["path", "file", "filename", "image", "filepath"], names[0]
+    )
     rest = [name for name in names if name != path_column]
     label_column = _named(rest, ["label", "class", "target", "y"], rest[-1])
     labels = frame[label_column]

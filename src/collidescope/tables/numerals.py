@@ -60,7 +60,9 @@ class NumberForm(NamedTuple):
 def number_form(words: Sequence[str]) -> NumberForm | None:
     """The form in which all of ``words`` are numbers, or None.
 
-    >>> number_form(["$1,234.50", "$12", "($7.25)"]).parse(["$1,234.50", "($7.25)", "soon"])
+    >>> number_form(["$1,234.50", "$12", "($7.25)"]).parse(
+    ...     ["$1,234.50", "($7.25)", "soon"]
+    ... )
     array([1234.5 ,   -7.25,     nan])
     >>> number_form(["37,50", "1 234,5"]).parse(["37,50", "1 234,5"])
     array([  37.5, 1234.5])
@@ -110,6 +112,8 @@ def _plain_digits(digits: str, decimal: str, thousands: str) -> str | None:
     if whole.isdigit():
         return f"{whole}.{fraction or 0}"
     separator = re.escape(thousands)
-    if not thousands or not re.fullmatch(rf"[1-9]\d{{0,2}}({separator}\d{{3}})+", whole):
+    if not thousands or not re.fullmatch(
+        rf"[1-9]\d{{0,2}}({separator}\d{{3}})+", whole
+    ):
         return None
     return f"{whole.replace(thousands, '')}.{fraction or 0}"

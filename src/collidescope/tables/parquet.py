@@ -20,7 +20,9 @@ from collidescope.tables.cells import listed
 CELL = 8  #: bytes of a cell in memory
 #: Types of Thrift's compact protocol.
 INT16, INT32, INT64, TEXT, LIST, STRUCTURE = 4, 5, 6, 8, 9, 12
-Structure = dict[tuple[int, int], Any]  #: values by the number of their field and their type
+Structure = dict[
+    tuple[int, int], Any
+]  #: values by the number of their field and their type
 
 
 def read_parquet(
@@ -33,7 +35,9 @@ def read_parquet(
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        raise ImportError('Parquet files need pyarrow: pip install "collidescope[cli]"') from None
+        raise ImportError(
+            'Parquet files need pyarrow: pip install "collidescope[cli]"'
+        ) from None
     try:
         check_growth(path, decoded_size(path))
         frame, others = _decoded(path)
@@ -42,7 +46,9 @@ def read_parquet(
         raise ValueError(f"{path} cannot be read as Parquet: {said}") from None
     if not others:
         return frame, []
-    return frame, [f"columns of lists, bytes and the like are left out: {listed(others)}"]
+    return frame, [
+        f"columns of lists, bytes and the like are left out: {listed(others)}"
+    ]
 
 
 def _decoded(path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -64,7 +70,9 @@ def _decoded(path: Path) -> tuple[pd.DataFrame, list[str]]:
     for name, column in zip(plain, table.columns, strict=True):
         if name in texts:
             frame[name] = frame[name].astype(object)
-        elif column.type in exact and column.null_count:  # a gap has made floats of them
+        elif (
+            column.type in exact and column.null_count
+        ):  # a gap has made floats of them
             frame[name] = column.to_pandas(types_mapper=exact.get)
     return frame, [name for name in types if name not in frame]
 
@@ -173,7 +181,9 @@ def _value(file: BinaryIO, type_: int) -> Any:
     elif type_ in fixed_sizes:
         file.seek(fixed_sizes[type_], io.SEEK_CUR)
     else:
-        raise ValueError(f"it holds a value of type {type_}, which Parquet does not have")
+        raise ValueError(
+            f"it holds a value of type {type_}, which Parquet does not have"
+        )
     return None
 
 

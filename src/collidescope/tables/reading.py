@@ -31,8 +31,18 @@ from collidescope.tables.cells import MISSING_WORDS
 from collidescope.tables.parquet import CELL, read_parquet
 
 Find = Callable[[Sequence[str]], str | None]
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+DELIMITERS = {
+    ",": "commas",
+    ";": "semicolons",
+    "\t": "tabs",
+    "|": "bars",
+    " ": "spaces",
+}
+OPENERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
 
 
 class Table(NamedTuple):
@@ -84,7 +94,14 @@ def read_table(
         frame, notes = reader(path)
     except PermissionError:
         raise
-    except (UnicodeError, csv.Error, EOFError, lzma.LZMAError, zlib.error, OSError) as error:
+    except (
+        UnicodeError,
+        csv.Error,
+        EOFError,
+        lzma.LZMAError,
+        zlib.error,
+        OSError,
+    ) as error:
         raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
     frame = frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
     if frame.shape[0] == 0:
@@ -107,7 +124,9 @@ def _start(path: Path, head: int = 2**20) -> bytes:
     return start
 
 
-def _reader(path: Path, start: bytes) -> Callable[[Path], tuple[pd.DataFrame, list[str]]] | None:
+def _reader(
+    path: Path, start: bytes
+) -> Callable[[Path], tuple[pd.DataFrame, list[str]]] | None:
     """What reads this file, None for text in columns; an error for what holds no table."""
     suffix = path.suffix.lower()
     if start.startswith(b"PAR1") or suffix in (".parquet", ".pq"):
@@ -148,11 +167,15 @@ def _no_text(suffix: str, start: bytes) -> str | None:
     return None
 
 
-def _check_growth(path: Path, size: int, most: int = 200, harmless: int = 50_000_000) -> None:
+def _check_growth(
+    path: Path, size: int, most: int = 200, harmless: int = 50_000_000
+) -> None:
     """Refuse a table that grows to ``most`` times its size, beyond ``harmless`` bytes: a bomb."""
     if size > max(harmless, most * path.stat().st_size):
         more = f"it grows to {size:,} bytes or more, {most} times its size"
-        raise OSError(f"{more}: if that is right, unpack it first, or give a sample of it")
+        raise OSError(
+            f"{more}: if that is right, unpack it first, or give a sample of it"
+        )
 
 
 def _open(path: Path) -> Any:
@@ -200,7 +223,9 @@ def _text_plan(
     example = _decimal_comma(lines[1:500], plan.delimiter)
     if example is not None and plan.delimiter != ",":
         plan.decimal = ","
-        plan.notes.append(f"numbers are read with a decimal comma (such as {example!r})")
+        plan.notes.append(
+            f"numbers are read with a decimal comma (such as {example!r})"
+        )
     return plan
 
 
@@ -225,7 +250,9 @@ def _names(plan: TextPlan, lines: list[str]) -> list[str]:
     numbers = range(1, width + 1)
     if not plan.header:
         return [f"c{k}" for k in numbers]
-    names = [name.strip() or f"unnamed {k}" for k, name in zip(numbers, first, strict=False)]
+    names = [
+        name.strip() or f"unnamed {k}" for k, name in zip(numbers, first, strict=False)
+    ]
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
         hint = ": rename one of them"
@@ -250,7 +277,9 @@ def _read_text(plan: TextPlan, label: str | None, text: Sequence[str]) -> Table:
             )
         except (pd.errors.ParserError, pd.errors.ParserWarning, OverflowError) as error:
             _find_ragged(plan, encoding)
-            raise ValueError(f"{plan.path} cannot be read: {_first_line(error)}") from None
+            raise ValueError(
+                f"{plan.path} cannot be read: {_first_line(error)}"
+            ) from None
     if len(frame) == 0:
         raise ValueError(
             f"{plan.path} has one line only: a line of column names, then one line per row are "
@@ -273,7 +302,9 @@ def _read_csv(
     if label is not None:
         converters[label] = "'".__add__
     with _open(plan.path) as file, warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)  # lines longer than the first
+        warnings.simplefilter(
+            "error", pd.errors.ParserWarning
+        )  # lines longer than the first
         frame: pd.DataFrame = pd.read_csv(
             file,
             encoding=encoding,
@@ -294,7 +325,9 @@ def _read_csv(
 
 
 def _rows(lines: Iterable[str], delimiter: str) -> Any:
-    csv.field_size_limit(2**24)  # cells longer than the csv module's 128 KiB do occur in free text
+    csv.field_size_limit(
+        2**24
+    )  # cells longer than the csv module's 128 KiB do occur in free text
     return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
 
 
@@ -310,7 +343,9 @@ def _delimiter(lines: list[str]) -> str:
     best_share = 0.0
     most_cells = 1
     for candidate in DELIMITERS:
-        widths = Counter(_width(row, candidate) for row in _rows(lines, candidate) if row)
+        widths = Counter(
+            _width(row, candidate) for row in _rows(lines, candidate) if row
+        )
         if not widths:
             continue
         cells, times = widths.most_common(1)[0]
@@ -426,7 +461,9 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
     try:
         from openpyxl import load_workbook
     except ImportError:
-        raise ImportError("Excel workbooks need openpyxl: pip install openpyxl") from None
+        raise ImportError(
+            "Excel workbooks need openpyxl: pip install openpyxl"
+        ) from None
     rows: list[tuple[Any, ...]] = []
     try:
         with zipfile.ZipFile(path) as archive:
@@ -436,12 +473,16 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
             rows.append(row)
             _check_growth(path, CELL * len(rows) * len(row))
     except Exception as error:
-        raise ValueError(f"{path} cannot be read as a workbook: {_first_line(error)}") from None
+        raise ValueError(
+            f"{path} cannot be read as a workbook: {_first_line(error)}"
+        ) from None
     names = []
     for k, name in enumerate(rows[0] if rows else (), start=1):
         names.append(f"unnamed {k}" if name is None else str(name))
     filled = [row for row in rows[1:] if any(cell is not None for cell in row)]
     notes = []
     if len(sheets) > 1:
-        notes.append(f"only the first of {len(sheets)} sheets is read: {sheets[0].title!r}")
+        notes.append(
+            f"only the first of {len(sheets)} sheets is read: {sheets[0].title!r}"
+        )
     return pd.DataFrame(filled, columns=names), notes

@@ -77,14 +77,20 @@ class Screening:
 
     #: Column → why it is taken for an id; such columns are left out.
     ids: dict[str, str] = field(default_factory=dict)
-    suspects: dict[str, str] = field(default_factory=dict)  #: column → why it may be one; kept
+    suspects: dict[str, str] = field(
+        default_factory=dict
+    )  #: column → why it may be one; kept
     leaks: dict[str, Leak] = field(default_factory=dict)
     groups: dict[str, Agreement] = field(default_factory=dict)
     #: Columns that are sorted in a table that is sorted by its label.
     ordered: list[str] = field(default_factory=list)
-    in_runs: list[str] = field(default_factory=list)  #: dates along which labels come in runs
+    in_runs: list[str] = field(
+        default_factory=list
+    )  #: dates along which labels come in runs
 
-    def without(self, columns: Container[str], ids_too: Container[str] = ()) -> Screening:
+    def without(
+        self, columns: Container[str], ids_too: Container[str] = ()
+    ) -> Screening:
         """The same without some columns; those of ``ids_too`` are only no ids."""
         new = deepcopy(self)
         for found in (new.ids, new.suspects, new.leaks, new.groups):
@@ -100,9 +106,13 @@ class Screening:
         """About ids, with what to do (in Python, and on the command line)."""
         found = []
         for name, why in self.ids.items():
-            found.append(f"column {name!r} is left out: {why} (--keep {name!r} uses it)")
+            found.append(
+                f"column {name!r} is left out: {why} (--keep {name!r} uses it)"
+            )
         for name, why in self.suspects.items():
-            found.append(f"column {name!r} {why}: if it names rows, leave it out (--drop {name!r})")
+            found.append(
+                f"column {name!r} {why}: if it names rows, leave it out (--drop {name!r})"
+            )
         return found
 
     def cautions(self) -> list[str]:
@@ -145,13 +155,17 @@ def _leak_caution(name: str, leak: Leak) -> str:
     )
 
 
-def screen(table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = ()) -> Screening:
+def screen(
+    table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = ()
+) -> Screening:
     """Look for ids, leaks, groups and order among the columns of ``table``.
 
     Columns in ``keep`` are no ids. Rows without a label count for ids alone, so that the whole
     table can be screened before rows are left out or sampled.
 
-    >>> table = pd.DataFrame({"ID": range(1, 101), "x": np.random.default_rng(0).random(100)})
+    >>> table = pd.DataFrame(
+    ...     {"ID": range(1, 101), "x": np.random.default_rng(0).random(100)}
+    ... )
     >>> screen(table, np.arange(100) % 2).ids
     {'ID': 'it counts the rows'}
     """
@@ -227,7 +241,9 @@ class Column:
     kind: str  #: "number", "date" or "words"
     missing: BoolArray
     n_values: int  #: different values
-    numbers: FloatArray | None = None  #: numbers, or the seconds of dates; nan where missing
+    numbers: FloatArray | None = (
+        None  #: numbers, or the seconds of dates; nan where missing
+    )
     parts: FloatArray | None = None  #: of dates
     #: Numbers of the values, -1 where missing; None for measurements that hardly repeat.
     levels: IntArray | None = None
@@ -245,7 +261,9 @@ class Column:
         codes = cells.codes
         n_values = len(cells.words)
         if cells.kind == "words":
-            return cls(name, "words", codes < 0, n_values, levels=codes, words=cells.words)
+            return cls(
+                name, "words", codes < 0, n_values, levels=codes, words=cells.words
+            )
         seconds = cells.values[:, DATE_PARTS.index("total_seconds")]
         return cls(
             name,
@@ -328,7 +346,10 @@ class Verdict(NamedTuple):
 def is_id_name(name: str, weak: bool = True) -> bool:
     """Does the name of a column say that it names rows? Letter case does not matter.
 
-    >>> [is_id_name(name) for name in ("ID", "customerId", "Unnamed: 0", "paid", "row names")]
+    >>> [
+    ...     is_id_name(name)
+    ...     for name in ("ID", "customerId", "Unnamed: 0", "paid", "row names")
+    ... ]
     [True, True, True, False, True]
     """
     tokens = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
@@ -345,7 +366,10 @@ def is_id_name(name: str, weak: bool = True) -> bool:
 def is_group_name(name: str) -> bool:
     """Does the name of a column say that it names patients, documents or the like?
 
-    >>> [is_group_name(name) for name in ("patientID", "Subject no", "userid", "Personal")]
+    >>> [
+    ...     is_group_name(name)
+    ...     for name in ("patientID", "Subject no", "userid", "Personal")
+    ... ]
     [True, True, True, False]
     """
     group = re.compile(rf"({GROUP_WORDS})(s|ids?|no|nr|num|names?|numbers?|codes?)?")
@@ -361,7 +385,11 @@ def id_verdict(column: Column, index: pd.Index) -> Verdict | None:
         return None
     named = is_id_name(column.name)
     if column.n_values < n_filled:
-        if named and column.n_values >= 0.9 * n_filled and (column.words or column.whole):
+        if (
+            named
+            and column.n_values >= 0.9 * n_filled
+            and (column.words or column.whole)
+        ):
             return Verdict(True, "nearly every value differs, as ids do")
         return None
     every = Verdict(True, "every value differs, as ids do")
@@ -413,7 +441,12 @@ def _judge(column: Column, labels: Labels, found: Screening) -> None:
     measured = column.kind == "number" and not named
     agree = group_agreement(column, labels, named)
     leak = find_leak(column, labels)
-    if leak is None and agree is not None and measured and follows_value(column, labels):
+    if (
+        leak is None
+        and agree is not None
+        and measured
+        and follows_value(column, labels)
+    ):
         leak = level_leak(column, labels)
         agree = None
     if leak is not None and (agree is None or measured or leak.by):
@@ -490,7 +523,9 @@ def has_runs(column: Column, labels: Labels) -> bool:
         return False
     if len(places) < FEWEST_FOR_LEAKS:
         return False
-    shuffled = np.random.default_rng(0).permutation(places)  # rows of one date in no order
+    shuffled = np.random.default_rng(0).permutation(
+        places
+    )  # rows of one date in no order
     order = shuffled[np.argsort(column.numbers[shuffled], kind="stable")]
     return labels.in_runs(order)
 
@@ -533,10 +568,14 @@ def level_leak(column: Column, labels: Labels) -> Leak | None:
 def _is_leak(share: float, largest: float, n_rows: int) -> bool:
     """Is 98% right, and at most a fifth of the errors left that the largest class makes?"""
     naive_errors = 1 - largest
-    return share >= 0.98 and 1 - share <= 0.2 * naive_errors and naive_errors * n_rows >= 5
+    return (
+        share >= 0.98 and 1 - share <= 0.2 * naive_errors and naive_errors * n_rows >= 5
+    )
 
 
-def missingness_leak(missing: BoolArray, codes: IntArray, labels: Labels) -> Leak | None:
+def missingness_leak(
+    missing: BoolArray, codes: IntArray, labels: Labels
+) -> Leak | None:
     """Does it tell a class from the others whether a cell is filled?
 
     Either a class is filled (or missing) and no other is, or the filled (or missing) rows are of
@@ -591,7 +630,9 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
     Every row is left out of the count that judges it. Rows that are alone in their level are not
     judged; 0 where these are the majority. A missing cell is a level like any other.
     """
-    counts = pd.DataFrame({"level": levels, "class": codes}).value_counts()  # largest first
+    counts = pd.DataFrame(
+        {"level": levels, "class": codes}
+    ).value_counts()  # largest first
     of_level = counts.groupby(level="level")
     sizes = of_level.sum()
     n_judged = int(sizes[sizes > 1].sum())
@@ -653,7 +694,11 @@ def text_accuracy(column: Column, codes: IntArray, most_rows: int = 4000) -> flo
     levels = np.asarray(column.levels)[:most_rows]
     texts = [*column.words, ""]
     vectorizer = CountVectorizer(
-        binary=True, token_pattern=r"[^\W\d_]+|\d+", min_df=2, max_features=1000, dtype=np.float32
+        binary=True,
+        token_pattern=r"[^\W\d_]+|\d+",
+        min_df=2,
+        max_features=1000,
+        dtype=np.float32,
     )
     try:
         words = vectorizer.fit_transform([texts[level] for level in levels])

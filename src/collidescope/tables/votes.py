@@ -9,9 +9,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from collidescope._checks import CollisionWarning, check_choice, check_votes, spelling_variants
+from collidescope._checks import (
+    CollisionWarning,
+    check_choice,
+    check_votes,
+    spelling_variants,
+)
 from collidescope._rows import times_repeated
-from collidescope.tables.cells import TableLike, as_frame, as_levels, check_columns, listed
+from collidescope.tables.cells import (
+    TableLike,
+    as_frame,
+    as_levels,
+    check_columns,
+    listed,
+)
 
 
 def votes_from_annotators(
@@ -33,7 +44,9 @@ def votes_from_annotators(
 
     Examples
     --------
-    >>> table = pd.DataFrame({"anna": ["cat", "dog", "cat"], "bob": ["cat", "cat", None]})
+    >>> table = pd.DataFrame(
+    ...     {"anna": ["cat", "dog", "cat"], "bob": ["cat", "cat", None]}
+    ... )
     >>> votes_from_annotators(table)
        cat  dog
     0    2    0
@@ -55,7 +68,9 @@ def votes_from_annotators(
     place = {str(name): k for k, name in enumerate(names)}
     unknown = [word for word in words if word not in place]
     if unknown:
-        raise ValueError(f"table has votes for {listed(unknown)}, classes are {listed(names)}")
+        raise ValueError(
+            f"table has votes for {listed(unknown)}, classes are {listed(names)}"
+        )
     for said in spelling_variants(np.array(words)):
         warnings.warn(said, CollisionWarning, stacklevel=2)
     class_of_word = np.array([place[word] for word in words], dtype=np.intp)
@@ -89,7 +104,9 @@ def items_with_votes(votes: pd.DataFrame, empty: str = "raise") -> pd.DataFrame:
     With ``empty="raise"`` these are an error that names them. A table that stands in itself several
     times is a warning: its intervals are too narrow.
 
-    >>> table = pd.DataFrame({"cat": [2, 0, 1], "dog": [0, 0, 3]}, index=["x", "y", "z"])
+    >>> table = pd.DataFrame(
+    ...     {"cat": [2, 0, 1], "dog": [0, 0, 3]}, index=["x", "y", "z"]
+    ... )
     >>> items_with_votes(table, empty="drop").index.tolist()
     ['x', 'z']
     """

@@ -13,9 +13,13 @@ from collidescope import _checks as check
 def check_sizes(hidden_layer_sizes: Sequence[int]) -> tuple[int, ...]:
     """``hidden_layer_sizes`` as a tuple of positive whole numbers."""
     try:
-        return tuple(check.check_count(size, "hidden_layer_sizes") for size in hidden_layer_sizes)
+        return tuple(
+            check.check_count(size, "hidden_layer_sizes") for size in hidden_layer_sizes
+        )
     except (TypeError, ValueError):
-        words = f"must be a sequence of positive whole numbers, got {hidden_layer_sizes!r}"
+        words = (
+            f"must be a sequence of positive whole numbers, got {hidden_layer_sizes!r}"
+        )
         raise ValueError(f"hidden_layer_sizes {words}") from None
 
 
@@ -55,7 +59,9 @@ class TrainingConfig:
             raise ValueError(f"dropout must be below 1, got {self.dropout!r}")
 
     @classmethod
-    def from_mapping(cls, training: Mapping[str, Any] | None, device: str) -> TrainingConfig:
+    def from_mapping(
+        cls, training: Mapping[str, Any] | None, device: str
+    ) -> TrainingConfig:
         """The settings that the user's ``training`` mapping names, the defaults for all others.
 
         >>> TrainingConfig.from_mapping({"max_epochs": 20}, "cpu").max_epochs
@@ -70,7 +76,9 @@ class TrainingConfig:
         known = [field.name for field in fields(cls) if field.name != "device"]
         for name in training:
             if name not in known:
-                raise ValueError(f"training has no setting {name!r}: it knows {', '.join(known)}")
+                raise ValueError(
+                    f"training has no setting {name!r}: it knows {', '.join(known)}"
+                )
         return cls(**training, device=device)
 
     def batch_for(self, n_rows: int, smallest: int = 64, largest: int = 256) -> int:

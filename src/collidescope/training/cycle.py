@@ -74,7 +74,9 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> Groups:
     return groups
 
 
-def adam_w(module: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
+def adam_w(
+    module: nn.Module, learning_rate: float, weight_decay: float
+) -> torch.optim.AdamW:
     """AdamW, fused where torch can."""
     fused = True
     for parameter in module.parameters():

@@ -45,7 +45,11 @@ from collidescope.training.machine import (
 
 #: Weights of standardised inputs are far below this; larger ones overflow float32 a few layers on.
 LARGEST_WEIGHT = 1e9
-HISTORY = ("train_loss", "val_loss", "seconds")  #: columns of the history beside the epoch
+HISTORY = (
+    "train_loss",
+    "val_loss",
+    "seconds",
+)  #: columns of the history beside the epoch
 #: Types of torch that numpy lacks are stored as integers of the same size.
 STORED_AS = {torch.bfloat16: torch.int16}
 
@@ -67,7 +71,9 @@ class Objective(Protocol):
     def held_out_loss(self, module: nn.Module) -> Tensor: ...
 
 
-def epoch_generator(seed: int, epoch: int, device: torch.device | str = "cpu") -> torch.Generator:
+def epoch_generator(
+    seed: int, epoch: int, device: torch.device | str = "cpu"
+) -> torch.Generator:
     """The generator of one epoch (epoch 0: the initial weights)."""
     # Odd numbers (Knuth's multipliers) spread the seeds, so that neighbouring ones share no epoch.
     spread = seed * 2654435761 + epoch * 40503 + 1
@@ -107,7 +113,9 @@ def fit_loop(
     module.to(config.device)
     best = BestWeights(module, objective.n_members)
     if cycle is None:
-        optimizer: torch.optim.Optimizer = adam_w(module, config.learning_rate, config.weight_decay)
+        optimizer: torch.optim.Optimizer = adam_w(
+            module, config.learning_rate, config.weight_decay
+        )
     else:
         optimizer = cycle.optimizer(module)
     run = Run(module, optimizer, best, cycle)
@@ -129,7 +137,13 @@ def fit_loop(
                 if path is not None and world()[0] == 0:
                     run.save(path, settings)
                 if progress is not None:
-                    progress({"name": name, "max_epochs": config.max_epochs, **run.history[-1]})
+                    progress(
+                        {
+                            "name": name,
+                            "max_epochs": config.max_epochs,
+                            **run.history[-1],
+                        }
+                    )
         except KeyboardInterrupt:
             run.interrupted = True
     run.capped = _is_capped(run, config)
@@ -221,7 +235,9 @@ def _one_epoch(
     }
 
 
-def _cycle_rate(cycle: OneCycle, optimizer: torch.optim.Optimizer, epoch: int, done: float) -> None:
+def _cycle_rate(
+    cycle: OneCycle, optimizer: torch.optim.Optimizer, epoch: int, done: float
+) -> None:
     """Set the rate once a share ``done`` of this epoch is over."""
     cycle.set_rate(optimizer, (epoch - 1 + done) / cycle.epochs)
 
@@ -253,13 +269,18 @@ def run_epoch(
     # the host.
     mean = float(torch.stack(losses).mean()) / objective.n_members
     if not math.isfinite(mean):
-        remedy = "lower learning_rate, or check X for values far outside the usual range"
+        remedy = (
+            "lower learning_rate, or check X for values far outside the usual range"
+        )
         raise FloatingPointError(f"the training loss became {mean}: {remedy}")
     return mean
 
 
 def train_step(
-    module: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Tensor
+    module: nn.Module,
+    objective: Objective,
+    optimizer: torch.optim.Optimizer,
+    batch: Tensor,
 ) -> Tensor:
     """One gradient step.
 
@@ -290,7 +311,9 @@ class BestWeights:
         self.epoch = torch.zeros(n_members, dtype=torch.long, device=device)
         self.waited = torch.zeros_like(self.epoch)
 
-    def update(self, module: nn.Module, val_loss: Tensor, epoch: int, always: bool = False) -> None:
+    def update(
+        self, module: nn.Module, val_loss: Tensor, epoch: int, always: bool = False
+    ) -> None:
         to_beat = self.loss - self.minimum_gain
         better = (val_loss < to_beat) | always
         state = self.state
@@ -330,7 +353,9 @@ class Run:
         """Write the state after an epoch."""
         columns = {}
         for name in HISTORY:
-            columns[name] = np.array([entry[name] for entry in self.history], np.float64)
+            columns[name] = np.array(
+                [entry[name] for entry in self.history], np.float64
+            )
         arrays = {}
         for name, tensor in self._tensors().items():
             own = tensor.detach().cpu().contiguous()
@@ -346,13 +371,21 @@ class Run:
         try:
             tree = _store.read(path, "checkpoint")
         except _store.ModelFileError as error:
-            raise ValueError(f"{error}: delete it to start anew, or use another folder") from None
+            raise ValueError(
+                f"{error}: delete it to start anew, or use another folder"
+            ) from None
         _check_settings(path, tree.get("fingerprint"), settings)
         try:
             self._load(tree["tensors"])
             nothing_held_out = bool(self.best.loss.isnan().all())
             self.history = _checked_history(tree["history"], nothing_held_out)
-        except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
+        except (
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            RuntimeError,
+        ) as error:
             raise ValueError(
                 f"{path} does not fit this network ({error}): delete it or use another folder"
             ) from None
@@ -380,7 +413,9 @@ class Run:
         self._prepare_optimizer(arrays)
         tensors = self._tensors()
         if arrays.keys() != tensors.keys():
-            raise ValueError(f"{min(arrays.keys() ^ tensors.keys())} is missing or too many")
+            raise ValueError(
+                f"{min(arrays.keys() ^ tensors.keys())} is missing or too many"
+            )
         for name, tensor in tensors.items():
             tensor.copy_(_checked_tensor(name, torch.from_numpy(arrays[name]), tensor))
         # A custom module may give copies of its weights.
@@ -419,14 +454,18 @@ def _check_settings(path: Path, found: Any, settings: dict[str, Any]) -> None:
     names = {**settings, **known}
     changed = [str(name) for name in names if known.get(name) != settings.get(name)]
     said = f"{path} belongs to a run with other settings ({', '.join(changed)}):"
-    raise ValueError(f"{said} use the same settings and seed, another folder, or delete it")
+    raise ValueError(
+        f"{said} use the same settings and seed, another folder, or delete it"
+    )
 
 
 def _checked_tensor(name: str, given: Tensor, own: Tensor) -> Tensor:
     """What a file gives for a tensor of the run, if it has its type, shape and possible values."""
     stored = STORED_AS.get(own.dtype, own.dtype)
     if given.dtype != stored or given.shape != own.shape:
-        raise ValueError(f"{name} has dtype {given.dtype} and shape {tuple(given.shape)}")
+        raise ValueError(
+            f"{name} has dtype {given.dtype} and shape {tuple(given.shape)}"
+        )
     given = given.view(own.dtype)
     owner, _, last = name.rpartition(".")
     if not owner or not given.is_floating_point():
@@ -458,7 +497,9 @@ def structure(module: nn.Module) -> str:
             continue
         plain = int | float | str | None
         constants = [value for value in code.co_consts if isinstance(value, plain)]
-        parts.append(f"{kind.__qualname__} {code.co_code.hex()} {code.co_names} {constants}")
+        parts.append(
+            f"{kind.__qualname__} {code.co_code.hex()} {code.co_names} {constants}"
+        )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -472,7 +513,9 @@ def _checked_history(
     if nothing_held_out:
         finite[:, HISTORY.index("val_loss")] = True
     if columns.keys() != set(HISTORY) or not numbers or not finite.all():
-        raise ValueError("history must hold finite numbers for each quantity, epoch by epoch")
+        raise ValueError(
+            "history must hold finite numbers for each quantity, epoch by epoch"
+        )
     history = []
     for epoch, row in enumerate(table.tolist(), 1):
         history.append({"epoch": epoch, **dict(zip(HISTORY, row, strict=True))})

@@ -128,7 +128,9 @@ def _halves(part: slice) -> tuple[slice, slice]:
 
 def device_of(module: nn.Module) -> torch.device:
     """Where a module is; the CPU where it has no weights."""
-    return next((tensor.device for tensor in module.state_dict().values()), torch.device("cpu"))
+    return next(
+        (tensor.device for tensor in module.state_dict().values()), torch.device("cpu")
+    )
 
 
 def world() -> tuple[int, int]:

@@ -83,7 +83,9 @@ class StackedMLP(nn.Module):
         weights = torch.split(self.weight, [a * b for a, b in self.shapes], 1)
         biases = torch.split(self.bias, [b for _, b in self.shapes], 1)
         parts = zip(self.shapes, weights, biases, strict=True)
-        return [(weight.view(-1, a, b), bias.unsqueeze(1)) for (a, b), weight, bias in parts]
+        return [
+            (weight.view(-1, a, b), bias.unsqueeze(1)) for (a, b), weight, bias in parts
+        ]
 
     def forward(self, x: Tensor) -> Tensor:
         if self.n_members == 1:
@@ -147,7 +149,9 @@ class FactorisedObjective:
 
     @property
     def signature(self) -> str:
-        return signature(self.X, self.y, self.given_weight, *self.train_rows, *self.held_out_rows)
+        return signature(
+            self.X, self.y, self.given_weight, *self.train_rows, *self.held_out_rows
+        )
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         """Indices of rows, (M, B)."""

@@ -36,7 +36,11 @@ class Rows:
     """
 
     def __init__(
-        self, data: Any, device: Device = "cpu", scaling: Any = None, index: Tensor | None = None
+        self,
+        data: Any,
+        device: Device = "cpu",
+        scaling: Any = None,
+        index: Tensor | None = None,
     ) -> None:
         self.data = data
         self.device = torch.device(device)
@@ -82,7 +86,9 @@ class Rows:
             block = apply_scaling(block, *self.scaling)
         return tensor(block)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(
+        self, dtype: Any = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
         return np.asarray(self[:].cpu().numpy(), dtype=dtype)
 
 
@@ -92,7 +98,9 @@ def tensor(X: Any) -> Tensor:
     Even on read-only memory: rows are never written to.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        warnings.filterwarnings(
+            "ignore", message="The given NumPy array is not writable"
+        )
         return torch.from_numpy(np.ascontiguousarray(X, dtype=np.float32))
 
 
@@ -114,7 +122,9 @@ def as_rows(X: Any, device: Device, gpu_share: float = 0.5) -> Rows:
     return Rows(data.to(device), device)
 
 
-def labels_and_weights(codes: Any, weights: Any, device: str) -> tuple[Tensor, Tensor | None]:
+def labels_and_weights(
+    codes: Any, weights: Any, device: str
+) -> tuple[Tensor, Tensor | None]:
     """Class numbers and weights (None for equal ones) as tensors on ``device``."""
     y = torch.from_numpy(np.asarray(codes, dtype=np.int64)).to(device)
     if weights is None:
