@@ -29,6 +29,7 @@ MODULES = (
     "accuracy.fashion",
     "accuracy.images",
     "accuracy.real",
+    "accuracy.peers",
     "accuracy.made_up",
     "accuracy.nested",
     "accuracy.feebee",

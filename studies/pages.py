@@ -23,6 +23,7 @@ BENCHMARKS = (
     "images",
     "images-length",
     "real",
+    "peers",
     "made-up",
 )
 BENCHMARKS += ("embeddings", "nested", "feebee")
