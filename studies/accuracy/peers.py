@@ -173,7 +173,7 @@ def by_case(records: list[Record]) -> dict[str, dict[tuple[str, int], dict[str, 
 
 def text(records: list[Record]) -> str:
     found = by_case(records)
-    own = found.pop(OURS)
+    own = found.pop(OURS, {})
     rows = []
     for peer, results in found.items():
         shared = sorted(results.keys() & own.keys())
