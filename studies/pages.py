@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from studies import markdown, plan
-from studies.accuracy import decisions, real, votes
+from studies.accuracy import decisions, peers, real, votes
 from studies.catalogue import every
 from studies.faults import tables as faults
 from studies.paper import errata_page
@@ -61,6 +61,8 @@ def write() -> None:
     }
     for name, text in texts.items():
         (docs / name).write_text(text, encoding="utf-8")
+    if results("peers"):
+        peers.picture(figures / "peers.svg")
     markdown.fill(docs / "comparison.md", {"real": real.summary()})
     markdown.fill(docs / "decisions.md", decisions.page_tables() | plan.page_tables())
     markdown.fill(docs / "votes.md", votes.page_tables())

@@ -14,19 +14,23 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.model_selection import train_test_split
 
 from collidescope import CollisionClassifier
+from studies import drawing
 from studies.accuracy.real import KEEL, LEFT_OUT, load
 from studies.baselines.stock import lightgbm
 from studies.markdown import made, table
 from studies.measures import brier_score, calibration_error, geometric_mean
-from studies.store import Cell, Record, Study
+from studies.store import Cell, Record, Study, results
 
 OURS = "collidescope"
+Pair = tuple[dict[str, Any], dict[str, Any]]
 MOST_ROWS = 2_000
 SPLITS = 2
 #: A score of zero has no ratio.
@@ -172,14 +176,7 @@ def by_case(records: list[Record]) -> dict[str, dict[tuple[str, int], dict[str, 
 
 
 def text(records: list[Record]) -> str:
-    found = by_case(records)
-    own = found.pop(OURS, {})
-    rows = []
-    for peer, results in found.items():
-        shared = sorted(results.keys() & own.keys())
-        if not shared:
-            continue
-        rows.append(compared(peer, [(own[place], results[place]) for place in shared]))
+    rows = [compared(peer, pairs) for peer, pairs in shared_cases(records).items()]
     rows.sort(key=lambda row: float(row[2]))
     head = [
         "peer",
@@ -199,30 +196,64 @@ ours is lower. Ours is a fit without the range ({made("peers", records)}).
 {table(head, rows)}"""
 
 
-def compared(
-    peer: str, pairs: list[tuple[dict[str, Any], dict[str, Any]]]
-) -> list[str]:
-    """A row of the table: a peer over ours, on the cases that both were run on."""
-
-    def ratio(key: str) -> float:
-        ratios = [
-            max(theirs[key], SMALLEST) / max(mine[key], SMALLEST)
-            for mine, theirs in pairs
-            if mine[key] > SMALLEST
+def shared_cases(records: list[Record]) -> dict[str, list[Pair]]:
+    """Of every peer the results of ours and its own, where both were run."""
+    found = by_case(records)
+    own = found.pop(OURS, {})
+    pairs = {
+        peer: [
+            (own[place], theirs[place]) for place in sorted(theirs.keys() & own.keys())
         ]
-        return geometric_mean(ratios)
+        for peer, theirs in found.items()
+    }
+    return {peer: cases for peer, cases in pairs.items() if cases}
 
+
+def ratio(pairs: list[Pair], key: str) -> float:
+    """Geometric mean of theirs over ours; a score of zero has no ratio."""
+    ratios = [
+        max(theirs[key], SMALLEST) / mine[key]
+        for mine, theirs in pairs
+        if mine[key] > SMALLEST
+    ]
+    return geometric_mean(ratios)
+
+
+def picture(path: Path) -> None:
+    """Brier score against cost, both over ours."""
+    figure, ax = plt.subplots(figsize=(6.4, 3.6))
+    points = {OURS: (1.0, 1.0)}
+    for peer, pairs in shared_cases(results("peers")).items():
+        points[peer] = (ratio(pairs, "seconds"), ratio(pairs, "brier"))
+    for peer, (cost, score) in points.items():
+        colour = "#c2410c" if peer == OURS else "#475569"
+        ax.plot(cost, score, "o", color=colour)
+        ax.annotate(
+            peer, (cost, score), (6, 4), textcoords="offset points", color=colour
+        )
+    ax.set_xscale("log")
+    ax.margins(x=0.25, y=0.15)
+    ax.set_xlabel("processor seconds, over those of collidescope")
+    ax.set_ylabel("held-out Brier score, over ours")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(color="#e5e7eb")
+    ax.set_axisbelow(True)
+    drawing.save(figure, path)
+
+
+def compared(peer: str, pairs: list[Pair]) -> list[str]:
+    """A row of the table: a peer over ours, on the cases that both were run on."""
     lower = sum(theirs["brier"] < 0.99 * mine["brier"] for mine, theirs in pairs)
     mean_error = [np.mean([pair[i]["error"] for pair in pairs]) for i in (0, 1)]
     gaps = [theirs["calibration"] - mine["calibration"] for mine, theirs in pairs]
     return [
         peer,
         str(len(pairs)),
-        f"{ratio('brier'):.3f}",
+        f"{ratio(pairs, 'brier'):.3f}",
         f"{lower} of {len(pairs)}",
         f"{mean_error[1] / mean_error[0]:.3f}",
         f"{np.mean(gaps):+.4f}",
-        f"{ratio('seconds'):.2g}",
+        f"{ratio(pairs, 'seconds'):.2g}",
     ]
 
 
