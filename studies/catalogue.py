@@ -40,6 +40,7 @@ MODULES = (
     "accuracy.decisions",
     "plan",
     "accuracy.votes",
+    "speed.members",
     "speed.engine",
     "speed.sizes",
     "speed.scale",

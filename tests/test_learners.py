@@ -627,20 +627,16 @@ def test_a_field_that_no_member_has_is_refused() -> None:
         recipe("linear").restore({**tree, "another": 1}, (3,), 2)
 
 
-@pytest.mark.parametrize(("right", "message"), [(True, "deeper"), (False, "outside")])
-def test_a_tree_whose_pointers_do_not_close_is_refused(
-    right: bool, message: str
-) -> None:
-    chain = 100  # left children all the way down
-    steps = 2 * np.arange(chain, 0, -1) if right else np.zeros(chain)
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("step", [0, 5])
+def test_a_tree_that_points_outside_of_itself_is_refused(step: int) -> None:
+    with pytest.raises(ValueError, match="outside"):
         trees.Trees(
             feature=np.zeros(1, np.uint16),
             threshold=np.zeros(1, np.float32),
-            cut=np.zeros(chain, np.uint16),
-            right=steps.astype(np.uint16),
-            sizes=np.array([2 * chain + 1], np.uint16),
-            inner=np.packbits(np.arange(2 * chain + 1) < chain),
+            cut=np.zeros(2, np.uint16),
+            right=np.array([4, step], np.uint16),  # two would be right
+            sizes=np.array([5], np.uint16),
+            inner=np.packbits([1, 1, 0, 0, 0]),
             n_features=1,
         )
 
