@@ -14,7 +14,14 @@ from sklearn.model_selection import KFold
 from collidescope import CollisionClassifier, CollisionWarning, Pairwise, crossfit
 from collidescope._progress import Progress
 from collidescope._saving import from_tree, to_tree
-from collidescope.crossfit import Engine, cross_fit, make_task, train_folds, train_unit
+from collidescope.crossfit import (
+    Choice,
+    Engine,
+    cross_fit,
+    make_task,
+    train_folds,
+    train_unit,
+)
 from collidescope.folds import (
     Folds,
     enough_folds,
@@ -195,24 +202,26 @@ def test_pairs_can_be_pooled_with_other_members():
     assert (P.argmax(axis=1) == codes).mean() > 0.6
 
 
-def test_a_policy_decides_which_members_smaller_sizes_train():
+class LinearAlone(Choice):
+    """Trains the linear member alone on fewer rows."""
+
+    def __init__(self):
+        self.seen = []
+
+    def at_smaller_size(self, whole, size):
+        self.seen.append((list(whole.fold_weights[0]), size))
+        return ["linear"]
+
+
+def test_a_choice_decides_which_members_smaller_sizes_train():
     X, codes = problem()
     sample = make_sample(X, codes)
     folds = make_folds(sample, 2, random_state=0)
-    seen = []
-
-    def keep(done):
-        seen.append([list(fit.fold_weights[0]) for fit in done])
-        return ["linear"]
-
+    choice = LinearAlone()
     models = [as_model("linear"), as_model("forest")]
-    fit = cross_fit(sample, models, folds, keep=keep)
-    assert (
-        seen
-        == [[["linear", "forest"]], [["linear", "forest"], ["linear"]]][
-            : len(fit.curve) - 1
-        ]
-    )
+    fit = cross_fit(sample, models, folds, choice=choice)
+    sizes = [held_out.size for held_out in fit.curve[-2::-1]]
+    assert choice.seen == [(["linear", "forest"], size) for size in sizes]
 
 
 def test_a_spent_budget_leaves_the_smaller_sizes_out_and_says_so():

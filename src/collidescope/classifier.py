@@ -18,7 +18,7 @@ from collidescope.fitted import FittedCollisions
 from collidescope.folds import CV, RandomState, make_folds
 from collidescope.models import models_for, need_torch
 from collidescope.pairwise.model import cross_fitted_paper
-from collidescope.race import Race, race
+from collidescope.race import Raced, race
 from collidescope.sample import Table, class_order, make_sample
 
 if TYPE_CHECKING:
@@ -173,10 +173,13 @@ class CollisionClassifier(FittedCollisions):
         folds = make_folds(sample, self.cv, self.random_state)
         models = models_for(self.members, sample, folds)
         engine = self._engine()
-        self.race_ = Race()
+        raced = Raced(models)
         if isinstance(self.members, str):  # models that the user names are all trained
-            models, self.race_ = race(sample, models, folds, engine)
-        crossfit = cross_fit(sample, models, folds, limit=self.limit, engine=engine)
+            raced = race(sample, models, folds, engine)
+        crossfit = cross_fit(
+            sample, raced.models, folds, limit=self.limit, engine=engine, choice=raced
+        )
+        self.race_ = raced.found
         found = estimate(sample, crossfit)
         self._keep(sample, crossfit, found)
         self.class_order_ = class_order(y, sample.classes)
