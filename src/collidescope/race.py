@@ -241,7 +241,8 @@ class Raced(Choice):
         """The last heat: with all training rows of the first fold, scored where it holds out."""
         train, scored = folds.splits[0]
         last, pool_loss = scored_round(sample, units, len(train), scored)
-        self.drop(last, last.size, pool_loss)
+        # Few models are left, so each takes a large share of the cost.
+        self.drop(last, last.size, pool_loss, worth=0.002)
         return [model.name for model in self.models]
 
     def at_smaller_size(self, whole: SizeFit, size: float) -> list[str]:
@@ -261,12 +262,16 @@ class Raced(Choice):
         weighed = any(each.weights.get(name) for each in near)
         return weighed or self.costs[name] <= cheap * total
 
-    def drop(self, last: Round, n: float, pool_loss: PoolLoss) -> list[Dropped]:
+    def drop(
+        self, last: Round, n: float, pool_loss: PoolLoss, worth: float = 0.01
+    ) -> list[Dropped]:
         """Add a round, and drop the models that cannot matter with n rows after it."""
         rounds = (*self.found.rounds, last)
         out = list[Dropped]()
         if len(rounds) > 1:
-            out = run_round(rounds[-2], last, n, self.costs, pool_loss)
+            out = run_round(
+                rounds[-2], last, n, self.costs, pool_loss, worth=worth
+            )
         self.found = replace(
             self.found, rounds=rounds, dropped=(*self.found.dropped, *out)
         )
@@ -335,7 +340,7 @@ def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> Non
 
 
 def telling_heats(
-    models: Sequence[Model], sample: Sample, folds: Folds, much: float = 0.7
+    models: Sequence[Model], sample: Sample, folds: Folds, much: float = 0.8
 ) -> list[Folds]:
     """The heats, without a first one that costs nearly as much as the next and tells less."""
     heats = nested_heats(sample, folds)
