@@ -287,19 +287,24 @@ def test_a_back_end_of_joblib_without_generators_gives_the_same_s(in_turn):
 def test_no_more_folds_are_trained_than_give_enough_held_out_rows():
     sample = make_sample(*problem(n=100))
     folds = make_folds(sample, 10, random_state=0)
-    fewer = enough_folds(folds, enough=25)
+    fewer = enough_folds(folds, enough=25, many=100)
     assert [len(test) for _, test in fewer.splits] == [10, 10, 10]
     assert "30 held-out rows are enough: 3 of 10 folds are trained" in fewer.notes[0]
 
 
+def test_all_folds_of_few_rows_are_trained():
+    folds = make_folds(make_sample(*problem(n=100)), 10, random_state=0)
+    assert enough_folds(folds, enough=25, many=101) is folds
+
+
 def test_two_folds_are_trained_where_one_has_enough_rows():
     folds = make_folds(make_sample(*problem(n=100)), 10, random_state=0)
-    assert len(enough_folds(folds, enough=5).splits) == 2
+    assert len(enough_folds(folds, enough=5, many=100).splits) == 2
 
 
 def test_rows_of_folds_that_are_not_needed_have_no_posteriors(monkeypatch):
     X, codes = problem(n=300)
-    monkeypatch.setattr(enough_folds, "__defaults__", (150,))
+    monkeypatch.setattr(enough_folds, "__defaults__", (150, 300))
     clf = CollisionClassifier(members=["linear"], random_state=0)
     with pytest.warns(CollisionWarning, match="180 held-out rows are enough") as said:
         clf.fit(X, codes)
@@ -312,7 +317,7 @@ def test_rows_of_folds_that_are_not_needed_have_no_posteriors(monkeypatch):
 def test_fewer_folds_give_the_range_of_their_rows_also_with_votes(monkeypatch):
     X, codes = problem(n=300)
     votes = np.eye(3)[codes] * 2
-    monkeypatch.setattr(enough_folds, "__defaults__", (150,))
+    monkeypatch.setattr(enough_folds, "__defaults__", (150, 300))
     fit = CollisionClassifier(members=["linear"], random_state=0)
     with pytest.warns(CollisionWarning, match="are enough"):
         fit.fit(X, votes)

@@ -1,5 +1,6 @@
 """The race before the folds: which models are dropped, why, and that it is the same race again."""
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from collidescope.race import (
     run_round,
 )
 from collidescope.sample import make_sample
+from collidescope.training import loop
 
 NAMES = ("leader", "late", "hopeless", "cheap", "helper")
 COSTS = {"leader": 4.0, "late": 4.0, "hopeless": 4.0, "cheap": 0.01, "helper": 4.0}
@@ -266,3 +268,61 @@ def test_a_raced_fit_is_the_same_for_any_number_of_jobs(n_jobs):
     assert raced.found == in_turn.found
     for mine, other in zip(fit.curve, of_one.curve, strict=True):
         np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+
+
+def interrupted_at(monkeypatch, epoch):
+    """Ctrl-C in an epoch of the networks that are trained from now on."""
+    original = loop.run_epoch
+    numbers = itertools.count(1)
+
+    def run_epoch(*arguments):
+        if next(numbers) == epoch:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(loop, "run_epoch", run_epoch)
+
+
+def test_a_raced_fit_resumed_from_its_checkpoint_ends_as_an_undisturbed_one(
+    monkeypatch, tmp_path
+):
+    sample = make_sample(*problem())
+    folds = make_folds(sample, 3, random_state=0)
+    prices = {"linear": 1e-3, "gaussian": 1e-3, "priors": 1e-3, "network": 1e-9}
+    models = [
+        Priced(each.name, prices[each.name], each)
+        for each in models_for(list(prices), sample, folds)
+    ]
+    training = {"hidden_layer_sizes": (8,), "max_epochs": 4}
+
+    def fitted(checkpoint=None, at=None):
+        engine = Engine(training=training, checkpoint=checkpoint)
+        raced = race(sample, models, folds, engine)
+        with monkeypatch.context() as patch:
+            if at is not None:
+                interrupted_at(patch, at)
+            return cross_fit(sample, raced.models, folds, engine=engine, choice=raced)
+
+    assert fitted(tmp_path, at=6).interrupted
+    resumed = fitted(tmp_path)
+    undisturbed = fitted()
+    for mine, other in zip(resumed.curve, undisturbed.curve, strict=True):
+        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+
+
+def test_ctrl_c_after_the_first_fold_keeps_what_it_has_trained():
+    sample = make_sample(*problem())
+    folds = make_folds(sample, 3, random_state=0)
+    raced = race(sample, priced(sample, folds), folds, Engine())
+    linear = raced.models[0]
+    n_fits = itertools.count(1)
+
+    def fit(task):
+        if next(n_fits) == 2:
+            raise KeyboardInterrupt
+        return linear.inner.fit(task)
+
+    raced.models[0] = replace(linear, inner=SimpleNamespace(fit=fit))
+    crossfit = cross_fit(sample, raced.models, folds, limit=False, choice=raced)
+    assert crossfit.interrupted
+    assert len(crossfit.ensemble.folds) == 1

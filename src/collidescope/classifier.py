@@ -71,7 +71,8 @@ class CollisionClassifier(FittedCollisions):
     recovery_ : Recovery, S from ``gramian_``, with diagnostics
     posteriors_ : array of shape (n, K)
         Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds,
-        of weight 0 or of dropped classes, and beyond the 100,000 held-out rows that are enough);
+        of weight 0 or of dropped classes, and beyond the 40,000 held-out rows that are enough
+        of 100,000 or more);
         beyond 67 million numbers float32.
     posteriors_by_size_ : dict, the same by the mean number of rows trained on, fewer too (empty
         without ``limit``)

@@ -406,11 +406,14 @@ def fit_size(
     if len(begin) < len(every) and not interrupted:
         names = choice.after_first_fold(sample, folds, trained[0])
         models = [model for model in models if model.name in names]
-        first = {model.name: trained[0][model.name] for model in models}
-        others, interrupted = train_folds(
-            sample, models, folds, engine, progress, every[1:]
-        )
-        trained = [first, *others]
+        trained = [{model.name: trained[0][model.name] for model in models}]
+        try:
+            others, interrupted = train_folds(
+                sample, models, folds, engine, progress, every[1:]
+            )
+            trained += others
+        except KeyboardInterrupt:  # before any of them was trained
+            interrupted = True
     # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds
     # come in order, so the first splits belong to the folds that are kept.
     complete = [units for units in trained if len(units) == len(models)]

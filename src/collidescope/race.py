@@ -269,9 +269,7 @@ class Raced(Choice):
         rounds = (*self.found.rounds, last)
         out = list[Dropped]()
         if len(rounds) > 1:
-            out = run_round(
-                rounds[-2], last, n, self.costs, pool_loss, worth=worth
-            )
+            out = run_round(rounds[-2], last, n, self.costs, pool_loss, worth=worth)
         self.found = replace(
             self.found, rounds=rounds, dropped=(*self.found.dropped, *out)
         )
