@@ -18,7 +18,7 @@ from collidescope.fitted import FittedCollisions
 from collidescope.folds import CV, RandomState, make_folds
 from collidescope.models import models_for, need_torch
 from collidescope.pairwise.model import cross_fitted_paper
-from collidescope.race import Race, race
+from collidescope.race import Raced, race
 from collidescope.sample import Table, class_order, make_sample
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ class CollisionClassifier(FittedCollisions):
     recovery_ : Recovery, S from ``gramian_``, with diagnostics
     posteriors_ : array of shape (n, K)
         Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds,
-        of weight 0 or of dropped classes, and beyond the 100,000 held-out rows that are enough);
+        of weight 0 or of dropped classes, and beyond the 40,000 held-out rows that are enough
+        of 100,000 or more);
         beyond 67 million numbers float32.
     posteriors_by_size_ : dict, the same by the mean number of rows trained on, fewer too (empty
         without ``limit``)
@@ -173,10 +174,13 @@ class CollisionClassifier(FittedCollisions):
         folds = make_folds(sample, self.cv, self.random_state)
         models = models_for(self.members, sample, folds)
         engine = self._engine()
-        self.race_ = Race()
+        raced = Raced(models)
         if isinstance(self.members, str):  # models that the user names are all trained
-            models, self.race_ = race(sample, models, folds, engine)
-        crossfit = cross_fit(sample, models, folds, limit=self.limit, engine=engine)
+            raced = race(sample, models, folds, engine)
+        crossfit = cross_fit(
+            sample, raced.models, folds, limit=self.limit, engine=engine, choice=raced
+        )
+        self.race_ = raced.found
         found = estimate(sample, crossfit)
         self._keep(sample, crossfit, found)
         self.class_order_ = class_order(y, sample.classes)

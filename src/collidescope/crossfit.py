@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -187,18 +187,33 @@ class SizeFit:
     interrupted: bool
 
 
-#: Which models are trained at the next size, by name, given what was trained so far.
-Keep = Callable[[Sequence[SizeFit]], Sequence[str]]
+class Choice:
+    """Which models are trained next, and which are trained already.
 
+    This one trains all models on all rows. What has no weight then has none with a share of the
+    rows, unless it is simple.
+    """
 
-def with_weight(done: Sequence[SizeFit]) -> list[str]:
-    """What has no weight with all rows has none with a share of them, unless it is simple."""
-    first = done[0]
-    return [
-        model.name
-        for model in first.models
-        if model.simple or model.name in first.weights
-    ]
+    #: whether the first fold decides what the others train
+    by_first_fold: bool = False
+
+    def trained(self, share: float) -> Mapping[str, Fitted]:
+        """Models that have learned from this share of the first fold's training rows already."""
+        return {}
+
+    def after_first_fold(
+        self, sample: Sample, folds: Folds, units: FoldUnits
+    ) -> Collection[str]:
+        """Names of the models that the other folds train, given what the first fold found."""
+        return list(units)
+
+    def at_smaller_size(self, whole: SizeFit, size: float) -> Collection[str]:
+        """Names of the models that are trained on so many rows, given the fit of all rows."""
+        return [
+            model.name
+            for model in whole.models
+            if model.simple or model.name in whole.weights
+        ]
 
 
 @dataclass(frozen=True)
@@ -234,7 +249,7 @@ def cross_fit(
     *,
     limit: bool = True,
     engine: Engine | None = None,
-    keep: Keep = with_weight,
+    choice: Choice | None = None,
 ) -> CrossFit:
     """Train every model on every fold, and score the rows that the fold holds out.
 
@@ -243,7 +258,7 @@ def cross_fit(
     sample, models, folds : of :func:`make_sample`, :func:`models_for` and :func:`make_folds`
     limit : whether to train on 1/8, 1/4 and 1/2 of the rows too
     engine : device, settings of networks, processes, progress, budget
-    keep : which models are trained at the next size
+    choice : which models are trained next
 
     A model with the methods of :class:`~collidescope.models.Comparing` gives no posteriors by
     itself: once all folds of a size are trained it is handed the sample and the folds, compares
@@ -263,13 +278,14 @@ def cross_fit(
     [20.0, 40.0]
     """
     engine = engine or Engine()
+    choice = choice or Choice()
     smaller = _smaller(sample, folds) if limit else []
     steps = int(STEPS * len(folds.splits) * (1 + sum(part.share for part in smaller)))
     _check(models, sample, folds, engine)
     _announce(models, sample, [folds, *smaller], engine)
     notes = list[str]()
     with Progress("training folds", steps, engine.verbose) as progress:
-        whole = fit_size(sample, models, folds, engine, progress)
+        whole = fit_size(sample, models, folds, engine, progress, choice)
         done = [whole]
         try:
             for number, part in enumerate(smaller):
@@ -278,7 +294,7 @@ def cross_fit(
                 if engine.budget is not None and engine.overdue():
                     notes.append(_left_out(smaller[number:], engine.budget))
                     break
-                names = keep(done)
+                names = choice.at_smaller_size(whole, part.size)
                 kept = [model for model in models if model.name in names]
                 try:
                     _check(kept, sample, part, engine)
@@ -286,7 +302,7 @@ def cross_fit(
                     ValueError
                 ):  # too few rows for a model; smaller sizes have fewer still
                     break
-                fit = fit_size(sample, kept, part, engine, progress)
+                fit = fit_size(sample, kept, part, engine, progress, choice)
                 if fit.interrupted:
                     raise KeyboardInterrupt
                 done.append(fit)
@@ -376,9 +392,28 @@ def fit_size(
     folds: Folds,
     engine: Engine,
     progress: Progress,
+    choice: Choice,
 ) -> SizeFit:
-    """Train every model on every fold at one size, and pool the log posteriors of held-out rows."""
-    trained, interrupted = train_folds(sample, models, folds, engine, progress)
+    """Train models on every fold at one size, and pool the log posteriors of held-out rows."""
+    known = choice.trained(folds.share)
+    every = range(len(folds.splits))
+    begin = every
+    if choice.by_first_fold and folds.share == 1:
+        begin = every[:1]
+    trained, interrupted = train_folds(
+        sample, models, folds, engine, progress, begin, known
+    )
+    if len(begin) < len(every) and not interrupted:
+        names = choice.after_first_fold(sample, folds, trained[0])
+        models = [model for model in models if model.name in names]
+        trained = [{model.name: trained[0][model.name] for model in models}]
+        try:
+            others, interrupted = train_folds(
+                sample, models, folds, engine, progress, every[1:]
+            )
+            trained += others
+        except KeyboardInterrupt:  # before any of them was trained
+            interrupted = True
     # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds
     # come in order, so the first splits belong to the folds that are kept.
     complete = [units for units in trained if len(units) == len(models)]
@@ -410,12 +445,25 @@ def train_folds(
     folds: Folds,
     engine: Engine,
     progress: Progress,
+    numbers: Sequence[int] | None = None,
+    known: Mapping[str, Fitted] | None = None,
 ) -> tuple[list[FoldUnits], bool]:
     """The units of every fold that was begun, and whether Ctrl-C ended the training.
 
     Every unit is work of its own for ``n_jobs``. It takes the rows of its fold from the sample,
     which processes share: beside the sample each holds the training rows of one fold.
+
+    Parameters
+    ----------
+    sample, models, folds, engine, progress : as in :func:`cross_fit`
+    numbers : of the folds that are trained; all of them, unless given
+    known : models that have learned from the training rows of the first fold already, by name;
+        other processes train them again, which is cheaper than to send them
     """
+    if numbers is None:
+        numbers = range(len(folds.splits))
+    if known is None or engine.n_jobs not in (None, 1):
+        known = {}
     n_models = len(models)
     most_held_out = max(len(test) for _, test in folds.splits)
     dtype: npt.DTypeLike = np.float64
@@ -423,13 +471,17 @@ def train_folds(
         dtype = np.float32
 
     def train(number: int, report: Report | None) -> Unit:
-        fold, place = divmod(number, n_models)
+        turn, place = divmod(number, n_models)
+        fold = numbers[turn]
+        model = models[place]
         task = make_task(sample, folds, engine, fold, report)
-        return train_unit(
-            models[place], task, sample.take(folds.splits[fold][1]), dtype
-        )
+        test = sample.take(folds.splits[fold][1])
+        fitted = None
+        if fold == 0:
+            fitted = known.get(model.name)
+        return train_unit(model, task, test, dtype, fitted)
 
-    n_units = n_models * len(folds.splits)
+    n_units = n_models * len(numbers)
     steps = int(STEPS * folds.share)
     small = folds.size * math.prod(sample.X.shape[1:]) <= ONE_THREAD_NUMBERS
     # Once for all units where it can be: finding the libraries takes milliseconds.
@@ -496,14 +548,22 @@ def has_own_threads(model: Model) -> bool:
 
 
 def train_unit(
-    model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.float64
+    model: Model,
+    task: Task,
+    test: Table,
+    dtype: npt.DTypeLike = np.float64,
+    fitted: Fitted | None = None,
 ) -> Unit:
-    """Fit one model to the training rows of a fold, and score the rows that it holds out."""
+    """Fit one model to the training rows of a fold, and score the rows that it holds out.
+
+    A model that is ``fitted`` already only scores.
+    """
     started = time.perf_counter()
     k = task.n_classes
     scores = None
     with one_thread(needs_one_thread(model, task)):
-        fitted = copy(model).fit(task_of(model, task))
+        if fitted is None:
+            fitted = copy(model).fit(task_of(model, task))
         if not isinstance(model, Comparing):
             scores = np.empty((test.shape[0], k), dtype)
             for block in row_blocks(test, k):

@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from collidescope._checks import FloatArray
+from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope.crossfit import Engine, train_folds
+from collidescope.crossfit import Choice, Engine, FoldUnits, SizeFit, train_folds
 from collidescope.folds import Folds
 from collidescope.learners.base import some
 from collidescope.learners.pool import pool, pool_weights
-from collidescope.models import Comparing, Model
+from collidescope.models import Comparing, Fitted, Model
 from collidescope.sample import Entries, Sample
 
 if TYPE_CHECKING:
@@ -216,28 +216,90 @@ def worth_racing(
     return len(models) > 3 and sum(costs.values()) * n_folds > least_seconds
 
 
+class Raced(Choice):
+    """The models that a race has left, and what it knows of those that are trained next."""
+
+    def __init__(
+        self, models: Sequence[Model], costs: Mapping[str, float] | None = None
+    ) -> None:
+        self.models = list(models)
+        self.costs = costs or {}  #: of training on the rows of a fold
+        self.found = Race()
+        #: what heats have trained, by the share of the rows and the name of the model
+        self.fitted: dict[float, dict[str, Fitted]] = {}
+
+    @property
+    def by_first_fold(self) -> bool:
+        return bool(self.found.rounds)
+
+    def trained(self, share: float) -> Mapping[str, Fitted]:
+        return self.fitted.get(share, {})
+
+    def after_first_fold(
+        self, sample: Sample, folds: Folds, units: FoldUnits
+    ) -> list[str]:
+        """The last heat: with all training rows of the first fold, scored where it holds out."""
+        train, scored = folds.splits[0]
+        last, pool_loss = scored_round(sample, units, len(train), scored)
+        # Few models are left, so each takes a large share of the cost.
+        self.drop(last, last.size, pool_loss, worth=0.002)
+        return [model.name for model in self.models]
+
+    def at_smaller_size(self, whole: SizeFit, size: float) -> list[str]:
+        """Simple models without a weight are trained where they had one in the race."""
+        names = []
+        for model in whole.models:
+            simple = model.simple and self._may_count(model.name, size)
+            if simple or model.name in whole.weights:
+                names.append(model.name)
+        return names
+
+    def _may_count(self, name: str, size: float, cheap: float = 0.01) -> bool:
+        near = [each for each in self.found.rounds if each.size < 1.5 * size]
+        if not near:
+            return True
+        total = sum(self.costs[model.name] for model in self.models)
+        weighed = any(each.weights.get(name) for each in near)
+        return weighed or self.costs[name] <= cheap * total
+
+    def drop(
+        self, last: Round, n: float, pool_loss: PoolLoss, worth: float = 0.01
+    ) -> list[Dropped]:
+        """Add a round, and drop the models that cannot matter with n rows after it."""
+        rounds = (*self.found.rounds, last)
+        out = list[Dropped]()
+        if len(rounds) > 1:
+            out = run_round(rounds[-2], last, n, self.costs, pool_loss, worth=worth)
+        self.found = replace(
+            self.found, rounds=rounds, dropped=(*self.found.dropped, *out)
+        )
+        gone = {each.model for each in out}
+        self.models = [model for model in self.models if model.name not in gone]
+        return out
+
+
 def race(
-    sample: Sample, models: Sequence[AnyModel], folds: Folds, engine: Engine
-) -> tuple[list[AnyModel], Race]:
+    sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine
+) -> Raced:
     """The models that may matter with all rows, and what was dropped when and why."""
-    compared = any(isinstance(model, Comparing) for model in models)
-    if compared or not sample.in_memory:
-        return list(models), Race()
     n = min(len(train) for train, _ in folds.splits)
     costs = counted_costs(models, sample, n)
-    running = list(models)
-    found = Race()
+    raced = Raced(models, costs)
+    compared = any(isinstance(model, Comparing) for model in models)
+    if compared or not sample.in_memory:
+        return raced
     if worth_racing(models, costs, len(folds.splits)):
-        running, found = run_heats(sample, models, folds, engine)
+        run_heats(raced, sample, folds, engine)
     if engine.budget is not None:
         per_model = {name: cost * len(folds.splits) for name, cost in costs.items()}
         losses: Mapping[str, float] = {}
-        if found.rounds:
-            losses = found.rounds[-1].losses
-        paid = affordable(running, losses, per_model, engine.seconds_left)
-        found = replace(found, notes=left_out(running, paid, engine.budget))
-        running = paid
-    return running, found
+        if raced.found.rounds:
+            losses = raced.found.rounds[-1].losses
+        paid = affordable(raced.models, losses, per_model, engine.seconds_left)
+        notes = left_out(raced.models, paid, engine.budget)
+        raced.found = replace(raced.found, notes=notes)
+        raced.models = paid
+    return raced
 
 
 def counted_costs(
@@ -253,35 +315,41 @@ def counted_costs(
     return costs
 
 
-def run_heats(
-    sample: Sample, models: Sequence[AnyModel], folds: Folds, engine: Engine
-) -> tuple[list[AnyModel], Race]:
+def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> None:
     """Drop models after every heat that they cannot win, until another heat would not pay."""
-    running = list(models)
-    rounds: list[Round] = []
-    dropped: list[Dropped] = []
     n = min(len(train) for train, _ in folds.splits)
-    costs = counted_costs(models, sample, n)
     share_of_budget = 0.25
     with Progress("choosing models", 0, engine.verbose) as progress:
-        for heat in nested_heats(sample, folds):
-            if rounds and not pays(
-                rounds[-1], counted_costs(running, sample, heat.size), costs
-            ):
+        for heat in telling_heats(raced.models, sample, folds):
+            rounds = raced.found.rounds
+            of_heat = counted_costs(raced.models, sample, heat.size)
+            if rounds and not pays(rounds[-1], of_heat, raced.costs):
                 break
             if engine.overdue(share_of_budget):
                 break
-            last, pool_loss = run_heat(sample, running, heat, engine, progress)
-            rounds.append(last)
-            if len(rounds) < 2:
-                continue
-            out = run_round(rounds[-2], last, n, costs, pool_loss)
-            dropped += out
-            gone = {each.model for each in out}
-            running = [model for model in running if model.name not in gone]
-            for each in out:
+            units = run_heat(sample, raced.models, heat, engine, progress)
+            train, scored = heat.splits[0]
+            last, pool_loss = scored_round(sample, units, len(train), scored)
+            raced.fitted[heat.share] = {
+                name: unit.fitted for name, unit in units.items()
+            }
+            for each in raced.drop(last, n, pool_loss):
                 progress.say(f"dropped {each.model}: {reason(each)}")
-    return running, Race(tuple(rounds), tuple(dropped))
+
+
+def telling_heats(
+    models: Sequence[Model], sample: Sample, folds: Folds, much: float = 0.8
+) -> list[Folds]:
+    """The heats, without a first one that costs nearly as much as the next and tells less."""
+    heats = nested_heats(sample, folds)
+    if len(heats) < 3:
+        return heats
+    first, second = (
+        sum(counted_costs(models, sample, heat.size).values()) for heat in heats[:2]
+    )
+    if first > much * second:
+        return heats[1:]
+    return heats
 
 
 def pays(last: Round, of_heat: Mapping[str, float], costs: Mapping[str, float]) -> bool:
@@ -353,23 +421,27 @@ def run_heat(
     heat: Folds,
     engine: Engine,
     progress: Progress,
-) -> tuple[Round, PoolLoss]:
+) -> FoldUnits:
     """Train every model on the rows of a heat, and score the same other rows with each."""
-    train, scored = heat.splits[0]
     quiet = replace(engine, checkpoint=None)
-    units, interrupted = train_folds(sample, models, heat, quiet, progress)
+    trained, interrupted = train_folds(sample, models, heat, quiet, progress)
     if interrupted:
         raise KeyboardInterrupt
+    return trained[0]
+
+
+def scored_round(
+    sample: Sample, units: FoldUnits, size: float, scored: IntArray
+) -> tuple[Round, PoolLoss]:
+    """Losses and weights of models that were trained on so many rows, and losses of their pools."""
     entries = sample.entries(scored)
-    names = [model.name for model in models]
-    logs = np.stack(
-        [np.asarray(units[0][name].scores)[entries.place] for name in names]
-    )
+    names = list(units)
+    logs = np.stack([np.asarray(units[name].scores)[entries.place] for name in names])
     own = logs[:, np.arange(len(entries.codes)), entries.codes]
     losses = -np.average(own, axis=1, weights=entries.weights)
     weights = pool_weights(logs, entries.codes, entries.weights)
     last = Round(
-        size=float(len(train)),
+        size=float(size),
         losses=dict(zip(names, losses.tolist(), strict=True)),
         weights=dict(zip(names, weights.tolist(), strict=True)),
     )

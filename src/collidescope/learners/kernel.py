@@ -283,7 +283,7 @@ def _ridge_cost(n: int, d: int, k: int, m: int) -> float:
     value = 2e-11 * d + 1.5e-9
     values = n * m * value
     gram = 2.5e-11 * n * m * m
-    eigenvectors = 4e-10 * m**3
+    eigenvectors = 1.2e-10 * m**3
     penalties = 1e-10 * len(PENALTIES)
     penalties = penalties * n * m * (k + 4)
     return values + gram + eigenvectors + penalties

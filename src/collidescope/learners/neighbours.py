@@ -115,8 +115,11 @@ class Neighbours(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         references = min(n, MOST_ROWS)
-        compared = min(n, self.choosing_rows) * references
-        distances = 1.2e-10 * compared * (d + 30)
+        scales = 3
+        choosing = scales * min(n, self.choosing_rows)
+        scored = n / 4  # those that one of five folds holds out
+        pair = 2.5e-9 + 1.5e-11 * d
+        distances = (choosing + scored) * references * pair
         counts = 1e-8 * n * k
         return distances + counts + 0.02
 

@@ -7,6 +7,7 @@ sum is not 1 sharpen or flatten what overfitting or averaging did to the confide
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,8 +26,9 @@ WEIGHT_SPREAD = 0.4
 EQUAL_SHARE, N_RESAMPLES = 0.5, 100
 #: weights below are zero: such a member is not worth its time and its place in a file
 SMALLEST_WEIGHT = 0.05
-#: numbers (members × rows × classes) beyond which a sample of the rows decides
-MOST_NUMBERS = 3_000_000
+#: rows, and numbers (members × rows × classes), beyond which a sample of the rows decides
+MOST_ROWS = 20_000
+MOST_NUMBERS = 1_500_000
 
 
 def pool_weights(
@@ -51,7 +53,7 @@ def pool_weights(
     w = np.ones(n)
     if sample_weight is not None:
         w = np.asarray(sample_weight, dtype=np.float64)
-    step = max(1, round(M * n * K / MOST_NUMBERS))
+    step = max(math.ceil(n / MOST_ROWS), round(M * n * K / MOST_NUMBERS))
     rows = np.flatnonzero(w > 0)[::step]
     labels = codes[rows]
     logs = np.asarray(log_posteriors, dtype=np.float64)[:, rows]

@@ -63,10 +63,13 @@ class Smooth(ArrayMember):
     most_features: float = 300
     hidden: int = 32
     penalty: float = 10.0
-    max_iterations: int = 200  #: steps of L-BFGS
+    #: steps of L-BFGS; many rows need no more than the smaller number, which ends before they
+    #: are fitted too well
+    iterations: tuple[int, int] = (60, 200)
+    row_steps: int = 6_000_000  #: rows × steps in between
     tolerance: float = 1e-4  #: change of the loss that ends them
-    most_rows: int = 10_000  #: rows that it learns from
-    most_numbers: int = 1_000_000  #: numbers in them
+    most_rows: int = 200_000  #: rows that it learns from
+    most_numbers: int = 6_000_000  #: numbers in them
     constant: float = (
         1e-6  #: a feature that varies by less is constant but for rounding
     )
@@ -75,7 +78,12 @@ class Smooth(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         rows = min(n, self.most_rows, self.most_numbers // d)
-        return 8e-11 * self.max_iterations * rows * self.hidden * (d + k + 40)
+        steps = self._n_iterations(rows)
+        return 8e-11 * steps * rows * self.hidden * (d + k + 40)
+
+    def _n_iterations(self, rows: int) -> int:
+        fewest, most = self.iterations
+        return int(np.clip(self.row_steps // rows, fewest, most))
 
     def learn(self, task: Task) -> FittedSmooth:
         from sklearn.neural_network import MLPClassifier
@@ -90,7 +98,7 @@ class Smooth(ArrayMember):
             activation="tanh",
             solver="lbfgs",
             alpha=self.penalty,
-            max_iter=self.max_iterations,
+            max_iter=self._n_iterations(len(y)),
             tol=self.tolerance,
             random_state=int(task.seed) % 2**31,
         )
