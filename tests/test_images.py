@@ -176,8 +176,8 @@ def test_the_temperature_of_planted_logits_is_found():
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(20_000, 3, generator=generator)
     y = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
-    sharpened = images.Images(logits, y, torch.ones(len(y)))
-    assert images.best_temperature(2 * logits, sharpened) == pytest.approx(2, rel=0.1)
+    found = images.best_temperature(2 * logits, y, torch.ones(len(y)))
+    assert found == pytest.approx(2, rel=0.1)
 
 
 def test_weights_count_as_copies_of_images_in_the_gain():

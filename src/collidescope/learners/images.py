@@ -15,9 +15,8 @@ lack of time or because the user says so, is ``capped``. Then all images are tra
 from __future__ import annotations
 
 import math
-import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,7 +30,7 @@ from torch.nn import functional
 from collidescope._checks import CollisionWarning, IntArray
 from collidescope._saving import NOT_SAVED, check_array
 from collidescope._threads import one_thread
-from collidescope.learners.base import Fitted, Member, Task, some
+from collidescope.learners.base import BLOCK_NUMBERS, Fitted, Member, Task, some
 from collidescope.learners.network import (
     Arrays,
     FittedModule,
@@ -42,11 +41,19 @@ from collidescope.learners.network import (
 from collidescope.training.config import TrainingConfig
 from collidescope.training.cycle import OneCycle
 from collidescope.training.loop import Run, fit_loop, seeded_module
-from collidescope.training.rows import as_rows, signature
+from collidescope.training.machine import device_of
+from collidescope.training.recording import (
+    can_record,
+    half_precision,
+    recorded,
+    release,
+)
+from collidescope.training.rows import Rows, as_rows, signature, tensor
 
 Shape = tuple[int, int, int]
 LARGEST_SIDE = 96  #: images with a longer side are scaled down to it
 N_RANDOM = 6  #: random numbers that an image takes in an epoch
+RANDOM_NUMBERS = 2**24  #: as many differ in single precision
 
 
 @dataclass(frozen=True)
@@ -65,9 +72,8 @@ class FittedConvolution(FittedModule):
     history: History
     interrupted: bool = field(default=False, metadata=NOT_SAVED)
     capped: bool = field(default=False, metadata=NOT_SAVED)  #: ended for lack of epochs
-    row_shape: tuple[int, ...] | None = field(
-        default=None, metadata=NOT_SAVED
-    )  #: that rows must have
+    #: that rows must have
+    row_shape: tuple[int, ...] | None = field(default=None, metadata=NOT_SAVED)
 
     def __post_init__(self) -> None:
         if self.row_shape is None:
@@ -96,34 +102,62 @@ class FittedConvolution(FittedModule):
 
     @property
     def row_numbers(self) -> float:
-        return 4 * self.width * self.shape[1] * self.shape[2]
+        """Numbers of an image on its way; a GPU takes a gigabyte of them at once."""
+        numbers = 4 * self.width * math.prod(small_size(self.shape[1:]))
+        if device_of(self.module).type == "cpu":
+            return numbers
+        gpu_numbers = 2**28
+        return numbers * BLOCK_NUMBERS / gpu_numbers
 
     def logs(self, x: Tensor) -> Tensor:
         logits = averaged_logits(self.module, scaled_down(x), self.mirrored)
-        return torch.log_softmax(logits.double() / self.temperature, -1)
+        # Not every device has double precision.
+        return torch.log_softmax(logits.cpu().double() / self.temperature, -1)
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images on the device, with their classes and weights."""
+    """Images with their classes and weights.
 
-    X: Tensor
+    Pixels are on the device where they take at most half of its free memory; else they stay on the
+    host, and batches of them come over from pinned memory.
+    """
+
+    X: Rows
     y: Tensor
     w: Tensor
 
     @classmethod
     def of(cls, task: Task) -> Images:
-        pixels = np.array(task.X[:], np.float32)
         codes = np.asarray(task.codes, np.int64)
         weights = task.weights.astype(np.float32)
-        X = torch.from_numpy(pixels).to(task.device)
+        X = as_rows(small_images(task), task.device)
         y = torch.from_numpy(codes).to(task.device)
         w = torch.from_numpy(weights).to(task.device)
-        return cls(scaled_down(X), y, w)
+        return cls(X, y, w)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @property
+    def device(self) -> torch.device:
+        return self.y.device
 
     def take(self, rows: IntArray) -> Images:
-        own = torch.from_numpy(rows).to(self.X.device)
-        return Images(self.X[own], self.y[own], self.w[own])
+        own = torch.from_numpy(rows).to(self.device)
+        return Images(as_rows(self.X[own], self.device), self.y[own], self.w[own])
+
+
+def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
+    """Images with no side longer than :data:`LARGEST_SIDE`, on the host."""
+    size = tuple(task.X.shape[2:])
+    if small_size(size) == size:
+        return tensor(task.X[:])
+    parts = []
+    for start in range(0, len(task.codes), images_at_once):
+        part = tensor(task.X[start : start + images_at_once])
+        parts.append(scaled_down(part.to(task.device)).cpu())
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True)
@@ -131,18 +165,15 @@ class Convolution(Member):
     """A residual network for images of 28 to 96 pixels; larger ones are scaled down."""
 
     gpu_width: int = 64  #: channels of the first layer
-    cpu_widths: tuple[int, ...] = (
-        16,
-        12,
-        8,
-    )  #: the widest that takes at most ``cpu_seconds``
+    #: the widest that takes at most ``cpu_seconds`` is used
+    cpu_widths: tuple[int, ...] = (16, 12, 8)
     cpu_seconds: float = 40.0  #: of a run of the usual length, estimated
     #: epochs of a run on 1,000 images, fewer in proportion to the square root of their number
     gpu_epochs: float = 80.0
     cpu_epochs: float = 40.0
     gpu_doublings: int = 3  #: of a run, from half of the usual epochs on
     cpu_doublings: int = (
-        2  #: a few minutes at most; the range then says if that was too short
+        2  #: a few minutes at most; the range says if that was too short
     )
     #: how images may be varied, tried in turn: "mixed" is in pairs, with their labels
     varied: tuple[str, ...] = ("mirrored", "mixed")
@@ -200,7 +231,7 @@ class Convolution(Member):
 
     def training(self, task: Task, data: Images) -> Training:
         """The runs of a task: a width that suits the images and the device."""
-        n = len(data.X)
+        n = len(data)
         width = self.gpu_width
         epochs = self.gpu_epochs
         if task.device == "cpu":
@@ -226,8 +257,8 @@ class Convolution(Member):
         held_out = data.take(
             some(np.flatnonzero(part == 0), self.choosing_images, generator)
         )
-        n = len(data.X)
-        if len(held_out.X) == 0:
+        n = len(data)
+        if len(held_out) == 0:
             return Plan(training.epochs(n, 1.0), frozenset(), 1.0, capped=True)
         trials = Trials(training, tried, held_out, self.name)
         multiple = 0.5
@@ -340,26 +371,27 @@ def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scor
     """How well a network scores images that it has not seen, at its best temperature."""
     images_at_once = 1_024
     with torch.inference_mode():
-        parts = torch.split(held_out.X, images_at_once)
-        logits = torch.cat(
-            [averaged_logits(module, x, mirrored) for x in parts]
-        ).double()
-        temperature = best_temperature(logits, held_out)
+        parts = []
+        for start in range(0, len(held_out), images_at_once):
+            x = held_out.X[start : start + images_at_once]
+            parts.append(averaged_logits(module, x, mirrored))
+        logits = torch.cat(parts).cpu().double()
+        y = held_out.y.cpu()
+        w = held_out.w.cpu()
+        temperature = best_temperature(logits, y, w)
         P = torch.softmax(logits / temperature, -1)
-        onehot = functional.one_hot(held_out.y, P.shape[1])
-        return Scores((P - onehot).square().sum(1), held_out.w, temperature)
+        onehot = functional.one_hot(y, P.shape[1])
+        return Scores((P - onehot).square().sum(1), w, temperature)
 
 
-def best_temperature(logits: Tensor, held_out: Images) -> float:
+def best_temperature(logits: Tensor, y: Tensor, w: Tensor) -> float:
     """The temperature of the lowest log loss; few images hardly move it from 1."""
     lowest = math.inf
     best = 1.0
     for power in torch.linspace(-2, 2, 33).tolist():
-        each = functional.cross_entropy(logits / 2**power, held_out.y, reduction="none")
-        prior = (
-            2 * power**2
-        )  # a Gaussian: within a factor of √2 of 1, more often than not
-        loss = float((each * held_out.w).sum()) + prior
+        each = functional.cross_entropy(logits / 2**power, y, reduction="none")
+        # A Gaussian prior: within a factor of √2 of 1, more often than not.
+        loss = float((each * w).sum()) + 2 * power**2
         if loss < lowest:
             lowest = loss
             best = 2**power
@@ -437,7 +469,7 @@ class Training:
 
     def run(self, data: Images, epochs: int, varied: frozenset[str], name: str) -> Run:
         """A network trained on ``data``; in the checkpoint folder under its own ``name``."""
-        batch = self.batch(len(data.X))
+        batch = self.batch(len(data))
         rate = self.gpu_rate * batch / self.largest_batch
         if self._says("learning_rate"):
             rate = self.config.learning_rate
@@ -447,18 +479,21 @@ class Training:
         cycle = OneCycle(epochs, rate, decay)
         config = TrainingConfig(max_epochs=epochs, patience=0, device=self.task.device)
         module = self._initial(tuple(data.X.shape[1:]))
-        objective = ImageObjective(data, module, batch, varied, self.task.n_classes)
         task = self.task
-        return fit_loop(
-            module,
-            objective,
-            config,
-            task.seed,
-            self._report,
-            task.checkpoint,
-            name,
-            cycle,
-        )
+        objective = ImageObjective(data, module, batch, varied, task.n_classes)
+        try:
+            return fit_loop(
+                module,
+                objective,
+                config,
+                task.seed,
+                self._report,
+                task.checkpoint,
+                name,
+                cycle,
+            )
+        finally:
+            release(objective.recorded)
 
     def _initial(self, shape: tuple[int, ...]) -> nn.Module:
         n_classes = self.task.n_classes
@@ -486,7 +521,7 @@ class Trials:
 
     def scores(self, multiple: float, varied: frozenset[str]) -> Scores:
         """Of held-out images, after a run of ``multiple`` times the usual length."""
-        epochs = self.training.epochs(len(self.tried.X), multiple)
+        epochs = self.training.epochs(len(self.tried), multiple)
         name = "-".join([self.name, f"{epochs}-epochs", *sorted(varied)])
         run = self.training.run(self.tried, epochs, varied, name)
         if run.interrupted:  # nothing of it is worth keeping
@@ -497,7 +532,8 @@ class Trials:
 class ImageObjective:
     """Cross-entropy of the class of varied images, an ``Objective`` of the training loop.
 
-    A batch is a tensor (1 + N_RANDOM, B): numbers of images, and random numbers for each.
+    A batch is a tensor (1 + N_RANDOM, B) of whole numbers: those of images, and random ones below
+    RANDOM_NUMBERS for each.
     """
 
     n_members = 1
@@ -515,63 +551,40 @@ class ImageObjective:
         self.varied = varied
         onehot = functional.one_hot(data.y, n_classes)
         self.targets = onehot * data.w[:, None]
-        self.on_gpu = data.X.is_cuda
-        self.recorded = self._recorded(module)
+        self.recorded: nn.Module | None = None
+        if can_record(data.device) and len(data) >= batch:
+            self.recorded = recorded(module, data.X[:batch])
 
     @property
     def signature(self) -> str:
-        rows = as_rows(self.data.X, self.data.X.device)
-        own = signature(rows, self.data.y, self.data.w)
+        own = signature(self.data.X, self.data.y, self.data.w)
         return f"{own} {self.batch} {sorted(self.varied)}"
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
-        n = len(self.data.X)
-        device = self.data.X.device
+        n = len(self.data)
+        device = self.data.device
         order = torch.randperm(n, generator=generator, device=device)
         noise = torch.rand(N_RANDOM, n, generator=generator, device=device)
-        # Whole numbers up to 2**53 are exact.
-        epoch = torch.cat([order[None].double(), noise.double()])
+        whole = (noise * RANDOM_NUMBERS).long()
+        epoch = torch.cat([order[None], whole])
         parts = list(torch.split(epoch, self.batch, 1))
         if len(parts) > 1 and parts[-1].shape[1] < self.batch / 2:
             del parts[-1]  # a noisy step: images are in another order in the next epoch
         yield from parts
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
-        rows = batch[0].long()
-        x, targets = augment(
-            self.data.X[rows], self.targets[rows], batch[1:].float(), self.varied
-        )
-        forward: Callable[[Tensor], Tensor] = module
+        rows = batch[0]
+        random = batch[1:].float() / RANDOM_NUMBERS
+        x, targets = augment(self.data.X[rows], self.targets[rows], random, self.varied)
+        passes = module
         if len(rows) == self.batch and self.recorded is not None:
-            forward = self.recorded
-        with self._precision:
-            logits = forward(x.contiguous(memory_format=torch.channels_last))
+            passes = self.recorded
+        with half_precision(x.device):
+            logits = passes(x.contiguous(memory_format=torch.channels_last))
         return functional.cross_entropy(logits.float(), targets)
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
-        return torch.full((1,), math.nan, device=self.data.X.device)
-
-    @property
-    def _precision(self) -> torch.autocast:
-        device = self.data.X.device.type
-        return torch.autocast(
-            device, torch.bfloat16, enabled=self.on_gpu, cache_enabled=False
-        )
-
-    def _recorded(self, module: nn.Module) -> Any:
-        """The module with its kernels launched at once, where that can be: on a GPU.
-
-        Launching the kernels of a small step one by one takes several times as long as the step.
-        Not in threads: no other thread may ask for memory of the GPU while a step is recorded.
-        """
-        alone = threading.current_thread() is threading.main_thread()
-        if not self.on_gpu or not alone or len(self.data.X) < self.batch:
-            return None
-        module.train()
-        # every step writes over the sample
-        sample = self.data.X[: self.batch].clone(memory_format=torch.channels_last)
-        with self._precision, torch.cuda.device(self.data.X.device):
-            return torch.cuda.make_graphed_callables(nn.Sequential(module), (sample,))
+        return torch.full((1,), math.nan, device=self.data.device)
 
 
 class Residual(nn.Module):
