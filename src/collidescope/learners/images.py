@@ -6,10 +6,14 @@ the image, and K logits. The rate of SGD rises and falls once. Images are shifte
 edges, and a square of each is blanked (cutout).
 
 What is not fixed is chosen on images held out from the training rows, all by the Brier score after
-one temperature: whether images are mirrored and mixed, and how long a run is. Runs start at half of
-the usual number of epochs and are doubled until a run of 2E epochs is not better than one of E
-beyond its standard error: then E is the end. A network whose runs may not be doubled again, for
-lack of time or because the user says so, is ``capped``. Then all images are trained on.
+calibration: whether images are mirrored and mixed, and how long a run is. Runs start at half of the
+usual number of epochs and are doubled until a run of 2E epochs is not better than one of E beyond
+its standard error: then E is the end. A network whose runs may not be doubled again, for lack of
+time or because the user says so, is ``capped``. Then M networks learn from all images, and their
+logits are averaged.
+
+Logits z become posteriors (1 - noise) softmax(z / temperature) + noise / K. Where some labels are
+wrong at random, a temperature alone would flatten all posteriors for the sake of those few.
 """
 
 from __future__ import annotations
@@ -67,8 +71,10 @@ class FittedConvolution(FittedModule):
     shape: Shape  #: channels, height and width
     width: Annotated[int, 1, 1024]
     n_classes: Annotated[int, "K"]
+    n_networks: Annotated[int, 1, 100]
     mirrored: bool  #: whether logits of the mirror image count too
     temperature: Annotated[float, 0.01, 100.0]  #: of the logits
+    noise: Annotated[float, 0.0, 1.0]  #: share of labels that are wrong at random
     history: History
     interrupted: bool = field(default=False, metadata=NOT_SAVED)
     capped: bool = field(default=False, metadata=NOT_SAVED)  #: ended for lack of epochs
@@ -83,7 +89,7 @@ class FittedConvolution(FittedModule):
             raise ValueError(f"{said}, got {self.shape}")
         # Sizes first: nothing is allocated before the arrays are known to fit.
         with torch.device("meta"):
-            expected = build(self.shape, self.n_classes, self.width).state_dict()
+            expected = self._built().state_dict()
         wrong = expected.keys() ^ self.arrays.keys()
         if wrong:
             raise ValueError(f"arrays {sorted(wrong)} are missing or too many")
@@ -97,8 +103,11 @@ class FittedConvolution(FittedModule):
 
     @cached_property
     def module(self) -> Any:
-        module = build(self.shape, self.n_classes, self.width)
-        return loaded(module, self.arrays, self.name)
+        return loaded(self._built(), self.arrays, self.name)
+
+    def _built(self) -> nn.Module:
+        networks = range(self.n_networks)
+        return Averaged(build(self.shape, self.n_classes, self.width) for _ in networks)
 
     @property
     def row_numbers(self) -> float:
@@ -112,7 +121,7 @@ class FittedConvolution(FittedModule):
     def logs(self, x: Tensor) -> Tensor:
         logits = averaged_logits(self.module, scaled_down(x), self.mirrored)
         # Not every device has double precision.
-        return torch.log_softmax(logits.cpu().double() / self.temperature, -1)
+        return log_posteriors(logits.cpu().double(), self.temperature, self.noise)
 
 
 @dataclass(frozen=True)
@@ -179,20 +188,25 @@ class Convolution(Member):
     varied: tuple[str, ...] = ("mirrored", "mixed")
     choosing_images: int = 6_000  #: most images that runs which choose learn from
     parts: int = 6  #: of which one is held out for choosing
+    n_networks: int = 2  #: whose logits are averaged
 
     images: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedConvolution
 
     def cost(self, n: int, d: int, k: int) -> float:
+        """Of the runs that choose, up to one of twice the usual length, and of the last ones."""
         pixels = d
         if d % 3 == 0 and math.isqrt(d // 3) ** 2 == d // 3:  # colours
             pixels = d // 3
-        epochs = self.cpu_epochs * math.sqrt(1000 / n)
         width = self._cpu_width(n, pixels)
-        usual_runs = (
-            4  # those that choose, those of half and twice the length, and the last
-        )
-        return usual_runs * run_seconds(n, pixels, width, epochs)
+        tried = min(n - n // self.parts, self.choosing_images)
+        halves = 1 + len(self.varied)
+        choosing = (halves / 2 + 1 + 2) * self._run_seconds(tried, pixels, width)
+        return choosing + self.n_networks * self._run_seconds(n, pixels, width)
+
+    def _run_seconds(self, n: int, pixels: int, width: int) -> float:
+        """About the seconds of a run of the usual length, on one core."""
+        return run_seconds(n, pixels, width, self.cpu_epochs * math.sqrt(1000 / n))
 
     def unsaved_values(self, shape: tuple[int, ...]) -> dict[str, Any]:
         return {"row_shape": shape}
@@ -210,24 +224,47 @@ class Convolution(Member):
         with prepared(task.device):
             training = self.training(task, data)
             plan = self.plan(training, data)
-            run = training.run(data, plan.epochs, plan.varied, self.name)
-        if run.interrupted and not run.history:
-            raise KeyboardInterrupt
-        module = rounded(run.module)
+            runs = self._last_runs(training, data, plan)
+        module = rounded(Averaged(run.module for run in runs)).eval()
         fitted = FittedConvolution(
             self.name,
             small_arrays(module),
             shape,
             training.width,
             task.n_classes,
+            len(runs),
             "mirrored" in plan.varied,
             plan.temperature,
-            run.history,
-            interrupted=run.interrupted,
+            plan.noise,
+            runs[0].history,
+            interrupted=any(run.interrupted for run in runs),
             capped=plan.capped,
         )
         vars(fitted)["module"] = module  # on its device
         return fitted
+
+    def _last_runs(self, training: Training, data: Images, plan: Plan) -> list[Run]:
+        """Networks that learn from all images, each with its own seed.
+
+        Ctrl-C keeps those that are done, or else the first one as it is.
+        """
+        runs = list[Run]()
+        for number in range(self.n_networks):
+            name = self.name
+            if number > 0:
+                name = f"{self.name}-{number + 1}"
+            run = training.run(data, plan.epochs, plan.varied, name, number)
+            if not run.interrupted:
+                runs.append(run)
+                continue
+            if runs:
+                runs[0].interrupted = True
+            elif run.history:
+                runs.append(run)
+            else:
+                raise KeyboardInterrupt
+            break
+        return runs
 
     def training(self, task: Task, data: Images) -> Training:
         """The runs of a task: a width that suits the images and the device."""
@@ -240,9 +277,8 @@ class Convolution(Member):
         return Training(task, image_settings(task), width, epochs)
 
     def _cpu_width(self, n: int, pixels: int) -> int:
-        epochs = self.cpu_epochs * math.sqrt(1000 / n)
         for width in self.cpu_widths:
-            if run_seconds(n, pixels, width, epochs) <= self.cpu_seconds:
+            if self._run_seconds(n, pixels, width) <= self.cpu_seconds:
                 return width
         return min(self.cpu_widths)
 
@@ -259,7 +295,7 @@ class Convolution(Member):
         )
         n = len(data)
         if len(held_out) == 0:
-            return Plan(training.epochs(n, 1.0), frozenset(), 1.0, capped=True)
+            return Plan(training.epochs(n, 1.0), frozenset(), 1.0, 0.0, capped=True)
         trials = Trials(training, tried, held_out, self.name)
         multiple = 0.5
         chosen, best = self._variations(trials, multiple)
@@ -278,7 +314,8 @@ class Convolution(Member):
             if gain <= error:
                 capped = False
                 break
-        return Plan(training.epochs(n, multiple), chosen, best.temperature, capped)
+        epochs = training.epochs(n, multiple)
+        return Plan(epochs, chosen, best.temperature, best.noise, capped)
 
     def _variations(
         self, trials: Trials, multiple: float
@@ -297,11 +334,12 @@ class Convolution(Member):
 
 @dataclass(frozen=True)
 class Plan:
-    """How a network is trained on all images, and the temperature of its logits."""
+    """How networks are trained on all images, and how their logits are calibrated."""
 
     epochs: int
     varied: frozenset[str]
     temperature: float
+    noise: float
     capped: bool
 
 
@@ -356,11 +394,12 @@ def small_arrays(module: nn.Module) -> Arrays:
 
 @dataclass(frozen=True)
 class Scores:
-    """Brier scores of held-out images after one temperature, and their weights."""
+    """Brier scores of held-out images once logits are calibrated, and their weights."""
 
     brier: Tensor
     weights: Tensor
     temperature: float
+    noise: float
 
     @property
     def mean(self) -> float:
@@ -368,33 +407,42 @@ class Scores:
 
 
 def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scores:
-    """How well a network scores images that it has not seen, at its best temperature."""
+    """How well a network scores images that it has not seen, once it is calibrated."""
     images_at_once = 1_024
+    parts = []
     with torch.inference_mode():
-        parts = []
         for start in range(0, len(held_out), images_at_once):
             x = held_out.X[start : start + images_at_once]
             parts.append(averaged_logits(module, x, mirrored))
-        logits = torch.cat(parts).cpu().double()
-        y = held_out.y.cpu()
-        w = held_out.w.cpu()
-        temperature = best_temperature(logits, y, w)
-        P = torch.softmax(logits / temperature, -1)
-        onehot = functional.one_hot(y, P.shape[1])
-        return Scores((P - onehot).square().sum(1), w, temperature)
+    logits = torch.cat(parts).cpu().double()
+    y = held_out.y.cpu()
+    w = held_out.w.cpu()
+    temperature, noise = calibrated(logits, y, w)
+    P = log_posteriors(logits, temperature, noise).exp()
+    onehot = functional.one_hot(y, P.shape[1])
+    return Scores((P - onehot).square().sum(1), w, temperature, noise)
 
 
-def best_temperature(logits: Tensor, y: Tensor, w: Tensor) -> float:
-    """The temperature of the lowest log loss; few images hardly move it from 1."""
+def log_posteriors(logits: Tensor, temperature: float, noise: float) -> Tensor:
+    """Logarithms of softmax(z / temperature), of which a share is spread over all classes."""
+    P = torch.softmax(logits / temperature, -1)
+    return torch.log((1 - noise) * P + noise / P.shape[1])
+
+
+def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
+    """Temperature and noise of the lowest log loss; few images hardly move them from 1 and 0."""
     lowest = math.inf
-    best = 1.0
+    best = (1.0, 0.0)
     for power in torch.linspace(-2, 2, 33).tolist():
-        each = functional.cross_entropy(logits / 2**power, y, reduction="none")
-        # A Gaussian prior: within a factor of √2 of 1, more often than not.
-        loss = float((each * w).sum()) + 2 * power**2
-        if loss < lowest:
-            lowest = loss
-            best = 2**power
+        for noise in (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3):
+            logs = log_posteriors(logits, 2**power, noise)
+            losses = functional.nll_loss(logs, y, reduction="none")
+            # Priors: a Gaussian, within a factor of √2 of 1 more often than not, and an
+            # exponential of mean 0.05.
+            loss = float((losses * w).sum()) + 2 * power**2 + 20 * noise
+            if loss < lowest:
+                lowest = loss
+                best = (2**power, noise)
     return best
 
 
@@ -467,8 +515,18 @@ class Training:
         steps = 64
         return min(self.largest_batch, max(smallest, n // steps))
 
-    def run(self, data: Images, epochs: int, varied: frozenset[str], name: str) -> Run:
-        """A network trained on ``data``; in the checkpoint folder under its own ``name``."""
+    def run(
+        self,
+        data: Images,
+        epochs: int,
+        varied: frozenset[str],
+        name: str,
+        number: int = 0,
+    ) -> Run:
+        """A network trained on ``data``; in the checkpoint folder under its own ``name``.
+
+        Networks of another ``number`` have other weights at first, and batches.
+        """
         batch = self.batch(len(data))
         rate = self.gpu_rate * batch / self.largest_batch
         if self._says("learning_rate"):
@@ -478,15 +536,16 @@ class Training:
             decay = self.config.weight_decay
         cycle = OneCycle(epochs, rate, decay)
         config = TrainingConfig(max_epochs=epochs, patience=0, device=self.task.device)
-        module = self._initial(tuple(data.X.shape[1:]))
         task = self.task
+        seed = task.seed + number
+        module = self._initial(tuple(data.X.shape[1:]), seed)
         objective = ImageObjective(data, module, batch, varied, task.n_classes)
         try:
             return fit_loop(
                 module,
                 objective,
                 config,
-                task.seed,
+                seed,
                 self._report,
                 task.checkpoint,
                 name,
@@ -495,11 +554,9 @@ class Training:
         finally:
             release(objective.recorded)
 
-    def _initial(self, shape: tuple[int, ...]) -> nn.Module:
+    def _initial(self, shape: tuple[int, ...], seed: int) -> nn.Module:
         n_classes = self.task.n_classes
-        module: Any = seeded_module(
-            lambda: build(shape, n_classes, self.width), self.task.seed
-        )
+        module: Any = seeded_module(lambda: build(shape, n_classes, self.width), seed)
         # Convolutions are a third faster with channels last.
         on_device = module.to(self.task.device)
         initial: nn.Module = on_device.to(memory_format=torch.channels_last)
@@ -585,6 +642,14 @@ class ImageObjective:
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         return torch.full((1,), math.nan, device=self.data.device)
+
+
+class Averaged(nn.ModuleList):
+    """The mean of the logits of several networks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = [network(x) for network in self]
+        return torch.stack(logits).mean(0)
 
 
 class Residual(nn.Module):
