@@ -108,7 +108,7 @@ def test_a_run_is_resumed_from_its_checkpoint(monkeypatch, tmp_path, epoch):
     monkeypatch.setattr(loop, "run_epoch", run_epoch)
     resumed = fitted(X, codes, training=BRIEF, checkpoint=tmp_path)
     assert np.array_equal(resumed.log_posteriors(X), undisturbed.log_posteriors(X))
-    assert len(done) == 9  # eight epochs of four runs, one of them twice
+    assert len(done) == 11  # ten epochs of five runs, one of them twice
 
 
 def test_the_same_seed_gives_the_same_network():
@@ -126,6 +126,8 @@ def test_the_same_seed_gives_the_same_network():
         ("mirrored", 1),
         ("history", "none"),
         ("width", 0),
+        ("n_networks", 0),
+        ("noise", -0.1),
     ],
 )
 def test_a_file_that_no_network_would_have_written_is_refused(name, bad, left_or_right):
@@ -176,13 +178,44 @@ def test_the_temperature_of_planted_logits_is_found():
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(20_000, 3, generator=generator)
     y = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
-    sharpened = images.Images(logits, y, torch.ones(len(y)))
-    assert images.best_temperature(2 * logits, sharpened) == pytest.approx(2, rel=0.1)
+    temperature, noise = images.calibrated(2 * logits, y, torch.ones(len(y)))
+    assert temperature == pytest.approx(2, rel=0.1)
+    assert noise < 0.01
+
+
+def test_the_share_of_wrong_labels_is_found():
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(20_000, 4, generator=generator)
+    y = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
+    anything = torch.randint(4, y.shape, generator=generator)
+    wrong = torch.rand(y.shape, generator=generator) < 0.08
+    noisy = torch.where(wrong, anything, y)
+    temperature, noise = images.calibrated(logits, noisy, torch.ones(len(y)))
+    assert noise == 0.08
+    assert temperature == pytest.approx(1, rel=0.1)
+
+
+def test_a_handful_of_images_hardly_calibrates():
+    logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
+    y = torch.tensor([0, 1, 1])
+    temperature, noise = images.calibrated(logits, y, torch.ones(3))
+    assert temperature == pytest.approx(1, rel=0.5)
+    assert noise == 0
+
+
+def test_logits_of_two_networks_are_averaged(left_or_right):
+    X, _ = corners(10, seed=1)
+    first, second = left_or_right.module
+    x = torch.from_numpy(X)
+    with torch.inference_mode():
+        mean = (first(x) + second(x)) / 2
+        assert torch.allclose(left_or_right.module(x), mean, atol=1e-6)
+        assert not torch.allclose(first(x), second(x), atol=0.1)
 
 
 def test_weights_count_as_copies_of_images_in_the_gain():
-    before = images.Scores(torch.tensor([0.5, 0.3]), torch.tensor([1.0, 3.0]), 1.0)
-    after = images.Scores(torch.tensor([0.1, 0.3]), torch.tensor([1.0, 3.0]), 1.0)
+    before = images.Scores(torch.tensor([0.5, 0.3]), torch.tensor([1.0, 3.0]), 1.0, 0.0)
+    after = images.Scores(torch.tensor([0.1, 0.3]), torch.tensor([1.0, 3.0]), 1.0, 0.0)
     assert images.paired_gain(before, after)[0] == pytest.approx(0.1)
 
 

@@ -80,6 +80,8 @@ def for_terminal(words: str) -> str:
         r"merge what top_collisions shows": "merge the pairs that collide most",
         r"\bX lacks a column": "the table lacks a column",
         r"pass prices=\{.*?\}": "give --price row=0.1 or --price label=0.5",
+        r"pass errors='skip'": "go on without them, with --skip-bad",
+        r"pass a smaller size=.*most_bytes=": "use a smaller --size, such as --size 64",
     }
     for python, terminal in said.items():
         words = re.sub(python, terminal, words)

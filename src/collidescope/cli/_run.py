@@ -64,6 +64,7 @@ reading = panel("Reading the table")
 columns = panel("Columns and rows")
 training = panel("Training")
 results = panel("What comes out")
+images = panel("Images")
 
 #: The name of a column, names, a file.
 Column = str | None
@@ -71,7 +72,11 @@ Columns = list[str] | None
 File = Path | None
 
 Table = Annotated[
-    Path, argument("TABLE", "CSV, TSV (also .gz), Parquet, JSON lines or Excel.")
+    Path,
+    argument(
+        "TABLE",
+        "CSV, TSV (also .gz), Parquet, JSON lines or Excel; a folder of images.",
+    ),
 ]
 Drop = Annotated[
     Columns,

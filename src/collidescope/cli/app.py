@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -229,8 +230,29 @@ def fit(
     ] = None,
     device: Annotated[str, training(None, "auto, cpu or cuda.")] = "auto",
     seed: opt.Seed = 0,
+    images: Annotated[
+        bool,
+        opt.images(
+            None,
+            "TABLE is a folder with one subfolder per class (known without this), or a table "
+            "with a column of paths and one of labels.",
+            "--images",
+        ),
+    ] = False,
+    size: Annotated[
+        int | None,
+        opt.images(
+            "PIXELS",
+            "Scale images to squares of this side.  [default: as they are, up to 96]",
+            min=4,
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        opt.images(None, "Name files that are no images and go on.", "--skip-bad"),
+    ] = False,
 ) -> None:
-    """Which classes of a labelled table cannot be told apart, and how sure is that?
+    """Which classes of a labelled table, or of images, cannot be told apart, and how sure is that?
 
     Trains on part of the rows and scores the others, in turn, then estimates S: how often an input
     seen in one class would carry the label of another if it were seen again. Numbers, text, dates
@@ -244,10 +266,46 @@ def fit(
     - `collidescope fit table.csv --label income --quick --sample 5000` (a first look)
     - `collidescope fit table.csv --label income --report report.html --save model.collide`
     - `collidescope fit visits.csv -l diagnosis --groups patient --rare drop --json > summary.json`
+    - `collidescope fit photos/ --report report.html` (one subfolder per class)
     """
     from collidescope.cli._inputs import summarised, weights
 
     pool = _pool(quick, members)
+    if images or table.is_dir():
+        from collidescope.cli.images import check_options, fit_images, read_files
+
+        check_options(
+            {
+                "--drop": drop,
+                "--keep": keep,
+                "--category": category,
+                "--groups": groups,
+                "--sample-weight": sample_weight,
+                "--ordered": ordered,
+                "--unique": unique,
+                "--with": copied,
+            }
+        )
+        found_images = read_files(
+            run.start(table, outputs=(save,)), table, size, skip_bad
+        )
+        files = found_images.files.without_rare(drop_rare)
+        files = files.sampled(sample, seed).with_rare_handled(rare)
+        opt.check_matrix_name(run.matrix, len(set(files.y.tolist())))
+        classifier = cs.CollisionClassifier(
+            members=pool,
+            cv=cv,
+            limit=limit,
+            priors=priors,
+            device=device,
+            n_jobs=n_jobs,
+            budget=budget,
+            random_state=seed,
+            verbose=int(not run.quiet),
+        )
+        chosen = replace(found_images, files=files)
+        fit_images(run, classifier, chosen, save, control)
+        return
     whole = run.start(table, outputs=(save,)).rows(table, category or ())
     n_read = len(whole.y)
     if unique:

@@ -25,6 +25,8 @@ def read_images(
     source: str | Path,
     size: int | tuple[int, int] | None = None,
     *,
+    label: str | None = None,
+    largest_side: int | None = None,
     errors: str = "raise",
     most_bytes: int = 4_000_000_000,
 ) -> tuple[Images, npt.NDArray[Any], list[Path]]:
@@ -38,6 +40,10 @@ def read_images(
     size : int or (height, width), optional
         What images are scaled to. By default they stay as they are if all have one size, else they
         are scaled to the median height and width, and a warning says so.
+    label : the column of labels, optional
+        By default one that is called "label", "class", "target" or "y", else the last one.
+    largest_side : int, optional
+        Larger images are scaled down until no side is longer, unless ``size`` is given.
     errors : "raise" or "skip"
         Whether files that cannot be read are an error, or are left out with a warning.
     most_bytes : what the array may take
@@ -65,14 +71,21 @@ def read_images(
     check_choice(errors, ["raise", "skip"], "errors")
     source = Path(source)
     if source.is_dir():
+        if label is not None:
+            rest = "where labels are the names of subfolders: leave it out"
+            raise ValueError(f"label {label!r} is not for a folder, {rest}")
         paths, labels = _of_folder(source)
     else:
-        paths, labels = _of_table(source)
+        paths, labels = _of_table(source, label)
     bad: dict[Path, str] = {}
     shapes = [_shape(path, bad) for path in paths]
     _check_bad(bad, len(paths), errors)
     good = [shape for shape in shapes if shape is not None]
     height, width = _common_size(good, size)
+    if size is None and largest_side is not None:
+        factor = min(1.0, largest_side / max(height, width))
+        height = max(1, round(height * factor))
+        width = max(1, round(width * factor))
     channels = max(shape[2] for shape in good)
     needed = len(good) * height * width * channels
     if needed > most_bytes:
@@ -95,8 +108,11 @@ def read_images(
         )
     sizes = {shape[:2] for shape in good}
     if sizes != {(height, width)}:
+        given = f"{len(sizes)} sizes"
+        if len(sizes) == 1:
+            given = " × ".join(map(str, *sizes)) + " pixels"
         warnings.warn(
-            f"images of {len(sizes)} sizes are scaled to {height} × {width} pixels",
+            f"images of {given} are scaled to {height} × {width} pixels",
             CollisionWarning,
             stacklevel=2,
         )
@@ -132,7 +148,7 @@ def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     return paths, np.array(labels)
 
 
-def _of_table(table: Path) -> tuple[list[Path], npt.NDArray[Any]]:
+def _of_table(table: Path, label: str | None) -> tuple[list[Path], npt.NDArray[Any]]:
     """Paths and labels of a table, by the names of its columns, or the first and the last."""
     frame = read_table(table).frame
     if frame.shape[1] < 2:
@@ -140,11 +156,16 @@ def _of_table(table: Path) -> tuple[list[Path], npt.NDArray[Any]]:
             f"source {str(table)!r} must have a column of paths and one of labels"
         )
     names = [str(name) for name in frame.columns]
+    if label is not None and label not in names:
+        raise ValueError(
+            f"label {label!r} is no column of {table.name}: it has {listed(names)}"
+        )
+    features = [name for name in names if name != label]
     path_column = _named(
-        names, ["path", "file", "filename", "image", "filepath"], names[0]
+        features, ["path", "file", "filename", "image", "filepath"], features[0]
     )
     rest = [name for name in names if name != path_column]
-    label_column = _named(rest, ["label", "class", "target", "y"], rest[-1])
+    label_column = label or _named(rest, ["label", "class", "target", "y"], rest[-1])
     labels = frame[label_column]
     if labels.isna().any():
         raise ValueError(
