@@ -194,25 +194,9 @@ def copy_notes(
         )
     return [
         f"{said}. If they are copies of one case, PBER is too low: leave them out "
-        f"(X.drop_duplicates(), --unique), or keep them in one fold (groups=input_groups(X), from "
+        f"(X.drop_duplicates()), or keep them in one fold (groups=input_groups(X), from "
         f"collidescope.counting). If they are separate cases that happen to be alike, "
         f"count_collisions(X, y) needs no model for them"
-    ]
-
-
-def training_row_notes(hashes: Hashes, trained: Hashes) -> list[str]:
-    """What to say where rows to predict, by their hashes, are those that a model was trained on.
-
-    >>> training_row_notes(np.array([1, 2, 3], np.uint64), np.array([9, 3], np.uint64))
-    ['1 of 3 rows are training rows of the model: it has seen their labels, so that its posteriors
-    are too sure. posteriors_ holds the held-out ones']
-    """
-    seen = int(np.isin(hashes, trained).sum())
-    if not seen:
-        return []
-    return [
-        f"{seen:,} of {len(hashes):,} rows are training rows of the model: it has seen their "
-        f"labels, so that its posteriors are too sure. posteriors_ holds the held-out ones"
     ]
 
 

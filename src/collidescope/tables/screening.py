@@ -103,15 +103,15 @@ class Screening:
         return new
 
     def notes(self) -> list[str]:
-        """About ids, with what to do (in Python, and on the command line)."""
+        """About ids, with what to do in Python (``for_terminal`` makes options of it)."""
         found = []
         for name, why in self.ids.items():
             found.append(
-                f"column {name!r} is left out: {why} (--keep {name!r} uses it)"
+                f"column {name!r} is left out: {why} (keep=[{name!r}] uses it)"
             )
         for name, why in self.suspects.items():
             found.append(
-                f"column {name!r} {why}: if it names rows, leave it out (--drop {name!r})"
+                f"column {name!r} {why}: if it names rows, leave it out (drop=[{name!r}])"
             )
         return found
 
@@ -122,20 +122,20 @@ class Screening:
             found.append(
                 f"rows with the same {name!r} have the same label {share:.0%} of the time "
                 f"({chance:.0%} by chance): if it names patients, documents or the like, S is too "
-                f"good for new ones. Keep their rows in one fold with groups=X[{name!r}] "
-                f"(--groups {name!r}), which also leaves the column out"
+                f"good for new ones. Keep their rows in one fold with groups=X[{name!r}], which "
+                f"also leaves the column out"
             )
         for name in self.ordered:
             found.append(
                 f"column {name!r} is sorted, and so are the labels: if rows were collected class "
                 f"by class, it tells the class by the time or place of collection; leave it out "
-                f"then (--drop {name!r})"
+                f"then (drop=[{name!r}])"
             )
         for name in self.in_runs:
             found.append(
                 f"labels come in runs along {name!r}: rows near each other in time share their "
                 f"label, so S is too good for a later time. Keep rows of one period in one fold "
-                f"(groups=), or leave the column out (--drop {name!r})"
+                f"(groups=), or leave the column out (drop=[{name!r}])"
             )
         return found
 
@@ -151,7 +151,7 @@ def _leak_caution(name: str, leak: Leak) -> str:
     }
     return (
         f"{facts[leak.by]} (target leakage?): if it is only known once the label is, leave it out "
-        f"(--drop {name!r}), or the result says that nothing collides"
+        f"(drop=[{name!r}]), or the result says that nothing collides"
     )
 
 
