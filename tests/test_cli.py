@@ -730,6 +730,7 @@ def test_no_python_is_said_on_the_command_line(tmp_path):
     said = done.stdout + done.stderr
     for python in (
         "groups=X",
+        "drop=[",
         "limit_ is None",
         "top_collisions",
         "groupby",
@@ -816,6 +817,28 @@ COUNTS = pd.DataFrame(
 )
 
 
+def test_a_stream_that_leads_to_a_file_takes_a_table(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(40.0) % 9, "y": ["a", "b"] * 20})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    options = ["-l", "y", *FAST, "--quiet", "--json", "--out", "/dev/stderr"]
+    with open(tmp_path / "rows.csv", "wb") as rows:
+        command = [sys.executable, "-m", "collidescope", "fit", tmp_path / "t.csv"]
+        subprocess.run(
+            [*command, *options], stdout=subprocess.PIPE, stderr=rows, check=True
+        )
+    written = (tmp_path / "rows.csv").read_text(encoding="utf-8")
+    assert written.startswith("row,y,predicted,p_a,p_b,x\n0,a,")
+
+
+def test_copied_votes_are_said(tmp_path):
+    rng = np.random.default_rng(0)
+    votes = pd.DataFrame({"item": np.repeat(np.arange(50), 4)})
+    votes["label"] = rng.choice(["a", "b"], 200)
+    pd.concat([votes] * 3).to_csv(tmp_path / "v.csv", index=False)
+    done = good("votes", tmp_path / "v.csv", "--item", "item", "-l", "label")
+    assert "every count of votes is a multiple of 3" in done.stderr
+
+
 def test_an_id_is_no_class_of_votes(tmp_path):
     COUNTS.to_csv(tmp_path / "v.csv", index=False)
     done = run("votes", tmp_path / "v.csv", "--wide")
@@ -871,8 +894,19 @@ def test_a_class_of_few_rows_is_named_with_the_option_that_leaves_it_out(tmp_pat
     done = good(
         "fit", tmp_path / "t.csv", "-l", "y", "--members", "linear", "--no-limit"
     )
-    assert "class 'c' has only 2 rows" in done.stderr
+    assert (
+        "class 'c' has only 2 rows, so it is held out in 2 of the 5 folds"
+        in done.stderr
+    )
     assert "--drop-rare 5" in done.stderr
+
+
+def test_a_class_of_two_rows_keeps_the_range(tmp_path):
+    labels = ["a"] * 100 + ["b"] * 100 + ["c"] * 2
+    x = np.random.default_rng(0).normal(size=202) + 2 * (np.arange(202) // 100)
+    pd.DataFrame({"x": x, "y": labels}).to_csv(tmp_path / "t.csv", index=False)
+    found = told("fit", tmp_path / "t.csv", "-l", "y", "--members", "linear")
+    assert found["limit"]["state"] in ("settled", "still learning")
 
 
 def test_unique_compares_a_feature_called_the_label(tmp_path):
@@ -889,6 +923,7 @@ def test_a_sample_does_not_hide_what_all_rows_show(tmp_path):
     pd.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False)
     done = good("fit", tmp_path / "t.csv", "-l", "y", *FAST, "--sample", 100)
     assert "column 'counter' is left out: it counts the rows" in done.stderr
+    assert "as asked" not in done.stderr
 
 
 MISTAKES = {
@@ -1009,6 +1044,8 @@ def test_the_demo_says_what_fit_says_and_writes_the_page_with_pictures(
     done = good("demo", "-o", tmp_path / "r.html", "-q")
     assert "Collision matrix of 10 classes from 1,797 rows" in done.stdout
     assert "What to do about it:" in done.stdout
+    assert "cs." not in done.stdout
+    assert "collidescope demo --matrix matrix.json && collidescope merge" in done.stdout
     assert "data:image/png" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 

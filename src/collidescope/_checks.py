@@ -10,6 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence, Sized
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -417,13 +418,13 @@ def spelling_variants(y: npt.NDArray[Any]) -> list[str]:
 
 
 def _plain_spelling(label: str) -> str:
-    """A label without case, outer spaces and full stops, and characters that nobody sees."""
+    """A label without case, extra spaces, full stops at its ends, and characters nobody sees."""
     normal = unicodedata.normalize("NFKC", label)
     seen = "".join(char for char in normal if unicodedata.category(char) != "Cf")
-    plain = seen.casefold().strip(" .")
+    plain = " ".join(seen.casefold().strip(" .").split())
     try:
-        return f"{float(plain):g}"
-    except ValueError:
+        return str(Decimal(plain).normalize())  # exact, unlike float
+    except InvalidOperation:
         return plain
 
 
@@ -519,8 +520,8 @@ def labelled_posteriors(
     return posteriors, codes, names
 
 
-def posterior_warnings(P: FloatArray, codes: IntArray) -> list[str]:
-    """What looks wrong with posteriors of labelled rows: labels in their place, columns permuted.
+def posterior_warnings(P: FloatArray, codes: IntArray | None) -> list[str]:
+    """What looks wrong with posteriors: labels in their place, columns permuted.
 
     >>> labels = np.arange(60) % 2
     >>> posterior_warnings(np.eye(2)[labels], labels)
@@ -530,9 +531,15 @@ def posterior_warnings(P: FloatArray, codes: IntArray) -> list[str]:
     n, n_classes = P.shape
     if n < 20:
         return []
-    likeliest = P.argmax(axis=1)
-    right = likeliest == codes
     certain = bool((P.max(axis=1) > 1 - EXACT_SUM).all())
+    if codes is None and certain:
+        return [
+            "the posteriors are all 0 or 1 (labels, or predicted classes?): they say nothing of "
+            "collisions. Pass probabilities, as of predict_proba"
+        ]
+    if codes is None:
+        return []
+    right = P.argmax(axis=1) == codes
     few_rows = len(np.unique(P[:1000], axis=0)) <= n_classes
     if right.all() and (certain or few_rows):
         return [

@@ -96,7 +96,8 @@ def copies(
     Copies have the label of the case that was copied. Where inputs that repeat often have several
     labels, they are separate cases that happen to be alike, and no row is a copy. Given the rows
     ``X``, inputs with a value that no other repeated input has (measurements) are judged apart from
-    those that only combine values of others (answers, codes).
+    those that only combine values of others (answers, codes). A copied table shows, besides, in how
+    often its rows occur (:func:`_too_regular`).
 
     >>> labels, folds = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
     >>> copies(np.array([7, 8, 7, 8], dtype=np.uint64), labels, folds).tolist()
@@ -114,7 +115,31 @@ def copies(
         repeated = again & kind
         if (alike & kind).sum() < 0.9 * repeated.sum():
             alike &= ~kind
-    return alike
+    classes, codes = np.unique(labels, return_inverse=True)
+    pairs = np.unique(inputs * len(classes) + codes, return_inverse=True)[1]
+    in_folds = _distinct_per_input(pairs, folds) > 1
+    return alike | (in_folds & _too_regular(pairs))
+
+
+def _too_regular(pairs: IntArray, fewest: int = 30, excess: float = 2.5) -> BoolArray:
+    """Which rows have an (input, label) pair that occurs as often as only copies do.
+
+    How often pairs of separate cases occur is a mixture of Poisson distributions: with f_k pairs
+    that occur k times, k! f_k are moments of a positive measure, so that f_k² is at most
+    (k + 1)/k f_{k-1} f_{k+1} (Cauchy-Schwarz). A table that stands in the file three times has
+    many pairs with k = 3 and hardly any with k = 2 or 4.
+
+    >>> _too_regular(np.repeat(np.arange(30), 3)).all()
+    np.True_
+    """
+    times = np.bincount(pairs)
+    n_pairs = np.bincount(times, minlength=times.max() + 2)
+    k = np.arange(1, len(n_pairs) - 1)
+    below = n_pairs[k - 1] + 3.0  # so that few pairs prove nothing
+    above = n_pairs[k + 1] + 3.0
+    most = np.sqrt((k + 1) / k * below * above)
+    suspicious = (n_pairs[k] >= fewest) & (n_pairs[k] > excess * most) & (k > 1)
+    return np.isin(times, k[suspicious])[pairs]
 
 
 def _distinct_per_input(inputs: IntArray, values: npt.NDArray[Any]) -> IntArray:
@@ -169,25 +194,9 @@ def copy_notes(
         )
     return [
         f"{said}. If they are copies of one case, PBER is too low: leave them out "
-        f"(X.drop_duplicates(), --unique), or keep them in one fold (groups=input_groups(X), from "
+        f"(X.drop_duplicates()), or keep them in one fold (groups=input_groups(X), from "
         f"collidescope.counting). If they are separate cases that happen to be alike, "
         f"count_collisions(X, y) needs no model for them"
-    ]
-
-
-def training_row_notes(hashes: Hashes, trained: Hashes) -> list[str]:
-    """What to say where rows to predict, by their hashes, are those that a model was trained on.
-
-    >>> training_row_notes(np.array([1, 2, 3], np.uint64), np.array([9, 3], np.uint64))
-    ['1 of 3 rows are training rows of the model: it has seen their labels, so that its posteriors
-    are too sure. posteriors_ holds the held-out ones']
-    """
-    seen = int(np.isin(hashes, trained).sum())
-    if not seen:
-        return []
-    return [
-        f"{seen:,} of {len(hashes):,} rows are training rows of the model: it has seen their "
-        f"labels, so that its posteriors are too sure. posteriors_ holds the held-out ones"
     ]
 
 

@@ -21,6 +21,7 @@ rows as its posterior p, where the count is the one-step estimator mean(c pᵀ +
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -186,6 +187,7 @@ def collision_matrix_from_votes(
         )
     else:
         counts, names = vote_table(votes, classes)
+        warn_of_copied_votes(counts)
         sums, _ = _count(counts)
     return _as_matrix(
         sums, sums, names, "items", "votes has no item with two votes", "votes"
@@ -352,6 +354,23 @@ def label_codes(
         else check.check_classes(classes)
     )
     return check.encode_labels(labels, names, name), names
+
+
+def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
+    """Counts that are all multiples of one number are copies of votes, not votes.
+
+    Items whose votes agree are multiples of their number anyway: ``fewest`` others are needed.
+    """
+    if not counts.nnz or (counts.data % 1).any():  # shares of votes
+        return
+    common = int(np.gcd.reduce(counts.data.astype(np.int64)))
+    split = np.diff(counts.indptr) > 1
+    if common > 1 and split.sum() >= fewest:
+        seen = f"every count of votes is a multiple of {common}"
+        why = "copies of votes agree by construction, so PBER is too low"
+        remedy = f"count each vote once (votes / {common})"
+        words = f"{seen}: {why}; {remedy}"
+        warnings.warn(words, check.CollisionWarning, stacklevel=3)
 
 
 def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, Array]:

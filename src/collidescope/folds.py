@@ -98,16 +98,45 @@ def make_folds(sample: Sample, cv: CV, random_state: RandomState = None) -> Fold
     draw = as_random_state(random_state)
     largest = 2**31 - 1
     of_folds, of_subsets = draw.randint(largest, size=2).tolist()
-    classes = sample.classes
-    labels = classes[sample.codes]
+    labels, classes = _strata(sample)
     splits, notes = resolve_splits(
         cv, labels, classes, of_folds, sample.used, sample.groups
     )
+    _check_votes(sample, splits)
     seeds = draw.randint(largest, size=len(splits))
     folds = Folds(splits, seeds.tolist(), of_subsets, notes=tuple(notes))
     if isinstance(cv, int):  # folds that the user made are all trained
         return enough_folds(folds)
     return folds
+
+
+def _strata(sample: Sample) -> tuple[Array, Array]:
+    """The labels by which folds are balanced, and their classes.
+
+    A class that leads the votes of fewer than two rows need not be in every fold: its votes on
+    other rows teach it.
+    """
+    classes = sample.classes
+    if sample.votes is None:
+        return classes[sample.codes], classes
+    n_led = np.bincount(sample.codes, minlength=len(classes))
+    leading = np.flatnonzero(n_led >= 2)
+    if not len(leading):
+        leading = np.array([0])
+    chosen = sample.votes[:, leading].argmax(axis=1)
+    return classes[leading][chosen], np.unique(classes[leading][chosen])
+
+
+def _check_votes(sample: Sample, splits: Sequence[Split]) -> None:
+    """Refuse folds whose training rows have no vote for a class."""
+    if sample.votes is None:
+        return
+    for number, (train, _) in enumerate(splits):
+        voted = sample.votes[train].any(axis=0)
+        if not voted.all():
+            name = sample.classes.tolist()[int(voted.argmin())]
+            said = f"y (votes) has votes for class {name!r} in no training row of fold {number}"
+            raise ValueError(f"{said}: leave that column out, or join it with another")
 
 
 def resolve_splits(
@@ -245,7 +274,7 @@ def _numbered_splits(
         if others:
             said += f", as are {others} more classes in fewer than all"
         notes.append(
-            f"{said}: leave such classes out (--drop-rare {n_folds}) if S varies too much"
+            f"{said}: if S varies too much, leave out classes of fewer than {n_folds} rows"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # which says the same

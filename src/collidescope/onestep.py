@@ -494,9 +494,12 @@ def collision_matrix_from_posteriors(
             "votes must be given without y and with priors='empirical': they stand for both"
         )
     posteriors, codes, names = check.labelled_posteriors(P, y, classes)
-    if codes is not None:
-        for words in check.posterior_warnings(posteriors, codes):
-            warnings.warn(words, check.CollisionWarning, stacklevel=2)
+    odd = [
+        *check.posterior_warnings(posteriors, codes),
+        *check.spelling_variants(names),
+    ]
+    for words in odd:
+        warnings.warn(words, check.CollisionWarning, stacklevel=2)
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
     counted = None if votes is None else _check_votes(votes, posteriors, names)

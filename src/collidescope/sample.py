@@ -212,6 +212,7 @@ def make_sample(
         present = check_targets(labels)
         labels, used = handle_rare(labels, used, rare, notes)
         classes = check.classes_of(labels[used])
+        notes.extend(check.spelling_variants(classes))
         lost = np.setdiff1d(present, classes).tolist()
         if lost and rare == "error":
             said = f"classes {lost} have weight 0 in every row"
@@ -274,6 +275,7 @@ def sample_as_given(
         used=rows,
         hashes=np.empty(0, np.uint64),
         labels=labels,
+        notes=tuple(check.spelling_variants(classes)),
     )
 
 

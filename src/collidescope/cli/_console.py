@@ -67,14 +67,24 @@ def fail(words: str) -> None:
 def for_terminal(words: str) -> str:
     """A message of the package as the command line says it: options in the place of Python.
 
-    >>> for_terminal("use rare='drop', or groups=X['age'] (--groups 'age')")
-    "use --rare drop, or --groups 'age'"
+    >>> for_terminal("use rare='drop', drop=['id'], or groups=X['age']")
+    "use --rare drop, --drop 'id', or --groups 'age'"
     """
     said = {
         # The condition number stands in the report, under what to trust.
         r"S is nearly singular \(.*?\): .*?\(.*?\)(; )?": "",
-        r"groups=X\[.*?\] \((--groups .*?)\)": r"\1",
+        r"\bgroups=X\[(.+?)\]": r"--groups \1",
+        r"\b(drop|keep)=\[(.+?)\]": r"--\1 \2",
+        r"\bcategories=\[(.+?)\]": r"--category \1",
         r"\brare='(\w+)'": r"--rare \1",
+        r"\bempty='drop'": "--skip-empty",
+        r"X\.drop_duplicates\(\)": "--unique",
+        r", or keep them in one fold \(groups=input_groups.*?\)": "",
+        r"count_collisions\(X, y\)": "`collidescope count`",
+        r"classes of fewer than (\d+) rows$": r"classes of fewer than \1 rows (--drop-rare \1)",
+        r"classes of fewer than (\d+) rows;": r"classes of fewer than \1 rows (--drop-rare \1);",
+        r" \(votes / \d+\)": "",
+        r" \(groups=\)": " (--groups)",
         r": limit_ is None": ", so the range is not known",
         r", votes\.groupby\(level=0\)\.sum\(\)": "",
         r"merge what top_collisions shows": "merge the pairs that collide most",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 import collidescope as cs
-from collidescope._checks import FloatArray, check_choice
+from collidescope._checks import FloatArray, check_choice, spelling_variants
 from collidescope.applications._inputs import Result
 from collidescope.cli._console import for_terminal, note, notes_as_they_come, say
 from collidescope.cli._run import Options, Output, guard, load_model, unguard
@@ -473,6 +473,7 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         raise ValueError(f"label {name!r} has {single}: there is nothing to tell apart")
     n = int(rows.sum())
     numbers = _numbers(words)
+    notes += _odd_words(name, words)
     if numbers is not None:
         _check_number_classes(name, numbers, n)
     elif 2 * len(words) > n:  # names or free text
@@ -480,8 +481,6 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         raise ValueError(
             f"label {name!r} has {len(words):,} different values in {n:,} rows {rest}"
         )
-    else:
-        notes += _odd_words(name, words)
     return _as_values(words)[codes[rows]], rows, notes
 
 
@@ -514,14 +513,7 @@ def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -
 
 
 def _odd_words(name: str, words: list[str]) -> list[str]:
-    notes = []
-    alike: dict[str, str] = {}
-    for word in words:
-        first = alike.setdefault(word.casefold().rstrip(". "), word)
-        if first != word:
-            both = f"classes {first!r} and {word!r}"
-            notes.append(f"{both} differ only in spelling: are they one?")
-            break
+    notes = spelling_variants(np.array(words))
     if any(word.lower() == "none" for word in words):
         notes.append(f"'none' in {name!r} is taken as a class, not as a missing label")
     return notes

@@ -174,10 +174,10 @@ class Options:
             page_template()  # which needs jinja2
         return self
 
-    def about(self, table: Path, label: str | None, **more: Any) -> dict[str, Any]:
+    def about(self, file: str, label: str | None, **more: Any) -> dict[str, Any]:
         """Where the rows come from, for the report; ``more`` of what summarise takes."""
         known = {
-            "file": table.name,
+            "file": file,
             "label": label,
             "command": typed(),
             "saved": self.matrix,
@@ -280,7 +280,9 @@ def write_all(outputs: Sequence[Output]) -> None:
 
 
 def is_device(path: Path) -> bool:
-    """Is it a device or a pipe, such as /dev/stdout?"""
+    """Is it a device, a pipe or an open stream, such as /dev/stdout, behind which may be a file?"""
+    if re.fullmatch(r"/dev/(stdout|stderr|fd/\d+)", str(path)):
+        return True
     return path.exists() and not path.is_file()
 
 

@@ -83,10 +83,12 @@ def main(
     """
 
 
-@command("quiet", report=PAGE)
+@command("quiet", "matrix", report=PAGE)
 def demo(run: Run) -> None:
     """The main job on handwritten digits that come with scikit-learn: a minute or two."""
     from sklearn.datasets import load_digits
+
+    from collidescope.cli._inputs import summarised
 
     run.start()
     X, y = load_digits(return_X_y=True)
@@ -94,9 +96,9 @@ def demo(run: Run) -> None:
         f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (a minute or two)"
     )
     model = cs.CollisionClassifier(random_state=0, verbose=int(not run.quiet)).fit(X, y)
-    about = {"file": "scikit-learn’s digits", "label": "digit"}
+    about = run.about("scikit-learn’s digits", "digit")
     title = "Which handwritten digits are mistaken for which?"
-    summary = cs.summarise(model, X, y, image_shape=(8, 8), title=title, about=about)
+    summary = summarised(model, X, y, image_shape=(8, 8), title=title, about=about)
     run.finish(model.collision_matrix_, summary)
 
 
@@ -316,16 +318,12 @@ def fit(
     inputs = _chosen(rows.X, copied)
     rows, grouped = rows.take(groups, "--groups")
     rows, weighed = rows.take(sample_weight, "--sample-weight", weights)
-    _introduce(rows, n_read, quick, cv)
-    dropped = [*(drop or ())]
-    cautions = []
+    _introduce(rows, n_read, quick)
+    found = None
     if len(rows.y) < len(whole.y):  # what a sample hides shows in all rows
-        found = _screened(
-            whole, [*dropped, groups, sample_weight], [*(keep or ()), *(category or ())]
-        )
-        note(*found.notes(), *found.cautions())
-        dropped += [name for name in found.ids if name in rows.X]
-        cautions += found.cautions()
+        unused = [*(drop or ()), groups, sample_weight]
+        found = _screened(whole, unused, [*(keep or ()), *(category or ())])
+    cautions = []
     if quick:
         cautions.append(
             "a small pool of models (--quick) was used: fit without it before you act"
@@ -342,19 +340,19 @@ def fit(
             budget=budget,
             random_state=seed,
             verbose=int(not run.quiet),
-            drop=dropped,
+            drop=drop or (),
             keep=keep or (),
             categories=category or (),
         )
         y = _in_order(_named(rows), ordered)
-        model.fit(rows.X, y, sample_weight=weighed, groups=grouped)
+        model.fit(rows.X, y, weighed, grouped, screening=found)
         checked = None
         if control:
             checked = _control(model, rows)
         seconds = time.perf_counter() - started
         say(f"Took {duration(seconds)} and {_peak_memory()}.")
         about = run.about(
-            table,
+            table.name,
             rows.label,
             saved=save or run.matrix,
             seconds=seconds,
@@ -412,8 +410,8 @@ def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:
     return X[copied]
 
 
-def _introduce(rows: Rows, n_read: int, quick: bool, cv: int) -> None:
-    """Say what was read, and what may take long or lack rows."""
+def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
+    """Say what was read, and what may take long."""
     import pandas as pd
 
     n = len(rows.y)
@@ -430,10 +428,6 @@ def _introduce(rows: Rows, n_read: int, quick: bool, cv: int) -> None:
     if quick:
         first_look = "a first look, whose numbers may change with the full pool"
         rows.notes.append(f"a small pool of models (--quick): {first_look}")
-    if counts.iloc[-1] < cv:
-        few = f"class {counts.index[-1]!r} has only {counts.iloc[-1]} rows"
-        less = "all classes get fewer folds, and the range may not be known"
-        rows.notes.append(f"{few}, so {less}: --drop-rare {cv} leaves such classes out")
     note(*rows.notes)
     if n > 50_000 and not quick:
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
@@ -544,7 +538,7 @@ def posteriors(run: Run, table: opt.Table) -> None:
     rows = run.start(table).scored(table)
     note(*rows.notes)
     cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=rows.classes)
-    about = run.about(table, rows.label, columns=rows.classes)
+    about = run.about(table.name, rows.label, columns=rows.classes)
     shown = None
     if rows.X.shape[1]:
         shown = rows.X
@@ -583,7 +577,7 @@ def count(
     notes = [*rows.notes, *found.notes(), *cautions, *left_out]
     note(*notes)
     cm = cs.count_collisions(X[kept], rows.y[kept])
-    about = run.about(table, rows.label, columns=X.columns, cautions=cautions)
+    about = run.about(table.name, rows.label, columns=X.columns, cautions=cautions)
     run.finish(cm, summarised(cm, title=run.title, notes=notes, about=about))
 
 

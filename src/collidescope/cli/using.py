@@ -128,6 +128,8 @@ def _without_label(fitted: Any, X: pd.DataFrame) -> pd.DataFrame:
 
 def _training_rows(fitted: Any, X: pd.DataFrame) -> list[str]:
     """What to know about rows that the model has seen: it is too sure of them."""
+    import numpy as np
+
     from collidescope._rows import row_hashes
 
     trained = getattr(fitted, "row_hashes_", None)
@@ -135,8 +137,7 @@ def _training_rows(fitted: Any, X: pd.DataFrame) -> list[str]:
         return []
     with notes_as_they_come():
         hashes = row_hashes(fitted.encode(X))
-    known = set(trained.tolist())
-    seen = sum(row in known for row in hashes.tolist())
+    seen = int(np.isin(hashes, trained).sum())
     if not seen:
         return []
     many = f"{seen:,} of {len(X):,} rows are training rows of the model, which is too sure of them"
@@ -495,7 +496,7 @@ def report(
         if run.title is not None:
             summary["title"] = run.title
     else:
-        about = run.about(source, None, saved=source)
+        about = run.about(source.name, None, saved=source)
         notes = list(getattr(found, "notes_", ()))
         summary = summarised(found, title=run.title, notes=notes, about=about)
     run.tell(None, summary)
@@ -512,7 +513,7 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str
     asked.posteriors_ = rows.P
     asked.row_hashes_ = None
     notes = [*rows.notes, *getattr(found, "notes_", ())]
-    about = run.about(table, rows.label, saved=source)
+    about = run.about(table.name, rows.label, saved=source)
     return summarised(asked, rows.X, rows.y, title=run.title, notes=notes, about=about)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import collidescope as cs
 from collidescope.cli import _run as opt
-from collidescope.cli._console import note
+from collidescope.cli._console import note, notes_as_they_come
 from collidescope.cli._run import Column, Columns, File, command, load_matrix, option
 
 if TYPE_CHECKING:
@@ -127,13 +127,15 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
     from collidescope.applications._inputs import plain, section
     from collidescope.cli._inputs import summarised
 
-    cm = cs.collision_matrix_from_votes(found.counts, found.classes)
+    with notes_as_they_come() as met:
+        cm = cs.collision_matrix_from_votes(found.counts, found.classes)
+        told = cs.agreement(found.counts, found.classes)
+    found.notes += met
     once = cm.diagnostics.inputs_seen_once or 0
     if once:
         why = "which has nothing to be compared with: not counted"
         found.notes.append(f"{once:,} items have a single vote, {why}")
     note(*found.notes)
-    told = cs.agreement(found.counts, found.classes)
     beside = None
     if other is not None:
         beside = cs.compare(other, cm)
@@ -146,7 +148,7 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
         cm,
         title=run.title,
         notes=found.notes,
-        about=run.about(table, run.label),
+        about=run.about(table.name, run.label),
         sections=[shown, *more],
     )
     summary["votes"] = {"agreement": plain(told)}

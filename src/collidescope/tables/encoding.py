@@ -383,7 +383,7 @@ class TableEncoder:
             number = float(NumberForm(*form).parse([word])[0])
             found.append(
                 f"column {name!r}: text is read as numbers (such as {word!r} as {number:g}); "
-                f"categories=[{name!r}] (--category {name!r}) keeps it as text"
+                f"categories=[{name!r}] keeps it as text"
             )
         for name in [*self.levels, *self.texts]:
             words = as_levels(table[name])[1]
