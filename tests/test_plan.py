@@ -231,6 +231,13 @@ def test_a_plan_is_drawn_with_one_line_per_option_that_lowers_the_pber():
     assert len(labels) == found.table["fall"].notna().sum()
 
 
+def test_only_priced_options_have_a_number_in_the_report():
+    clf, _ = fitted(np.random.default_rng(0))
+    bars = plan(clf, prices={"row": 0.1}).section()["bars"]
+    assert [bar["name"] for bar in bars if bar["ranked"]] == ["collect 2,000 more rows"]
+    assert len(bars) > 1
+
+
 def test_an_unknown_price_is_refused():
     with pytest.raises(ValueError, match=r"prices.*rows"):
         plan(fitted(np.random.default_rng(0))[0], prices={"rows": 1.0})
@@ -316,6 +323,15 @@ def test_the_majority_agrees_more_than_a_human_and_no_more_than_the_best():
     row = found.table.iloc[0]
     assert row["verdict"] == "agrees more than a human"
     assert found.best_interval[0] <= P.max(axis=1).mean() <= found.best_interval[1]
+
+
+def test_what_judges_do_fits_80_columns():
+    rng = np.random.default_rng(2)
+    votes, P = people(rng)
+    found = compare_judges(votes, {"gpt": drawn(rng, P), "claude": drawn(rng, P)})
+    lines = str(found).split("\n\n")[-1].splitlines()
+    assert len(lines) == 3
+    assert max(map(len, lines)) <= 80
 
 
 def test_votes_by_annotator_are_the_same_as_their_counts():

@@ -33,6 +33,7 @@ from collidescope.applications._inputs import (
     Classifier,
     Result,
     Scored,
+    brier_scores,
     check_rates,
     curve_of,
 )
@@ -109,9 +110,8 @@ class Plan(Result, title="What to do with the next euro"):
         ends = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
         fall = f"PBER {self.pber:.1%} would fall by about {100 * row['fall']:.2f} points ({ends})"
         sure = "" if row["low"] > 0 else "; whether it falls at all cannot be told"
-        what = (
-            row["what"][0].upper() + row["what"][1:]
-        )  # names of classes stay as they are
+        # Not capitalize(): names of classes stay as they are.
+        what = row["what"][0].upper() + row["what"][1:]
         return f"{what} for {row['cost']:,.6g}: {fall}{sure}."
 
     @property
@@ -146,18 +146,14 @@ class Plan(Result, title="What to do with the next euro"):
         end = min(shown["high"].max(), 2.5 * shown["fall"].max())
         if end <= start:
             end = start + 1e-9
-        places = ((shown[["fall", "low", "high"]] - start) / (end - start)).clip(
-            0.0, 1.0
-        )
+        places = (shown[["fall", "low", "high"]] - start) / (end - start)
         bars = []
-        for row, place in zip(
-            shown.to_dict("records"), places.to_dict("records"), strict=True
-        ):
+        rows = shown.to_dict("records")
+        for row, place in zip(rows, places.clip(0, 1).to_dict("records"), strict=True):
             points = f"{100 * row['fall']:.2f} points"
             interval = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
-            bars.append(
-                {"name": row["what"], "words": f"{points} ({interval})", **place}
-            )
+            words = {"name": row["what"], "words": f"{points} ({interval})"}
+            bars.append({**words, "ranked": row["rank"] > 0, **place})
         return bars
 
     def save_mapping(self, path: str | Path) -> None:
@@ -255,7 +251,7 @@ def plan(
     options += [_merged(found, money.get("merge"), level) for found in merges]
     options.append(_votes(given, money.get("vote"), budget))
     table = _ranked(options)
-    pber = float(_brier(given).mean())
+    pber = float(brier_scores(given.posteriors, given.codes).mean())
     return Plan(pber, budget, table, _best_mapping(table, merges), level, notes)
 
 
@@ -289,11 +285,6 @@ def _cost(price: float | None, amount: float) -> float:
     return np.nan if price is None else price * amount
 
 
-def _brier(given: Scored) -> FloatArray:
-    onehot = np.eye(len(given.classes))[given.codes]
-    return np.asarray(((onehot - given.posteriors) ** 2).sum(axis=1))
-
-
 def _suspects(given: Scored) -> pd.DataFrame:
     """Rows whose label is suspect, the most suspect first."""
     labels = given.classes[given.codes]
@@ -323,10 +314,8 @@ def _labels(
     P = given.posteriors
     amount = int(_affordable(price, budget, len(suspects)))
     rows = suspects["index"].to_numpy()[:amount]
-    before = _brier(given)[rows]
-    put_right = given.codes.copy()
-    put_right[rows] = P[rows].argmax(axis=1)
-    after = _brier(given._replace(codes=put_right))[rows]
+    before = brier_scores(P[rows], given.codes[rows])
+    after = brier_scores(P[rows], P[rows].argmax(axis=1))
     gain = float((before - after).sum()) / len(P)
     training_gain = 2 * amount / len(P)  # times h
     clear = P.max(axis=1, keepdims=True) >= CLEAR
