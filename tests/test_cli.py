@@ -887,6 +887,22 @@ def test_a_merge_is_applied_to_a_table(folder, tmp_path):
     assert merged["plan"].tolist()[5:] == before.map(mapping).tolist()[5:]
 
 
+def test_a_merge_finds_the_column_of_the_classes(folder, tmp_path):
+    named = tmp_path / "named.csv"
+    found = tmp_path / "found.csv"
+    command = [
+        "merge",
+        folder / "m.json",
+        "--groups",
+        2,
+        "--apply",
+        folder / "shop.csv",
+    ]
+    good(*command, "--label", "plan", "--out", named)
+    good(*command, "--out", found)
+    assert found.read_bytes() == named.read_bytes()
+
+
 def test_a_class_of_few_rows_is_named_with_the_option_that_leaves_it_out(tmp_path):
     labels = ["a"] * 40 + ["b"] * 40 + ["c"] * 2
     x = np.random.default_rng(0).normal(size=82)

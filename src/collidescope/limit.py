@@ -79,11 +79,12 @@ class RowsNeeded(NamedTuple):
         goal = f"{name} {self.target:.1%}"
         if np.isinf(self.low):
             return f"{goal} cannot be reached with more rows of this kind ({self.level:.0%})."
-        least = f"at least {self.low:,.0f} training rows"
         if np.isinf(self.likely):
+            least = f"at least {self.low:,.0f} training rows"
             return f"{goal} needs {least}, and probably cannot be reached."
         if np.isinf(self.high):
-            return f"{goal} needs about {self.likely:,.0f} training rows, {least}, perhaps more."
+            likely = f"about {self.likely:,.0f} training rows, at least {self.low:,.0f}"
+            return f"{goal} needs {likely}; perhaps it cannot be reached."
         ends = f"{self.low:,.0f} to {self.high:,.0f}"
         return f"{goal} needs about {self.likely:,.0f} training rows ({ends})."
 

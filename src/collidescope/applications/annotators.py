@@ -195,7 +195,12 @@ class _Votes:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AnnotatorReport(Result, title="Who votes differently?", table="annotators"):
+class AnnotatorReport(
+    Result,
+    title="Who votes differently?",
+    table="annotators",
+    hidden=("items", "others", "pber_without", "p_value"),
+):
     """What :func:`compare_annotators` found.
 
     ``matrix`` is S from all pairs of votes by different annotators (mean over items), ``agreement``

@@ -180,7 +180,8 @@ def column_value(
         found = []
         for name, members in units.items():
             rest = [column for column in every if column not in members]
-            without = loss_and_rates(fits.residuals(rest), (i, j))
+            reduced = fits.residuals(rest)
+            without = loss_and_rates(reduced, (i, j))
             alone = loss_and_rates(fits.residuals(members), (i, j))
             progress.step(2)
             rates: dict[str, Any] = {"unit": [name] * (1 + len(i))}
@@ -188,6 +189,8 @@ def column_value(
             rates["other"] = ["", *names[j]]
             rates["rate"] = with_all.mean(axis=0)
             rise = mean_and_error(without - with_all, clusters)
+            widening = _training_widening(full, reduced, float(rise.value[0]))
+            rise = rise._replace(stderr=widening * rise.stderr)
             rates |= rise.columns("needed", level)
             rates["p_value"] = rise.p_value(sides=1)
             fall = mean_and_error(with_none - alone, clusters)
@@ -212,6 +215,21 @@ def column_value(
         ),
         notes=tuple(notes),
     )
+
+
+def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> float:
+    """By what the standard error of a rise of PBER grows, as held-out rows also train models.
+
+    Of E‖p - p'‖², by how much the posteriors move without the column, the rise is what the column
+    tells; the rest is noise of training. That part of the difference of losses is a sum over pairs
+    (held-out row, training row). Every pair occurs twice, with the roles changed, and both terms
+    vary together: the variance is twice that of independent rows.
+    """
+    moved = float(((full - reduced) ** 2).sum(axis=1).mean())
+    if moved <= 0:
+        return 1.0
+    told = float(np.clip(rise / moved, 0.0, 1.0))
+    return float(np.sqrt(2 - told))
 
 
 def _column_names(X: ArrayLike) -> list[Any]:

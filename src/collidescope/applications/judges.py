@@ -39,7 +39,11 @@ from collidescope.counting import label_codes, vote_table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JudgeReport(Result, title="Is the judge as good as one more human?"):
+class JudgeReport(
+    Result,
+    title="Is the judge as good as one more human?",
+    hidden=("items", "p_value"),
+):
     """What :func:`compare_judges` found.
 
     ``table`` has one row per ``judge``: ``items``, ``agreement`` with a held-out human vote,
@@ -83,9 +87,6 @@ class JudgeReport(Result, title="Is the judge as good as one more human?"):
         worse = bool((own["verdict"] == "worse than a human").any())
         flagged = self.pairs["flagged"] & (self.pairs["judge"] == judge)
         return not worse and not bool(flagged.any())
-
-    def _shown(self, most: int | None) -> pd.DataFrame:
-        return self.table
 
 
 def compare_judges(

@@ -4,7 +4,7 @@ Every option is judged by the fall of the PBER that it buys, with an interval, p
 Its numbers come from what the package says elsewhere::
 
     rows      the learning curve, continued (:class:`~collidescope.Limit`)
-    labels    suspect labels beyond those that chance makes (:func:`ambiguous`)
+    labels    suspect labels, put right, and models trained on them (:func:`ambiguous`)
     columns   the rise of PBER without a column (:func:`column_value`)
     merge     the PBER that merging classes removes (:func:`consolidate`)
     votes     measure the PBER, and do not lower it: shown without rank
@@ -33,6 +33,7 @@ from collidescope.applications._inputs import (
     Classifier,
     Result,
     Scored,
+    brier_scores,
     check_rates,
     curve_of,
 )
@@ -109,9 +110,8 @@ class Plan(Result, title="What to do with the next euro"):
         ends = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
         fall = f"PBER {self.pber:.1%} would fall by about {100 * row['fall']:.2f} points ({ends})"
         sure = "" if row["low"] > 0 else "; whether it falls at all cannot be told"
-        what = (
-            row["what"][0].upper() + row["what"][1:]
-        )  # names of classes stay as they are
+        # Not capitalize(): names of classes stay as they are.
+        what = row["what"][0].upper() + row["what"][1:]
         return f"{what} for {row['cost']:,.6g}: {fall}{sure}."
 
     @property
@@ -146,18 +146,14 @@ class Plan(Result, title="What to do with the next euro"):
         end = min(shown["high"].max(), 2.5 * shown["fall"].max())
         if end <= start:
             end = start + 1e-9
-        places = ((shown[["fall", "low", "high"]] - start) / (end - start)).clip(
-            0.0, 1.0
-        )
+        places = (shown[["fall", "low", "high"]] - start) / (end - start)
         bars = []
-        for row, place in zip(
-            shown.to_dict("records"), places.to_dict("records"), strict=True
-        ):
+        rows = shown.to_dict("records")
+        for row, place in zip(rows, places.clip(0, 1).to_dict("records"), strict=True):
             points = f"{100 * row['fall']:.2f} points"
             interval = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
-            bars.append(
-                {"name": row["what"], "words": f"{points} ({interval})", **place}
-            )
+            words = {"name": row["what"], "words": f"{points} ({interval})"}
+            bars.append({**words, "ranked": row["rank"] > 0, **place})
         return bars
 
     def save_mapping(self, path: str | Path) -> None:
@@ -235,9 +231,10 @@ def plan(
     else:
         check.check_at_least(budget, 0, "budget")
     options = []
-    if len(suspects):
-        options.append(_labels(given, suspects, money.get("label"), budget, level))
     limit = getattr(clf, "limit_", None)
+    if len(suspects):
+        found = _labels(given, suspects, limit, money.get("label"), budget, level)
+        options.append(found)
     if limit is not None:
         options.append(_rows(limit, n, money.get("row"), budget, level))
     if columns is None and X is not None:
@@ -254,7 +251,7 @@ def plan(
     options += [_merged(found, money.get("merge"), level) for found in merges]
     options.append(_votes(given, money.get("vote"), budget))
     table = _ranked(options)
-    pber = float(_brier(given).mean())
+    pber = float(brier_scores(given.posteriors, given.codes).mean())
     return Plan(pber, budget, table, _best_mapping(table, merges), level, notes)
 
 
@@ -288,11 +285,6 @@ def _cost(price: float | None, amount: float) -> float:
     return np.nan if price is None else price * amount
 
 
-def _brier(given: Scored) -> FloatArray:
-    onehot = np.eye(len(given.classes))[given.codes]
-    return np.asarray(((onehot - given.posteriors) ** 2).sum(axis=1))
-
-
 def _suspects(given: Scored) -> pd.DataFrame:
     """Rows whose label is suspect, the most suspect first."""
     labels = given.classes[given.codes]
@@ -303,6 +295,7 @@ def _suspects(given: Scored) -> pd.DataFrame:
 def _labels(
     given: Scored,
     suspects: pd.DataFrame,
+    limit: Limit | None,
     price: float | None,
     budget: float | None,
     level: float,
@@ -312,15 +305,19 @@ def _labels(
     Posteriors alone cannot tell wrong labels from rare ones. At least those are wrong that chance
     does not explain, at most all; most likely, as many as on the clearest rows (anchor points,
     which belong to a class almost surely), where every unlikely label is wrong.
+
+    Right labels also train better models. The posteriors of a linear smoother H are H c; a label
+    that moves by Δ, ‖Δ‖² = 2, moves the loss of the other rows by 2 h, h = Σ_k H_ki². As the noise
+    of all labels makes the excess, h is about its ratio to what unlimited rows leave. It is at
+    most 1, for the nearest neighbour.
     """
     P = given.posteriors
     amount = int(_affordable(price, budget, len(suspects)))
     rows = suspects["index"].to_numpy()[:amount]
-    before = _brier(given)[rows]
-    put_right = given.codes.copy()
-    put_right[rows] = P[rows].argmax(axis=1)
-    after = _brier(given._replace(codes=put_right))[rows]
+    before = brier_scores(P[rows], given.codes[rows])
+    after = brier_scores(P[rows], P[rows].argmax(axis=1))
     gain = float((before - after).sum()) / len(P)
+    training_gain = 2 * amount / len(P)  # times h
     clear = P.max(axis=1, keepdims=True) >= CLEAR
     unlikely = clear & (P <= SUSPECT)
     by_chance = float(P.sum(where=unlikely))
@@ -329,9 +326,22 @@ def _labels(
     share = max(beyond_chance, _wrong_share(given, suspects))
     at_most = float(poisson.ppf((1 + level) / 2, by_chance))
     least = max(1 - at_most / found, 0.0)
+    likely = share * (gain + _excess_ratio(limit) * training_gain)
+    high = gain + training_gain
     what = f"check {amount:,} suspect labels"
     cost = _cost(price, amount)
-    return Option("labels", what, amount, cost, share * gain, least * gain, gain)
+    return Option("labels", what, amount, cost, likely, least * gain, high)
+
+
+def _excess_ratio(limit: Limit | None) -> float:
+    """What more rows would take off the PBER, to what they would leave: 0 to 1."""
+    if limit is None:
+        return 0.0
+    left = limit._pber_curve.at().quantile(0.5)
+    excess = max(float(limit.scores[-1]) - left, 0.0)
+    if excess >= left:
+        return 1.0
+    return excess / left
 
 
 def _wrong_share(

@@ -283,6 +283,20 @@ def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
     }
 
 
+def _column_of_classes(frame: pd.DataFrame, classes: set[str]) -> str | None:
+    """The only column whose values are all classes, if there is one."""
+    from collidescope.tables.encoding import as_word
+
+    found = []
+    for name in frame.columns:
+        values = {as_word(value) for value in frame[name].dropna().unique()}
+        if values and values <= classes:
+            found.append(name)
+    if len(found) == 1:
+        return str(found[0])
+    return None
+
+
 def _with_groups(
     run: Run, path: Path, label: str | None, mapping: dict[str, str]
 ) -> pd.DataFrame:
@@ -293,6 +307,8 @@ def _with_groups(
     from collidescope.cli._inputs import match_labels
 
     found = run.read(path)
+    if label is None:
+        label = _column_of_classes(found.frame, set(mapping))
     name = run.column(list(found.frame.columns), label, path)
     said, labelled = match_labels(found.frame[name], list(mapping), "label")
     merged = np.full(len(found.frame), None, dtype=object)

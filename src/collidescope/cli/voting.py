@@ -158,9 +158,9 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
         summary["votes"]["judges"] = judged.to_dict()
     if beside is not None:
         summary["votes"]["compared"] = beside.to_dict()
-    agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(
-        float_format="{:.4f}".format
-    )
+    rates = told.drop(columns="formula").rename_axis(None)
+    rows = rates.to_string(float_format="{:.4f}".format)
+    agreed = f"\nAgreement, with 95% intervals:\n{rows}"
     run.finish(cm, summary, said="\n\n".join([agreed, *map(str, more)]))
 
 
