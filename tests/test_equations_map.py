@@ -95,7 +95,7 @@ HALF = np.array([0.5, 0.5])
 CM = CollisionMatrix(S, HALF)
 Y = np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]])
 X, CODES = scenario_a(3).sample(60, 0)
-PARTS = [X[CODES == k] for k in range(3)]
+PARTS = [X[k == CODES] for k in range(3)]
 SMALL = printed.PrintedSettings(hidden_layer_sizes=(8,), max_epochs=1, max_steps=10)
 DENSITIES = [norm(-1, 1), norm(1, 1)]
 LABELS = torch.tensor([0, 0, 1, 1])
