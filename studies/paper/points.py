@@ -89,7 +89,7 @@ def points() -> list[Point]:
         ),
         Point(
             "unequal priors: descent from I; (35) asks for diagonally dominant matrices",
-            f"{REPAIRED}: `from_paper()` descends on V's own Gramian whatever the class sizes; "
+            f"{REPAIRED}: `from_paper()` descends on V's own Gramian for any class sizes; "
             "`from_paper(feasible=True)` projects onto the set of (35)",
             f"{printed_test('unequal_classes_are_given_to_the_descent_from_the_identity')}, "
             f"{printed_test('a_fit_can_be_kept_in_the_feasible_set')}, "
@@ -102,7 +102,7 @@ def points() -> list[Point]:
                 "tests/test_smoothing.py",
                 "test_both_classes_of_a_planted_pair_are_drawn_more_often",
             )
-            + "; both are null results above",
+            + "; verdicts in the table above",
         ),
         Point(
             "all models train 500 epochs; Scenario B has all references and full batches",

@@ -133,7 +133,7 @@ def oracle(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]
 
 
 def ours(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
-    """The default estimator, and other roads from the same fit."""
+    """The default estimator, and other estimates from the same fit."""
     start = time.perf_counter()
     clf = CollisionClassifier(
         limit=False, random_state=seed, **estimator_settings(settings)
