@@ -16,7 +16,6 @@ MODULES = (
     "reproduction.tabular",
     "reproduction.counted",
     "reproduction.calibration",
-    "reproduction.missing",
     "reproduction.applications_merging",
     "reproduction.applications_smoothing",
     "reproduction.applications_sampling",

@@ -1,4 +1,4 @@
-"""What the paper says S is good for: a divergence, smoothed labels, adaptive sampling and a cost function."""
+"""What the paper says S is good for: smoothed labels, adaptive sampling and a cost function."""
 
 from __future__ import annotations
 
@@ -16,40 +16,6 @@ from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
-
-
-# ------------------------------------------------------------------------------------------ divergences
-
-
-def divergences(cell: Cell) -> Result:
-    """Figure 3: the divergence of N(μ, 1) and N(-μ, 1) beside others, and its inflection points."""
-    x = np.linspace(-20, 20, 8_001)
-    mu = np.linspace(0.02, cell["largest"], 200)
-    dx = x[1] - x[0]
-    f = np.exp(-((x - mu[:, None]) ** 2) / 2) / np.sqrt(2 * np.pi)
-    g = np.exp(-((x + mu[:, None]) ** 2) / 2) / np.sqrt(2 * np.pi)
-    curves = {
-        "collision": 1 - (2 * f * g / (f + g)).sum(axis=1) * dx,
-        "total variation": np.abs(f - g).sum(axis=1) * dx / 2,
-        "Hellinger": np.sqrt(1 - np.sqrt(f * g).sum(axis=1) * dx),
-        "Kullback-Leibler": 2 * mu**2,
-    }
-    found = {}
-    for name, curve in curves.items():
-        bend = np.diff(curve, 2)
-        bend = bend[np.abs(bend) > 1e-9]
-        turns = int((np.sign(bend[1:]) != np.sign(bend[:-1])).sum())
-        # curves are even in μ: every inflection at μ > 0 has its mirror image
-        found[name] = {
-            "inflections": 2 * turns,
-            "at_2": float(np.interp(2.0, mu, curve)),
-        }
-    return found
-
-
-def divergence_cells(quick: bool) -> list[Cell]:
-    """One curve."""
-    return [{"largest": 4.0}]
 
 
 # ------------------------------------------------------------------------------------------ a small network

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.model_selection import cross_val_predict
 
 from collidescope import (
     CollisionMatrix,
@@ -18,9 +17,11 @@ from collidescope import (
     solve_posteriors,
 )
 from collidescope.datasets import Problem, equidistant, scenario_a, scenario_b, tangled
+from collidescope.equations.bounds import pac_bound
 from collidescope.pairwise.printed import solve_printed, step_b, step_c
+from studies.measures import tvd
 from studies.paper.recovery import IdealContrast
-from studies.paper.rows import Shifted, tvd
+from studies.paper.rows import Shifted
 from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]
@@ -153,14 +154,27 @@ def balance(K: int) -> Result:
     }
 
 
-def ignorance(n: int) -> Result:
-    """9: the PBER that a model claims, falling towards the truth as rows are added."""
+def ignorance(n: int, new_rows: int = 20_000) -> Result:
+    """9: a forest of n rows, scored on new ones: its estimate of B is B - E[δδᵀ], δ = p - y."""
     problem = tangled(4, 2, 4)
     X, y = problem.sample(n, 0)
-    model = RandomForestClassifier(200, min_samples_leaf=2, random_state=0)
-    P = cross_val_predict(model, X, y, cv=5, method="predict_proba")
-    claimed = collision_matrix_from_posteriors(P, y).pber
-    return {"claimed": claimed, "truth": problem.collision_matrix().pber}
+    X_new, y_new = problem.sample(new_rows, 1)
+    model = RandomForestClassifier(100, min_samples_leaf=2, random_state=0).fit(X, y)
+    P = model.predict_proba(X_new)
+    claimed = collision_matrix_from_posteriors(P, y_new, priors="uniform")
+    Y = problem.posteriors(X_new)
+    off = P - Y
+    unlearned = off.T @ off / len(off)
+    truth = problem.collision_matrix()
+    difference = claimed.joint - truth.joint
+    between = difference[~np.eye(len(difference), dtype=bool)]
+    return {
+        "claimed": claimed.pber,
+        "truth": truth.pber,
+        "predicted": truth.pber + float(np.trace(unlearned)),
+        "largest_gap": float(np.abs(difference + unlearned).max()),
+        "off_diagonal": [float(between.min()), float(between.max())],
+    }
 
 
 def divergence(mu: float) -> Result:
@@ -229,6 +243,26 @@ def _empirical_risk(
             else:
                 different.append(np.minimum(-np.log(1 - V), largest_loss).mean())
     return float(np.mean(same) + np.mean(different))
+
+
+def delta_term(n: int, samples: int = 2_000) -> Result:
+    """13: how often the risk of one fixed V is off by more than the term with δ = .05 allows.
+
+    Two classes; x is 1 with chance .85 in the first and .15 in the second, else 0; V says "same"
+    where x = x', and the loss is 0 or 1. So counts of ones are all that (32) needs.
+    """
+    chance = np.array([0.85, 0.15])
+    m = n // 2
+    ones = np.random.default_rng(n).binomial(m, chance, (samples, 2))
+    unequal = 2 * ones * (m - ones) / (m * (m - 1))
+    rates = ones / m
+    equal = rates.prod(axis=1) + (1 - rates).prod(axis=1)
+    risk = unequal.mean(axis=1) + equal
+    true_risk = (2 * chance * (1 - chance)).mean()
+    true_risk += chance.prod() + (1 - chance).prod()
+    away = np.abs(risk - true_risk)
+    allowed = pac_bound(n, K=2, d=1, delta=0.05).confidence
+    return {"allowed": allowed, "exceeded": float((away > allowed).mean())}
 
 
 def precision() -> Result:
@@ -310,6 +344,7 @@ STATEMENTS: dict[str, Callable[..., Result]] = {
     "product": product,
     "pac": pac,
     "rate": rate,
+    "delta_term": delta_term,
     "precision": precision,
     "dominance": dominance,
     "loop": loop,
@@ -336,6 +371,7 @@ def cells(quick: bool) -> list[Cell]:
         ("product", {}),
         ("pac", {"n": 1250, "K": 5}),
         ("rate", {"samples": 100 if quick else 1_000}),
+        *(("delta_term", {"n": n}) for n in (100, 1_000, 10_000, 100_000)),
         ("precision", {}),
         ("dominance", {}),
         *(("loop", {"corrected": corrected}) for corrected in (False, True)),

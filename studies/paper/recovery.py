@@ -11,7 +11,8 @@ import numpy.typing as npt
 from collidescope import recover
 from collidescope.datasets import scenario_a
 from collidescope.pairwise.printed import descent_direction, step_b
-from studies.paper.rows import Shifted, tvd
+from studies.measures import tvd
+from studies.paper.rows import Shifted
 from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]

@@ -63,6 +63,8 @@ class PrintedSettings:
     step_size: float = 1e-4  #: η of Algorithm 1
     tolerance: float = 1e-4  #: γ of Algorithm 1
     max_steps: int = 50_000  #: where the while loop of Algorithm 1 is given up
+    #: project every step onto the set 𝒮 of (35), which the printed algorithm does not
+    feasible: bool = False
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -89,6 +91,17 @@ class PrintedSettings:
             learning_rate=self.learning_rate,
             weight_decay=0.0,
             device=self.device,
+        )
+
+    def descend(self, G: ArrayLike) -> Descent:
+        """Step C with these λ, η, γ and limit."""
+        return step_c(
+            G,
+            penalty=self.penalty,
+            step_size=self.step_size,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            feasible=self.feasible,
         )
 
 
@@ -448,13 +461,7 @@ def printed_fit(
     rng = np.random.default_rng(seed)
     parts = _by_class(rows[train], codes[train], n_classes)
     G = step_b(V, parts, settings.pairs_per_entry, rng)
-    descent = step_c(
-        G,
-        penalty=settings.penalty,
-        step_size=settings.step_size,
-        tolerance=settings.tolerance,
-        max_steps=settings.max_steps,
-    )
+    descent = settings.descend(G)
     points = _by_class(rows[held_out], codes[held_out], n_classes)
     if settings.comparison_points is not None:
         points = [
