@@ -107,10 +107,10 @@ def test_every_group_has_a_range_that_holds_what_the_true_posteriors_leave_in_it
     near = np.where(
         X[:, 1] < 1.5, "near", "far"
     )  # far from a and b hardly anything collides
-    by_size = trained_on(X, (60, 120, 240))
+    by_size = trained_on(X, (500, 1000, 2000))
     fields = {
         "classes_": NAMES,
-        "posteriors_": by_size[240],
+        "posteriors_": by_size[2000],
         "labels_": y,
         "posteriors_by_size_": by_size,
     }
@@ -121,7 +121,7 @@ def test_every_group_has_a_range_that_holds_what_the_true_posteriors_leave_in_it
     assert (table["limit_high"] > left).all()
     assert table.loc["far", "limit_high"] < table.loc["near", "limit_low"]
     pairs = cs.collisions_by(
-        by_size[240], y, near, posteriors_by_size=by_size, groups=np.arange(3000) // 2
+        by_size[2000], y, near, posteriors_by_size=by_size, groups=np.arange(3000) // 2
     ).table
     assert pairs.set_index("group")["limit_high"].to_numpy() == pytest.approx(
         table["limit_high"].to_numpy(), rel=0.1

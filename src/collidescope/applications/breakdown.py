@@ -9,7 +9,8 @@ PBER. Where rows belong together, standard errors are those of the sums of their
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,8 +38,12 @@ from collidescope.applications._inputs import (
     scored,
 )
 from collidescope.counting import label_codes
-from collidescope.intervals import brier_interval, difference_interval
-from collidescope.limit import limit_from_scores
+from collidescope.intervals import difference_interval, interval
+from collidescope.limit import (
+    Limit,
+    limit_from_scores,
+    without_end_if_miscalibrated,
+)
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
 
@@ -92,7 +97,7 @@ class _Rows:
     codes: IntArray
     classes: Array
     clusters: IntArray | None
-    by_size: dict[int, FloatArray]  #: Brier score of every row by training size
+    by_size: dict[int, FloatArray]  #: posteriors of every row by training size
     stats: FloatArray  #: of every row: its Brier score, then the terms of the rates of pairs
 
     def mean(self, here: BoolArray) -> Mean:
@@ -109,18 +114,30 @@ class _Rows:
 
     def limit(self, here: BoolArray, level: float) -> tuple[float, float]:
         """Range of the PBER that unlimited rows would leave."""
-        units = np.flatnonzero(here) if self.clusters is None else self.clusters[here]
-        scores = pd.DataFrame(self.by_size)[here]
-        # Clusters are the independent units of the curve: their means, weighted by their rows.
-        together = scores.groupby(units)
-        shares = np.bincount(self.codes[here]) / here.sum()
-        limit = limit_from_scores(
-            together.mean(),
+        found = replace(self._curve(here), power=self._power)
+        return found.pber_interval(level)
+
+    def _curve(self, here: BoolArray) -> Limit:
+        codes = self.codes[here]
+        groups = None if self.clusters is None else self.clusters[here]
+        scores = [brier_scores(P[here], codes) for P in self.by_size.values()]
+        shares = np.bincount(codes) / len(codes)
+        return limit_from_scores(
+            np.column_stack(scores),
             list(self.by_size),
             baseline=1 - float((shares**2).sum()),
-            sample_weight=together.size(),
+            groups=groups,
         )
-        return limit.pber_interval(level)
+
+    @cached_property
+    def _power(self) -> float | None:
+        """That calibrates the posteriors of all rows, where more rows would not: else None."""
+        every = self._curve(np.ones(len(self.codes), dtype=bool))
+        curves = list(self.by_size.values())
+        found = without_end_if_miscalibrated(
+            every, curves, self.codes, groups=self.clusters
+        )
+        return found.power
 
     def matrix(self, here: BoolArray) -> CollisionMatrix | None:
         """S of some of the rows; None where they lack a class."""
@@ -180,13 +197,12 @@ def collisions_by(
     own, names = group_codes(by, n, "by")
     r = residuals(given.posteriors, given.codes)
     i, j = largest_collisions(r)
-    by_size = {size: brier_scores(Q, given.codes) for size, Q in curves.items()}
     rows = _Rows(
         given.posteriors,
         given.codes,
         given.classes,
         clusters_of(groups, n),
-        by_size,
+        curves,
         loss_and_rates(r, (i, j)),
     )
     parts = {name: own == number for number, name in enumerate(names.tolist())}
@@ -347,18 +363,16 @@ def collision_change(
     if y_after is None:
         gap = mean_and_error(after - before, own).wider(_n_units(own, len(after)))
         low, high = gap.interval(level)
-        ends = (float(low[0]), float(high[0]))
     else:
         theirs = clusters_of(groups_after, len(after))
         earlier = mean_and_error(before, own)
         later = mean_and_error(after, theirs)
         gap = later.minus(earlier, len(after), len(before))
-        low, high = gap.interval(level)
-        ends = difference_interval(
-            float(later.value[0]),
-            _pber_interval(later, theirs, len(after), level),
-            float(earlier.value[0]),
-            _pber_interval(earlier, own, len(before), level),
+        low, high = difference_interval(
+            later.value,
+            _rate_intervals(later, theirs, len(after), level),
+            earlier.value,
+            _rate_intervals(earlier, own, len(before), level),
         )
     rates = {
         "class": names[i],
@@ -374,7 +388,7 @@ def collision_change(
         before=float(before[:, 0].mean()),
         after=float(after[:, 0].mean()),
         change=float(gap.value[0]),
-        interval=ends,
+        interval=(float(low[0]), float(high[0])),
         paired=y_after is None,
         table=flagged(pd.DataFrame(rates), fdr),
     )
@@ -386,17 +400,15 @@ def _n_units(clusters: IntArray | None, n: int) -> int:
     return len(np.unique(clusters))
 
 
-def _pber_interval(
+def _rate_intervals(
     mean: Mean, clusters: IntArray | None, n: int, level: float
-) -> tuple[float, float]:
-    """Of the first of the means, a PBER: it holds with few errors too."""
-    return brier_interval(
-        float(mean.value[0]),
-        float(mean.stderr[0]),
-        _n_units(clusters, n),
-        level,
-        grouped=clusters is not None,
-    )
+) -> tuple[FloatArray, FloatArray]:
+    """Of a PBER and the rates of pairs: they hold with few errors too."""
+    grouped = clusters is not None
+    top = 1.0 if grouped else LARGEST_SCORE
+    top = max(top, float(np.max(mean.value)))
+    units = _n_units(clusters, n)
+    return interval(mean.value, mean.stderr, units, level, top=top, grouped=grouped)
 
 
 class GroupedLabels(NamedTuple):

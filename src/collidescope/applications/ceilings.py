@@ -26,6 +26,7 @@ from scipy.special import ndtri, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
+from collidescope._text import READABLE
 from collidescope.applications._inputs import (
     Mean,
     Names,
@@ -40,11 +41,12 @@ from collidescope.applications._inputs import (
 from collidescope.applications.ordered import distances
 from collidescope.intervals import effective_units
 from collidescope.intervals import interval as bounded_interval
-from collidescope.limit import Limit
+from collidescope.limit import Limit, limit_from_posteriors
 
 QUADRATIC_KAPPA = "quadratic kappa"
 #: Probabilities below this count as this in the log loss: a class ruled out costs 16 nats.
 LEAST = 1e-7
+LARGEST_SCORE = 2.0  #: of the Brier score ‖c - p‖², where p is sure of a wrong class
 
 
 class Ranges(Protocol):
@@ -61,33 +63,45 @@ class _Metric(NamedTuple):
     values: FloatArray
     best: float = 1.0  #: the best possible value
     higher_is_better: bool = True
-    top: float | None = 1.0  #: values lie between 0 and this; None: no bound
-    units: float = np.inf  #: effective number of independent units
-    grouped: bool = False  #: whether units are groups of rows
+    span: float = 1.0  #: from the best to the worst value that a single row can have
 
-    def interval(self, level: float) -> tuple[float, float]:
-        if (
-            self.top is None
-            or not 0 <= self.values[0] <= self.top
-            or np.isnan(self.values).any()
-        ):
-            low, high = _interval(self.values, level)
-        else:
-            low, high = self._bounded_interval(self.top, level)
+    @property
+    def distances(self) -> FloatArray:
+        """To the best possible value."""
+        return np.asarray(np.abs(self.values - self.best))
+
+    def from_distances(self, near: float, far: float) -> tuple[float, float]:
+        """(low, high) of the metric from the ends of its distance to the best value."""
         if self.higher_is_better:
-            return max(low, 0.0), min(high, self.best)
-        return max(low, self.best), high
+            return self.best - far, self.best - near
+        return self.best + near, self.best + far
 
-    def _bounded_interval(self, top: float, level: float) -> tuple[float, float]:
-        """It holds with few errors too."""
-        low, high = _interval(self.values, level)
-        stderr = (
-            (high - low) / 2 / ndtri((1 + level) / 2)
-        )  # with Student's t of the jackknife
-        ends = bounded_interval(
-            self.values[0], stderr, self.units, level, top=top, grouped=self.grouped
+    def interval(
+        self, level: float, units: float, grouped: bool
+    ) -> tuple[float, float]:
+        """(low, high), with few errors too: see :mod:`collidescope.intervals`."""
+        found = _jackknifed(self.distances)
+        if not np.isfinite(found.stderr):  # a class that is in no other part
+            low, high = _jackknifed(self.values).interval(level)
+            return float(low), float(high)
+        # Student's t of the jackknife.
+        wider = stdtrit(found.df, (1 + level) / 2) / ndtri((1 + level) / 2)
+        stderr = wider * found.stderr
+        span = max(self.span, float(found.value))
+        near, far = bounded_interval(
+            found.value, stderr, units, level, top=span, grouped=grouped
         )
-        return float(ends[0]), float(ends[1])
+        return self.from_distances(float(near), float(far))
+
+    def beside(
+        self, other: _Metric, level: float, units: float
+    ) -> tuple[float, float, float]:
+        """(difference, low, high) of another model's values less these, on the same rows."""
+        gap = _jackknifed(other.values - self.values)
+        # One more row may tell the two apart by the whole span.
+        gap = gap.wider(units / self.span)
+        low, high = gap.interval(level)
+        return float(gap.value), float(low), float(high)
 
     def direction(self, name: str) -> str:
         """The way in which errors of the posteriors push the metric."""
@@ -149,7 +163,7 @@ class _Jackknife(NamedTuple):
         brier = brier_scores(P, self.codes)
         worst = float(-np.log(floored.min()))
         found["log loss"] = _Metric(self._mean(log_loss), 0.0, False, worst)
-        found["Brier score"] = _Metric(self._mean(brier), 0.0, False, 2.0)
+        found["Brier score"] = _Metric(self._mean(brier), 0.0, False, LARGEST_SCORE)
         return found
 
     def _mean(self, values: FloatArray) -> FloatArray:
@@ -237,11 +251,13 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
     total = C.sum(axis=(1, 2))
     mean = (C * cost).sum(axis=(1, 2)) / total
     if name != QUADRATIC_KAPPA:
-        return _Metric(mean, float(cost.min()), False, None)
+        least = float(cost.min())
+        return _Metric(mean, least, False, float(cost.max()) - least)
     true = C.sum(axis=2) / total[:, None]
     said = C.sum(axis=1) / total[:, None]
     at_random = np.einsum("gi,ij,gj->g", true, cost, said)
-    return _Metric(1 - mean / at_random, top=None)
+    span = float(cost.max() / at_random[0])
+    return _Metric(1 - mean / at_random, span=span)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -349,25 +365,26 @@ def ceilings(
             rival = jackknife.metrics_of_labels(said, costs)
     limits = _known_limits(limit, level)
     by_size = [jackknife.metrics(Q, costs) for Q in curves.values()]
+    endless = bool(curves) and _has_no_end(curves, given.codes, groups)
     table = []
     for name, metric in jackknife.metrics(given.posteriors, costs).items():
         units = _units(name, given.codes, clusters)
-        low, high = metric._replace(units=units, grouped=groups is not None).interval(
-            level
-        )
+        low, high = metric.interval(level, units, groups is not None)
         row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
         if name in limits:
             row["limit_low"], row["limit_high"] = limits[name]
         elif curves:
-            curve = metric._replace(
-                values=np.array([found[name].values for found in by_size])
-            )
-            row["limit_low"], row["limit_high"] = _range(list(curves), curve, level, n)
+            values = np.array([found[name].values for found in by_size])
+            curve = metric._replace(values=values)
+            ends = _range(list(curves), curve, level, n)
+            ends = _at_least_now(metric, ends, (low, high), endless)
+            row["limit_low"], row["limit_high"] = ends
         if name in rival:
-            gap = rival[name].values - metric.values
+            gap, gap_low, gap_high = metric.beside(rival[name], level, units)
             row["yours"] = rival[name].values[0]
-            row["difference"] = gap[0]
-            row["difference_low"], row["difference_high"] = _interval(gap, level)
+            row["difference"] = gap
+            row["difference_low"] = gap_low
+            row["difference_high"] = gap_high
         row["higher_is_better"] = metric.higher_is_better
         row["direction"] = metric.direction(name)
         table.append(row)
@@ -419,18 +436,40 @@ def _parts(
     return np.asarray(rng.permutation(n_clusters)[clusters] % most)
 
 
-def _interval(values: FloatArray, level: float) -> tuple[float, float]:
+def _jackknifed(values: FloatArray) -> Mean:
+    """Value of all rows, standard error and degrees of freedom from those without each part."""
     g = len(values) - 1
     deviations = values[1:] - values[1:].mean()
-    stderr = np.sqrt((g - 1) / g * (deviations**2).sum())
-    return Mean(values[0], stderr, g - 1).interval(level)
+    variance = (g - 1) / g * float((deviations**2).sum())
+    return Mean(values[0], np.sqrt(variance), g - 1)
+
+
+def _has_no_end(curves: dict[int, FloatArray], codes: IntArray, groups: Given) -> bool:
+    """Whether the learning curve of the PBER has no end: no metric's has one then."""
+    limit = limit_from_posteriors(
+        list(curves.values()), codes, list(curves), groups=groups
+    )
+    return limit.state not in READABLE
+
+
+def _at_least_now(
+    metric: _Metric,
+    limits: tuple[float, float],
+    now: tuple[float, float],
+    endless: bool,
+) -> tuple[float, float]:
+    """More rows make no metric worse, so its worse end is that of now or beyond."""
+    low, high = limits
+    if metric.higher_is_better:
+        return min(low, now[0]), metric.best if endless else high
+    return metric.best if endless else low, max(high, now[1])
 
 
 def _range(
     sizes: list[int], curve: _Metric, level: float, n: int
 ) -> tuple[float, float]:
     """(low, high) with unlimited rows from a curve (sizes × (1 + parts))."""
-    distance = np.abs(curve.values - curve.best)
+    distance = curve.distances
     if not np.isfinite(distance).all():  # a part holds all rows of a class
         return np.nan, np.nan
     now = distance[:, 0]
@@ -448,6 +487,4 @@ def _range(
     stderr = float(np.sqrt(variance))
     found = Limit(np.array(sizes), now / scale, covariance, stderr, n)
     near, far = found.pber_interval(level)
-    if curve.higher_is_better:
-        return curve.best - scale * far, curve.best - scale * near
-    return curve.best + scale * near, curve.best + scale * far
+    return curve.from_distances(scale * near, scale * far)
