@@ -27,10 +27,6 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     # classes along one direction of the features
     "linear-axis": ("softmax.Softmax", {"penalty": 1.0, "rank": 1}),
-    # along as few as they need
-    "linear-trace": ("softmax.Softmax", {"penalty": 3.0, "rank": 10**6}),
-    # for skewed features
-    "ranked": ("softmax.Additive", {"steps": False, "whitened": False}),
     "additive": ("softmax.Additive", {}),
     "additive-sparse": (
         "softmax.Additive",
@@ -40,8 +36,6 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
         "softmax.Softmax",
         {"penalty": 1.0, "quadratic": True, "sparse": True},
     ),
-    # for few rows per product
-    "quadratic-smooth": ("softmax.Softmax", {"penalty": 10.0, "quadratic": True}),
     "gaussian": ("gaussian.Gaussian", {}),
     # for embeddings: hundreds of features, one covariance
     "discriminant": ("discriminant.Discriminant", {}),

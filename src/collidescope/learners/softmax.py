@@ -125,7 +125,6 @@ class Scores:
     """
 
     quantiles: Annotated[Float32, "f4 Q d"]
-    steps: bool = True
 
     def __post_init__(self) -> None:
         if not len(self.quantiles) or (np.diff(self.quantiles, axis=0) < 0).any():
@@ -134,8 +133,6 @@ class Scores:
     @cached_property
     def stepped(self) -> IntArray:
         """The features that have steps: those of two values would only get their score again."""
-        if not self.steps:
-            return np.arange(0)
         n_rises = (np.diff(self.quantiles, axis=0) > 0).sum(axis=0)
         return np.flatnonzero(n_rises > 1)
 
@@ -209,6 +206,8 @@ class Softmax(ArrayMember):
     per_feature: bool = False
     rank: int | None = None  #: largest rank of W; None penalises W itself
     quadratic: bool = False
+    #: beyond, a network costs less: those of 61 features
+    most_products: int = 2_000
     sparse: bool = False  #: whether every feature has a prior variance of its own
     rounds: int = (
         8  #: fits of which each has the prior variances that the last one suggests
@@ -239,18 +238,11 @@ class Softmax(ArrayMember):
             return False
         if self.per_feature and D <= 20:  # one fixed penalty will do
             return False
-        if self.quadratic and self._most_products < D:
+        if self.quadratic and D > self.most_products:
             return False
         if self.sparse and D * k > 10_000:  # 500 rows would have to tell what matters
             return False
         return n * D * k <= self.most_work
-
-    @property
-    def _most_products(self) -> int:
-        """D = 30, and 60 where most are left out: beyond, a network costs less."""
-        if self.sparse:
-            return 2_000
-        return 500
 
     def cost(self, n: int, d: int, k: int) -> float:
         D = self.n_regression_features(d)
@@ -449,7 +441,6 @@ class Additive(Softmax):
 
     most_features: float = 300
     whitened: bool = True
-    steps: bool = True
     #: of steps beside that of scores: a twenty-fifth of the variance a priori, so that what is
     #: linear stays so
     step_scale: float = 0.2
@@ -457,9 +448,7 @@ class Additive(Softmax):
     ranks: int = 100  #: quantiles that are kept of them
 
     def n_regression_features(self, d: int) -> int:
-        if self.steps:
-            return d * (1 + len(STEPS))
-        return d
+        return d * (1 + len(STEPS))
 
     def cost(self, n: int, d: int, k: int) -> float:
         of_scores = 2e-7 * n * d
@@ -469,7 +458,7 @@ class Additive(Softmax):
         X, _, _ = task.sample(self.rank_rows)
         levels = np.linspace(0, 1, self.ranks)
         quantiles = np.quantile(X, levels, axis=0)
-        return Scores(single(quantiles), self.steps)
+        return Scores(single(quantiles))
 
     def feature_scale(self, scale: Float32, d: int) -> Float32:
         scale[d:] *= self.step_scale
