@@ -125,6 +125,7 @@ class Scores:
     """
 
     quantiles: Annotated[Float32, "f4 Q d"]
+    steps: bool = True
 
     def __post_init__(self) -> None:
         if not len(self.quantiles) or (np.diff(self.quantiles, axis=0) < 0).any():
@@ -133,6 +134,8 @@ class Scores:
     @cached_property
     def stepped(self) -> IntArray:
         """The features that have steps: those of two values would only get their score again."""
+        if not self.steps:
+            return np.arange(0)
         n_rises = (np.diff(self.quantiles, axis=0) > 0).sum(axis=0)
         return np.flatnonzero(n_rises > 1)
 
@@ -202,8 +205,6 @@ class Softmax(ArrayMember):
     """Softmax regression on the features themselves, or with their products."""
 
     penalty: float = 0.3
-    #: whether the penalty grows with D, as a prior on logits, not on weights
-    per_feature: bool = False
     rank: int | None = None  #: largest rank of W; None penalises W itself
     quadratic: bool = False
     #: beyond, a network costs less: those of 61 features
@@ -236,9 +237,7 @@ class Softmax(ArrayMember):
         D = self.n_regression_features(d)
         if self.rank is not None and k < 3:
             return False
-        if self.per_feature and D <= 20:  # one fixed penalty will do
-            return False
-        if self.quadratic and D > self.most_products:
+        if self.quadratic and self.most_products < D:
             return False
         if self.sparse and D * k > 10_000:  # 500 rows would have to tell what matters
             return False
@@ -292,10 +291,7 @@ class Softmax(ArrayMember):
         self, start: FittedSoftmax, task: Task, limit: int, kept: Float32 | None = None
     ) -> FittedSoftmax:
         """The minimum of the objective; ``kept`` are the features of the rows, if known."""
-        penalty = self.penalty
-        if self.per_feature:
-            penalty *= len(start.mean)
-        penalty /= len(task.codes)
+        penalty = self.full_penalty(len(start.mean)) / len(task.codes)
         rows = Rows.of(start, task, kept)
         if self.whitened and rows.kept is not None:
             W, bias = minimised_whitened(rows, penalty, limit, start)
@@ -304,6 +300,10 @@ class Softmax(ArrayMember):
         if self.rank is not None:
             W, bias = self._of_low_rank(rows, penalty, W, bias)
         return replace(start, weight=single(W), bias=single(bias))
+
+    def full_penalty(self, D: int) -> float:
+        """Of D regression features."""
+        return self.penalty
 
     def _of_low_rank(
         self, rows: Rows, penalty: float, W: FloatArray, bias: FloatArray
@@ -383,7 +383,6 @@ def _ratio(scale: Float32, before: Float32) -> Float32:
 class TunedSoftmax(Softmax):
     """Softmax regression with the penalty of the lowest held-out loss: for embeddings."""
 
-    per_feature: bool = True
     penalties: tuple[float, ...] = (
         0.3,
         0.1,
@@ -399,6 +398,10 @@ class TunedSoftmax(Softmax):
 
     def takes_part(self, n: int, d: int, k: int) -> bool:
         return d * k >= self.fewest_weights and super().takes_part(n, d, k)
+
+    def full_penalty(self, D: int) -> float:
+        """It grows with D: a prior on logits, not on weights."""
+        return self.penalty * D
 
     def cost(self, n: int, d: int, k: int) -> float:
         few = min(n, self.choosing_rows)
@@ -441,6 +444,7 @@ class Additive(Softmax):
 
     most_features: float = 300
     whitened: bool = True
+    steps: bool = True
     #: of steps beside that of scores: a twenty-fifth of the variance a priori, so that what is
     #: linear stays so
     step_scale: float = 0.2
@@ -448,7 +452,9 @@ class Additive(Softmax):
     ranks: int = 100  #: quantiles that are kept of them
 
     def n_regression_features(self, d: int) -> int:
-        return d * (1 + len(STEPS))
+        if self.steps:
+            return d * (1 + len(STEPS))
+        return d
 
     def cost(self, n: int, d: int, k: int) -> float:
         of_scores = 2e-7 * n * d
@@ -458,7 +464,7 @@ class Additive(Softmax):
         X, _, _ = task.sample(self.rank_rows)
         levels = np.linspace(0, 1, self.ranks)
         quantiles = np.quantile(X, levels, axis=0)
-        return Scores(single(quantiles))
+        return Scores(single(quantiles), self.steps)
 
     def feature_scale(self, scale: Float32, d: int) -> Float32:
         scale[d:] *= self.step_scale
