@@ -138,10 +138,11 @@ class Discriminant(ArrayMember):
         part = task.inner_parts(self.parts, task.seed)
         generator = np.random.default_rng(task.seed)
         used = task.weights > 0
-        others = np.flatnonzero((part != 0) & used)
-        first = np.flatnonzero((part == 0) & used)
-        train = some(others, self.most_rows, generator)
-        test = some(first, self.choosing_rows, generator)
+        first = part == 0
+        trained = np.flatnonzero(used & ~first)
+        held_out = np.flatnonzero(used & first)
+        train = some(trained, self.most_rows, generator)
+        test = some(held_out, self.choosing_rows, generator)
         return task.rows(train), task.rows(test)
 
 
