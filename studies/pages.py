@@ -28,7 +28,7 @@ BENCHMARKS = (
 )
 BENCHMARKS += ("embeddings", "nested", "feebee")
 BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
-BENCHMARKS += ("recovery", "engine", "sizes", "scale")
+BENCHMARKS += ("recovery", "members", "engine", "sizes", "scale")
 
 
 def benchmarks() -> str:

@@ -189,7 +189,8 @@ class Trees:
     def walkers(self) -> list[Tree]:
         """scikit-learn's trees, which find the leaf of a row."""
         inner = np.flatnonzero(self.is_inner)
-        roots = np.repeat(self.ends - self.sizes, self.sizes)
+        starts = self.ends - self.sizes
+        roots = np.repeat(starts, self.sizes)
         place = inner - roots[inner]  # within its tree
         nodes = np.zeros(self.n_nodes, NODE_DTYPE)
         nodes["left_child"] = TREE_LEAF
@@ -218,8 +219,10 @@ class Trees:
         n_trees = len(self.sizes)
         found = np.empty((len(x), n_trees), np.int64)
         for number in range(n_trees):
-            nodes = self.walkers[number].apply(x)
-            found[:, number] = self.leaf_numbers[number][nodes]
+            walker = self.walkers[number]
+            numbers = self.leaf_numbers[number]
+            nodes = walker.apply(x)
+            found[:, number] = numbers[nodes]
         return found
 
     def row_numbers(self, n_classes: int) -> int:
@@ -325,21 +328,24 @@ class Forest(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         choosing_trees = len(self.leaf_sizes) * self.choosing_trees
-        chosen = choosing_trees * min(n, self.choosing_rows)
-        grown = self.n_trees * min(n, self.most_rows)
+        few = min(n, self.choosing_rows)
+        rows = min(n, self.most_rows)
+        chosen = choosing_trees * few
+        grown = self.n_trees * rows
+        walks = 5e-8 * (chosen + grown)
         per_row = math.sqrt(d) + 0.1 * k
-        return 0.15 + 5e-8 * (chosen + grown) * per_row
+        return 0.15 + walks * per_row
 
     def learn(self, task: Task) -> FittedForest:
         generator = np.random.default_rng(task.seed)
         X, y, w = task.sample(self.most_rows, generator=generator)
         edges = [_edges(column, self.levels) for column in X.T]
-        columns = zip(edges, X.T, strict=True)
-        levels = [np.searchsorted(own, column) for own, column in columns]
-        rows = LevelRows(np.stack(levels, axis=1).astype(np.float32), y, w)
+        rows = LevelRows(_levels(X, edges), y, w)
         priors = single(task.priors)
-        few = some(np.arange(len(y)), self.choosing_rows, generator)
-        leaf_size = self._leaf_size(rows.take(few), priors, task.seed)
+        every = np.arange(len(y))
+        chosen = some(every, self.choosing_rows, generator)
+        few = rows.take(chosen)
+        leaf_size = self._leaf_size(few, priors, task.seed)
         grown = self._grown(rows, leaf_size, task.seed)
         return _kept_forest(self.name, grown, edges, priors)
 
@@ -396,6 +402,14 @@ class LevelRows:
     def fit(self, forest: Any) -> Any:
         """``forest``, grown on these rows."""
         return forest.fit(self.levels, self.codes, sample_weight=self.weights)
+
+
+def _levels(X: Float32, edges: list[FloatArray]) -> Float32:
+    """Of every value the number of its interval between the edges."""
+    levels = np.empty(X.shape, np.float32)
+    for j, own in enumerate(edges):
+        levels[:, j] = np.searchsorted(own, X[:, j])
+    return levels
 
 
 def _extra_trees(n_trees: int, leaf_size: int, seed: int) -> Any:
