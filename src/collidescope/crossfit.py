@@ -115,7 +115,8 @@ class HeldOut:
     size: float  #: training rows of a fold, on average
     rows: IntArray
     posteriors: npt.NDArray[np.floating]
-    capped: bool = False  #: whether a model with a weight ended for lack of steps
+    #: whether a model with a weight ended for lack of steps, or the pool learns from a sample
+    capped: bool = False
 
 
 @dataclass(frozen=True)
@@ -395,25 +396,15 @@ def fit_size(
     choice: Choice,
 ) -> SizeFit:
     """Train models on every fold at one size, and pool the log posteriors of held-out rows."""
-    known = choice.trained(folds.share)
-    every = range(len(folds.splits))
-    begin = every
     if choice.by_first_fold and folds.share == 1:
-        begin = every[:1]
-    trained, interrupted = train_folds(
-        sample, models, folds, engine, progress, begin, known
-    )
-    if len(begin) < len(every) and not interrupted:
-        names = choice.after_first_fold(sample, folds, trained[0])
-        models = [model for model in models if model.name in names]
-        trained = [{model.name: trained[0][model.name] for model in models}]
-        try:
-            others, interrupted = train_folds(
-                sample, models, folds, engine, progress, every[1:]
-            )
-            trained += others
-        except KeyboardInterrupt:  # before any of them was trained
-            interrupted = True
+        trained, interrupted = train_chosen(
+            sample, models, folds, engine, progress, choice
+        )
+        models = [model for model in models if model.name in trained[0]]
+    else:
+        trained, interrupted = train_folds(
+            sample, models, folds, engine, progress, known=choice.trained(folds.share)
+        )
     # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds
     # come in order, so the first splits belong to the folds that are kept.
     complete = [units for units in trained if len(units) == len(models)]
@@ -423,12 +414,17 @@ def fit_size(
     scores, comparisons = _scores(known, whole, sample, folds)
     tests = [test for _, test in folds.splits[: len(whole)]]
     pooled = pool_folds(sample, tests, scores, names)
+    capped = _capped(whole, pooled.weights)
+    capped |= learns_from_few(known, pooled.weights, folds.size)
     alone = names[0] if len(names) == 1 else ""
     return SizeFit(
         models=known,
         folds=[_fitted(fold) | comparisons for fold in whole],
         held_out=HeldOut(
-            folds.size, pooled.rows, pooled.posteriors, _capped(whole, pooled.weights)
+            folds.size,
+            pooled.rows,
+            pooled.posteriors,
+            capped=capped,
         ),
         weights=pooled.weights,
         fold_weights=pooled.fold_weights,
@@ -437,6 +433,31 @@ def fit_size(
         seconds=_seconds(whole),
         interrupted=interrupted,
     )
+
+
+def train_chosen(
+    sample: Sample,
+    models: Sequence[Model],
+    folds: Folds,
+    engine: Engine,
+    progress: Progress,
+    choice: Choice,
+) -> tuple[list[FoldUnits], bool]:
+    """As :func:`train_folds`, but the first fold decides which models the others train."""
+    begun, interrupted = train_folds(sample, models, folds, engine, progress, [0])
+    if interrupted:
+        return begun, True
+    names = choice.after_first_fold(sample, folds, begun[0])
+    left = [model for model in models if model.name in names]
+    first = {model.name: begun[0][model.name] for model in left}
+    numbers = range(1, len(folds.splits))
+    try:
+        others, interrupted = train_folds(
+            sample, left, folds, engine, progress, numbers
+        )
+    except KeyboardInterrupt:  # before any of them was trained
+        return [first], True
+    return [first, *others], interrupted
 
 
 def train_folds(
@@ -667,6 +688,22 @@ def _fitted(fold: FoldUnits) -> dict[str, Fitted]:
 
 def _capped(trained: Sequence[FoldUnits], weights: dict[str, float]) -> bool:
     return any(fold[name].capped for fold in trained for name in weights)
+
+
+def learns_from_few(
+    models: Sequence[Model], weights: Mapping[str, float], n_rows: float
+) -> bool:
+    """Whether models that take no more than a sample of so many rows have most of the weight.
+
+    More rows teach them nothing, so that the curve is flat where others would still learn. Simple
+    models have learned all they can from a sample.
+    """
+    sampled = 0.0
+    for model in models:
+        most_rows: float = getattr(model, "most_rows", math.inf)
+        if most_rows < n_rows and not model.simple:
+            sampled += weights.get(model.name, 0.0)
+    return sampled > 0.5 * sum(weights.values())
 
 
 def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:
