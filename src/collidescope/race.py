@@ -16,9 +16,11 @@ has no weight in the pool at m rows, or if that pool without it loses next to no
 next to nothing stays. Costs are counted (``Member.cost``), not timed, so the same seed runs the
 same race on any machine, busy or not; only with a ``budget`` does the clock decide too.
 
-The race is run once, before the folds are trained, on nested subsets (1/16 to 1/2) of the training
-rows of the first fold; other training rows of that fold are scored. It decides which models are
-trained, never how they are weighed.
+The race is run once, before the folds are trained, on nested subsets (1/16 to 1/2, and of
+many rows smaller ones) of the training rows of the first fold; other training rows of that fold are
+scored. The last heat is the first fold itself: what has no place in the pool of its held-out rows
+is not trained on the other folds. What a heat has trained is not trained again for the curve. The
+race decides which models are trained, never how they are weighed.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ import numpy as np
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope.crossfit import Choice, Engine, FoldUnits, SizeFit, train_folds
-from collidescope.folds import Folds
+from collidescope.folds import FRACTIONS, Folds
 from collidescope.learners.base import some
 from collidescope.learners.pool import pool, pool_weights
 from collidescope.models import Comparing, Fitted, Model
@@ -330,10 +332,13 @@ def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> Non
             units = run_heat(sample, raced.models, heat, engine, progress)
             train, scored = heat.splits[0]
             last, pool_loss = scored_round(sample, units, len(train), scored)
-            raced.fitted[heat.share] = {
-                name: unit.fitted for name, unit in units.items()
-            }
-            for each in raced.drop(last, n, pool_loss):
+            out = raced.drop(last, n, pool_loss)
+            if heat.share in FRACTIONS:
+                left = {model.name for model in raced.models}
+                raced.fitted[heat.share] = {
+                    name: unit.fitted for name, unit in units.items() if name in left
+                }
+            for each in out:
                 progress.say(f"dropped {each.model}: {reason(each)}")
 
 
@@ -394,14 +399,19 @@ def left_out(
     return (said,)
 
 
-def nested_heats(sample: Sample, folds: Folds, most_scored: int = 4000) -> list[Folds]:
-    """Four nested subsets of the first fold's training rows, from a sixteenth to a half of them.
+def nested_heats(
+    sample: Sample, folds: Folds, most_scored: int = 4000, most_first: int = 8000
+) -> list[Folds]:
+    """Nested subsets of the first fold's training rows, each half of the next: to a half of them.
 
-    Other training rows of the fold are scored. Sizes with too few rows of a class are left out.
+    Four, or more where the first would have more than ``most_first`` rows. Other training rows of
+    the fold are scored. Sizes with too few rows of a class are left out.
     """
     train = folds.splits[0][0]
     first = replace(folds, splits=folds.splits[:1], seeds=folds.seeds[:1])
-    parts = [first.smaller(sample, share) for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2)]
+    n_heats = max(4, math.ceil(math.log2(len(train) / most_first)))
+    shares = [0.5**power for power in range(n_heats, 0, -1)]
+    parts = [first.smaller(sample, share) for share in shares]
     heats = [part for part in parts if part is not None]
     if not heats:
         return []
