@@ -92,9 +92,11 @@ class Race:
         """A row for every model: its loss at every size it was trained on, why it was dropped."""
         import pandas as pd
 
+        if not self.rounds:
+            return pd.DataFrame()
         reasons = {each.model: reason(each) for each in self.dropped}
         lines = []
-        for model in self.rounds[0].losses if self.rounds else ():
+        for model in self.rounds[0].losses:
             line: dict[str, object] = {"model": model}
             for each in self.rounds:
                 line[f"{each.size:,.0f} rows"] = each.losses.get(model, math.nan)
@@ -110,12 +112,15 @@ class Race:
 
 def reason(dropped: Dropped) -> str:
     """Why a model left the race, in words."""
-    seen = f"with {dropped.size:,.0f} rows its log loss is {dropped.loss:.3f}"
-    future = f"at best {dropped.hope:.3f} with all rows, where others reach {dropped.bar:.3f}"
-    share = f"{dropped.cost:.0%} of the cost"
+    rows = f"with {dropped.size:,.0f} rows"
+    seen = f"its log loss is {dropped.loss:.3f}"
+    future = f"at best {dropped.hope:.3f} with all rows"
+    others = f"where others reach {dropped.bar:.3f}"
+    why = f"{dropped.cost:.0%} of the cost"
     if dropped.gain > 0:
-        share += f", and without it the loss of the pool is {dropped.gain:.2%} higher"
-    return f"{seen}, {future} ({share})"
+        higher = f"{dropped.gain:.2%} higher"
+        why += f", and without it the loss of the pool is {higher}"
+    return f"{rows} {seen}, {future}, {others} ({why})"
 
 
 #: The log loss of a pool of some models, by name, on the rows that a round scored.
@@ -161,19 +166,22 @@ def run_round(
     if not common:
         return []
     bar = min(continued(before, last, model, 0.5) for model in common)
-    ahead = max(
-        2 * math.log2(n / last.size), 0.5
-    )  # the leader's hope is the bar, or lower
+    doublings = math.log2(n / last.size)
+    ahead = max(2 * doublings, 0.5)  # the leader's hope is the bar, or lower
     total = sum(costs[model] for model in last.losses)
-    hopeless = []
+    idle: list[Dropped] = []
+    weighed: list[Dropped] = []
     for model in common:
         hope = continued(before, last, model, ahead)
         share = costs[model] / total
-        if hope > bar and share > cheap:
-            loss = last.losses[model]
-            hopeless.append(Dropped(model, last.size, loss, hope, bar, share))
-    idle = [each for each in hopeless if not last.weights.get(each.model)]
-    weighed = [each for each in hopeless if each not in idle]
+        if hope <= bar or share <= cheap:
+            continue
+        loss = last.losses[model]
+        hopeless = Dropped(model, last.size, loss, hope, bar, share)
+        if last.weights.get(model):
+            weighed.append(hopeless)
+        else:
+            idle.append(hopeless)
     gone = {each.model for each in idle}
     left = [model for model in last.losses if model not in gone]
     return idle + _not_worth(weighed, left, pool_loss, worth)
@@ -257,24 +265,28 @@ class Raced(Choice):
         return names
 
     def _may_count(self, name: str, size: float, cheap: float = 0.01) -> bool:
-        near = [each for each in self.found.rounds if each.size < 1.5 * size]
+        """Whether a model had a weight in a round of about so many rows or fewer, or is cheap."""
+        most = 1.5 * size
+        near = [each for each in self.found.rounds if each.size < most]
         if not near:
             return True
-        total = sum(self.costs[model.name] for model in self.models)
-        weighed = any(each.weights.get(name) for each in near)
-        return weighed or self.costs[name] <= cheap * total
+        if any(each.weights.get(name) for each in near):
+            return True
+        costs = [self.costs[model.name] for model in self.models]
+        share = self.costs[name] / sum(costs)
+        return share <= cheap
 
     def drop(
         self, last: Round, n: float, pool_loss: PoolLoss, worth: float = 0.01
     ) -> list[Dropped]:
         """Add a round, and drop the models that cannot matter with n rows after it."""
-        rounds = (*self.found.rounds, last)
         out = list[Dropped]()
-        if len(rounds) > 1:
-            out = run_round(rounds[-2], last, n, self.costs, pool_loss, worth=worth)
-        self.found = replace(
-            self.found, rounds=rounds, dropped=(*self.found.dropped, *out)
-        )
+        if self.found.rounds:
+            before = self.found.rounds[-1]
+            out = run_round(before, last, n, self.costs, pool_loss, worth=worth)
+        rounds = (*self.found.rounds, last)
+        dropped = (*self.found.dropped, *out)
+        self.found = replace(self.found, rounds=rounds, dropped=dropped)
         gone = {each.model for each in out}
         self.models = [model for model in self.models if model.name not in gone]
         return out
@@ -374,18 +386,21 @@ def affordable(
 
     Where no losses are known the cheapest come first.
     """
-    cheapest = min(models, key=lambda model: costs[model.name])
-    best_first = sorted(
-        models, key=lambda model: (losses.get(model.name, math.inf), costs[model.name])
-    )
+
+    def loss_then_cost(model: Model) -> tuple[float, float]:
+        return losses.get(model.name, math.inf), costs[model.name]
+
     names = set[str]()
     spent = 0.0
-    for model in best_first:
+    for model in sorted(models, key=loss_then_cost):
         cost = costs[model.name]
         if spent + cost <= seconds:
             names.add(model.name)
             spent += cost
-    return [model for model in models if model.name in (names or {cheapest.name})]
+    if not names:
+        cheapest = min(models, key=lambda model: costs[model.name])
+        return [cheapest]
+    return [model for model in models if model.name in names]
 
 
 def left_out(
@@ -407,22 +422,33 @@ def nested_heats(
     Four, or more where the first would have more than ``most_first`` rows. Other training rows of
     the fold are scored. Sizes with too few rows of a class are left out.
     """
-    train = folds.splits[0][0]
+    train, _ = folds.splits[0]
     first = replace(folds, splits=folds.splits[:1], seeds=folds.seeds[:1])
-    n_heats = max(4, math.ceil(math.log2(len(train) / most_first)))
-    shares = [0.5**power for power in range(n_heats, 0, -1)]
-    parts = [first.smaller(sample, share) for share in shares]
-    heats = [part for part in parts if part is not None]
+    halvings = math.log2(len(train) / most_first)
+    n_heats = max(4, math.ceil(halvings))
+    heats = []
+    for power in range(n_heats, 0, -1):
+        part = first.smaller(sample, 0.5**power)
+        if part is not None:
+            heats.append(part)
     if not heats:
         return []
-    used = heats[-1].splits[0][0]
+    used, _ = heats[-1].splits[0]
     rest = np.setdiff1d(train, used)
     if sample.groups is not None:
-        rest = rest[~np.isin(sample.groups[rest], sample.groups[used])]
+        own = sample.groups[rest]
+        taken = np.isin(own, sample.groups[used])
+        rest = rest[~taken]
     if not len(rest):
         return []
-    scored = some(rest, most_scored, np.random.default_rng(folds.seed))
-    return [replace(heat, splits=[(heat.splits[0][0], scored)]) for heat in heats]
+    generator = np.random.default_rng(folds.seed)
+    scored = some(rest, most_scored, generator)
+    return [_scoring(heat, scored) for heat in heats]
+
+
+def _scoring(heat: Folds, scored: IntArray) -> Folds:
+    train, _ = heat.splits[0]
+    return replace(heat, splits=[(train, scored)])
 
 
 def run_heat(
@@ -446,16 +472,19 @@ def scored_round(
     """Losses and weights of models that were trained on so many rows, and losses of their pools."""
     entries = sample.entries(scored)
     names = list(units)
-    logs = np.stack([np.asarray(units[name].scores)[entries.place] for name in names])
-    own = logs[:, np.arange(len(entries.codes)), entries.codes]
+    scores = [np.asarray(unit.scores) for unit in units.values()]
+    logs = np.stack([each[entries.place] for each in scores])
+    every = np.arange(len(entries.codes))
+    own = logs[:, every, entries.codes]
     losses = -np.average(own, axis=1, weights=entries.weights)
     weights = pool_weights(logs, entries.codes, entries.weights)
-    last = Round(
-        size=float(size),
-        losses=dict(zip(names, losses.tolist(), strict=True)),
-        weights=dict(zip(names, weights.tolist(), strict=True)),
-    )
+    last = Round(float(size), named(names, losses), named(names, weights))
     return last, pool_loss_of(logs, entries, names)
+
+
+def named(names: Sequence[str], values: FloatArray) -> dict[str, float]:
+    """Numbers by the names of models."""
+    return dict(zip(names, values.tolist(), strict=True))
 
 
 def pool_loss_of(
@@ -472,15 +501,18 @@ def pool_loss_of(
     if entries.weights is not None:
         row_weights = entries.weights[::step]
 
+    every = np.arange(len(codes))
+
     def pool_loss(chosen: Sequence[str]) -> float:
         if not chosen:
             return math.inf
-        own = few[[names.index(name) for name in chosen]]
+        places = [names.index(name) for name in chosen]
+        own = few[places]
         weights = np.ones(1)
         if len(chosen) > 1:
             weights = pool_weights(own, codes, row_weights)
         P = pool(own, weights)
-        right = P[np.arange(len(codes)), codes]
-        return float(-np.average(np.log(np.maximum(right, 1e-9)), weights=row_weights))
+        right = np.maximum(P[every, codes], 1e-9)
+        return float(-np.average(np.log(right), weights=row_weights))
 
     return pool_loss
