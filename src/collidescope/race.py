@@ -34,7 +34,14 @@ import numpy as np
 
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope.crossfit import Choice, Engine, FoldUnits, SizeFit, train_folds
+from collidescope.crossfit import (
+    Choice,
+    Engine,
+    FoldUnits,
+    SizeFit,
+    named,
+    train_folds,
+)
 from collidescope.folds import FRACTIONS, Folds
 from collidescope.learners.base import some
 from collidescope.learners.pool import pool, pool_weights
@@ -276,17 +283,25 @@ class Raced(Choice):
         share = self.costs[name] / sum(costs)
         return share <= cheap
 
+    def keep_fitted(self, share: float, units: FoldUnits) -> None:
+        """What a heat has trained, as far as it is still in the race."""
+        names = [model.name for model in self.models]
+        self.fitted[share] = {name: units[name].fitted for name in names}
+
     def drop(
         self, last: Round, n: float, pool_loss: PoolLoss, worth: float = 0.01
     ) -> list[Dropped]:
         """Add a round, and drop the models that cannot matter with n rows after it."""
+        found = self.found
         out = list[Dropped]()
-        if self.found.rounds:
-            before = self.found.rounds[-1]
+        if found.rounds:
+            before = found.rounds[-1]
             out = run_round(before, last, n, self.costs, pool_loss, worth=worth)
-        rounds = (*self.found.rounds, last)
-        dropped = (*self.found.dropped, *out)
-        self.found = replace(self.found, rounds=rounds, dropped=dropped)
+        self.found = replace(
+            found,
+            rounds=(*found.rounds, last),
+            dropped=(*found.dropped, *out),
+        )
         gone = {each.model for each in out}
         self.models = [model for model in self.models if model.name not in gone]
         return out
@@ -305,15 +320,22 @@ def race(
     if worth_racing(models, costs, len(folds.splits)):
         run_heats(raced, sample, folds, engine)
     if engine.budget is not None:
-        per_model = {name: cost * len(folds.splits) for name, cost in costs.items()}
-        losses: Mapping[str, float] = {}
-        if raced.found.rounds:
-            losses = raced.found.rounds[-1].losses
-        paid = affordable(raced.models, losses, per_model, engine.seconds_left)
-        notes = left_out(raced.models, paid, engine.budget)
-        raced.found = replace(raced.found, notes=notes)
-        raced.models = paid
+        keep_affordable(raced, len(folds.splits), engine.budget, engine.seconds_left)
     return raced
+
+
+def keep_affordable(
+    raced: Raced, n_folds: int, budget: float, seconds_left: float
+) -> None:
+    """Keep the best models whose folds can be trained in time."""
+    of_all_folds = {name: cost * n_folds for name, cost in raced.costs.items()}
+    losses: Mapping[str, float] = {}
+    if raced.found.rounds:
+        losses = raced.found.rounds[-1].losses
+    paid = affordable(raced.models, losses, of_all_folds, seconds_left)
+    notes = left_out(raced.models, paid, budget)
+    raced.found = replace(raced.found, notes=notes)
+    raced.models = paid
 
 
 def counted_costs(
@@ -335,8 +357,8 @@ def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> Non
     share_of_budget = 0.25
     with Progress("choosing models", 0, engine.verbose) as progress:
         for heat in telling_heats(raced.models, sample, folds):
-            rounds = raced.found.rounds
             of_heat = counted_costs(raced.models, sample, heat.size)
+            rounds = raced.found.rounds
             if rounds and not pays(rounds[-1], of_heat, raced.costs):
                 break
             if engine.overdue(share_of_budget):
@@ -346,10 +368,7 @@ def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> Non
             last, pool_loss = scored_round(sample, units, len(train), scored)
             out = raced.drop(last, n, pool_loss)
             if heat.share in FRACTIONS:
-                left = {model.name for model in raced.models}
-                raced.fitted[heat.share] = {
-                    name: unit.fitted for name, unit in units.items() if name in left
-                }
+                raced.keep_fitted(heat.share, units)
             for each in out:
                 progress.say(f"dropped {each.model}: {reason(each)}")
 
@@ -471,20 +490,20 @@ def scored_round(
 ) -> tuple[Round, PoolLoss]:
     """Losses and weights of models that were trained on so many rows, and losses of their pools."""
     entries = sample.entries(scored)
-    names = list(units)
+    codes = entries.codes
     scores = [np.asarray(unit.scores) for unit in units.values()]
     logs = np.stack([each[entries.place] for each in scores])
-    every = np.arange(len(entries.codes))
-    own = logs[:, every, entries.codes]
-    losses = -np.average(own, axis=1, weights=entries.weights)
-    weights = pool_weights(logs, entries.codes, entries.weights)
-    last = Round(float(size), named(names, losses), named(names, weights))
+    every = np.arange(len(codes))
+    likelihoods = logs[:, every, codes]
+    losses = -np.average(likelihoods, axis=1, weights=entries.weights)
+    weights = pool_weights(logs, codes, entries.weights)
+    names = list(units)
+    last = Round(
+        size=float(size),
+        losses=named(names, losses),
+        weights=named(names, weights),
+    )
     return last, pool_loss_of(logs, entries, names)
-
-
-def named(names: Sequence[str], values: FloatArray) -> dict[str, float]:
-    """Numbers by the names of models."""
-    return dict(zip(names, values.tolist(), strict=True))
 
 
 def pool_loss_of(
