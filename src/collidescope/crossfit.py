@@ -201,8 +201,10 @@ class Choice:
     rows, unless it is simple.
     """
 
-    #: whether the first fold decides what the others train
-    by_first_fold: bool = False
+    @property
+    def by_first_fold(self) -> bool:
+        """Whether the first fold decides what the others train."""
+        return False
 
     def trained(self, share: float) -> Mapping[str, Fitted]:
         """Models that have learned from this share of the first fold's training rows already."""
