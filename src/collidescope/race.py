@@ -236,11 +236,9 @@ def worth_racing(
 class Raced(Choice):
     """The models that a race has left, and what it knows of those that are trained next."""
 
-    def __init__(
-        self, models: Sequence[Model], costs: Mapping[str, float] | None = None
-    ) -> None:
+    def __init__(self, models: Sequence[Model], costs: Mapping[str, float]) -> None:
         self.models = list(models)
-        self.costs = costs or {}  #: of training on the rows of a fold
+        self.costs = costs  #: of training on the rows of a fold
         self.found = Race()
         #: what heats have trained, by the share of the rows and the name of the model
         self.fitted: dict[float, dict[str, Fitted]] = {}
