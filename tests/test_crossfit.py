@@ -18,6 +18,7 @@ from collidescope.crossfit import (
     Choice,
     Engine,
     cross_fit,
+    learns_from_few,
     make_task,
     train_folds,
     train_unit,
@@ -290,6 +291,20 @@ def test_no_more_folds_are_trained_than_give_enough_held_out_rows():
     fewer = enough_folds(folds, enough=25, many=100)
     assert [len(test) for _, test in fewer.splits] == [10, 10, 10]
     assert "30 held-out rows are enough: 3 of 10 folds are trained" in fewer.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "weights", "flat"),
+    [
+        (30_000, {"neighbours": 0.7, "linear": 0.3}, True),
+        (30_000, {"neighbours": 0.4, "linear": 0.6}, False),
+        (10_000, {"neighbours": 1.0}, False),
+        (50_000, {"gaussian": 1.0}, False),
+    ],
+)
+def test_a_pool_that_learns_from_a_sample_of_the_rows_is_capped(n_rows, weights, flat):
+    models = [as_model(name) for name in weights]
+    assert learns_from_few(models, weights, n_rows) == flat
 
 
 def test_all_folds_of_few_rows_are_trained():

@@ -326,3 +326,10 @@ def test_ctrl_c_after_the_first_fold_keeps_what_it_has_trained():
     crossfit = cross_fit(sample, raced.models, folds, limit=False, choice=raced)
     assert crossfit.interrupted
     assert len(crossfit.ensemble.folds) == 1
+
+
+def test_the_first_heat_of_many_rows_is_small():
+    sample = make_sample(*problem(n=4000))
+    folds = make_folds(sample, 4, random_state=0)
+    heats = nested_heats(sample, folds, most_first=100)
+    assert [len(heat.splits[0][0]) for heat in heats] == [94, 188, 375, 750, 1500]

@@ -18,7 +18,7 @@ from collidescope.fitted import FittedCollisions
 from collidescope.folds import CV, RandomState, make_folds
 from collidescope.models import models_for, need_torch
 from collidescope.pairwise.model import cross_fitted_paper
-from collidescope.race import Raced, race
+from collidescope.race import Race, race
 from collidescope.sample import Table, class_order, make_sample
 
 if TYPE_CHECKING:
@@ -174,13 +174,16 @@ class CollisionClassifier(FittedCollisions):
         folds = make_folds(sample, self.cv, self.random_state)
         models = models_for(self.members, sample, folds)
         engine = self._engine()
-        raced = Raced(models)
+        raced = None
         if isinstance(self.members, str):  # models that the user names are all trained
             raced = race(sample, models, folds, engine)
+            models = raced.models
         crossfit = cross_fit(
-            sample, raced.models, folds, limit=self.limit, engine=engine, choice=raced
+            sample, models, folds, limit=self.limit, engine=engine, choice=raced
         )
-        self.race_ = raced.found
+        self.race_ = Race()
+        if raced is not None:
+            self.race_ = raced.found
         found = estimate(sample, crossfit)
         self._keep(sample, crossfit, found)
         self.class_order_ = class_order(y, sample.classes)

@@ -115,7 +115,8 @@ class HeldOut:
     size: float  #: training rows of a fold, on average
     rows: IntArray
     posteriors: npt.NDArray[np.floating]
-    capped: bool = False  #: whether a model with a weight ended for lack of steps
+    #: whether a model with a weight ended for lack of steps, or the pool learns from a sample
+    capped: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,9 @@ class Ensemble:
     def posteriors(self, X: Table) -> FloatArray:
         """Posteriors of new rows at ``train_priors``, averaged over the folds."""
         rows = self._scaled(X)
-        out = np.zeros((rows.shape[0], len(self.train_priors)))
-        for block in row_blocks(rows, out.shape[1]):
+        n_classes = len(self.train_priors)
+        out = np.zeros((rows.shape[0], n_classes))
+        for block in row_blocks(rows, n_classes):
             out[block] = self._score(rows[block])
         return out
 
@@ -153,19 +155,24 @@ class Ensemble:
         if shape != self.row_shape:
             wanted = f"rows of shape {self.row_shape} as in training"
             raise ValueError(f"X must have {wanted}, got {shape}")
-        return X if self.scaling is None else self.scaling.standardised(X)
+        if self.scaling is None:
+            return X
+        return self.scaling.standardised(X)
 
     def _score(self, block: Table) -> FloatArray:
         weights = list(self.weights.values())
-        total = np.zeros((block.shape[0], len(self.train_priors)))
+        shape = (block.shape[0], len(self.train_priors))
+        total = np.zeros(shape)
         known: dict[int, FloatArray] = {}  # a comparison is one for all folds
         for fold in self.folds:
             logs = []
             for name in self.weights:
                 fitted = fold[name]
-                if id(fitted) not in known:
-                    known[id(fitted)] = log_posteriors(self.models[name], fitted, block)
-                logs.append(known[id(fitted)])
+                key = id(fitted)
+                if key not in known:
+                    model = self.models[name]
+                    known[key] = log_posteriors(model, fitted, block)
+                logs.append(known[key])
             total += pool(np.stack(logs), weights)
         return np.asarray(total / len(self.folds))
 
@@ -194,8 +201,10 @@ class Choice:
     rows, unless it is simple.
     """
 
-    #: whether the first fold decides what the others train
-    by_first_fold: bool = False
+    @property
+    def by_first_fold(self) -> bool:
+        """Whether the first fold decides what the others train."""
+        return False
 
     def trained(self, share: float) -> Mapping[str, Fitted]:
         """Models that have learned from this share of the first fold's training rows already."""
@@ -350,12 +359,14 @@ def _announce(
     """Warn before networks for images keep a CPU busy for minutes: nobody waits a silent hour."""
     if engine.device != "cpu":
         return
-    d = math.prod(sample.X.shape[1:])
+    shape = sample.X.shape[1:]
+    d = math.prod(shape)
     seconds = 0.0
     for model in models:
-        if model.images and len(sample.X.shape) > 2 and hasattr(model, "cost"):
-            costs = [model.cost(int(part.size), d, sample.n_classes) for part in parts]
-            seconds += sum(costs) * len(parts[0].splits)
+        if model.images and len(shape) > 1 and hasattr(model, "cost"):
+            for part in parts:
+                of_fold = model.cost(int(part.size), d, sample.n_classes)
+                seconds += of_fold * len(part.splits)
     minutes = seconds / 60
     if minutes > silent_minutes:
         said = f"networks for images take about {minutes:.0f} minutes of one core here"
@@ -370,8 +381,11 @@ def _left_out(parts: Sequence[Folds], budget: float) -> str:
 
 
 def _total_seconds(fits: Sequence[SizeFit]) -> dict[str, float]:
-    names = fits[0].seconds
-    return {name: sum(fit.seconds.get(name, 0.0) for fit in fits) for name in names}
+    total = dict.fromkeys(fits[0].seconds, 0.0)
+    for fit in fits:
+        for name, seconds in fit.seconds.items():
+            total[name] += seconds
+    return total
 
 
 def _ensemble(sample: Sample, fit: SizeFit) -> Ensemble:
@@ -395,25 +409,15 @@ def fit_size(
     choice: Choice,
 ) -> SizeFit:
     """Train models on every fold at one size, and pool the log posteriors of held-out rows."""
-    known = choice.trained(folds.share)
-    every = range(len(folds.splits))
-    begin = every
     if choice.by_first_fold and folds.share == 1:
-        begin = every[:1]
-    trained, interrupted = train_folds(
-        sample, models, folds, engine, progress, begin, known
-    )
-    if len(begin) < len(every) and not interrupted:
-        names = choice.after_first_fold(sample, folds, trained[0])
-        models = [model for model in models if model.name in names]
-        trained = [{model.name: trained[0][model.name] for model in models}]
-        try:
-            others, interrupted = train_folds(
-                sample, models, folds, engine, progress, every[1:]
-            )
-            trained += others
-        except KeyboardInterrupt:  # before any of them was trained
-            interrupted = True
+        trained, interrupted = train_chosen(
+            sample, models, folds, engine, progress, choice
+        )
+        models = [model for model in models if model.name in trained[0]]
+    else:
+        trained, interrupted = train_folds(
+            sample, models, folds, engine, progress, known=choice.trained(folds.share)
+        )
     # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds
     # come in order, so the first splits belong to the folds that are kept.
     complete = [units for units in trained if len(units) == len(models)]
@@ -423,12 +427,17 @@ def fit_size(
     scores, comparisons = _scores(known, whole, sample, folds)
     tests = [test for _, test in folds.splits[: len(whole)]]
     pooled = pool_folds(sample, tests, scores, names)
+    capped = _capped(whole, pooled.weights)
+    capped |= learns_from_few(known, pooled.weights, folds.size)
     alone = names[0] if len(names) == 1 else ""
     return SizeFit(
         models=known,
         folds=[_fitted(fold) | comparisons for fold in whole],
         held_out=HeldOut(
-            folds.size, pooled.rows, pooled.posteriors, _capped(whole, pooled.weights)
+            folds.size,
+            pooled.rows,
+            pooled.posteriors,
+            capped=capped,
         ),
         weights=pooled.weights,
         fold_weights=pooled.fold_weights,
@@ -437,6 +446,31 @@ def fit_size(
         seconds=_seconds(whole),
         interrupted=interrupted,
     )
+
+
+def train_chosen(
+    sample: Sample,
+    models: Sequence[Model],
+    folds: Folds,
+    engine: Engine,
+    progress: Progress,
+    choice: Choice,
+) -> tuple[list[FoldUnits], bool]:
+    """As :func:`train_folds`, but the first fold decides which models the others train."""
+    begun, interrupted = train_folds(sample, models, folds, engine, progress, [0])
+    if interrupted:
+        return begun, True
+    names = choice.after_first_fold(sample, folds, begun[0])
+    left = [model for model in models if model.name in names]
+    first = {model.name: begun[0][model.name] for model in left}
+    numbers = range(1, len(folds.splits))
+    try:
+        others, interrupted = train_folds(
+            sample, left, folds, engine, progress, numbers
+        )
+    except KeyboardInterrupt:  # before any of them was trained
+        return [first], True
+    return [first, *others], interrupted
 
 
 def train_folds(
@@ -466,8 +500,9 @@ def train_folds(
         known = {}
     n_models = len(models)
     most_held_out = max(len(test) for _, test in folds.splits)
+    n_scores = most_held_out * sample.n_classes * n_models
     dtype: npt.DTypeLike = np.float64
-    if most_held_out * sample.n_classes * n_models > SCORED_NUMBERS:
+    if n_scores > SCORED_NUMBERS:
         dtype = np.float32
 
     def train(number: int, report: Report | None) -> Unit:
@@ -483,16 +518,21 @@ def train_folds(
 
     n_units = n_models * len(numbers)
     steps = int(STEPS * folds.share)
-    small = folds.size * math.prod(sample.X.shape[1:]) <= ONE_THREAD_NUMBERS
+    d = math.prod(sample.X.shape[1:])
+    small = folds.size * d <= ONE_THREAD_NUMBERS
+    threaded = any(has_own_threads(model) for model in models)
     # Once for all units where it can be: finding the libraries takes milliseconds.
-    with one_thread(small and not any(has_own_threads(model) for model in models)):
+    with one_thread(small and not threaded):
         units, interrupted = run_units(
             train, n_units, engine.n_jobs, progress, steps, per_step=n_models
         )
     trained = list[FoldUnits]()
-    for first in range(0, len(units), n_models):
-        own = zip(models, units[first : first + n_models], strict=False)
-        trained.append({model.name: unit for model, unit in own})
+    for number, unit in enumerate(units):
+        place = number % n_models
+        if place == 0:
+            trained.append({})
+        name = models[place].name
+        trained[-1][name] = unit
     return trained, interrupted
 
 
@@ -597,10 +637,12 @@ def pool_folds(
     Posteriors of more than so many numbers are float32: half of the memory, and models know no
     more.
     """
-    k = sample.n_classes
     rows = np.sort(np.concatenate(tests))
-    dtype = np.float32 if len(rows) * k > double_numbers else np.float64
-    P = np.empty((len(rows), k), dtype)
+    shape = (len(rows), sample.n_classes)
+    dtype: npt.DTypeLike = np.float64
+    if math.prod(shape) > double_numbers:
+        dtype = np.float32
+    P = np.empty(shape, dtype)
     numbers = range(len(tests))
     fold_weights = []
     for number in numbers:
@@ -608,12 +650,15 @@ def pool_folds(
         weights = _weights(sample, tests, scores, others)
         place = np.searchsorted(rows, tests[number])
         P[place] = pool(scores[number], weights)
-        named = zip(names, weights.tolist(), strict=True)
-        fold_weights.append(dict(named))
-    final = _weights(sample, tests, scores, numbers)
-    named = zip(names, final.tolist(), strict=True)
-    kept = {name: weight for name, weight in named if weight > 0}
+        fold_weights.append(named(names, weights))
+    final = named(names, _weights(sample, tests, scores, numbers))
+    kept = {name: weight for name, weight in final.items() if weight > 0}
     return Pooled(rows, P, kept, fold_weights)
+
+
+def named(names: Sequence[str], values: FloatArray) -> dict[str, float]:
+    """Numbers by the names of models."""
+    return dict(zip(names, values.tolist(), strict=True))
 
 
 def _weights(
@@ -656,7 +701,9 @@ def _scores(
         for model in models:
             comparison = comparisons.get(model.name)
             own = fold[model.name].scores
-            each.append(own if comparison is None else comparison.held_out[number])
+            if comparison is not None:
+                own = comparison.held_out[number]
+            each.append(own)
         stacked.append(np.stack(each))  # type: ignore[arg-type]
     return stacked, comparisons
 
@@ -667,6 +714,22 @@ def _fitted(fold: FoldUnits) -> dict[str, Fitted]:
 
 def _capped(trained: Sequence[FoldUnits], weights: dict[str, float]) -> bool:
     return any(fold[name].capped for fold in trained for name in weights)
+
+
+def learns_from_few(
+    models: Sequence[Model], weights: Mapping[str, float], n_rows: float
+) -> bool:
+    """Whether models that take no more than a sample of so many rows have most of the weight.
+
+    More rows teach them nothing, so that the curve is flat where others would still learn. Simple
+    models have learned all they can from a sample.
+    """
+    sampled = 0.0
+    for model in models:
+        most_rows: float = getattr(model, "most_rows", math.inf)
+        if most_rows < n_rows and not model.simple:
+            sampled += weights.get(model.name, 0.0)
+    return sampled > 0.5 * sum(weights.values())
 
 
 def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:

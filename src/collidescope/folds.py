@@ -68,7 +68,9 @@ class Folds:
         parts = nested_splits(
             self.splits, sample.codes, share, self.seed, sample.groups
         )
-        return None if parts is None else replace(self, splits=parts, share=share)
+        if parts is None:
+            return None
+        return replace(self, splits=parts, share=share)
 
 
 def as_random_state(random_state: RandomState) -> np.random.RandomState:
@@ -162,10 +164,10 @@ def resolve_splits(
     for number, (train, _) in enumerate(splits):
         missing = np.setdiff1d(classes, y[train]).tolist()
         if missing:
-            said = f"cv leaves class {missing[0]!r} out of the training rows of fold {number}"
-            raise ValueError(
-                f"{said}: every class must be in every fold's training rows"
-            )
+            place = f"the training rows of fold {number}"
+            said = f"cv leaves class {missing[0]!r} out of {place}"
+            wanted = "every class must be in every fold's training rows"
+            raise ValueError(f"{said}: {wanted}")
     return splits, notes
 
 
@@ -173,10 +175,12 @@ def _given_splits(
     cv: CV, y: Array, used: IntArray | None, groups: IntArray | None
 ) -> list[Split]:
     try:
-        splits = list(check_cv(cv, y, classifier=True).split(y, y, groups))
-        _check_row_numbers(
-            splits, n_rows=int(len(y) if used is None else used.max() + 1)
-        )
+        splitter = check_cv(cv, y, classifier=True)
+        splits = list(splitter.split(y, y, groups))
+        n_rows = len(y)
+        if used is not None:
+            n_rows = int(used.max()) + 1
+        _check_row_numbers(splits, n_rows)
         if used is None or hasattr(cv, "split"):
             return splits
         # A list counts the rows of the whole table: keep those in use, numbered among themselves.
@@ -194,12 +198,14 @@ def _check_row_numbers(splits: Sequence[Split], n_rows: int) -> None:
     for number, split in enumerate(splits):
         for part in split:
             rows = np.asarray(part)
-            if rows.size and rows.dtype.kind in "iu" and rows.min() < 0:
-                said = f"fold {number} has the row {rows.min()}"
+            if rows.size == 0 or rows.dtype.kind not in "iu":
+                continue
+            lowest = int(rows.min())
+            if lowest < 0:
+                said = f"fold {number} has the row {lowest}"
                 known = f"rows are numbered from 0 to {n_rows - 1}"
-                raise ValueError(
-                    f"{said}, {known}: write {n_rows + int(rows.min())} for it"
-                )
+                hint = f"write {n_rows + lowest} for it"
+                raise ValueError(f"{said}, {known}: {hint}")
 
 
 def _among(used: IntArray, rows: ArrayLike) -> IntArray:
@@ -296,13 +302,18 @@ def enough_folds(folds: Folds, enough: int = 40_000, many: int = 100_000) -> Fol
     With 40,000 the sampling error of PBER is at most .0025, mostly far less than what is not known
     about unlimited rows. Two, as the weights of the models come from rows of other folds.
     """
+    n_folds = len(folds.splits)
     held_out = np.cumsum([len(test) for _, test in folds.splits])
-    wanted = max(2, int(np.searchsorted(held_out, enough)) + 1)
-    if held_out[-1] < many or wanted >= len(folds.splits):
+    n_rows = int(held_out[-1])
+    wanted = int(np.searchsorted(held_out, enough)) + 1
+    wanted = max(wanted, 2)
+    if n_rows < many or wanted >= n_folds:
         return folds
     scored = int(held_out[wanted - 1])
-    said = f"{scored:,} held-out rows are enough: {wanted} of {len(folds.splits)} folds are trained"
-    unscored = f"the posteriors of the other {held_out[-1] - scored:,} rows are nan"
+    others = n_rows - scored
+    trained = f"{wanted} of {n_folds} folds are trained"
+    said = f"{scored:,} held-out rows are enough: {trained}"
+    unscored = f"the posteriors of the other {others:,} rows are nan"
     hint = "a splitter of scikit-learn as cv trains all folds"
     note = f"{said}, and {unscored} ({hint})"
     return replace(
@@ -342,9 +353,13 @@ def nested_splits(
         if size < fewest:
             return None
         rng = np.random.default_rng([seed, number])
-        place = _places(codes[train], None if groups is None else groups[train], rng)
-        first = np.argsort(place, kind="stable")[:size]
-        smaller.append((np.sort(train[first]), test))
+        own_groups = None
+        if groups is not None:
+            own_groups = groups[train]
+        place = _places(codes[train], own_groups, rng)
+        order = np.argsort(place, kind="stable")
+        taken = train[order[:size]]
+        smaller.append((np.sort(taken), test))
     return smaller
 
 
@@ -357,12 +372,14 @@ def _places(
     present, first = np.unique(shuffled, return_index=True)
     place = np.empty(len(codes))
     if groups is not None:
-        _, unit = np.unique(groups, return_inverse=True)
-        place[:] = rng.permutation(unit.max() + 1)[unit]
+        names, unit = np.unique(groups, return_inverse=True)
+        of_group = rng.permutation(len(names))
+        place[:] = of_group[unit]
     else:
         for c in present:  # rank within the class, as a share of it
             members = order[shuffled == c]
-            place[members] = (np.arange(len(members)) + 0.5) / len(members)
+            rank = np.arange(len(members)) + 0.5
+            place[members] = rank / len(members)
     place[order[first]] = -1  # a row of every class
     return place
 

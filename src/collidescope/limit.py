@@ -434,7 +434,8 @@ class Limit(Value):
     def _no_lower_end(self) -> str:
         """Why the curve cannot be continued, or nothing."""
         if self.capped:
-            return "limited by training, not by rows: a model stopped at a cap of steps or time"
+            why = "a model stopped at a cap of rows, steps or time"
+            return f"limited by training, not by rows: {why}"
         if self.power is not None:
             kind = "over" if self.power < 1 else "under"
             return f"posteriors are {kind}-confident, which rows do not cure: calibrate them"

@@ -157,8 +157,12 @@ def _suited(
     if not sample.in_memory:
         return ["network"]
     n = min(len(train) for train, _ in folds.splits)
-    suited = members_for(n, math.prod(shape), sample.n_classes, len(shape) > 1)
-    return [name for name in suited if members == "auto" or name in QUICK]
+    d = math.prod(shape)
+    images = len(shape) > 1
+    suited = members_for(n, d, sample.n_classes, images)
+    if members == "quick":
+        return [name for name in suited if name in QUICK]
+    return list(suited)
 
 
 def as_model(entry: Any) -> Model:

@@ -113,6 +113,7 @@ class Neighbours(ArrayMember):
     prior_counts: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0)
     choosing_rows: int = 2_000  #: rows that choose k and the scale
 
+    most_rows: ClassVar[int] = MOST_ROWS
     learned: ClassVar[type[Fitted]] = FittedNeighbours
 
     def cost(self, n: int, d: int, k: int) -> float:
