@@ -742,6 +742,13 @@ def check_choice(value: str, choices: Sequence[str], name: str) -> str:
     return value
 
 
+def check_flag(value: bool, name: str) -> bool:
+    """``value``, when it is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def check_between(
     value: float, low: float, high: float, name: str, *, closed: bool = False
 ) -> float:

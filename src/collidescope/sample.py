@@ -195,6 +195,7 @@ def make_sample(
     >>> sample.codes.tolist(), sample.classes.tolist(), sample.priors.tolist()
     ([1, 0, 1, 0], ['a', 'b'], [0.5, 0.5])
     """
+    check.check_choice(rare, ["error", "drop", "merge"], "rare")
     votes, classes = as_votes(y)
     labels = y
     if votes is not None:
