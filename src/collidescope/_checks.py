@@ -41,7 +41,7 @@ class CollisionWarning(UserWarning):
     """Something about the estimate that its reader should know."""
 
 
-def to_numpy(values: Any) -> Any:
+def to_numpy(values: object) -> Any:
     """Tensors as arrays, from any device, with or without gradients; all else as it is.
 
     bfloat16, which numpy lacks, becomes float32.
@@ -71,7 +71,7 @@ def sum_tolerance(values: Any) -> float:
 
 
 def check_finite(
-    values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None
+    values: object, name: str, *, ndim: int | tuple[int, ...] | None = None
 ) -> FloatArray:
     """``values`` as a finite float64 array of ``ndim`` dimensions."""
     if isinstance(values, np.ma.MaskedArray):
@@ -175,7 +175,7 @@ def check_priors(
 
 
 def check_posteriors(
-    P: npt.ArrayLike, name: str = "P", n_classes: int | None = None
+    P: object, name: str = "P", n_classes: int | None = None
 ) -> FloatArray:
     """``P`` as an n×K array of probability rows, not to be written to.
 
@@ -320,7 +320,7 @@ def one_each(values: Sized, n: int, name: str, what: str = "row") -> Any:
     return values
 
 
-def check_text(value: Any, name: str = "names", *, optional: bool = False) -> Any:
+def check_text(value: object, name: str = "names", *, optional: bool = False) -> Any:
     """``value``, when it is text (or None, where ``optional``)."""
     if not isinstance(value, str) and not (optional and value is None):
         raise ValueError(f"{name} must be text, got {type(value).__name__}: {value!r}")
@@ -537,7 +537,12 @@ def _label_codes(labels: Array, classes: Array, name: str) -> IntArray:
 
 
 def labelled_posteriors(
-    P: Any, y: Any = None, classes: Any = None, *, name: str = "P", y_name: str = "y"
+    P: object,
+    y: Given = None,
+    classes: Names | None = None,
+    *,
+    name: str = "P",
+    y_name: str = "y",
 ) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
     """(posteriors n×K, class numbers or None, class names), fitted together here and only here.
 
@@ -699,7 +704,7 @@ def aligned(
     return values[:, order]
 
 
-def column_names(P: Any) -> list[Any] | None:
+def column_names(P: object) -> list[Any] | None:
     """Names of the columns of a table; None for arrays and for the names that tables invent."""
     columns = list(getattr(P, "columns", []))
     numbers = range(len(columns))
@@ -708,7 +713,7 @@ def column_names(P: Any) -> list[Any] | None:
     return columns
 
 
-def _both_columns(p: Any, name: str) -> Any:
+def _both_columns(p: object, name: str) -> object:
     """Posteriors of both classes where ``p`` is a vector, those of the second class; else ``p``."""
     try:
         if np.ndim(to_numpy(p)) != 1:
@@ -797,13 +802,14 @@ def check_n_jobs(n_jobs: int | None) -> int | None:
     return n_jobs
 
 
-def check_seed(random_state: Any) -> Any:
+def check_seed(random_state: object) -> Any:
     """``random_state``, when it is None, a seed, or a generator of numpy."""
-    seed = isinstance(random_state, (int, np.integer)) and not isinstance(
-        random_state, bool
-    )
     drawn = isinstance(random_state, (np.random.RandomState, np.random.Generator))
-    if random_state is None or drawn or (seed and 0 <= random_state < 2**32):
+    if random_state is None or drawn:
+        return random_state
+    flag = isinstance(random_state, bool)
+    whole = isinstance(random_state, (int, np.integer)) and not flag
+    if whole and random_state in range(2**32):
         return random_state
     raise ValueError(
         f"random_state must be None, a whole number from 0 to 2³² - 1, a RandomState or a "
@@ -811,11 +817,11 @@ def check_seed(random_state: Any) -> Any:
     )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
-def _is_cut(name: Any) -> bool:
+def _is_cut(name: object) -> bool:
     """Would numpy's text arrays drop zero characters at its end, which can make two names one?"""
     return isinstance(name, str) and name.endswith("\0")
 
@@ -826,14 +832,14 @@ def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def _is_missing(label: Any) -> bool:
+def _is_missing(label: object) -> bool:
     try:
         return label is None or bool(label != label)
     except TypeError:  # pandas.NA compares to NA, which is neither true nor false
         return True
 
 
-def group_numbers(groups: Any, n_rows: int) -> IntArray:
+def group_numbers(groups: ArrayLike, n_rows: int) -> IntArray:
     """A number 0 … G-1 for the group of every row, at least two groups."""
     labels = one_each(check_labels(groups, "groups"), n_rows, "groups")
     numbers: dict[Any, int] = {}

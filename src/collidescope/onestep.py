@@ -637,7 +637,11 @@ def accumulate(
 
 
 def _from_dask(
-    P: Any, y: Any, classes: Any, priors: ArrayLike | str, sample_weight: Given
+    P: _dask.Collection,
+    y: _dask.Collection | None,
+    classes: Names | None,
+    priors: ArrayLike | str,
+    sample_weight: _dask.Collection | None,
 ) -> CollisionMatrix:
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
@@ -666,7 +670,7 @@ def _from_dask(
 
 
 def _dask_block(
-    P: Any, y: Any, w: Any, *, names: Any, ratio: Any, target: Any
+    P: Array, y: Given, w: Given, *, names: Array, ratio: Floats, target: Floats
 ) -> CollisionAccumulator:
     if not len(P):
         return CollisionAccumulator(names, target if len(names) <= MAX_STRATA else None)
@@ -676,7 +680,7 @@ def _dask_block(
     )
 
 
-def _label_counts(y: Any, w: Any) -> dict[Any, float]:
+def _label_counts(y: ArrayLike, w: Given) -> dict[Any, float]:
     labels, codes = np.unique(np.asarray(y), return_inverse=True)
     return dict(
         zip(labels.tolist(), np.bincount(codes, w, len(labels)).tolist(), strict=True)
