@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from collidescope._scaling import blocks
 
+if TYPE_CHECKING:
+    from collidescope.sample import Table
+
 Hashes = npt.NDArray[np.uint64]
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
 
 
-def row_hashes(X: Any) -> Hashes:
+def row_hashes(X: object) -> Hashes:
     """64-bit hashes of the n rows of an array, sparse matrix or DataFrame.
 
     Numbers are compared as float32, in which models are trained, so that the dtype does not matter;
@@ -27,17 +30,18 @@ def row_hashes(X: Any) -> Hashes:
     >>> np.array_equal(a, b), bool(a[0] != a[1])
     (True, True)
     """
+    table: Any = X
     if not hasattr(X, "shape"):
-        X = np.asarray(X)
-    n = X.shape[0]
-    width = int(np.prod(X.shape[1:]))
+        table = np.asarray(X)
+    n = table.shape[0]
+    width = int(np.prod(table.shape[1:]))
     multipliers = _multipliers(width)
     at_once = 500_000  # numbers: a few copies of 4 MB
-    if hasattr(X, "columns") or X.dtype == object:
+    if hasattr(table, "columns") or table.dtype == object:
         at_once = n * width  # whether a column is text is known by all of it
     hashes = np.empty(n, dtype=np.uint64)
     for block in blocks(n, width, at_once):
-        bits = _row_bits(X[block])
+        bits = _row_bits(table[block])
         with np.errstate(over="ignore"):
             products = bits * multipliers
             # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
@@ -63,7 +67,7 @@ def _row_bits(part: Any) -> Hashes:
     return _bits(cells.reshape(len(cells), -1))
 
 
-def _bits(values: Any) -> Hashes:
+def _bits(values: npt.ArrayLike) -> Hashes:
     try:
         exact = np.asarray(values, dtype=np.float64) + 0.0  # -0.0 is 0.0
     except (TypeError, ValueError):
@@ -89,7 +93,10 @@ def _word_bits(cells: npt.NDArray[Any]) -> Hashes:
 
 
 def copies(
-    hashes: Hashes, labels: npt.NDArray[Any], folds: npt.NDArray[Any], X: Any = None
+    hashes: Hashes,
+    labels: npt.NDArray[Any],
+    folds: npt.NDArray[Any],
+    X: Table | None = None,
 ) -> BoolArray:
     """Which rows, given by their hashes, look like copies of a row in another fold.
 
@@ -150,7 +157,7 @@ def _distinct_per_input(inputs: IntArray, values: npt.NDArray[Any]) -> IntArray:
 
 
 def _has_own_value(
-    X: Any, inputs: IntArray, again: BoolArray, most_cells: int = 20_000_000
+    X: Table, inputs: IntArray, again: BoolArray, most_cells: int = 20_000_000
 ) -> BoolArray:
     """Has the input of a row a value, in some column, that no other repeated input has?"""
     repeated, first = np.unique(inputs[again], return_index=True)

@@ -46,11 +46,13 @@ LARGE_GROUP = 4
 #: costs a K×K sum.
 SPARSE_ROWS = 20
 
+Inputs = ArrayLike | pd.DataFrame | pd.Series  #: a table, or what names an input
+
 #: Votes per item for which :func:`votes_needed` plans.
 VOTES_PER_ITEM = (2, 3, 4, 5, 7, 10, 15, 20, 30, 50)
 
 
-def input_groups(X: Any) -> IntArray:
+def input_groups(X: Inputs) -> IntArray:
     """A number for every row of ``X`` (table or array), the same for equal rows.
 
     A missing value equals another.
@@ -95,7 +97,7 @@ def input_groups(X: Any) -> IntArray:
     return np.asarray(groups, dtype=np.intp)
 
 
-def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
+def repeated_rows(X: Inputs) -> npt.NDArray[np.bool_]:
     """Which rows of ``X`` have an input that occurs more than once.
 
     >>> repeated_rows(["a", "b", "a"])
@@ -106,7 +108,7 @@ def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
 
 
 def count_collisions(
-    X: Any, y: ArrayLike, *, average: str = "rows", classes: Names | None = None
+    X: Inputs, y: ArrayLike, *, average: str = "rows", classes: Names | None = None
 ) -> CollisionMatrix:
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
@@ -327,7 +329,7 @@ def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
 
 
 def label_codes(
-    y: Any, classes: Names | None = None, name: str = "y"
+    y: ArrayLike, classes: Names | None = None, name: str = "y"
 ) -> tuple[IntArray, Array]:
     """Class numbers and names.
 

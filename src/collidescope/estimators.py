@@ -106,7 +106,7 @@ def estimate_collisions(
 
 def _estimate_dask(
     classifier: Classifier,
-    X: Any,
+    X: _dask.Collection,
     y: ArrayLike,
     cv: CV | str,
     priors: ArrayLike | str,

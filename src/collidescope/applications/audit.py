@@ -372,7 +372,7 @@ def predicted_codes(y_pred: object, X: Given, classes: Array) -> IntArray:
             )
         y_pred = y_pred.predict(X)
     if is_table(y_pred):
-        return check.check_posteriors(y_pred, "y_pred", len(classes)).argmax(axis=1)  # type: ignore[arg-type]
+        return check.check_posteriors(y_pred, "y_pred", len(classes)).argmax(axis=1)
     return check.encode_labels(y_pred, classes, "y_pred")  # type: ignore[arg-type]
 
 
