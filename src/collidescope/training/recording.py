@@ -84,12 +84,12 @@ def release(played: nn.Module | None) -> None:
 
 
 def _record(module: nn.Module, sample: Tensor) -> nn.Module:
-    """Its forward method alone is replaced in what torch returns: the module is wrapped first."""
+    """A wrapper with another forward method: that of the module itself stays."""
     wrapped = nn.Sequential(module)
     static = sample.clone(memory_format=torch.channels_last)
     with half_precision(sample.device):
-        played: nn.Module = torch.cuda.make_graphed_callables(wrapped, (static,))
-    return played
+        torch.cuda.make_graphed_callables(wrapped, (static,))
+    return wrapped
 
 
 @contextmanager
