@@ -6,11 +6,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn.base import BaseEstimator
 from torch import nn
 
 from collidescope import CollisionClassifier, CollisionWarning, crossfit
 from collidescope.learners import images, recipe
 from collidescope.learners.base import Task
+from collidescope.sample import make_sample, validated
 from collidescope.training import loop
 
 BRIEF = {"max_epochs": 2}
@@ -218,6 +220,17 @@ def test_weights_count_as_copies_of_images_in_the_gain():
     before = images.Scores(torch.tensor([0.5, 0.3]), torch.tensor([1.0, 3.0]), 1.0, 0.0)
     after = images.Scores(torch.tensor([0.1, 0.3]), torch.tensor([1.0, 3.0]), 1.0, 0.0)
     assert images.paired_gain(before, after)[0] == pytest.approx(0.1)
+
+
+def test_pixels_stay_bytes_until_they_are_standardised():
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
+    labels = np.arange(20) % 2
+    rows, _ = validated(BaseEstimator(), pixels, labels)
+    assert rows.dtype == np.uint8
+    as_bytes = make_sample(pixels, labels)
+    as_floats = make_sample(pixels.astype(np.float64), labels)
+    assert np.array_equal(as_bytes.X, as_floats.X)
+    assert np.array_equal(as_bytes.hashes, as_floats.hashes)
 
 
 @ignore_warnings
