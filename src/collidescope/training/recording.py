@@ -120,8 +120,10 @@ def _logits_and_gradients(
 ) -> tuple[Tensor, Tensor]:
     parameters = list(module.parameters())
     with half_precision(x.device):
-        logits = passes(x).float()
-    loss = logits.logsumexp(1).sum()
-    gradients = torch.autograd.grad(loss, parameters)
-    flat = torch.cat([gradient.float().flatten() for gradient in gradients])
-    return logits.detach().clone(), flat
+        logits = passes(x)
+    each = logits.float().logsumexp(1)
+    gradients = torch.autograd.grad(each.sum(), parameters)
+    flat = [gradient.flatten() for gradient in gradients]
+    # What a recording gives is written over by its next pass.
+    own_logits = logits.detach().clone()
+    return own_logits.float(), torch.cat(flat)
