@@ -329,7 +329,9 @@ def validated(
         # Before scikit-learn counts features: channels, as in a saved model, in any order they
         # came.
         X = as_images(X if isinstance(X, np.ndarray) else np.asarray(X))
-    floats = [np.float64, np.float32]
+    floats: list[type[np.generic]] = [np.float64, np.float32]
+    if dimensions > 2:  # pixels stay bytes until they are standardised, block by block
+        floats.append(np.uint8)
     try:
         if not labels:
             return validate_data(

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -119,11 +118,14 @@ def fit_images(
 
 
 def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
-    _, height, width, channels = X.shape
+    n, height, width, channels = X.shape
     colours = "grey"
     if channels > 1:
         colours = "in colour"
-    counts: dict[Any, int] = pd.Series(files.y).value_counts().to_dict()
-    named = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:6])
-    what = f"{len(X):,} images of {height} × {width} pixels, {colours}"
-    say(f"{files.table.name}: {what}; {len(counts)} classes: {named}")
+    labels = pd.Series(files.y)
+    counts = labels.value_counts()
+    largest = counts.head(6)
+    named = [f"{name} {count:,}" for name, count in largest.items()]
+    what = f"{n:,} images of {height} × {width} pixels, {colours}"
+    classes = f"{len(counts)} classes: {', '.join(named)}"
+    say(f"{files.table.name}: {what}; {classes}")

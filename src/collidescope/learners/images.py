@@ -23,7 +23,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -52,7 +53,13 @@ from collidescope.training.recording import (
     recorded,
     release,
 )
-from collidescope.training.rows import Rows, as_rows, signature, tensor
+from collidescope.training.rows import (
+    Rows,
+    as_rows,
+    labels_and_weights,
+    signature,
+    tensor,
+)
 
 Shape = tuple[int, int, int]
 LARGEST_SIDE = 96  #: images with a longer side are scaled down to it
@@ -112,8 +119,10 @@ class FittedConvolution(FittedModule):
     @property
     def row_numbers(self) -> float:
         """Numbers of an image on its way; a GPU takes a gigabyte of them at once."""
-        numbers = 4 * self.width * math.prod(small_size(self.shape[1:]))
-        if device_of(self.module).type == "cpu":
+        height, width = small_size(self.shape[1:])
+        numbers = 4 * self.width * height * width
+        device = device_of(self.module)
+        if device.type == "cpu":
             return numbers
         gpu_numbers = 2**28
         return numbers * BLOCK_NUMBERS / gpu_numbers
@@ -138,12 +147,11 @@ class Images:
 
     @classmethod
     def of(cls, task: Task) -> Images:
-        codes = np.asarray(task.codes, np.int64)
-        weights = task.weights.astype(np.float32)
-        X = as_rows(small_images(task), task.device)
-        y = torch.from_numpy(codes).to(task.device)
-        w = torch.from_numpy(weights).to(task.device)
-        return cls(X, y, w)
+        device = task.device
+        pixels = small_images(task)
+        y, w = labels_and_weights(task.codes, task.weights, device)
+        assert w is not None
+        return cls(as_rows(pixels, device), y, w)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -153,8 +161,10 @@ class Images:
         return self.y.device
 
     def take(self, rows: IntArray) -> Images:
-        own = torch.from_numpy(rows).to(self.device)
-        return Images(as_rows(self.X[own], self.device), self.y[own], self.w[own])
+        own = torch.from_numpy(rows)
+        own = own.to(self.device)
+        X = as_rows(self.X[own], self.device)
+        return Images(X, self.y[own], self.w[own])
 
 
 def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
@@ -162,10 +172,13 @@ def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
     size = tuple(task.X.shape[2:])
     if small_size(size) == size:
         return tensor(task.X[:])
+    n = len(task.codes)
     parts = []
-    for start in range(0, len(task.codes), images_at_once):
-        part = tensor(task.X[start : start + images_at_once])
-        parts.append(scaled_down(part.to(task.device)).cpu())
+    for start in range(0, n, images_at_once):
+        stop = start + images_at_once
+        large = tensor(task.X[start:stop])
+        small = scaled_down(large.to(task.device))
+        parts.append(small.cpu())
     return torch.cat(parts)
 
 
@@ -195,18 +208,20 @@ class Convolution(Member):
 
     def cost(self, n: int, d: int, k: int) -> float:
         """Of the runs that choose, up to one of twice the usual length, and of the last ones."""
-        pixels = d
-        if d % 3 == 0 and math.isqrt(d // 3) ** 2 == d // 3:  # colours
-            pixels = d // 3
+        pixels = n_pixels(d)
         width = self._cpu_width(n, pixels)
-        tried = min(n - n // self.parts, self.choosing_images)
+        held_out = n // self.parts
+        tried = min(n - held_out, self.choosing_images)
         halves = 1 + len(self.varied)
-        choosing = (halves / 2 + 1 + 2) * self._run_seconds(tried, pixels, width)
-        return choosing + self.n_networks * self._run_seconds(n, pixels, width)
+        runs = halves / 2 + 1 + 2
+        choosing = self._run_seconds(tried, pixels, width)
+        last = self._run_seconds(n, pixels, width)
+        return runs * choosing + self.n_networks * last
 
     def _run_seconds(self, n: int, pixels: int, width: int) -> float:
         """About the seconds of a run of the usual length, on one core."""
-        return run_seconds(n, pixels, width, self.cpu_epochs * math.sqrt(1000 / n))
+        epochs = self.cpu_epochs * math.sqrt(1000 / n)
+        return run_seconds(n, pixels, width, epochs)
 
     def unsaved_values(self, shape: tuple[int, ...]) -> dict[str, Any]:
         return {"row_shape": shape}
@@ -272,7 +287,8 @@ class Convolution(Member):
         width = self.gpu_width
         epochs = self.gpu_epochs
         if task.device == "cpu":
-            width = self._cpu_width(n, math.prod(data.X.shape[2:]))
+            _, _, height, side = data.X.shape
+            width = self._cpu_width(n, height * side)
             epochs = self.cpu_epochs
         return Training(task, image_settings(task), width, epochs)
 
@@ -287,12 +303,11 @@ class Convolution(Member):
         task = training.task
         part = task.inner_parts(self.parts, task.seed)
         generator = np.random.default_rng(task.seed)
-        tried = data.take(
-            some(np.flatnonzero(part != 0), self.choosing_images, generator)
-        )
-        held_out = data.take(
-            some(np.flatnonzero(part == 0), self.choosing_images, generator)
-        )
+        most = self.choosing_images
+        of_trials = some(np.flatnonzero(part != 0), most, generator)
+        of_scores = some(np.flatnonzero(part == 0), most, generator)
+        tried = data.take(of_trials)
+        held_out = data.take(of_scores)
         n = len(data)
         if len(held_out) == 0:
             return Plan(training.epochs(n, 1.0), frozenset(), 1.0, 0.0, capped=True)
@@ -341,6 +356,14 @@ class Plan:
     temperature: float
     noise: float
     capped: bool
+
+
+def n_pixels(d: int) -> int:
+    """Of an image of d numbers: a third of them where that is a square, for three colours."""
+    third = d // 3
+    if d % 3 == 0 and math.isqrt(third) ** 2 == third:
+        return third
+    return d
 
 
 def run_seconds(n: int, pixels: int, width: int, epochs: float) -> float:
@@ -409,50 +432,62 @@ class Scores:
 def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scores:
     """How well a network scores images that it has not seen, once it is calibrated."""
     images_at_once = 1_024
+    n = len(held_out)
     parts = []
     with torch.inference_mode():
-        for start in range(0, len(held_out), images_at_once):
-            x = held_out.X[start : start + images_at_once]
+        for start in range(0, n, images_at_once):
+            stop = start + images_at_once
+            x = held_out.X[start:stop]
             parts.append(averaged_logits(module, x, mirrored))
-    logits = torch.cat(parts).cpu().double()
+    on_device = torch.cat(parts)
+    logits = on_device.cpu().double()
     y = held_out.y.cpu()
     w = held_out.w.cpu()
     temperature, noise = calibrated(logits, y, w)
-    P = log_posteriors(logits, temperature, noise).exp()
-    onehot = functional.one_hot(y, P.shape[1])
-    return Scores((P - onehot).square().sum(1), w, temperature, noise)
+    logs = log_posteriors(logits, temperature, noise)
+    onehot = functional.one_hot(y, logs.shape[1])
+    squares = (logs.exp() - onehot).square()
+    return Scores(squares.sum(1), w, temperature, noise)
 
 
 def log_posteriors(logits: Tensor, temperature: float, noise: float) -> Tensor:
     """Logarithms of softmax(z / temperature), of which a share is spread over all classes."""
+    n_classes = logits.shape[-1]
     P = torch.softmax(logits / temperature, -1)
-    return torch.log((1 - noise) * P + noise / P.shape[1])
+    mixed = (1 - noise) * P + noise / n_classes
+    return torch.log(mixed)
 
 
 def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
     """Temperature and noise of the lowest log loss; few images hardly move them from 1 and 0."""
+    powers = torch.linspace(-2, 2, 33).tolist()
+    noises = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3)
     lowest = math.inf
     best = (1.0, 0.0)
-    for power in torch.linspace(-2, 2, 33).tolist():
-        for noise in (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3):
-            logs = log_posteriors(logits, 2**power, noise)
-            losses = functional.nll_loss(logs, y, reduction="none")
-            # Priors: a Gaussian, within a factor of √2 of 1 more often than not, and an
-            # exponential of mean 0.05.
-            loss = float((losses * w).sum()) + 2 * power**2 + 20 * noise
-            if loss < lowest:
-                lowest = loss
-                best = (2**power, noise)
+    for power, noise in product(powers, noises):
+        temperature = 2**power
+        logs = log_posteriors(logits, temperature, noise)
+        losses = functional.nll_loss(logs, y, reduction="none")
+        # A Gaussian, within a factor of √2 of 1 more often than not, and an exponential of mean
+        # 0.05.
+        prior = 2 * power**2 + 20 * noise
+        total = (losses * w).sum()
+        loss = float(total) + prior
+        if loss < lowest:
+            lowest = loss
+            best = (temperature, noise)
     return best
 
 
 def paired_gain(before: Scores, after: Scores) -> tuple[float, float]:
     """By how much the mean score fell, and the standard error of that."""
-    share = before.weights / before.weights.sum()
+    weights = before.weights
+    share = weights / weights.sum()
     difference = before.brier - after.brier
-    gain = float((share * difference).sum())
+    mean = (share * difference).sum()
+    gain = float(mean)
     spread = share * (difference - gain)
-    variance = float(spread.square().sum())
+    variance = spread.square().sum()
     return gain, math.sqrt(variance)
 
 
@@ -460,7 +495,9 @@ def averaged_logits(module: nn.Module, x: Tensor, mirrored: bool) -> Tensor:
     """Mean logits of an image, of the same moved by a pixel, and of their mirror images."""
     padded = functional.pad(x, (1, 1, 1, 1), mode="replicate")
     height, width = x.shape[2:]
-    views = [x, padded[:, :, :height, :width], padded[:, :, 2:, 2:]]
+    moved_down = padded[:, :, :height, :width]
+    moved_up = padded[:, :, 2:, 2:]
+    views = [x, moved_down, moved_up]
     if mirrored:
         views += [view.flip(-1) for view in views]
     total = torch.zeros((), device=x.device)
@@ -499,7 +536,8 @@ class Training:
     def epochs(self, n: int, multiple: float) -> int:
         """Epochs of a run on n images that has ``multiple`` times the usual length."""
         fewest = 4
-        wanted = max(fewest, round(multiple * self.usual_epochs * math.sqrt(1000 / n)))
+        usual = self.usual_epochs * math.sqrt(1000 / n)
+        wanted = max(fewest, round(multiple * usual))
         if self._says("max_epochs"):
             return min(wanted, self.config.max_epochs)
         return wanted
@@ -555,10 +593,11 @@ class Training:
             release(objective.recorded)
 
     def _initial(self, shape: tuple[int, ...], seed: int) -> nn.Module:
-        n_classes = self.task.n_classes
-        module: Any = seeded_module(lambda: build(shape, n_classes, self.width), seed)
+        task = self.task
+        made = partial(build, shape, task.n_classes, self.width)
+        module: Any = seeded_module(made, seed)
+        on_device = module.to(task.device)
         # Convolutions are a third faster with channels last.
-        on_device = module.to(self.task.device)
         initial: nn.Module = on_device.to(memory_format=torch.channels_last)
         return initial
 
@@ -578,12 +617,15 @@ class Trials:
 
     def scores(self, multiple: float, varied: frozenset[str]) -> Scores:
         """Of held-out images, after a run of ``multiple`` times the usual length."""
-        epochs = self.training.epochs(len(self.tried), multiple)
-        name = "-".join([self.name, f"{epochs}-epochs", *sorted(varied)])
+        n = len(self.tried)
+        epochs = self.training.epochs(n, multiple)
+        words = [self.name, f"{epochs}-epochs", *sorted(varied)]
+        name = "-".join(words)
         run = self.training.run(self.tried, epochs, varied, name)
         if run.interrupted:  # nothing of it is worth keeping
             raise KeyboardInterrupt
-        return held_out_scores(run.module, self.held_out, "mirrored" in varied)
+        mirrored = "mirrored" in varied
+        return held_out_scores(run.module, self.held_out, mirrored)
 
 
 class ImageObjective:
@@ -624,20 +666,25 @@ class ImageObjective:
         noise = torch.rand(N_RANDOM, n, generator=generator, device=device)
         whole = (noise * RANDOM_NUMBERS).long()
         epoch = torch.cat([order[None], whole])
-        parts = list(torch.split(epoch, self.batch, 1))
-        if len(parts) > 1 and parts[-1].shape[1] < self.batch / 2:
-            del parts[-1]  # a noisy step: images are in another order in the next epoch
-        yield from parts
+        *full, last = torch.split(epoch, self.batch, 1)
+        yield from full
+        # Few images make a noisy step; they are in another order in the next epoch.
+        n_last = last.shape[1]
+        if not full or n_last >= self.batch / 2:
+            yield last
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         rows = batch[0]
         random = batch[1:].float() / RANDOM_NUMBERS
-        x, targets = augment(self.data.X[rows], self.targets[rows], random, self.varied)
+        images = self.data.X[rows]
+        labels = self.targets[rows]
+        varied, targets = augment(images, labels, random, self.varied)
+        x = varied.contiguous(memory_format=torch.channels_last)
         passes = module
         if len(rows) == self.batch and self.recorded is not None:
             passes = self.recorded
         with half_precision(x.device):
-            logits = passes(x.contiguous(memory_format=torch.channels_last))
+            logits = passes(x)
         return functional.cross_entropy(logits.float(), targets)
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
@@ -683,27 +730,34 @@ class Logits(nn.Module):
 
 def convolution(channels: int, out: int, halved: bool = False) -> nn.Sequential:
     """A 3 × 3 convolution with batch normalisation, halved in size where asked."""
-    layers: list[nn.Module] = [nn.Conv2d(channels, out, 3, padding=1, bias=False)]
+    layers = nn.Sequential()
+    layers.append(nn.Conv2d(channels, out, 3, padding=1, bias=False))
     if halved:
         layers.append(nn.MaxPool2d(2))
-    layers += [nn.BatchNorm2d(out), nn.ReLU()]
-    return nn.Sequential(*layers)
+    layers.append(nn.BatchNorm2d(out))
+    layers.append(nn.ReLU())
+    return layers
 
 
 def build(shape: tuple[int, ...], n_classes: int, width: int) -> nn.Sequential:
     """The network for images of one shape: the last layers see about four pixels a side."""
-    size = small_size(shape[1:])
-    halvings = max(0, round(math.log2(min(size) / 4)))
-    layers: list[nn.Module] = [convolution(shape[0], width)]
+    channels, *size = shape
+    shorter = min(small_size(tuple(size)))
+    halvings = max(0, round(math.log2(shorter / 4)))
+    second = 2 * width
+    third = 4 * width
+    last = 8 * width
+    layers = nn.Sequential()
+    layers.append(convolution(channels, width))
     for _ in range(halvings - 3):  # before the layers that cost most
         layers.append(nn.MaxPool2d(2))
-    layers.append(convolution(width, 2 * width, halvings >= 3))
-    layers.append(Residual(2 * width))
-    layers.append(convolution(2 * width, 4 * width, halvings >= 2))
-    layers.append(convolution(4 * width, 8 * width, halvings >= 1))
-    layers.append(Residual(8 * width))
-    layers.append(Logits(8 * width, n_classes))
-    return nn.Sequential(*layers)
+    layers.append(convolution(width, second, halvings >= 3))
+    layers.append(Residual(second))
+    layers.append(convolution(second, third, halvings >= 2))
+    layers.append(convolution(third, last, halvings >= 1))
+    layers.append(Residual(last))
+    layers.append(Logits(last, n_classes))
+    return layers
 
 
 def augment(
@@ -715,34 +769,42 @@ def augment(
     whether to mirror, share of a pair. Shifts are up to an eighth of the side, and the square has a
     quarter of it.
     """
-    n, _, height, width = x.shape
-    rows = reflected(height, random[0])
-    columns = reflected(width, random[1])
+    shift_down, shift_right, top, left, mirror, share = random
+    _, _, height, width = x.shape
+    rows = reflected(height, shift_down)
+    columns = reflected(width, shift_right)
     if "mirrored" in varied:
-        mirrored = random[4, :, None] < 0.5
+        mirrored = mirror[:, None] < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
-    image = torch.arange(n, device=x.device)[:, None, None]
-    row = rows[:, :, None]
-    column = columns[:, None, :]
+    moved = taken(x, rows, columns)
+    blank_rows = blanked(height, top)
+    blank_columns = blanked(width, left)
+    blank = blank_rows[:, None, :, None] & blank_columns[:, None, None, :]
+    cut = moved.masked_fill(blank, 0.0)
+    if "mixed" not in varied:
+        return cut, targets
+    # mixup (Zhang et al. 2018); batches are in random order: the image before is as good as any
+    own = 0.5 - 0.5 * torch.cos(torch.pi * share)
+    own_pixels = own[:, None, None, None]
+    mixed = torch.lerp(cut.roll(1, 0), cut, own_pixels)
+    labels = torch.lerp(targets.roll(1, 0), targets, own[:, None])
+    return mixed, labels
+
+
+def taken(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The pixels of every image at its own ``rows`` and ``columns``."""
     channels_last = x.permute(0, 2, 3, 1)
-    moved = channels_last[image, row, column]
-    blank_rows = blanked(height, random[2])
-    blank_columns = blanked(width, random[3])
-    blank = blank_rows[:, :, None] & blank_columns[:, None, :]
-    cut = moved.masked_fill(blank[..., None], 0.0)
-    x = cut.permute(0, 3, 1, 2)
-    if "mixed" in varied:
-        # mixup (Zhang et al. 2018); batches are in random order: the image before is as good as any
-        share = 0.5 - 0.5 * torch.cos(torch.pi * random[5])
-        x = torch.lerp(x.roll(1, 0), x, share[:, None, None, None])
-        targets = torch.lerp(targets.roll(1, 0), targets, share[:, None])
-    return x, targets
+    image = torch.arange(len(x), device=x.device)
+    found = channels_last[image[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return found.permute(0, 3, 1, 2)
 
 
 def reflected(side: int, random: Tensor) -> Tensor:
     """Which pixels of a side stand where after a shift of every image: (n, side)."""
     largest = round(side / 8)
-    shift = (random * (2 * largest + 1)).long() - largest
+    n_shifts = 2 * largest + 1
+    number = (random * n_shifts).long()
+    shift = number - largest
     unmoved = torch.arange(side, device=random.device)
     place = unmoved + shift[:, None]
     last = side - 1
@@ -754,6 +816,8 @@ def reflected(side: int, random: Tensor) -> Tensor:
 def blanked(side: int, random: Tensor) -> Tensor:
     """Which pixels of a side are blank in every image: (n, side)."""
     length = round(side / 4)
-    start = (random * (side - length + 1)).long()
+    n_starts = side - length + 1
+    first = (random * n_starts).long()
+    start = first[:, None]
     place = torch.arange(side, device=random.device)
-    return (place >= start[:, None]) & (place < start[:, None] + length)
+    return (place >= start) & (place < start + length)

@@ -29,6 +29,7 @@ from collidescope.learners.base import (
     FloatArray,
     Member,
     Task,
+    Tree,
     by_blocks,
 )
 from collidescope.training.config import TrainingConfig, check_sizes
@@ -311,6 +312,15 @@ class FittedCustom(FittedModule):
 
     def logs(self, x: Tensor) -> Tensor:
         return super().logs(x[None])[0]
+
+    def export(self) -> Tree:
+        # A file is read again with one factory.
+        if "-" in self.name:
+            said = f"member {self.name!r} is the second of several factories"
+            raise ValueError(
+                f"{said}, and a file holds one: fit with the better one alone to save"
+            )
+        return super().export()
 
 
 @dataclass(frozen=True)

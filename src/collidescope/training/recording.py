@@ -84,12 +84,12 @@ def release(played: nn.Module | None) -> None:
 
 
 def _record(module: nn.Module, sample: Tensor) -> nn.Module:
-    """Its forward method alone is replaced in what torch returns: the module is wrapped first."""
+    """A wrapper with another forward method: that of the module itself stays."""
     wrapped = nn.Sequential(module)
     static = sample.clone(memory_format=torch.channels_last)
     with half_precision(sample.device):
-        played: nn.Module = torch.cuda.make_graphed_callables(wrapped, (static,))
-    return played
+        torch.cuda.make_graphed_callables(wrapped, (static,))
+    return wrapped
 
 
 @contextmanager
@@ -120,8 +120,10 @@ def _logits_and_gradients(
 ) -> tuple[Tensor, Tensor]:
     parameters = list(module.parameters())
     with half_precision(x.device):
-        logits = passes(x).float()
-    loss = logits.logsumexp(1).sum()
-    gradients = torch.autograd.grad(loss, parameters)
-    flat = torch.cat([gradient.float().flatten() for gradient in gradients])
-    return logits.detach().clone(), flat
+        logits = passes(x)
+    each = logits.float().logsumexp(1)
+    gradients = torch.autograd.grad(each.sum(), parameters)
+    flat = [gradient.flatten() for gradient in gradients]
+    # What a recording gives is written over by its next pass.
+    own_logits = logits.detach().clone()
+    return own_logits.float(), torch.cat(flat)
