@@ -1243,3 +1243,20 @@ def test_notes_about_votes_are_said(tmp_path):
     table.to_csv(path, index=False)
     done = good("votes", path, "--item", "item", "--annotator-columns", "--skip-empty")
     assert "5 items without a vote are left out" in done.stderr
+
+
+def test_a_command_in_a_sentence_is_not_broken(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "`collidescope fit table.csv --label income --matrix matrix.json`"
+    sentence = f"- No single pair dominates, and merging hardly helps: {command}."
+    lines = _console.fitted(sentence, Mock(isatty=lambda: True)).splitlines()
+    assert lines[-1] == f"  {command}."
+    assert max(map(len, lines[:-1])) <= 60
+
+
+def test_ten_classes_fit_a_terminal_of_80_columns():
+    cm = cs.collision_matrix_from_posteriors(np.full((30, 10), 0.1))
+    head, names = str(cm).splitlines()[4:6]
+    assert head == "seen in ↓, seen again in →"
+    assert names.split() == [str(k) for k in range(10)]
+    assert len(names) <= 80

@@ -344,7 +344,10 @@ def _matrix_lines(cm: CollisionMatrix) -> list[str]:
     top = "seen in".ljust(left)
     for name in heads:
         top += name.rjust(width)
-    lines = [f"{top}   ← seen again in"]
+    again = "   ← seen again in"
+    lines = [f"{top}{again}"]
+    if len(lines[0]) > 80:  # too wide for a terminal
+        lines = ["seen in ↓, seen again in →", top.replace("seen in", "       ", 1)]
     for name, row in zip(names, cm.matrix, strict=True):
         line = name.ljust(left)
         for value in row:
