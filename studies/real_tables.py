@@ -26,6 +26,7 @@ import lzma
 import os
 import sys
 import tarfile
+import traceback
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.tree import DecisionTreeClassifier
 
+import collidescope as cs
 from collidescope.tables import Screening, TableEncoder, read_table, screen
 from collidescope.tables.cells import as_levels, as_numbers, words_of
 from studies.markdown import again, join
@@ -130,8 +132,18 @@ def screened(path: Path) -> Iterator[Outcome]:
         try:
             judge(outcome, frame.drop(columns=label), y)
         except Exception as error:
-            outcome.crash = f"{type(error).__name__}: {error}"
+            if is_refusal(error):
+                outcome.refused = str(error)
+            else:
+                outcome.crash = f"{type(error).__name__}: {error}"
         yield outcome
+
+
+def is_refusal(error: Exception) -> bool:
+    """Did a check of the package say what is wrong with the table? Everything else is a crash."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    ours = Path(raised_in).is_relative_to(Path(cs.__file__).parent)
+    return ours and isinstance(error, ValueError)
 
 
 def plausible_labels(frame: pd.DataFrame, most: int = 2) -> list[str]:
@@ -237,7 +249,7 @@ def only_one_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:
 
 def summary(outcomes: list[Outcome]) -> Result:
     """Counts, and what crashed, was missed or raised a false alarm, by table and label."""
-    judged = [own for own in outcomes if own.label]
+    judged = [own for own in outcomes if not own.refused]
     kinds = Counter(kind for own in judged for kind in own.warned.values())
     return {
         "tables": len({own.table for own in judged}),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collidescope.limit import Limit
     from collidescope.matrix import CollisionMatrix
 
 #: Up to this many classes S is shown in full; beyond it only its largest collisions.
@@ -140,7 +141,7 @@ def diagnostics(cm: CollisionMatrix) -> Mapping[str, Any]:
     return cm.diagnostics.known()
 
 
-def limit_facts(limit: Any) -> dict[str, str | float | None]:
+def limit_facts(limit: Limit) -> dict[str, str | float | None]:
     """What the headline needs of a ``Limit``, as plain values that a collision matrix can hold."""
     low, high = limit.pber_interval(LEVEL)
     facts: dict[str, str | float | None] = {
@@ -165,7 +166,7 @@ def stored_limit(cm: CollisionMatrix) -> Mapping[str, Any]:
     return {} if cm.limit is None else limit_facts(cm.limit)
 
 
-def headline(cm: CollisionMatrix, limit: Any = None) -> list[str]:
+def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
     """The answer in sentences, with intervals at ``LEVEL``.
 
     ``limit`` is by default what ``cm`` holds of one (:func:`limit_facts`).

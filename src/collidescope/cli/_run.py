@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from collidescope._checks import Array, IntArray
+    from collidescope.classifier import CollisionClassifier
     from collidescope.matrix import CollisionMatrix
 
 #: How a table is written, by the name of its file: separated by this, or as Parquet.
@@ -396,7 +397,7 @@ def load(path: Path) -> Any:
     raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
 
 
-def load_model(path: Path) -> Any:
+def load_model(path: Path) -> CollisionClassifier:
     """A model, and nothing else."""
     source = load(path)
     if not hasattr(source, "predict_proba"):

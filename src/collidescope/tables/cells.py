@@ -74,7 +74,7 @@ def as_levels(
     return numbers[np.asarray(codes)], list(place)
 
 
-def as_word(value: Any) -> str:
+def as_word(value: object) -> str:
     """One value as text: whole numbers without a point (3.0 is "3"), no spaces around it.
 
     Characters that nobody sees and no language needs are left out: zero-width spaces, byte order
