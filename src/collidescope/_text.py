@@ -328,9 +328,8 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
     lines += _matrix_lines(cm)
     stderr = stated(cm).stderr
     if stderr is not None:
-        from numpy import (
-            median,
-        )  # not at the top: the help of the command line needs no numpy
+        # Not at the top: the help of the command line needs no numpy.
+        from numpy import median
 
         errors = f"median {median(stderr):.4f}, largest {stderr.max():.4f}"
         lines.append(f"Standard errors: {errors}.")

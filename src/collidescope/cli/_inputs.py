@@ -334,9 +334,8 @@ class Run(Options):
         notes = []
         if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
             named = False
-            with suppress(
-                ValueError
-            ):  # such as a name that occurs twice, being no name
+            # Such as a name that occurs twice, being no name.
+            with suppress(ValueError):
                 named = set(names) <= set(self.read(path).frame.columns)
             if not named:
                 reading = replace(self, header=False)

@@ -347,9 +347,8 @@ def command(
             options = {name: given.pop(name) for name in offered}
             function(Run(**options), **given)
 
-        function.__annotations__.pop(
-            "run"
-        )  # a class of a module that is not imported for --help
+        # A class of a module that is not imported for --help.
+        function.__annotations__.pop("run")
         every = dict(inspect.signature(function, eval_str=True).parameters)
         common = inspect.signature(Options, eval_str=True).parameters
         del every["run"]

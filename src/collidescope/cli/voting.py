@@ -30,9 +30,8 @@ class Votes:
     counts: csr_array
     classes: Array
     people: AnnotatorReport | None = None
-    judges: dict[str, pd.Series] = field(
-        default_factory=dict
-    )  #: what each says of every item
+    #: What each says of every item.
+    judges: dict[str, pd.Series] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
