@@ -38,6 +38,7 @@ MODULES = (
     "accuracy.recovery",
     "accuracy.decisions",
     "plan",
+    "real_tables",
     "accuracy.votes",
     "speed.members",
     "speed.engine",

@@ -67,6 +67,10 @@ def write() -> None:
     markdown.fill(docs / "decisions.md", decisions.page_tables() | plan.page_tables())
     markdown.fill(docs / "votes.md", votes.page_tables())
     markdown.fill(docs / "reliability.md", faults.parts())
+    screening = every()["real-tables"].table
+    markdown.fill(
+        docs / "repaired.md", {"real-tables": screening(results("real-tables"))}
+    )
     statistics = every()["statistics"].table
     markdown.fill(
         docs / "reliability-data.md", {"statistics": statistics(results("statistics"))}
@@ -77,5 +81,6 @@ def write() -> None:
         "votes.md",
         "reliability.md",
         "reliability-data.md",
+        "repaired.md",
     ]
     print(f"→ docs: {', '.join([*texts, *filled])}, figures")

@@ -932,6 +932,26 @@ def test_unique_compares_a_feature_called_the_label(tmp_path):
     assert "40 rows repeat" in done.stderr
 
 
+def test_unique_takes_lists_in_cells(tmp_path):
+    rows = [{"tags": [n % 3], "x": n % 5, "y": "ab"[n % 2]} for n in range(120)]
+    text = "\n".join(json.dumps(row) for row in rows)
+    (tmp_path / "t.jsonl").write_text(text, encoding="utf-8")
+    done = good("fit", tmp_path / "t.jsonl", "-l", "y", *FAST, "--unique")
+    assert "90 rows repeat an earlier one" in done.stderr
+
+
+def test_given_posteriors_are_not_said_to_be_of_a_model_trained_here(here):
+    said = good("posteriors", "p.csv", "-l", "y").stdout
+    assert "judged by held-out predictions of 300 rows" in said
+    assert "trained on" not in said
+
+
+def test_a_first_look_promises_no_direction(here):
+    done = good("fit", "raw.csv", "-l", "y", "--quick", "--no-limit", "--cv", 2)
+    assert "whose numbers may change with the full pool" in done.stderr
+    assert "find less" not in done.stderr + done.stdout
+
+
 def test_a_sample_does_not_hide_what_all_rows_show(tmp_path):
     rng = np.random.default_rng(0)
     columns = {"counter": np.arange(400), "x": rng.normal(size=400)}
@@ -1239,3 +1259,20 @@ def test_notes_about_votes_are_said(tmp_path):
     table.to_csv(path, index=False)
     done = good("votes", path, "--item", "item", "--annotator-columns", "--skip-empty")
     assert "5 items without a vote are left out" in done.stderr
+
+
+def test_a_command_in_a_sentence_is_not_broken(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "`collidescope fit table.csv --label income --matrix matrix.json`"
+    sentence = f"- No single pair dominates, and merging hardly helps: {command}."
+    lines = _console.fitted(sentence, Mock(isatty=lambda: True)).splitlines()
+    assert lines[-1] == f"  {command}."
+    assert max(map(len, lines[:-1])) <= 60
+
+
+def test_ten_classes_fit_a_terminal_of_80_columns():
+    cm = cs.collision_matrix_from_posteriors(np.full((30, 10), 0.1))
+    head, names = str(cm).splitlines()[4:6]
+    assert head == "seen in ↓, seen again in →"
+    assert names.split() == [str(k) for k in range(10)]
+    assert len(names) <= 80

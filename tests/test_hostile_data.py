@@ -14,9 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn import model_selection
 from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
+from collidescope.estimate import cautions
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability-data.md"
 MARKS = "<!-- hostile -->", "<!-- /hostile -->"
@@ -408,6 +410,38 @@ def test_posteriors_that_are_classes_are_said_without_labels():
         cs.CollisionWarning, match="all 0 or 1 .* say nothing of collisions"
     ):
         cs.collision_matrix_from_posteriors(np.eye(3)[y])
+
+
+def test_a_matrix_with_a_range_says_what_unlimited_rows_would_leave():
+    said = str(estimate(limit=True))
+    assert "[PBER at the limit]" in said
+    assert "was not estimated" not in said
+
+
+def test_a_model_that_may_beat_the_priors_is_not_said_to_do_no_better():
+    own = np.where(np.arange(20) < 14, 0.9, 0.3)
+    posteriors = np.column_stack([own, 1 - own])
+    one_step = cs.collision_matrix_from_posteriors(posteriors, np.arange(20) > 11)
+    (said,) = cautions(one_step, one_step, 0.0)
+    assert "the model may do no better than the priors" in said
+
+
+def test_no_splitter_is_advised_that_a_fit_refuses():
+    """Every row must be held out once, which splits of time series do not do."""
+    package = Path(cs.__file__).parent
+    code = "\n".join(path.read_text() for path in package.rglob("*.py"))
+    advised = set(re.findall(r"\b[A-Z]\w*(?:KFold|Split|Group(?:s)?Out)\b", code))
+    assert "GroupKFold" in advised
+    for name in advised:
+        splitter = getattr(model_selection, name)(3)
+        estimate(cv=splitter, groups=np.arange(N) // 3 if "Group" in name else None)
+
+
+def test_classes_that_a_report_joins_are_explained(tmp_path):
+    many = np.eye(214) * 0.5 + 0.5 / 214
+    cm = cs.collision_matrix_from_posteriors(np.repeat(many, 3, axis=0))
+    page = cs.report(cm, path=tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Of 214 classes, the 100 that collide most have a row" in page
 
 
 def test_no_jobs_are_refused_by_every_function_that_has_some():

@@ -61,7 +61,11 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         self._read_posteriors = None
 
     def predict_proba(self, X: Table | ArrayLike) -> FloatArray:
-        """Posteriors of new rows at ``priors_``, a mean over the folds; lazy for Dask."""
+        """Posteriors of new rows at ``priors_``, a mean over the folds; lazy for Dask.
+
+        Models have seen the rows of the fit, and are too sure of them: ``posteriors_`` holds the
+        held-out posteriors of those.
+        """
         check_is_fitted(self, "collision_matrix_")
         if _dask.is_dask(X):
             lazy: FloatArray = _dask.map_rows(

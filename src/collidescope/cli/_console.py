@@ -121,13 +121,27 @@ def fitted(text: str, stream: TextIO) -> str:
     lines = []
     for line in text.splitlines():
         table = "  " in line.strip()
-        if len(line) > width and not table and "`" not in line:
-            indent = "  " if line.startswith("- ") else ""
-            line = textwrap.fill(
-                line, width, subsequent_indent=indent, break_long_words=False
-            )
+        if len(line) > width and not table:
+            line = _wrapped(line, width)
         lines.append(line)
     return "\n".join(lines)
+
+
+def _wrapped(line: str, width: int) -> str:
+    """A sentence over several lines; a command in it stays whole, to be copied."""
+    indent = ""
+    if line.startswith("- "):
+        indent = "  "
+    joint = "\0"  # for a space within a command
+    whole = re.sub("`.*?`", lambda found: found.group().replace(" ", joint), line)
+    broken = textwrap.fill(
+        whole,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return broken.replace(joint, " ")
 
 
 def printable(text: str) -> str:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from collidescope._checks import Array, IntArray
+    from collidescope.classifier import CollisionClassifier
     from collidescope.matrix import CollisionMatrix
 
 #: How a table is written, by the name of its file: separated by this, or as Parquet.
@@ -351,9 +352,8 @@ def command(
             options = {name: given.pop(name) for name in offered}
             function(Run(**options), **given)
 
-        function.__annotations__.pop(
-            "run"
-        )  # a class of a module that is not imported for --help
+        # A class of a module that is not imported for --help.
+        function.__annotations__.pop("run")
         every = dict(inspect.signature(function, eval_str=True).parameters)
         common = inspect.signature(Options, eval_str=True).parameters
         del every["run"]
@@ -401,7 +401,7 @@ def load(path: Path) -> Any:
     raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
 
 
-def load_model(path: Path) -> Any:
+def load_model(path: Path) -> CollisionClassifier:
     """A model, and nothing else."""
     source = load(path)
     if not hasattr(source, "predict_proba"):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from collidescope.cli._inputs import BoolArray, Rows, Run
     from collidescope.tables.screening import Screening
+    from collidescope.trust import ShuffledControl
 
 app = typer.Typer(
     name="collidescope",
@@ -474,7 +475,7 @@ def _labels(rows: Rows) -> pd.DataFrame:
     return _named(rows).to_frame(name)
 
 
-def _control(model: Any, rows: Rows) -> Any:
+def _control(model: cs.TableClassifier, rows: Rows) -> ShuffledControl | None:
     if model.interrupted_:
         return None
     say("Again, on shuffled labels, where nothing must be found:")

@@ -32,7 +32,9 @@ from collidescope.cli._run import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collidescope._checks import IntArray
     from collidescope.applications.consolidation import ConsolidationPlan
+    from collidescope.classifier import CollisionClassifier
     from collidescope.cli._inputs import Rows, Run
     from collidescope.matrix import CollisionMatrix
 
@@ -117,7 +119,7 @@ def predict(
     run.tell(None, data, table=found)
 
 
-def _without_label(fitted: Any, X: pd.DataFrame) -> pd.DataFrame:
+def _without_label(fitted: CollisionClassifier, X: pd.DataFrame) -> pd.DataFrame:
     """New rows may hold the label, which is no feature."""
     label = getattr(fitted, "label_", None)
     used = getattr(getattr(fitted, "encoder_", None), "types", ())
@@ -126,7 +128,7 @@ def _without_label(fitted: Any, X: pd.DataFrame) -> pd.DataFrame:
     return X.drop(columns=label, errors="ignore")
 
 
-def _training_rows(fitted: Any, X: pd.DataFrame) -> list[str]:
+def _training_rows(fitted: CollisionClassifier, X: pd.DataFrame) -> list[str]:
     """What to know about rows that the model has seen: it is too sure of them."""
     import numpy as np
 
@@ -707,13 +709,14 @@ def plan(
 
     run.start(source, table, outputs=(plot, mapping))
     prices = _pairs(price, "--price", float)
+    model: Any
     if table is None:
         rows = run.rows(source)
         model = _fitted(run, rows, seed)
     else:
-        model = opt.load_model(source)
-        rows = run.scored_by(model, table)
-        model = copy(model)  # asked about these rows, in place of its own
+        fitted = opt.load_model(source)
+        rows = run.scored_by(fitted, table)
+        model = copy(fitted)  # asked about these rows, in place of its own
         model.posteriors_ = rows.P
         model.row_hashes_ = None
     kinds = ("row", "label", "vote", "merge")
@@ -893,7 +896,7 @@ def compare(
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
 
-def _paired(first: Rows, second: Rows, key: str) -> tuple[Any, Any]:
+def _paired(first: Rows, second: Rows, key: str) -> tuple[IntArray, IntArray]:
     """Places of the same rows in both tables."""
     import pandas as pd
 

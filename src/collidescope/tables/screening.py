@@ -77,16 +77,14 @@ class Screening:
 
     #: Column → why it is taken for an id; such columns are left out.
     ids: dict[str, str] = field(default_factory=dict)
-    suspects: dict[str, str] = field(
-        default_factory=dict
-    )  #: column → why it may be one; kept
+    #: Column → why it may be one; kept.
+    suspects: dict[str, str] = field(default_factory=dict)
     leaks: dict[str, Leak] = field(default_factory=dict)
     groups: dict[str, Agreement] = field(default_factory=dict)
     #: Columns that are sorted in a table that is sorted by its label.
     ordered: list[str] = field(default_factory=list)
-    in_runs: list[str] = field(
-        default_factory=list
-    )  #: dates along which labels come in runs
+    #: Dates along which labels come in runs.
+    in_runs: list[str] = field(default_factory=list)
 
     def without(
         self, columns: Container[str], ids_too: Container[str] = ()
@@ -241,9 +239,8 @@ class Column:
     kind: str  #: "number", "date" or "words"
     missing: BoolArray
     n_values: int  #: different values
-    numbers: FloatArray | None = (
-        None  #: numbers, or the seconds of dates; nan where missing
-    )
+    #: Numbers, or the seconds of dates; nan where missing.
+    numbers: FloatArray | None = None
     parts: FloatArray | None = None  #: of dates
     #: Numbers of the values, -1 where missing; None for measurements that hardly repeat.
     levels: IntArray | None = None
@@ -523,9 +520,8 @@ def has_runs(column: Column, labels: Labels) -> bool:
         return False
     if len(places) < FEWEST_FOR_LEAKS:
         return False
-    shuffled = np.random.default_rng(0).permutation(
-        places
-    )  # rows of one date in no order
+    # Rows of one date in no order.
+    shuffled = np.random.default_rng(0).permutation(places)
     order = shuffled[np.argsort(column.numbers[shuffled], kind="stable")]
     return labels.in_runs(order)
 
