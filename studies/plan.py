@@ -30,7 +30,7 @@ from collidescope import CollisionClassifier
 from collidescope.applications import ambiguous, column_value, consolidate
 from collidescope.applications.judges import compare_judges
 from collidescope.applications.ordered import expected_distance
-from collidescope.applications.plan import plan, rows_needed
+from collidescope.applications.plan import plan
 from collidescope.limit import Limit
 from collidescope.onestep import collision_matrix_from_posteriors
 from studies import known
@@ -203,7 +203,7 @@ def rows_for(limit: Limit, now: float, later: float, growth: float) -> Bought:
     needed = float(limit.sizes[-1])
     if later < now:
         needed *= growth
-    said = rows_needed(limit, later)
+    said = limit.rows_needed(later)
     ends = [end if np.isfinite(end) else None for end in (said.low, said.high)]
     return {"needed": needed, "needed_low": ends[0], "needed_high": ends[1]}
 
@@ -244,7 +244,7 @@ def cut(run: dict[str, Any]) -> dict[str, Any] | None:
     reached = whole.sizes[whole.scores <= target][
         0
     ]  # a curve that rose was there before
-    found = rows_needed(known_part, target)
+    found = known_part.rows_needed(target)
     return {
         "problem": run["problem"],
         "needed": float(reached),
@@ -257,7 +257,7 @@ def cut(run: dict[str, Any]) -> dict[str, Any] | None:
 def out_of_reach(run: dict[str, Any], share: float = 0.9) -> dict[str, bool]:
     """What a recorded curve says of a target below the true PBER."""
     limit = Limit.from_dict(run["curve"])
-    said = rows_needed(limit, share * run["truth"])
+    said = limit.rows_needed(share * run["truth"])
     return {"open": np.isinf(said.high), "unlikely": np.isinf(said.likely)}
 
 

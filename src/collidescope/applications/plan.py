@@ -47,26 +47,10 @@ from collidescope.applications.consolidation import (
     save_mapping,
 )
 from collidescope.limit import Limit
-from collidescope.limit import RowsNeeded as RowsNeeded
 from collidescope.matrix import CollisionMatrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-def rows_needed(
-    limit: Limit,
-    target: float,
-    *,
-    of: str = "pber",
-    level: float = 0.95,
-    most: float = 1e12,
-) -> RowsNeeded:
-    """How many training rows would bring the PBER, or the error, down to ``target``?
-
-    See :meth:`Limit.rows_needed`.
-    """
-    return limit.rows_needed(target, of=of, level=level, most=most)
 
 
 class Option(NamedTuple):
