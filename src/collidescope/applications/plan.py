@@ -106,14 +106,14 @@ class Plan(Result, title="What to do with the next euro"):
     def _shown(self, most: int | None) -> pd.DataFrame:
         """For people: falls in points, also per 100 units of money."""
         table = self.table
-        points = 100 * table[["fall", "low", "high"]]
         columns = {
             "rank": table["rank"].map("{:.0f}".format, na_action="ignore"),
             "what": table["what"],
             "cost": table["cost"].map("{:.3g}".format, na_action="ignore"),
         }
-        for name in points:
-            columns[name] = points[name].map("{:.2f}".format, na_action="ignore")
+        for name in ("fall", "low", "high"):
+            points = 100 * table[name]
+            columns[name] = points.map("{:.2f}".format, na_action="ignore")
         per_100 = 100 * 100 * table["per_money"]
         columns["per 100"] = per_100.map("{:.3g}".format, na_action="ignore")
         shown = pd.DataFrame(columns).astype(object)
@@ -167,7 +167,7 @@ class Plan(Result, title="What to do with the next euro"):
         return ax
 
 
-def _points(row: Mapping[str, Any] | pd.Series) -> str:
+def _points(row: Mapping[Any, Any] | pd.Series) -> str:
     """A fall of the PBER with its interval."""
     fall, low, high = (100 * row[name] for name in ("fall", "low", "high"))
     return f"{fall:.2f} points ({low:.2f} to {high:.2f})"

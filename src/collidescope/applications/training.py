@@ -343,9 +343,9 @@ def active_learning_score(
     doubt = entropies(flat)
     if inherent is None:
         return doubt
-    S = inherent
     if isinstance(inherent, CollisionMatrix):
-        S = inherent.matrix
-    of_class = entropies(check.check_stochastic(S, "inherent", k))
+        inherent = inherent.matrix
+    S = check.check_stochastic(inherent, "inherent", k)
+    of_class = entropies(S)
     expected = of_class[flat.argmax(axis=1)]
     return np.maximum(doubt - expected, 0.0)
