@@ -95,7 +95,8 @@ class Result(ABC):
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         table: pd.DataFrame = getattr(self, self.TABLE)
-        return table.drop(columns=list(self.HIDDEN)).dropna(axis=1, how="all")[:most]
+        shown = table.drop(columns=list(self.HIDDEN))
+        return shown.dropna(axis=1, how="all")[:most]
 
     def __str__(self) -> str:
         shown = self._shown(self.ROWS[0])
@@ -218,7 +219,8 @@ def _with_held_out(
     note = (
         f"{how_many}: their held-out posteriors are used in place of its predictions."
     )
-    return np.where(seen[:, None], means.to_numpy()[place], P), (note,)
+    held_out = means.to_numpy()[place]
+    return np.where(seen[:, None], held_out, P), (note,)
 
 
 def curve_of(
@@ -285,7 +287,8 @@ def group_codes(
     groups: ArrayLike, n: int, name: str = "groups"
 ) -> tuple[IntArray, Array]:
     """(group number of every row, names of the groups); text, numbers or a mixture of them."""
-    given = check.one_each(check.check_labels(groups, name), n, name).astype(object)
+    labels = check.check_labels(groups, name)
+    given = check.one_each(labels, n, name).astype(object)
     try:
         codes, names = pd.factorize(given, sort=True)
     except TypeError:  # mixed types have no order: that of their first rows
@@ -324,7 +327,8 @@ class Mean(NamedTuple):
     df: Any
 
     def interval(self, level: float) -> tuple[Any, Any]:
-        half = stdtrit(self.df, (1 + level) / 2) * self.stderr
+        t = stdtrit(self.df, (1 + level) / 2)
+        half = t * self.stderr
         return self.value - half, self.value + half
 
     def columns(self, name: str, level: float, before: str = "") -> dict[str, Any]:
@@ -398,7 +402,8 @@ def loss_and_rates(r: FloatArray, pairs: tuple[IntArray, IntArray]) -> FloatArra
     """What PBER and the rates of pairs are means of, one column each."""
     i, j = pairs
     loss = (r**2).sum(axis=1)
-    return np.column_stack([loss, -2 * r[:, i] * r[:, j]])
+    rates = -2 * r[:, i] * r[:, j]
+    return np.column_stack([loss, rates])
 
 
 def flagged(

@@ -101,7 +101,9 @@ class AuditReport(
         if self.inherent_interval is None:
             return None
         low, high = self.inherent_interval
-        return max(self.best - high, 0.0), max(self.best - low, 0.0)
+        least = max(self.best - high, 0.0)
+        most = max(self.best - low, 0.0)
+        return least, most
 
     def rows(self, true: object, predicted: object, kind: str = "fixable") -> IntArray:
         """Numbers of the rows of class ``true`` that the classifier took for ``predicted``.
@@ -157,10 +159,13 @@ class AuditReport(
 
     @property
     def _digits(self) -> int:
-        return 1 if self.error >= 0.01 else 2
+        if self.error >= 0.01:
+            return 1
+        return 2
 
     def _points(self, *values: float) -> str:
-        return " to ".join(f"{100 * value:.{self._digits}f}" for value in values)
+        points = [f"{100 * value:.{self._digits}f}" for value in values]
+        return " to ".join(points)
 
     def _nothing_found(self) -> str:
         fix = self._points(*self.fixable_interval)
@@ -169,10 +174,9 @@ class AuditReport(
             f"{none} (difference to the best rule known {fix} points): {self._rest()}."
         )
         words = f"{words} To err less takes better features or more rows."
-        flagged = self.pairs[self.pairs["flagged"]].head(self.ROWS[0] or 0)
-        names = [
-            f"{a} taken for {b}" for a, b in flagged[["true", "predicted"]].to_numpy()
-        ]
+        flagged = self.pairs[self.pairs["flagged"]]
+        top = flagged[["true", "predicted"]].head(5)
+        names = [f"{a} taken for {b}" for a, b in top.to_numpy()]
         if names:
             words = f"{words} Some pairs still stand out: {', '.join(names)}."
         return words
@@ -497,14 +501,17 @@ def _pair_table(
         errors = _cluster_errors(rules, clusters, k)
         t = stdtrit(errors.df, (1 + level) / 2)
         half = t * errors.share[i, j]
-        low = np.maximum(np.minimum(low, fixable - half), -1.0)
-        high = np.minimum(np.maximum(high, fixable + half), 1.0)
+        lower = np.minimum(low, fixable - half)
+        upper = np.maximum(high, fixable + half)
+        low = np.maximum(lower, -1.0)
+        high = np.minimum(upper, 1.0)
         p = np.maximum(p, errors.p_value[i, j])
     # A rule that prefers other classes than the best one does, of several that nobody can tell
     # apart, confuses its favourites more and is right about them more often: where their rows come
     # out no worse, nothing can be fixed.
     excess = counts.excess()
-    p = np.where(excess[i] + excess[j] > 0, p, 1.0)
+    comes_out_worse = excess[i] + excess[j] > 0
+    p = np.where(comes_out_worse, p, 1.0)
     columns = {
         "true": classes[i],
         "predicted": classes[j],
@@ -552,8 +559,9 @@ def _cluster_errors(rules: _Rules, clusters: IntArray, k: int) -> _ClusterErrors
     called = np.concatenate([rules.said[differ], rules.best[differ]])
     first = np.minimum(true, called)
     second = np.maximum(true, called)
-    pairs = _sums(signs, own, true * k + called, (n_clusters, k * k))
-    unordered = _sums(signs, own, first * k + second, (n_clusters, k * k))
+    shape = (n_clusters, k * k)
+    pairs = _sums(signs, own, true * k + called, shape)
+    unordered = _sums(signs, own, first * k + second, shape)
     one_way = _not_above_zero(pairs).reshape(k, k)
     of_both = _not_above_zero(unordered).reshape(k, k)
     upper = np.triu(of_both)
@@ -582,8 +590,9 @@ def _not_above_zero(sums: csr_array) -> FloatArray:
     variance = centred * n_clusters / df
     varies = variance > 1e-12
     stderr = np.sqrt(np.where(varies, variance, 1.0))
-    constant = np.where(total > 0, 0.0, 1.0)
-    return np.where(varies, stdtr(df, -total / stderr), constant)
+    of_t = stdtr(df, -total / stderr)
+    of_constants = np.where(total > 0, 0.0, 1.0)
+    return np.where(varies, of_t, of_constants)
 
 
 def _share_errors(pairs: csr_array, per_class: FloatArray) -> FloatArray:

@@ -179,7 +179,8 @@ class ConsolidationPlan(
                 left["found again in it"], weights=left["prior"]
             ),
         }
-        return pd.concat([table.iloc[:most], pd.DataFrame([rest])])
+        last = pd.DataFrame([rest])
+        return pd.concat([table.iloc[:most], last])
 
 
 def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
@@ -379,7 +380,8 @@ def _with_interval(cm: CollisionMatrix) -> str:
     interval = cm.pber_interval(LEVEL)
     if interval is None:
         return f"{cm.pber:.2%}"
-    return f"{cm.pber:.2%} (95% interval {interval[0]:.2%} to {interval[1]:.2%})"
+    low, high = interval
+    return f"{cm.pber:.2%} (95% interval {low:.2%} to {high:.2%})"
 
 
 def _constraints(
@@ -486,13 +488,14 @@ class _Tree:
 
     def merge_all(self, allowed: Callable[[IntArray], bool], balance: float) -> None:
         """Merge the two groups with the best score, again and again: O(K²) each time."""
-        scores = np.array([self.scores_of(g, balance) for g in range(len(self.W))])
+        every = range(len(self.W))
+        scores = np.array([self.scores_of(group, balance) for group in every])
         while scores.max() > FORBIDDEN:
             # Scores are symmetric, so the first of the best has a < b: a remains the first member.
             best = int((scores >= scores.max() - TIE).argmax())
             a, b = divmod(best, len(self.W))
-            both = np.flatnonzero((self.first == a) | (self.first == b))
-            if not allowed(both):
+            in_either = (self.first == a) | (self.first == b)
+            if not allowed(np.flatnonzero(in_either)):
                 scores[a, b] = FORBIDDEN
                 scores[b, a] = FORBIDDEN
                 continue
@@ -549,7 +552,8 @@ def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Pat
     i, j = np.triu_indices(k, 1)
     pber = np.zeros(len(every))
     for a, b in zip(i, j, strict=True):
-        pber += W[a, b] * (every[:, a] != every[:, b])
+        are_apart = every[:, a] != every[:, b]
+        pber += W[a, b] * are_apart
     n_groups = every.max(axis=1) + 1
     chosen = []
     for n in np.unique(n_groups)[::-1]:

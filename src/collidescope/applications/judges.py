@@ -217,7 +217,8 @@ def _pairs(
     i, j = np.nonzero(~np.eye(k, dtype=bool))
     rate = _missed_and_pairs(shares, judged, i, j)
     by_humans = _missed_and_pairs(shares, humans, i, j)
-    expected = np.column_stack([shares**2 * spread, null[:, i, j]])
+    missed = shares**2 * spread
+    expected = np.column_stack([missed, null[:, i, j]])
     gap = mean_and_error(rate - by_humans)
     least = np.sqrt(expected.sum(axis=0)) / len(said)
     stderr = np.maximum(gap.stderr, least)

@@ -131,7 +131,8 @@ class Plan(Result, title="What to do with the next euro"):
         if shown.empty:
             return []
         start = min(shown["low"].min(), 0.0)
-        end = min(shown["high"].max(), 2.5 * shown["fall"].max())
+        largest = shown["fall"].max()
+        end = min(shown["high"].max(), 2.5 * largest)
         if end <= start:
             end = start + 1e-9
         places = (shown[["fall", "low", "high"]] - start) / (end - start)
@@ -169,7 +170,9 @@ class Plan(Result, title="What to do with the next euro"):
 
 def _points(row: Mapping[Any, Any] | pd.Series) -> str:
     """A fall of the PBER with its interval."""
-    fall, low, high = (100 * row[name] for name in ("fall", "low", "high"))
+    fall = 100 * row["fall"]
+    low = 100 * row["low"]
+    high = 100 * row["high"]
     return f"{fall:.2f} points ({low:.2f} to {high:.2f})"
 
 
@@ -253,8 +256,10 @@ def _check_prices(prices: Mapping[str, Any] | None) -> dict[str, Any]:
     money = dict(prices or {})
     for name, price in money.items():
         check.check_choice(name, known, "prices")
-        each = price.items() if name == "columns" else [(name, price)]
-        for what, amount in each:
+        each = {name: price}
+        if name == "columns":
+            each = price
+        for what, amount in each.items():
             check.check_between(amount, 0, np.inf, f"prices[{what!r}]")
     return money
 
@@ -275,7 +280,9 @@ def _affordable(price: float | None, budget: float | None, most: float) -> float
 
 
 def _cost(price: float | None, amount: float) -> float:
-    return np.nan if price is None else price * amount
+    if price is None:
+        return np.nan
+    return price * amount
 
 
 def _suspects(given: Scored) -> pd.DataFrame:
@@ -425,7 +432,7 @@ class _FallMixture(NamedTuple):
 def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
     """What keeping a column is worth: PBER would rise so much without it."""
     units = found.table.to_dict("records")
-    known = {column for unit in units for column in (unit["unit"], *unit["columns"])}
+    known = set(found.table["unit"]).union(*found.table["columns"])
     for name in costs:
         if name not in known:
             raise ValueError(
@@ -496,8 +503,9 @@ def _merged_interval(
     if ends is None:
         return fall, fall
     i, j = np.nonzero(together)
-    low, high = (float(cm.priors[i] @ S[i, j]) for S in ends)
-    return low, high
+    low = cm.priors[i] @ ends[0][i, j]
+    high = cm.priors[i] @ ends[1][i, j]
+    return float(low), float(high)
 
 
 def _best_mapping(

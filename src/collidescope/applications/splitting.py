@@ -190,7 +190,9 @@ def silverman(
     """
     deviation = t.std()
     margin = deviation + 1e-9
-    edges = np.linspace(t.min() - margin, t.max() + margin, bins + 1)
+    lowest = t.min() - margin
+    highest = t.max() + margin
+    edges = np.linspace(lowest, highest, bins + 1)
     counts = _counts(t, edges)
     below, critical = _critical_widths(counts)
     smooth = gaussian_filter1d(counts, below, mode="constant")

@@ -68,7 +68,8 @@ def smooth_labels(
     array([[0.95, 0.05],
            [0.1 , 0.9 ]])
     """
-    rows = smoothing_matrix(cm, strength)[check.encode_labels(y, cm.classes)]
+    codes = check.encode_labels(y, cm.classes)
+    rows = smoothing_matrix(cm, strength)[codes]
     if isinstance(y, pd.Series):
         return pd.DataFrame(rows, y.index, pd.Index(cm.classes))
     return rows
@@ -161,8 +162,10 @@ def _log_losses(model: BaseEstimator, X: ArrayLike, labels: Array) -> FloatArray
     """Of every row; a class ruled out costs the logarithm of the rounding, and not infinity."""
     P = check.check_posteriors(model.predict_proba(X), "predict_proba of classifier")
     own = check.encode_labels(labels, np.asarray(model.classes_))
-    p = P[np.arange(len(P)), own]
-    return -np.log(np.maximum(p, np.finfo(np.float64).eps))
+    rows = np.arange(len(P))
+    rounding = np.finfo(np.float64).eps
+    p = np.maximum(P[rows, own], rounding)
+    return -np.log(p)
 
 
 def check_strength(value: float, name: str = "strength") -> float:
