@@ -251,6 +251,7 @@ def cut(run: dict[str, Any]) -> dict[str, Any] | None:
         "low": found.low,
         "high": found.high,
         "state": known_part.state,
+        "near": whole.scores[-2] - target < whole.stderr,
     }
 
 
@@ -266,6 +267,7 @@ def rows_part() -> dict[str, Any]:
     every = [found for found in map(cut, recorded) if found is not None]
     held = [run["low"] <= run["needed"] <= run["high"] for run in every]
     open_ended = [np.isinf(run["high"]) for run in every]
+    open_near = [np.isinf(run["high"]) for run in every if run["near"]]
     fell = [
         run
         for run in every
@@ -277,6 +279,8 @@ def rows_part() -> dict[str, Any]:
         "curves": len(every),
         "held": float(np.mean(held)),
         "no upper end": float(np.mean(open_ended)),
+        "no upper end near": float(np.mean(open_near)),
+        "near": len(open_near),
         "width": float(np.median(width)),
         "out of reach": len(never),
         "said open": float(np.mean([said["open"] for said in never])),
@@ -446,7 +450,9 @@ def plan_claims(every: pd.DataFrame, choices: pd.DataFrame) -> list[list[str]]:
 
 def rows_claims(found: dict[str, Any]) -> list[list[str]]:
     open_ended = f"no upper end in {found['no upper end']:.0%}"
-    held = f"{found['held']:.1%} of {found['curves']}; {open_ended}"
+    near = f"the {found['near']} targets within a standard error of the PBER"
+    open_near = f"{found['no upper end near']:.0%} of {near}"
+    held = f"{found['held']:.1%} of {found['curves']}; {open_ended}, {open_near}"
     unlikely = f"called out of reach in {found['said unlikely']:.0%}"
     never = f"{found['said open']:.1%} of {found['out of reach']}; {unlikely}"
     return [
