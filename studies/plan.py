@@ -30,7 +30,7 @@ from collidescope import CollisionClassifier
 from collidescope.applications import ambiguous, column_value, consolidate
 from collidescope.applications.judges import compare_judges
 from collidescope.applications.ordered import expected_distance
-from collidescope.applications.plan import plan, rows_needed
+from collidescope.applications.plan import plan
 from collidescope.limit import Limit
 from collidescope.onestep import collision_matrix_from_posteriors
 from studies import known
@@ -203,7 +203,7 @@ def rows_for(limit: Limit, now: float, later: float, growth: float) -> Bought:
     needed = float(limit.sizes[-1])
     if later < now:
         needed *= growth
-    said = rows_needed(limit, later)
+    said = limit.rows_needed(later)
     ends = [end if np.isfinite(end) else None for end in (said.low, said.high)]
     return {"needed": needed, "needed_low": ends[0], "needed_high": ends[1]}
 
@@ -244,20 +244,21 @@ def cut(run: dict[str, Any]) -> dict[str, Any] | None:
     reached = whole.sizes[whole.scores <= target][
         0
     ]  # a curve that rose was there before
-    found = rows_needed(known_part, target)
+    found = known_part.rows_needed(target)
     return {
         "problem": run["problem"],
         "needed": float(reached),
         "low": found.low,
         "high": found.high,
         "state": known_part.state,
+        "near": whole.scores[-2] - target < whole.stderr,
     }
 
 
 def out_of_reach(run: dict[str, Any], share: float = 0.9) -> dict[str, bool]:
     """What a recorded curve says of a target below the true PBER."""
     limit = Limit.from_dict(run["curve"])
-    said = rows_needed(limit, share * run["truth"])
+    said = limit.rows_needed(share * run["truth"])
     return {"open": np.isinf(said.high), "unlikely": np.isinf(said.likely)}
 
 
@@ -266,6 +267,7 @@ def rows_part() -> dict[str, Any]:
     every = [found for found in map(cut, recorded) if found is not None]
     held = [run["low"] <= run["needed"] <= run["high"] for run in every]
     open_ended = [np.isinf(run["high"]) for run in every]
+    open_near = [np.isinf(run["high"]) for run in every if run["near"]]
     fell = [
         run
         for run in every
@@ -277,6 +279,8 @@ def rows_part() -> dict[str, Any]:
         "curves": len(every),
         "held": float(np.mean(held)),
         "no upper end": float(np.mean(open_ended)),
+        "no upper end near": float(np.mean(open_near)),
+        "near": len(open_near),
         "width": float(np.median(width)),
         "out of reach": len(never),
         "said open": float(np.mean([said["open"] for said in never])),
@@ -446,7 +450,9 @@ def plan_claims(every: pd.DataFrame, choices: pd.DataFrame) -> list[list[str]]:
 
 def rows_claims(found: dict[str, Any]) -> list[list[str]]:
     open_ended = f"no upper end in {found['no upper end']:.0%}"
-    held = f"{found['held']:.1%} of {found['curves']}; {open_ended}"
+    near = f"the {found['near']} targets within a standard error of the PBER"
+    open_near = f"{found['no upper end near']:.0%} of {near}"
+    held = f"{found['held']:.1%} of {found['curves']}; {open_ended}, {open_near}"
     unlikely = f"called out of reach in {found['said unlikely']:.0%}"
     never = f"{found['said open']:.1%} of {found['out of reach']}; {unlikely}"
     return [

@@ -532,7 +532,7 @@ def test_limit_says_how_many_rows_a_target_needs(folder, monkeypatch):
     model = SimpleNamespace(collision_matrix_=cm, limit_=limit)
     monkeypatch.setattr("collidescope.cli._run.load", lambda path: model)
     command = ["limit", folder / "m.collide", "--target"]
-    needed = applications.rows_needed(limit, 0.215)
+    needed = limit.rows_needed(0.215)
     assert str(needed) in good(*command, "21.5%").stdout
     assert told(*command, "0.215")["rows_needed"]["likely"] == needed.likely
     assert "--target takes a share" in run(*command, "few").stderr

@@ -23,7 +23,6 @@ from collidescope.applications import (
     expected_distance,
     plan,
 )
-from collidescope.applications.plan import rows_needed
 from helpers import planted, random_posteriors
 
 SIZES = np.array([250, 500, 1000, 2000])
@@ -42,7 +41,7 @@ def test_rows_needed_holds_the_true_number_on_power_laws():
         exponent, left = rng.uniform(0.35, 0.8), rng.uniform(0.1, 0.3)
         limit = limit_from_scores(curve(rng, left, exponent), SIZES, baseline=0.6)
         true = 2000 * rng.uniform(2, 10)
-        found = rows_needed(limit, left + true**-exponent)
+        found = limit.rows_needed(left + true**-exponent)
         inside += found.low <= true <= found.high
     assert inside >= 36
 
@@ -50,7 +49,7 @@ def test_rows_needed_holds_the_true_number_on_power_laws():
 def test_a_target_below_what_unlimited_rows_leave_cannot_be_reached():
     rng = np.random.default_rng(1)
     limit = limit_from_scores(curve(rng, 0.3, 0.9), SIZES, baseline=0.6)
-    found = rows_needed(limit, 0.05)
+    found = limit.rows_needed(0.05)
     assert np.isinf([found.low, found.likely, found.high]).all()
     assert "cannot be reached" in str(found)
 
@@ -59,7 +58,7 @@ def test_a_target_that_is_met_needs_no_more_rows():
     limit = limit_from_scores(
         curve(np.random.default_rng(2), 0.2, 0.5), SIZES, baseline=0.6
     )
-    assert rows_needed(limit, 0.4).high < 2000
+    assert limit.rows_needed(0.4).high < 2000
 
 
 def test_rows_needed_of_the_error_continues_the_errors():
@@ -68,14 +67,14 @@ def test_rows_needed_of_the_error_continues_the_errors():
     limit = limit_from_scores(
         curve(rng, 0.2, 0.5, n=8000), SIZES, errors=wrong, baseline=0.6
     )
-    found = rows_needed(limit, 0.1 + 8000**-0.5, of="error")
+    found = limit.rows_needed(0.1 + 8000**-0.5, of="error")
     assert found.low <= 8000 <= found.high
 
 
 def test_the_error_needs_a_limit_with_errors():
     limit = limit_from_scores(curve(np.random.default_rng(4), 0.2, 0.5), SIZES)
     with pytest.raises(ValueError, match="limit with errors"):
-        rows_needed(limit, 0.1, of="error")
+        limit.rows_needed(0.1, of="error")
 
 
 def fitted(rng, flipped=0.0, n=2000, k=3):

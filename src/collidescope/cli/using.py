@@ -416,7 +416,6 @@ def limit(
     - `collidescope limit table.csv --label income --json`
     """
     from collidescope._text import headline
-    from collidescope.applications import rows_needed
     from collidescope.trust import learning_curve, limit_of
 
     run.start(source, outputs=(plot,))
@@ -438,7 +437,7 @@ def limit(
     data = found.to_dict()
     data |= {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
     if target is not None:
-        needed = rows_needed(found, _share(target, "--target"))
+        needed = found.rows_needed(_share(target, "--target"))
         words += f"\n{needed}"
         ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
         reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
