@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import recover
-from collidescope.datasets import scenario_a
+from collidescope.datasets import Problem, scenario_a
 from collidescope.pairwise.printed import Contrast, descent_direction, step_b
 from studies.measures import tvd
 from studies.paper.rows import Shifted
@@ -19,7 +19,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class IdealContrast:
-    """The minimiser of the risk (31), of rows that are posteriors: its odds are K - 1 times those of Sim."""
+    """The minimiser of the risk (31) on rows that are posteriors: K - 1 times the odds of Sim."""
 
     def grid(self, A: FloatArray, B: FloatArray) -> FloatArray:
         return self._balanced(A @ B.T, A.shape[1])
@@ -32,12 +32,16 @@ class IdealContrast:
         return same / (same + 1 - similarity)
 
 
-def sampled_parts(k: int, seed: int) -> list[FloatArray]:
-    """True posteriors of the rows of each class, 250 a class as in Scenario A."""
-    problem = scenario_a(k)
-    X, y = problem.sample(250 * k, seed)
+def parts_of(problem: Problem, n: int, seed: int) -> list[FloatArray]:
+    """True posteriors of sampled rows, class by class."""
+    X, y = problem.sample(n, seed)
     P = problem.posteriors(X)
-    return [P[y == c] for c in range(k)]
+    return [P[y == c] for c in range(len(problem.priors))]
+
+
+def sampled_parts(k: int, seed: int) -> list[FloatArray]:
+    """Scenario A with its 250 rows a class."""
+    return parts_of(scenario_a(k), 250 * k, seed)
 
 
 class Descents:
