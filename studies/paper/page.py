@@ -337,10 +337,10 @@ drawn from the records in the paper's form: [3](reproduction.md#divergences), 5
 
 ## Not run again
 
-What the paper's own settings would need a GPU for, and what therefore stands on older or smaller
-runs (`python -m studies run paper-full` has the settings):
+What stands on older or smaller runs, most of it because it needs a GPU (`python -m studies run
+paper-full` has the settings):
 
-- the baselines of the posteriors with 500 epochs (no GPU, but ten minutes of a free core)
+- the baselines of the posteriors with 500 epochs (ten minutes of a free core)
 - Scenarios B and C with all 50,000 rows, all references and full batches, as printed
 - ResNets on MNIST to the end of their training: 13 of 15 folds stopped at 30 epochs, and only our
   encoder was trained with augmented images
