@@ -63,7 +63,7 @@ def log_density(density: Any, X: ArrayLike) -> FloatArray:
     evaluate = getattr(density, name)
     try:
         values = np.asarray(evaluate(X), dtype=np.float64)
-        values = values.reshape(len(X))
+        values = values.reshape(np.shape(X)[0])
     except (TypeError, ValueError):
         method = f"{type(density).__name__}.{name}"
         given = np.asarray(X)
