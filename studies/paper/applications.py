@@ -18,7 +18,8 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 
-# ------------------------------------------------------------------------------------------ a small network
+# ------------------------------------------------------------------------------------------
+# a small network
 
 
 def train(
@@ -30,7 +31,7 @@ def train(
     after_epoch: Callable[[nn.Module], None] | None = None,
     extra_loss: Callable[[Tensor, IntArray], Tensor] | None = None,
 ) -> nn.Module:
-    """Cross-entropy with soft targets; ``draw`` gives the rows of an epoch, ``extra_loss`` is added."""
+    """Cross-entropy with soft targets, plus ``extra_loss``; ``draw`` gives the rows of an epoch."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     network = mlp(X.shape[1], targets.shape[1], (64, 64))
@@ -71,11 +72,12 @@ def scores(P: FloatArray, codes: IntArray, k: int) -> dict[str, float]:
     }
 
 
-# ------------------------------------------------------------------------------------------ smoothing
+# ------------------------------------------------------------------------------------------
+# smoothing
 
 
 def smoothing(cell: Cell) -> Result:
-    """One-hot labels, labels smoothed by a uniform distribution and by the rows of S (known here)."""
+    """One-hot labels, and labels smoothed uniformly and by the rows of S (known here)."""
     problem = scenario_a(cell["K"])
     k = cell["K"]
     X, codes = problem.sample(cell["rows"], cell["seed"])
@@ -100,15 +102,17 @@ def smoothing_cells(quick: bool) -> list[Cell]:
     return [shared | {"seed": seed} for seed in range(6 if quick else 20)]
 
 
-# ------------------------------------------------------------------------------------------ sampling and cost
+# ------------------------------------------------------------------------------------------
+# sampling and cost
 
 
 def sampling(cell: Cell) -> Result:
     """More rows, or a larger loss, where a pair is confused beyond S, as the paper describes both.
 
-    ``both classes`` draws both classes of a confused pair more often, ``true class`` only the first of the two, and
-    ``cost`` adds excess · -log(1 - p_j) to the loss of a row of class i for every j that it is confused with. The
-    confusion is that of held-out rows (mean posteriors), S is the true one.
+    ``both classes`` draws both classes of a confused pair more often, ``true class`` only the
+    first of the two, and ``cost`` adds excess · -log(1 - p_j) to the loss of a row of class i for
+    every j that it is confused with. The confusion is that of held-out rows (mean posteriors), S
+    is the true one.
     """
     problem = imbalanced(4, 20.0, random_state=0)
     k = 4

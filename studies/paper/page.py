@@ -11,7 +11,7 @@ from studies import store
 from studies.markdown import table
 from studies.measures import mean_error
 from studies.paper import rows
-from studies.paper.claims import OLD, claims, figure_1_values
+from studies.paper.claims import OLD, at_full_size, claims, figure_1_values
 from studies.paper.points import points_table
 from studies.paper.records import BySeed, name_of, results, values
 from studies.paper.verdicts import HELD, NOT, TIE, differences, mean_of
@@ -194,6 +194,12 @@ def quick_time() -> str:
     )
 
 
+def samples_at_full_size() -> str:
+    """How many samples Algorithm 1 was run on as printed, with the paper's own network."""
+    found = at_full_size("A", "mean")
+    return "; ".join(f"{where}: {len(each)} samples" for where, each in found.items())
+
+
 def samples_of_ours() -> str:
     """How many samples today's pool was run on."""
     found = values("ablation", rows.OURS, "mean")
@@ -212,41 +218,47 @@ def page() -> str:
     return f"""# The paper in one table
 
 *Fine-Grained Uncertainty Quantification via Collisions*, Friedbaum, Adiga and Tandon,
-[arXiv:2411.12127](https://arxiv.org/abs/2411.12127), claim by claim. Written by `python -m studies tables` from the
-records in `studies/results`: figures and verdicts are computed, not typed. `python -m studies run paper --quick` runs
-a small version of every experiment. {quick_time()}
+[arXiv:2411.12127](https://arxiv.org/abs/2411.12127), claim by claim. Written by `python -m studies
+tables` from the records in `studies/results`: figures and verdicts are computed, not typed.
+`python -m studies run paper --quick` runs a small version of every experiment. {quick_time()}
 
 **Read this first.**
 
 - **As printed** is `CollisionClassifier.from_paper()`, made of
-  [`collidescope.pairwise.printed`](../src/collidescope/pairwise/printed.py): one V trained on all of T, averages over
-  T, the printed descent (λ = .1, η = 1e-4, γ = 1e-4, given up after 50,000 steps: the text names none of these), S⁻¹q.
-  `from_paper(cross_fitted=True)` is the variant that scores held-out rows.
-- **Scenario A and the posteriors have the paper's own sizes**: 6 × 128, 500 epochs, for V, for the classifier and for
-  every baseline.
-- **Rows marked {OLD} are of an earlier round.** There averages were taken over held-out rows, V was symmetrised, and S
-  was clipped and scaled; Scenario B had 50 references per class and batches of 2,048; "ours" was a pool of 14 models,
-  which is not today's. [What was not run again](#not-run-again).
-- **The ablation has small networks** (two hidden layers of 64, 60 epochs) and a twentieth of the rows of Scenario B.
-- **Two studies were extended after a first look:** m random pairs (20 samples, where the largest m just missed the 10%;
-  now 100), and adaptive sampling (6 samples, where the cost function was ahead by more than two standard errors; now
-  12).
+  [`collidescope.pairwise.printed`](../src/collidescope/pairwise/printed.py): one V trained on all
+  of T, averages over T, the printed descent (λ = .1, η = 1e-4, γ = 1e-4, given up after 50,000
+  steps: the text names none of these), S⁻¹q. `from_paper(cross_fitted=True)` is the variant that
+  scores held-out rows.
+- **Scenario A has the paper's own sizes**: 6 × 128, 500 epochs, for V, for the classifier and for
+  every baseline ({samples_at_full_size()}).
+- **Rows marked {OLD} are of an earlier round, in part or in all.** There averages were taken over
+  held-out rows, V was symmetrised, and S was clipped and scaled; the baselines of the posteriors
+  trained 200 epochs instead of 500; Scenario B had 50 references per class and batches of 2,048;
+  "ours" was a pool of 14 models, which is not today's. [What was not run again](#not-run-again).
+- **The ablation has small networks** (two hidden layers of 64, 60 epochs) and a twentieth of the
+  rows of Scenario B.
+- **Two studies were extended after a first look:** m random pairs (20 samples, where the largest m
+  just missed the 10%; now 100), and adaptive sampling (6 samples, where the cost function was
+  ahead by more than two standard errors; now 12).
 
 How verdicts are made:
 
-- Differences are paired over samples, ± their standard error; of several rivals the one that is hardest to beat is
-  shown. **Held** or **did not hold** needs two standard errors, against every rival; the rest is *tie or cannot be
-  told*. Errors are total variation distances (TVD) to the true S or posterior.
-- A number that the paper gives without an error is compared with the range of our runs: inside it **held**, outside by
-  less than a tenth of it *cannot be told*, else it **did not hold**. This rule was chosen after the older runs were seen.
-- Of {sum(counts.values())} claims {counts[HELD]} held, {counts[TIE]} are ties or cannot be told, {counts[NOT]} did not hold.
+- Differences are paired over samples, ± their standard error; of several rivals the one that is
+  hardest to beat is shown. **Held** or **did not hold** needs two standard errors, against every
+  rival; the rest is *tie or cannot be told*. Errors are total variation distances (TVD) to the
+  true S or posterior.
+- A number that the paper gives without an error is compared with the range of our runs: inside it
+  **held**, outside by less than a tenth of it *cannot be told*, else it **did not hold**. This
+  rule was chosen after the older runs were seen.
+- Of {sum(counts.values())} claims {counts[HELD]} held, {counts[TIE]} are ties or cannot be told,
+  {counts[NOT]} did not hold.
 
 {table([*head, "script"], found)}
 
 ## What each step beyond the paper is worth
 
-Mean TVD of S over ten samples (ours, on the same samples: {samples_of_ours()}). Each row adds one thing to the row
-above, the last three stand beside them; rows of S are as the method leaves them.
+Mean TVD of S over ten samples (ours, on the same samples: {samples_of_ours()}). Each row adds one
+thing to the row above, the last three stand beside them; rows of S are as the method leaves them.
 
 {ablation_table("mean")}
 
@@ -262,34 +274,36 @@ Scenario C, by epochs of training, and what each addition changes there:
 
 {cost_table()}
 
-The paper's tables of posteriors, four classes in ten dimensions by the distance of neighbouring means, TVD of the
-posteriors:
+The paper's tables of posteriors, four classes in ten dimensions by the distance of neighbouring
+means, TVD of the posteriors:
 
 {ablation_table("posterior", "posteriors")}
 
 {steps_table("posterior", "posteriors")}
 
-The paper's real tables, 300 rows of each class, ten samples: recall and precision of the rarer class, decided at uniform
-priors. With two classes the logit shift is 0. The truth is not known:
+The paper's real tables, 300 rows of each class, ten samples: recall and precision of the rarer
+class, decided at uniform priors. With two classes the logit shift is 0. The truth is not known:
 
 {real_tables()}
 
-What the paper's estimate is biased by: V is not the similarity for K > 2, so the rows of Ĝ sum to more than 1, and the
-longer the descent runs the more of that S has to take up. Averages over training rows, the descent and S⁻¹q come next.
+What the paper's estimate is biased by: V is not the similarity for K > 2, so the rows of Ĝ sum to
+more than 1, and the longer the descent runs the more of that S has to take up. Averages over
+training rows, the descent and S⁻¹q come next.
 
 ## As printed, and when the descent is stopped
 
-The same V and Ĝ, mean TVD of S after a quarter of the steps and after all of them (500 epochs: 50,000 of 1e-4, γ = 1e-4;
-60 epochs: 20,000 of 1e-3, γ = 2e-3), with rows as the descent left them and after they were clipped at 0 and made to sum
-to 1 (which the paper does not say), and the share of samples in which the loop had ended. Ĝ is not symmetric, because
-V(x, x') is not V(x', x): ‖S Sᵀ - Ĝ‖ cannot fall below the last column, so with a smaller γ the loop never ends.
+The same V and Ĝ, mean TVD of S after a quarter of the steps and after all of them (500 epochs:
+50,000 of 1e-4, γ = 1e-4; 60 epochs: 20,000 of 1e-3, γ = 2e-3), with rows as the descent left them
+and after they were clipped at 0 and made to sum to 1 (which the paper does not say), and the share
+of samples in which the loop had ended. Ĝ is not symmetric, because V(x, x') is not V(x', x): ‖S Sᵀ
+- Ĝ‖ cannot fall below the last column, so with a smaller γ the loop never ends.
 
 {printed_table()}
 
 ## Sensitivity to λ, η, γ and the number of steps
 
-No network: V is the best possible one, the Gramian that of 250 rows a class, ten samples. Mean TVD of S after two
-numbers of steps, and the share of the samples in which the loop had ended.
+No network: V is the best possible one, the Gramian that of 250 rows a class, ten samples. Mean TVD
+of S after two numbers of steps, and the share of the samples in which the loop had ended.
 
 {sensitivity_table()}
 
@@ -301,17 +315,20 @@ Scenario B with less overlap, small networks, three samples, mean TVD of S:
 
 ## Figures of the paper that its text gives no numbers for
 
-Figure 1B compares S with other measures by what they describe. Here on two problems of three classes with one Bayes
-error: in the first (Figure 1A) classes 1 and 2 are confused and class 3 is not, in the second all pairs are alike. Mean
-of five samples; the spread is the standard deviation of a posterior over draws of the network:
+Figure 1B compares S with other measures by what they describe. Here on two problems of three
+classes with one Bayes error: in the first (Figure 1A) classes 1 and 2 are confused and class 3 is
+not, in the second all pairs are alike. Mean of five samples; the spread is the standard deviation
+of a posterior over draws of the network:
 
 {figure_1_table()}
 
-Figure 2 is `CollisionMatrix.precision` and `recall`, Figure 4 is `printed_fit`. The others are drawn from the records
-in the paper's form: [3](reproduction.md#divergences), 5 [A](reproduction.md#scenario-a-more-classes),
+Figure 2 is `CollisionMatrix.precision` and `recall`, Figure 4 is `printed_fit`. The others are
+drawn from the records in the paper's form: [3](reproduction.md#divergences), 5
+[A](reproduction.md#scenario-a-more-classes),
 [B](reproduction.md#scenario-b-more-overlap-20-dimensions) and
-[C](reproduction.md#scenario-c-accuracy-against-training-cost), [6, 7 and 10](reproduction.md#mnist),
-[8](reproduction.md#real-tables), 9 [A](reproduction.md#tables-of-posterior-errors) and
+[C](reproduction.md#scenario-c-accuracy-against-training-cost), [6, 7 and
+10](reproduction.md#mnist), [8](reproduction.md#real-tables), 9
+[A](reproduction.md#tables-of-posterior-errors) and
 [B](reproduction.md#posterior-errors-over-many-samples).
 
 ## Fourteen points where an implementation can depart from the paper
@@ -320,13 +337,14 @@ in the paper's form: [3](reproduction.md#divergences), 5 [A](reproduction.md#sce
 
 ## Not run again
 
-What the paper's own settings would need a GPU for, and what therefore stands on older or smaller runs
-(`python -m studies run paper-full` has the settings):
+What stands on older or smaller runs, most of it because it needs a GPU (`python -m studies run
+paper-full` has the settings):
 
+- the baselines of the posteriors with 500 epochs (ten minutes of a free core)
 - Scenarios B and C with all 50,000 rows, all references and full batches, as printed
-- ResNets on MNIST to the end of their training: 13 of 15 folds stopped at 30 epochs, and only our encoder was trained
-  with augmented images
+- ResNets on MNIST to the end of their training: 13 of 15 folds stopped at 30 epochs, and only our
+  encoder was trained with augmented images
 - every figure of "ours" in a row marked {OLD} with today's pool
-- the Bayesian network of Scenarios A to C, whose posterior is a cold one (its divergence counts a tenth), at
-  temperature 1: there it falls back to the prior
+- the Bayesian network of Scenarios A to C, whose posterior is a cold one (its divergence counts a
+  tenth), at temperature 1: there it falls back to the prior
 """

@@ -46,7 +46,8 @@ def images(cell: Cell) -> Result:
     pictures, digits = load_mnist()
     chosen = sample_of_each(digits, cell["per_digit"], cell["seed"])
     blocks = pictures[chosen].reshape(-1, 14, 2, 14, 2)
-    X = blocks.mean(axis=(2, 4)).reshape(len(chosen), -1) / 255
+    small = blocks.mean(axis=(2, 4)) / 255
+    X = small.reshape(len(chosen), -1)
     data = rows.Data(X, digits[chosen], 10, X[:1])
     found = by_pairs(data, settings_of(cell), cell["seed"])
     return {name: largest_pairs(row.matrix) for name, row in found.items()}
@@ -91,8 +92,9 @@ def table_data(cell: Cell) -> tuple[rows.Data, FloatArray]:
     share = float(codes.mean())
     chosen = sample_of_each(codes, cell["per_class"], cell["seed"])
     X = tabular.encode(table.iloc[chosen]).astype(np.float64)
+    centred = X - X.mean(axis=0)
     spread = X.std(axis=0)
-    X = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    X = centred / np.where(spread > 0, spread, 1.0)
     data = rows.Data(X, codes[chosen], len(names), X[:1])
     return data, np.array([1 - share, share])
 

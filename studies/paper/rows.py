@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.model_selection import StratifiedKFold
+from torch import nn
 
 from collidescope import (
     CollisionClassifier,
@@ -127,12 +128,12 @@ def read_verbatim(
 ) -> dict[str, Row]:
     """Step C and Algorithm 2 as printed, with fewer steps, and with the logit shift alone."""
     rng = np.random.default_rng(seed + 1)
-    points = [rng.permutation(part)[:50] for part in data.by_class()]
-    V = printed.V
-    q = expected_similarity(V, data.X_new, points)
-    similarity = Shifted(V, data.n_classes)
+    parts = data.by_class()
+    points = [rng.permutation(part)[:50] for part in parts]
+    q = expected_similarity(printed.V, data.X_new, points)
+    similarity = Shifted(printed.V, data.n_classes)
     rng = np.random.default_rng(seed)
-    G = step_b(similarity, data.by_class(), settings.pairs_per_entry, rng)
+    G = step_b(similarity, parts, settings.pairs_per_entry, rng)
     q_similar = expected_similarity(similarity, data.X_new, points)
     fewer = replace(settings, max_steps=settings.max_steps // 4)
     return {
@@ -151,40 +152,57 @@ def descended(
     return Row(descent.matrix, posteriors, descent, seconds)
 
 
-@dataclass(frozen=True)
 class HeldOut:
-    """Mean V of every row to the other rows of each class, by networks not trained on either."""
+    """Mean score of every row with the other rows of each class, by networks trained on neither."""
 
-    q: FloatArray  #: (n, K), of the rows of the sample
-    q_new: FloatArray  #: of new rows, a mean over the folds
+    def __init__(self, data: Data, cv: int) -> None:
+        k = data.n_classes
+        self.q = np.empty((len(data.codes), k))
+        self.q_new = np.zeros((len(data.X_new), k))  #: a mean over the folds
+        self.cv = cv
+
+    def add(
+        self, test: IntArray, among: FloatArray, new: FloatArray, members: FloatArray
+    ) -> None:
+        """Scores of the rows of a fold among themselves, and of new rows with them."""
+        self.q[test] = without_itself(among, members)
+        shares = members / members.sum(axis=0)
+        self.q_new += new @ shares / self.cv
+
+
+def held_out_scores(
+    data: Data, settings: PrintedSettings, seed: int, cv: int
+) -> tuple[HeldOut, HeldOut]:
+    """V of every fold on the rows of the fold: as it is, and with the logit shift."""
+    k = data.n_classes
+    plain = HeldOut(data, cv)
+    similar = HeldOut(data, cv)
+    folds = StratifiedKFold(cv, shuffle=True, random_state=seed)
+    for number, (train, test) in enumerate(folds.split(data.X, data.codes)):
+        own_seed = seed + 1000 * number
+        V = step_a(data.X[train], data.codes[train], settings, own_seed)
+        rows = data.X[test]
+        members = np.eye(k)[data.codes[test]]
+        among = V.grid(rows, rows)
+        new = V.grid(data.X_new, rows)
+        plain.add(test, among, new, members)
+        similar.add(test, shifted(among, k), shifted(new, k), members)
+    return plain, similar
 
 
 def cross_fitted(
     data: Data, settings: PrintedSettings, seed: int, cv: int = 5
 ) -> dict[str, Row]:
-    """V of every fold scores the rows of the fold; four estimates from the same scores."""
+    """Four estimates from the same held-out scores."""
     started = time.process_time()
-    k = data.n_classes
-    plain = HeldOut(np.empty((len(data.codes), k)), np.zeros((len(data.X_new), k)))
-    similar = HeldOut(np.empty_like(plain.q), np.zeros_like(plain.q_new))
-    folds = StratifiedKFold(cv, shuffle=True, random_state=seed)
-    for number, (train, test) in enumerate(folds.split(data.X, data.codes)):
-        V = step_a(data.X[train], data.codes[train], settings, seed + 1000 * number)
-        members = np.eye(k)[data.codes[test]]
-        among = V.grid(data.X[test], data.X[test])
-        new = V.grid(data.X_new, data.X[test])
-        shares = members / members.sum(axis=0)
-        plain.q[test] = without_itself(among, members)
-        plain.q_new[:] += new @ shares / cv
-        similar.q[test] = without_itself(shifted(among, k), members)
-        similar.q_new[:] += shifted(new, k) @ shares / cv
+    plain, similar = held_out_scores(data, settings, seed, cv)
     seconds = time.process_time() - started
-    G = gramian(similar.q, data.codes)
+    G_plain = class_means(plain.q, data.codes)
+    G = class_means(similar.q, data.codes)
     root = recover(G).matrix
     held_out = solve_posteriors(similar.q, root, ridge=0.01)
     new = solve_posteriors(similar.q_new, root, ridge=0.01)
     one_step = collision_matrix_from_posteriors(held_out, data.codes, priors="uniform")
-    G_plain = gramian(plain.q, data.codes)
     return {
         CROSS_FIT: descended(G_plain, plain.q_new, settings, seconds),
         SHIFT: descended(G, similar.q_new, settings, seconds),
@@ -193,9 +211,10 @@ def cross_fitted(
     }
 
 
-def gramian(q: FloatArray, codes: IntArray) -> FloatArray:
-    """Ĝ: the mean of q within each class."""
-    return np.array([q[codes == c].mean(axis=0) for c in range(q.shape[1])])
+def class_means(q: FloatArray, codes: IntArray) -> FloatArray:
+    """The mean of q within each class: Ĝ; of posteriors, S by Algorithm 3."""
+    means = [q[codes == c].mean(axis=0) for c in range(q.shape[1])]
+    return np.array(means)
 
 
 def without_itself(scores: FloatArray, members: FloatArray) -> FloatArray:
@@ -206,29 +225,36 @@ def without_itself(scores: FloatArray, members: FloatArray) -> FloatArray:
 
 
 def plain_network(data: Data, settings: PrintedSettings, seed: int) -> Row:
-    """Algorithm 3: a classifier of the same size and epochs, averaged over its own training rows."""
+    """Algorithm 3: a classifier of the same size and epochs, averaged over its training rows."""
     started = time.process_time()
+    network = trained_classifier(data, settings, seed)
+    of_all = posteriors(network, data.X)
+    S = class_means(of_all, data.codes)
+    seconds = time.process_time() - started
+    return Row(S, posteriors(network, data.X_new), None, seconds)
+
+
+def trained_classifier(data: Data, settings: PrintedSettings, seed: int) -> nn.Module:
+    """A network from x to K classes, on all rows."""
     config = settings.training()
     y, _ = labels_and_weights(data.codes, None, "cpu")
     everything = torch.arange(len(y))
+    nothing = everything[:0]
     rows = as_rows(data.X, "cpu")
-    objective = FactorisedObjective(rows, y, [(everything, everything[:0])], config)
+    objective = FactorisedObjective(rows, y, [(everything, nothing)], config)
+    inputs = data.X.shape[1]
 
     def build() -> OneMember:
-        sizes = settings.hidden_layer_sizes
-        return OneMember(mlp(data.X.shape[1], data.n_classes, sizes))
+        return OneMember(mlp(inputs, data.n_classes, settings.hidden_layer_sizes))
 
-    network = fit_loop(seeded_module(build, seed), objective, config, seed).module
+    return fit_loop(seeded_module(build, seed), objective, config, seed).module
 
-    def posteriors(X: FloatArray) -> FloatArray:
-        with torch.inference_mode():
-            logits = network(tensor(X)[None])[0]
-        return torch.softmax(logits.double(), -1).numpy()
 
-    of_all = posteriors(data.X)
-    means = [of_all[data.codes == k].mean(axis=0) for k in range(data.n_classes)]
-    seconds = time.process_time() - started
-    return Row(np.array(means), posteriors(data.X_new), None, seconds)
+def posteriors(network: nn.Module, X: FloatArray) -> FloatArray:
+    """Softmax of the one member's outputs."""
+    with torch.inference_mode():
+        logits = network(tensor(X)[None])[0]
+    return torch.softmax(logits.double(), -1).numpy()
 
 
 def ours(data: Data, seed: int) -> Row:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from studies.markdown import join, table
+from studies.measures import mean_error
 from studies.reproduction import applications_noise
 from studies.reproduction.tables import measured
 from studies.store import Record, results
@@ -42,9 +43,12 @@ def _by(
 
 def _spread(values: list[float] | np.ndarray, digits: int = 4) -> str:
     """Mean and 95% interval over seeds."""
-    v = np.asarray(values, dtype=float)
-    half = Z * v.std(ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan
-    return f"{v.mean():+.{digits}f} ({v.mean() - half:+.{digits}f} to {v.mean() + half:+.{digits}f})"
+    each = np.asarray(values, dtype=float)
+    mean = each.mean()
+    half = Z * mean_error(each)
+    low = mean - half
+    high = mean + half
+    return f"{mean:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
 def merging() -> str:
@@ -199,8 +203,8 @@ def sampling() -> str:
     return f"""## Adaptive sampling: `AdaptiveSampler`
 
 A small network on imbalanced data, {len({r["cell"]["seed"] for r in records})} seeds; in brackets
-95% intervals of paired differences to uniform sampling. Measured with an earlier sampler, which drew
-only the true class of a confused pair more often, and only where the excess was significant.
+95% intervals of paired differences to uniform sampling. Measured with an earlier sampler, which
+drew only the true class of a confused pair more often, and only where the excess was significant.
 
 {table(head, rows)}
 

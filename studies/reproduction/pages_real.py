@@ -163,8 +163,8 @@ def _by_algorithm_2(record: Record, figures: Path) -> str:
     if "images" not in record["result"]:
         return ""
     figures_mnist.draw_ambiguous(record, figures / "mnist-algorithm-2.png")
-    return """The same by the paper's Algorithm 2, its own choice of images: the clearest 0, the most
-even of each pair, the most uncertain.
+    return """The same by the paper's Algorithm 2, its own choice of images: the clearest 0, the
+most even of each pair, the most uncertain.
 
 ![Ambiguous images by Algorithm 2](figures/mnist-algorithm-2.png)"""
 

@@ -290,11 +290,10 @@ def rounded(value: Any) -> Any:
 def summarise(
     P: np.ndarray, y: np.ndarray, gramian: dict[str, CollisionMatrix] | None = None
 ) -> Result:
-    """Everything that follows from held-out posteriors ``P`` (at the priors of the rows) and labels
-    of two classes.
+    """What follows from held-out posteriors ``P`` (at the priors of the rows) of two classes.
 
-    ``gramian`` holds S by the paper's own method where a method has one; what is decided then follows
-    from it.
+    ``gramian`` holds S by the paper's own method where a method has one; what is decided then
+    follows from it.
     """
     classes, codes = np.unique(y, return_inverse=True)
     counts = np.bincount(codes)
