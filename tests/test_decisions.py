@@ -406,13 +406,23 @@ def test_values_are_paired_differences_of_one_step_estimates():
     row, rise = found.table.iloc[0], loss[1] - loss[0]
     expected = [each.mean() for each in (loss[0], rise, loss[1])]
     assert (found.pber, row["needed"], row["pber_without"]) == pytest.approx(expected)
-    assert row["high"] - row["needed"] == pytest.approx(
-        1.966 * rise.std(ddof=1) / 20, rel=1e-3
-    )
+    # With the allowance for rows too rare to be seen: half a row.
+    stderr = np.hypot(rise.std(ddof=1) / 20, 0.5 / 400)
+    assert row["high"] - row["needed"] == pytest.approx(1.966 * stderr, rel=1e-3)
     assert row["alone"] == pytest.approx(
         1 - ((np.bincount(y) / 400) ** 2).sum() - loss[2].mean(), abs=0.002
     )
     assert row["per_cost"] == pytest.approx(row["needed"] / 4)
+
+
+def test_a_column_that_changes_no_prediction_is_not_said_to_be_worthless():
+    X, y = planted(400, 1)
+    same = pd.DataFrame({"marker": X["marker"], "constant": 1.0})
+    model = LogisticRegression()
+    found = cs.column_value(model, same, y, columns=["constant"]).table.iloc[0]
+    assert found["needed"] == pytest.approx(0, abs=1e-4)
+    assert found["low"] < -1 / 400
+    assert found["high"] > 1 / 400
 
 
 def test_named_units_budget_arrays_and_groups_are_taken():
