@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
+from scipy.linalg import solve_triangular
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp, softmax
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.preprocessing import StandardScaler
 
 from collidescope.datasets import (
     GaussianProblem,
@@ -30,7 +36,9 @@ Inputs = Callable[[int, np.random.Generator], FloatArray]
 __all__ = [
     "GaussianProblem",
     "Problem",
+    "cancer_cells",
     "chessboard",
+    "digit_images",
     "equidistant",
     "friedman",
     "heavy_tailed",
@@ -48,6 +56,7 @@ __all__ = [
     "tree_teacher",
     "twonorm",
     "waveform",
+    "wines",
 ]
 
 
@@ -188,3 +197,97 @@ def _gaussian(d: int) -> Inputs:
 
 def _uniform(d: int) -> Inputs:
     return lambda n, rng: rng.random((n, d))
+
+
+# ------------------------------------------------- truth that looks real
+# Densities of every class are fitted to real rows; their mixture is then the population, so that
+# posteriors are known exactly. In many dimensions fitted classes hardly overlap: the posteriors
+# that labels are drawn from are those of the densities at a temperature, p^(1/T).
+
+
+def digit_images(temperature: float = 25.0) -> Problem:
+    """8×8 images like scikit-learn's digits: per class two Gaussians of all 64 pixels."""
+    X, y = load_digits(return_X_y=True)
+    return _like(X, y, _two_gaussians, temperature)
+
+
+def cancer_cells(temperature: float = 12.0) -> Problem:
+    """30 measures of cell nuclei like scikit-learn's: kernel densities of two classes."""
+    X, y = load_breast_cancer(return_X_y=True)
+    return _like(StandardScaler().fit_transform(X), y, _kernels, temperature)
+
+
+def wines(temperature: float = 8.0) -> Problem:
+    """13 chemical measures of wines of three growers: kernel densities of three classes."""
+    X, y = load_wine(return_X_y=True)
+    return _like(StandardScaler().fit_transform(X), y, _kernels, temperature)
+
+
+class _Gaussians(NamedTuple):
+    """A density of one class: Gaussians with means and square roots of their covariances."""
+
+    means: FloatArray  #: (M, d)
+    roots: (
+        FloatArray  #: (M, d, d), or (1, d, d) where all have the same; lower triangular
+    )
+
+    def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
+        which = rng.integers(0, len(self.means), n)
+        noise = rng.standard_normal((n, self.means.shape[1]))
+        shape = self.roots[np.minimum(which, len(self.roots) - 1)]
+        return np.asarray(self.means[which] + np.einsum("nij,nj->ni", shape, noise))
+
+    def log_density(self, rows: FloatArray) -> FloatArray:
+        """Up to a constant that is the same for all classes."""
+        terms = []
+        for places in np.array_split(np.arange(len(self.means)), len(self.roots)):
+            root = self.roots[len(terms)]
+            white = solve_triangular(root, rows.T, lower=True).T
+            centres = solve_triangular(root, self.means[places].T, lower=True).T
+            squares = cdist(white, centres, "sqeuclidean")
+            terms.append(-squares / 2 - np.log(np.diag(root)).sum())
+        logs = np.concatenate(terms, axis=1)
+        return np.asarray(logsumexp(logs, axis=1) - np.log(len(self.means)))
+
+
+def _two_gaussians(rows: FloatArray) -> _Gaussians:
+    """Of two clusters; the variance of one grey level of sixteen is added to every pixel."""
+    cluster = KMeans(2, n_init=5, random_state=0).fit_predict(rows)
+    parts = [rows[cluster == number] for number in (0, 1)]
+    means = np.array([part.mean(axis=0) for part in parts])
+    noise = np.eye(rows.shape[1])
+    roots = [np.linalg.cholesky(np.cov(part.T) + noise) for part in parts]
+    return _Gaussians(means, np.array(roots))
+
+
+def _kernels(rows: FloatArray) -> _Gaussians:
+    """A Gaussian around every row, of the shape of all of them, and Scott's size."""
+    n, d = rows.shape
+    size = n ** (-1 / (d + 4))
+    covariance = size**2 * np.cov(rows.T) + 1e-3 * np.eye(d)
+    return _Gaussians(rows, np.linalg.cholesky(covariance)[None])
+
+
+def _like(
+    X: FloatArray,
+    y: IntArray,
+    fit: Callable[[FloatArray], _Gaussians],
+    temperature: float,
+) -> Problem:
+    """A population with a density of every class that was fitted to its rows."""
+    shares = np.bincount(y) / len(y)
+    densities = [fit(X[y == k]) for k in range(len(shares))]
+
+    def inputs(n: int, rng: np.random.Generator) -> FloatArray:
+        own = rng.choice(len(shares), n, p=shares)
+        drawn = np.empty((n, X.shape[1]))
+        for k, density in enumerate(densities):
+            drawn[own == k] = density.sample(int((own == k).sum()), rng)
+        return drawn
+
+    def teacher(rows: FloatArray) -> FloatArray:
+        log_densities = [density.log_density(rows) for density in densities]
+        logits = np.column_stack(log_densities) + np.log(shares)
+        return np.asarray(softmax(logits / temperature, axis=1))
+
+    return taught(inputs, teacher)
