@@ -398,10 +398,10 @@ def _association(frame: pd.DataFrame) -> FloatArray:
     is_number = pd.api.types.is_numeric_dtype
     number = frame.apply(is_number).to_numpy()
 
-    def ranked(column: pd.Series) -> ArrayLike:
+    def ranked(column: pd.Series) -> pd.Series:
         if is_number(column):
             return column.rank()
-        return pd.factorize(column)[0]
+        return pd.Series(pd.factorize(column)[0], index=column.index)
 
     ranks = frame.apply(ranked)
     correlation = ranks.corr().to_numpy()

@@ -92,7 +92,7 @@ def fit_images(
         seconds = time.perf_counter() - started
         say(f"Took {duration(seconds)}.")
         about = run.about(
-            files.table, files.label, saved=save or run.matrix, seconds=seconds
+            str(files.table), files.label, saved=save or run.matrix, seconds=seconds
         )
         summary = summarised(
             model,
