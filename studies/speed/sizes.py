@@ -77,11 +77,9 @@ def embeddings(n: int, d: int, k: int, heavy: bool = False) -> Problem:
     """
     rng = np.random.default_rng(0)
     rank = 32
-    means = (
-        rng.normal(size=(k, rank))
-        @ rng.normal(size=(rank, d))
-        * (3.5 / np.sqrt(rank * d))
-    )
+    places = rng.normal(size=(k, rank))
+    directions = rng.normal(size=(rank, d))
+    means = places @ directions * (3.5 / np.sqrt(rank * d))
     y = rng.integers(0, k, n)
     rows = means[y] + rng.normal(size=(n, d))
     scores = rows @ means.T - 0.5 * (means * means).sum(axis=1)
@@ -108,6 +106,7 @@ LOGISTIC: Classifiers = {
     "neighbours": lambda: KNeighborsClassifier(30),
     "MLP": lambda: make_pipeline(StandardScaler(), MLPClassifier(early_stopping=True)),
 }
+BASE: Classifiers = {"logistic regression": LOGISTIC["logistic regression"]}
 STOCK: Classifiers = {
     "logistic regression": lambda: make_pipeline(
         StandardScaler(), LogisticRegression()
@@ -130,6 +129,8 @@ CASES: dict[str, tuple[Callable[[], Problem], Classifiers]] = {
     "brfss": (lambda: some_rows(*load_brfss()), LIGHTGBM),
     "network teacher": (teacher, LIGHTGBM),
     "covertype": (lambda: some_rows(*load_covertype()), LIGHTGBM),
+    "embeddings 50,000 × 384, K = 100": (lambda: embeddings(50_000, 384, 100), BASE),
+    "network teacher, K = 2": (lambda: teacher(1_000_000, k=2), LIGHTGBM),
 }
 
 
