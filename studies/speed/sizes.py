@@ -65,9 +65,12 @@ def teacher(n: int = 100_000, d: int = 30, used: int = 10, k: int = 5) -> Proble
     first = rng.normal(size=(used, 16)) / np.sqrt(used)
     second = rng.normal(size=(16, k))
     X = rng.normal(size=(n, d))
-    hidden = np.tanh(2 * X[:, :used] @ first)
-    P = softmax(0.75 * hidden @ second)
-    return Problem(X, drawn(P, rng), pber_of(P))
+    seen = 2 * X[:, :used]
+    hidden = np.tanh(seen @ first)
+    logits = 0.75 * hidden @ second
+    P = softmax(logits)
+    y = drawn(P, rng)
+    return Problem(X, y, pber_of(P))
 
 
 def embeddings(n: int, d: int, k: int, heavy: bool = False) -> Problem:
@@ -81,12 +84,17 @@ def embeddings(n: int, d: int, k: int, heavy: bool = False) -> Problem:
     directions = rng.normal(size=(rank, d))
     means = places @ directions * (3.5 / np.sqrt(rank * d))
     y = rng.integers(0, k, n)
-    rows = means[y] + rng.normal(size=(n, d))
-    scores = rows @ means.T - 0.5 * (means * means).sum(axis=1)
-    mixed = rows @ (rng.normal(size=(d, d)) / np.sqrt(d))
+    noise = rng.normal(size=(n, d))
+    rows = means[y] + noise
+    squares = (means * means).sum(axis=1)
+    scores = rows @ means.T - 0.5 * squares
+    P = softmax(scores)
+    mixing = rng.normal(size=(d, d)) / np.sqrt(d)
+    mixed = rows @ mixing
     if heavy:
-        mixed = np.sign(mixed) * np.abs(mixed) ** 1.5
-    return Problem(mixed.astype(np.float32), y, pber_of(softmax(scores)))
+        size = np.abs(mixed) ** 1.5
+        mixed = np.sign(mixed) * size
+    return Problem(mixed.astype(np.float32), y, pber_of(P))
 
 
 def some_rows(X: np.ndarray, y: np.ndarray, n: int = 100_000) -> Problem:
@@ -176,13 +184,18 @@ def beside(problem: Problem, kind: Callable[[], Any]) -> dict[str, float]:
     X = problem.X
     y = problem.y
     start = time.process_time()
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
     losses = []
-    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y):
-        P = kind().fit(X[train], y[train]).predict_proba(X[test])
-        own = P[np.arange(len(test)), y[test]]
-        losses.append(1 - 2 * own + (P * P).sum(axis=1))
+    for train, test in folds.split(X, y):
+        fitted = kind().fit(X[train], y[train])
+        P = fitted.predict_proba(X[test])
+        every = np.arange(len(test))
+        own = P[every, y[test]]
+        squares = (P * P).sum(axis=1)
+        losses.append(1 - 2 * own + squares)
     seconds = time.process_time() - start
-    return {"seconds": seconds, "brier": float(np.concatenate(losses).mean())}
+    brier = np.concatenate(losses).mean()
+    return {"seconds": seconds, "brier": float(brier)}
 
 
 def text(records: list[Record]) -> str:
