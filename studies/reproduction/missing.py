@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from collidescope import recover
-from collidescope.datasets import Problem, equidistant, imbalanced, scenario_a
+from collidescope.datasets import Problem, equidistant, scenario_a
 from collidescope.equations.gramian import gramian_from_similarities
+from studies.known import imbalanced
 from studies.measures import tvd
 from studies.store import Cell, Study
 
