@@ -38,7 +38,7 @@ from collidescope.applications._inputs import (
     scored,
 )
 from collidescope.counting import label_codes
-from collidescope.intervals import difference_interval, interval
+from collidescope.intervals import LARGEST_SCORE, difference_interval, interval
 from collidescope.limit import (
     Limit,
     limit_from_scores,
@@ -46,8 +46,6 @@ from collidescope.limit import (
 )
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
-
-LARGEST_SCORE = 2.0  #: of the Brier score ‖c - p‖², where p is sure of a wrong class
 
 
 @dataclass(frozen=True, eq=False, repr=False)
