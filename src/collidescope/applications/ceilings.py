@@ -39,7 +39,7 @@ from collidescope.applications._inputs import (
     is_table,
 )
 from collidescope.applications.ordered import distances
-from collidescope.intervals import effective_units
+from collidescope.intervals import LARGEST_SCORE, effective_units
 from collidescope.intervals import interval as bounded_interval
 from collidescope.limit import Limit, limit_from_posteriors
 
@@ -61,7 +61,6 @@ COLUMNS = (
 )
 #: Probabilities below this count as this in the log loss: a class ruled out costs 16 nats.
 LEAST = 1e-7
-LARGEST_SCORE = 2.0  #: of the Brier score ‖c - p‖², where p is sure of a wrong class
 
 
 class Ranges(Protocol):

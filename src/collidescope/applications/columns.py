@@ -32,6 +32,7 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._progress import Progress
 from collidescope.applications._inputs import (
+    Mean,
     Result,
     check_rates,
     clusters_of,
@@ -43,6 +44,7 @@ from collidescope.applications._inputs import (
 )
 from collidescope.estimators import check_classifier, crossfit_posteriors
 from collidescope.folds import resolve_splits
+from collidescope.intervals import LARGEST_SCORE, interval, score_interval
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
 from collidescope.sample import check_rows, check_targets
@@ -153,8 +155,25 @@ class _Effects:
         n = len(self.with_all)
         columns |= needed.wider(n).columns("needed", self.level)
         columns["p_value"] = needed.p_value(sides=1)
-        columns |= worth.wider(n).columns("alone", self.level, "alone_")
+        columns["alone"] = worth.value
+        columns["alone_low"], columns["alone_high"] = self._ends(fall, worth)
         return pd.DataFrame(columns)
+
+    def _ends(self, fall: FloatArray, worth: Mean) -> tuple[FloatArray, FloatArray]:
+        """Of the means of falls, which miss the largest ones by rare errors."""
+        most = fall.max(axis=0)
+        grouped = self.clusters is not None
+        units = len(fall)
+        worst = LARGEST_SCORE
+        if self.clusters is not None:
+            units = int(self.clusters.max()) + 1
+            worst = 1.0
+        top = worst + float(most.max())
+        missed = most - worth.value
+        near, far = interval(
+            missed, worth.stderr, units, self.level, top=top, grouped=grouped
+        )
+        return most - far, most - near
 
 
 def column_value(
@@ -237,16 +256,13 @@ def column_value(
             progress.step(2)
     P = np.eye(len(names))[codes] - full  # r = c - p
     cm = collision_matrix_from_posteriors(P, labels, classes=names, groups=clusters)
-    base = mean_and_error(with_all[:, 0], clusters)
-    pber = float(base.value)
-    low, high = base.interval(level)
-    ends = (max(float(low), 0.0), max(min(float(high), 1.0), pber))
+    pber = float(with_all[:, 0].mean())
     pairs = pd.concat([part[1:] for part in found])
     return ColumnValue(
         table=_unit_table(found, units, prices, pber, fdr),
         pairs=flagged(pairs, fdr, "needed", signed=True),
         pber=pber,
-        pber_interval=ends,
+        pber_interval=_pber_interval(with_all[:, 0], clusters, level),
         fits=n_fits,
         matrix=cm,
         notes=tuple(notes),
@@ -266,6 +282,18 @@ def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> fl
         return 1.0
     told = float(np.clip(rise / moved, 0.0, 1.0))
     return float(np.sqrt(2 - told))
+
+
+def _pber_interval(
+    scores: FloatArray, clusters: IntArray | None, level: float
+) -> tuple[float, float]:
+    """Of their mean, also where few errors were seen."""
+    mean = mean_and_error(scores, clusters)
+    units = mean.df + 1
+    grouped = clusters is not None
+    value = float(mean.value)
+    low, high = score_interval(value, mean.stderr, units, level, grouped=grouped)
+    return low, max(min(high, 1.0), value)
 
 
 def _column_names(X: ArrayLike) -> list[Any]:
