@@ -10,7 +10,6 @@ from studies.__main__ import main
 from studies.catalogue import every
 from studies.reproduction import claims, missing
 from studies.runner import run
-from studies.speed import members
 from studies.store import POOL, Study, header, key_of, load, path_of, results
 
 STUDIES = every()
@@ -211,18 +210,3 @@ def test_descent_from_the_identity_misses_s_at_unequal_priors():
     )
     assert max(even["root"], skewed["root"]) < 1e-10
     assert even["descent"] < 0.01 < skewed["descent"]
-
-
-def test_a_data_set_on_which_a_member_takes_no_part_loses_nothing_without_it() -> None:
-    runs = [
-        {"table": "words", "pool": 0.2, "without": {"counts": 0.22}},
-        {"table": "lines", "pool": 0.3, "without": {"linear": 0.33}},
-    ]
-    lost = members.losses(runs, "without", "counts")
-    assert lost == {"words": pytest.approx(0.1)}
-    assert members.mean_loss(lost, len(runs)) == "+4.88%"  # √1.1
-
-
-def test_scores_near_zero_say_nothing_of_a_member() -> None:
-    runs = [{"table": "mushroom", "pool": 1e-6, "without": {"forest": 2e-6}}]
-    assert members.losses(runs, "without", "forest") == {}

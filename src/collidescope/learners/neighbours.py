@@ -114,17 +114,18 @@ class Neighbours(ArrayMember):
     prior_counts: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0)
     choosing_rows: int = 2_000  #: rows that choose k and the scale
 
+    most_rows: ClassVar[int] = MOST_ROWS
     learned: ClassVar[type[Fitted]] = FittedNeighbours
 
     def cost(self, n: int, d: int, k: int) -> float:
-        choosing = min(n, self.choosing_rows)
         references = min(n, MOST_ROWS)
-        compared = choosing * references
-        per_pair = d + 30
-        distances = 1.2e-10 * compared * per_pair
+        scales = 3
+        choosing = scales * min(n, self.choosing_rows)
+        scored = n / 4  # those that one of five folds holds out
+        pair = 2.5e-9 + 1.5e-11 * d
+        distances = (choosing + scored) * references * pair
         counts = 1e-8 * n * k
-        start = 0.02
-        return distances + counts + start
+        return distances + counts + 0.02
 
     def learn(self, task: Task) -> FittedNeighbours:
         generator = np.random.default_rng(task.seed)

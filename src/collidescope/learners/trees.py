@@ -488,9 +488,7 @@ def _edges(column: Float32, levels: int) -> FloatArray:
         quantiles = np.quantile(column, shares)
         values = np.unique(single(quantiles))
     exact = double(values)
-    below = exact[:-1]
-    above = exact[1:]
-    sums = above + below
+    sums = exact[1:] + exact[:-1]
     return sums / 2
 
 
