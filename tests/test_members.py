@@ -18,3 +18,7 @@ def test_a_data_set_on_which_a_member_takes_no_part_loses_nothing_without_it() -
 def test_scores_near_zero_say_nothing_of_a_member() -> None:
     runs = [{"table": "mushroom", "pool": 1e-6, "without": {"forest": 2e-6}}]
     assert members.losses(runs, "without", "forest") == {}
+
+
+def test_a_kind_of_data_without_records_has_no_mean() -> None:
+    assert members.mean_loss({}, 0) == "–"
