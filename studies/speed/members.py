@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -41,10 +41,13 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 def some_rows(X: np.ndarray, y: np.ndarray) -> Rows:
     """At most so many rows, without classes that are too rare for the folds."""
-    chosen = np.random.default_rng(SEED).permutation(len(y))[:ROWS]
+    shuffled = np.random.default_rng(SEED).permutation(len(y))
+    chosen = shuffled[:ROWS]
     counts = np.bincount(y[chosen])
-    kept = chosen[counts[y[chosen]] >= 2 * FOLDS]
-    return X[kept], np.unique(y[kept], return_inverse=True)[1]
+    own_count = counts[y[chosen]]
+    kept = chosen[own_count >= 2 * FOLDS]
+    _, codes = np.unique(y[kept], return_inverse=True)
+    return X[kept], codes
 
 
 def real_rows(name: str) -> Rows:
@@ -105,10 +108,19 @@ class Trained:
     def pooled_score(self, names: Sequence[str]) -> float:
         """The Brier score of a pool of some members."""
         places = [self.names.index(name) for name in names]
-        tests = [test for _, test in self.folds.splits]
-        scores = [each[places] for each in self.scores]
-        pooled = pool_folds(self.sample, tests, scores, names)
-        return brier_score(pooled.posteriors, self.sample.codes[pooled.rows])
+        pooled = pool_folds(
+            self.sample,
+            tests=[test for _, test in self.folds.splits],
+            scores=[each[places] for each in self.scores],
+            names=names,
+        )
+        codes = self.sample.codes[pooled.rows]
+        return brier_score(pooled.posteriors, codes)
+
+    def score_without(self, left_out: Collection[str]) -> float:
+        """The Brier score of the pool of all others."""
+        others = [name for name in self.names if name not in left_out]
+        return self.pooled_score(others)
 
 
 def train(X: np.ndarray, y: np.ndarray) -> Trained:
@@ -141,25 +153,20 @@ def run(cell: Cell) -> dict[str, Any]:
     X, y = load(cell["table"])
     trained = train(X, y)
     names = trained.names
+    modules: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        modules[module_of(name)].append(name)
     with one_thread():
-        without = {
-            left_out: trained.pooled_score([name for name in names if name != left_out])
-            for left_out in names
-        }
-        without_module = {
-            module: trained.pooled_score(
-                [name for name in names if module_of(name) != module]
-            )
-            for module in dict.fromkeys(map(module_of, names))
-        }
         return {
             "rows": len(y),
             "columns": X.shape[1],
             "classes": int(y.max()) + 1,
             "pool": trained.pooled_score(names),
             "alone": {name: trained.pooled_score([name]) for name in names},
-            "without": without,
-            "without module": without_module,
+            "without": {name: trained.score_without([name]) for name in names},
+            "without module": {
+                module: trained.score_without(own) for module, own in modules.items()
+            },
             "seconds of members": trained.seconds,
         }
 
@@ -175,6 +182,8 @@ def losses(runs: Sequence[dict[str, Any]], key: str, name: str) -> dict[str, flo
 
 def mean_loss(lost: dict[str, float], n_sets: int) -> str:
     """The geometric mean over all data sets; where a member takes no part nothing is lost."""
+    if n_sets == 0:
+        return "–"
     ratios = [1 + loss for loss in lost.values()]
     ratios += [1.0] * (n_sets - len(ratios))
     return f"{geometric_mean(ratios) - 1:+.2%}"

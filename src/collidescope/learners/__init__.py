@@ -92,9 +92,11 @@ def fitted_class(name: Any) -> type[Fitted]:
     if name == MODULE:
         return _member_class("network.Custom").learned
     if not isinstance(name, str) or name not in MEMBERS:
-        raise ValueError(f"there is no member {str(name)[:80]!r}")
+        shown = str(name)[:80]
+        raise ValueError(f"there is no member {shown!r}")
     place, _ = MEMBERS[name]
-    return _member_class(place).learned
+    member = _member_class(place)
+    return member.learned
 
 
 def _member_class(place: str) -> type[Member]:
@@ -128,9 +130,8 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
     >>> members_for(100, 4, 3)[:3]
     ('priors', 'linear', 'linear-sparse')
     """
-    most_pixels = (
-        12_000_000  # of all images: beyond, members for flat rows take too long
-    )
+    # Of all images: beyond, members for flat rows take too long.
+    most_pixels = 12_000_000
     if images and n * d > most_pixels and _installed("convolution"):
         return ("priors", "convolution")
     known = [
@@ -138,7 +139,10 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
         for name in MEMBERS
         if _installed(name) and (images or name != "convolution")
     ]
-    many = 6_000  # features (up to 300) × classes: beyond, rows are embeddings
-    if not images and min(d, 300) * k > many:
+    # Features (up to 300) × classes: beyond, rows are embeddings.
+    many = 6_000
+    work = min(d, 300) * k
+    if not images and work > many:
         known = [name for name in known if name in EMBEDDINGS]
-    return tuple(name for name in known if recipe(name).takes_part(n, d, k))
+    taking_part = [name for name in known if recipe(name).takes_part(n, d, k)]
+    return tuple(taking_part)

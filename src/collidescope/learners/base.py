@@ -95,8 +95,11 @@ class Task:
         w = self.weights
         used = np.flatnonzero(w > 0)
         chosen = some(used, most, generator)
-        X = single(self.X[chosen])
-        return X, self.codes[chosen], w[chosen]
+        return (
+            single(self.X[chosen]),
+            self.codes[chosen],
+            w[chosen],
+        )
 
     def rows(self, chosen: IntArray) -> Task:
         """The task of learning from these rows alone."""
@@ -128,7 +131,8 @@ class Task:
             found.append(as_measured)
         kept: list[Float32] = []
         for factors in found:
-            in_use = (factors > 0) & varies
+            positive = factors > 0
+            in_use = positive & varies
             if not in_use.any():
                 continue
             if any(_same_scale(factors, own, varies) for own in kept):
@@ -148,18 +152,20 @@ class Task:
         if self.groups is not None:
             return self._grouped_parts(self.groups, n_parts, seed)
         part = np.full(len(self.codes), -1)
-        sizes = np.bincount(self.codes, minlength=self.n_classes)
-        dealt = np.flatnonzero(sizes[self.codes] > 1)
+        sizes = np.bincount(self.codes)
+        own_size = sizes[self.codes]
+        dealt = np.flatnonzero(own_size > 1)
         # Shuffled, then sorted by class: dealing the rows out in turn gives each part its share of
         # every class.
         generator = np.random.default_rng(seed)
         shuffled = generator.permutation(dealt)
         classes = self.codes[shuffled]
         by_class = np.argsort(classes, kind="stable")
-        n = len(dealt)
+        order = shuffled[by_class]
+        n = len(order)
         most = min(n_parts, n // 2)
-        turns = np.arange(n) % max(2, most)
-        part[shuffled[by_class]] = turns
+        n_parts = max(2, most)
+        part[order] = np.arange(n) % n_parts
         return part
 
     def _grouped_parts(self, groups: IntArray, n_parts: int, seed: int) -> IntArray:
@@ -169,9 +175,13 @@ class Task:
         n_groups = len(np.unique(groups))
         if n_groups < 2:
             return part
-        n_parts = min(n_parts, n_groups)
-        folds = StratifiedGroupKFold(n_parts, shuffle=True, random_state=seed % 2**32)
-        splits = folds.split(self.codes, np.zeros(len(self.codes)), groups)
+        folds = StratifiedGroupKFold(
+            min(n_parts, n_groups),
+            shuffle=True,
+            random_state=seed % 2**32,
+        )
+        no_classes = np.zeros(len(part))
+        splits = folds.split(part, no_classes, groups)
         for number, (_, held_out) in enumerate(splits):
             part[held_out] = number
         return part
@@ -301,16 +311,17 @@ class FittedForeign(Fitted):
 
     def log_posteriors(self, X: Any) -> FloatArray:
         rows = np.asarray(X)
-        shape = (len(rows), len(self.priors))
-        p = np.zeros(shape)
-        known = np.asarray(self.fitted.classes_, dtype=np.intp)
-        p[:, known] = self.fitted.predict_proba(rows)
+        n_classes = len(self.priors)
+        p = np.zeros((len(rows), n_classes))
+        known = np.asarray(self.fitted.classes_)
+        p[:, known.astype(np.intp)] = self.fitted.predict_proba(rows)
         if not np.isfinite(p).all():
             said = f"member {self.name!r} gives posteriors that are not finite"
             raise ValueError(f"{said}: leave it out of members")
         share = 1e-3  # rows' worth of the priors in every posterior: no log of zero
         total = p.sum(axis=1, keepdims=True)
-        shrunk = (p + share * self.priors) / (total + share)
+        counts = p + share * self.priors
+        shrunk = counts / (total + share)
         return floored(np.log(shrunk))
 
     def export(self) -> Tree:
@@ -330,13 +341,13 @@ class Foreign(Member):
 
     def __post_init__(self) -> None:
         fits = hasattr(self.estimator, "fit")
-        if not fits or not hasattr(self.estimator, "predict_proba"):
-            said = (
-                f"member {self.name!r} must be a classifier with fit and predict_proba"
-            )
+        scores = hasattr(self.estimator, "predict_proba")
+        if not fits or not scores:
             kind = type(self.estimator).__name__
-            hint = "(probability=True, or CalibratedClassifierCV around it?)"
-            raise ValueError(f"{said}, got {kind} {hint}")
+            raise ValueError(
+                f"member {self.name!r} must be a classifier with fit and predict_proba, "
+                f"got {kind} (probability=True, or CalibratedClassifierCV around it?)"
+            )
 
     def cost(self, n: int, d: int, k: int) -> float:
         """Nothing is known of it: that of a few dozen passes over the rows."""
@@ -352,11 +363,16 @@ class Foreign(Member):
         if task.sample_weight is None:
             estimator.fit(X, task.codes)
         elif "sample_weight" in signature(estimator.fit).parameters:
-            estimator.fit(X, task.codes, sample_weight=task.sample_weight)
+            estimator.fit(
+                X,
+                task.codes,
+                sample_weight=task.sample_weight,
+            )
         else:
             kind = type(estimator).__name__
-            said = f"member {self.name!r} ({kind}) cannot use sample_weight:"
-            raise ValueError(f"{said} leave it out of members, or fit without weights")
+            said = f"member {self.name!r} ({kind}) cannot use sample_weight"
+            hint = "leave it out of members, or fit without weights"
+            raise ValueError(f"{said}: {hint}")
         return FittedForeign(self.name, estimator, task.priors)
 
     def restore(self, tree: Tree, shape: tuple[int, ...], n_classes: int) -> Fitted:
@@ -391,7 +407,8 @@ def by_blocks(
 ) -> FloatArray:
     """``score`` of all rows, as many at once as :data:`BLOCK_NUMBERS` allows."""
     found = []
-    for rows in blocks(len(X), row_numbers, BLOCK_NUMBERS):
+    parts = blocks(len(X), row_numbers, BLOCK_NUMBERS)
+    for rows in parts:
         x = single(X[rows])
         found.append(score(x))
     return np.concatenate(found)
@@ -405,6 +422,18 @@ def single(values: npt.ArrayLike) -> Float32:
 def double(values: npt.ArrayLike) -> FloatArray:
     """``values`` in double precision."""
     return np.asarray(values, dtype=np.float64)
+
+
+def squared_distances(A: Float32, B: Float32) -> Float32:
+    """‖a - b‖² of every pair of rows; what is rounded to less than 0 is 0."""
+    squares = A @ B.T
+    squares *= -2
+    of_rows = np.square(A)
+    of_others = np.square(B)
+    squares += of_rows.sum(axis=1, keepdims=True)
+    squares += of_others.sum(axis=1)
+    np.maximum(squares, 0, out=squares)
+    return squares
 
 
 def class_weights(

@@ -35,6 +35,7 @@ from collidescope.learners.base import (
     of_class,
     single,
     some,
+    squared_distances,
 )
 from collidescope.learners.pool import likeliest
 
@@ -58,7 +59,11 @@ class FittedDiscriminant(FittedArrays):
         centred = x - self.centre
         z = single(centred @ self.whitening)
         squares = squared_distances(z, self.means)
-        logs = log_density(squares, self.degrees, z.shape[1])
+        logs = log_density(
+            squares,
+            self.degrees,
+            z.shape[1],
+        )
         evidence = self.temperature * logs
         return log_softmax(self.log_priors + evidence)
 
@@ -85,12 +90,15 @@ class Discriminant(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         rows = min(n, self.most_rows)
-        few = min(n // self.parts, self.choosing_rows)
+        held_out = n // self.parts
+        few = min(held_out, self.choosing_rows)
         shapes = 2 * len(self.shrinkages)
         covariance = 6e-11 * rows * d * d
         eigenvectors = 5e-10 * d**3
-        product = 1e-10 * d * k
-        row = product + 3e-8 * d + 1.5e-7 * k
+        products = 1e-10 * d * k
+        rotation = 3e-8 * d
+        densities = 1.5e-7 * k
+        row = products + rotation + densities
         scores = shapes * few * row
         return 0.01 + covariance + eigenvectors + scores
 
@@ -114,10 +122,16 @@ class Discriminant(ArrayMember):
         train, test = self._halves(task)
         if len(test.codes) == 0:
             return Shape()
-        within = Within.of(train.X, train.codes, train.weights, task.n_classes)
+        within = Within.of(
+            train.X,
+            train.codes,
+            train.weights,
+            task.n_classes,
+        )
         centred = test.X - single(within.centre)
         rotated = centred @ within.directions
-        labels = Labels(test.codes, test.weights, np.log(task.priors))
+        log_priors = np.log(task.priors)
+        labels = Labels(test.codes, test.weights, log_priors)
         d = task.X.shape[1]
         lowest = np.inf
         best = Shape()
@@ -171,14 +185,21 @@ class Labels:
         largest = logs.max(axis=1, keepdims=True)
         logs = logs - largest
         given = np.broadcast_to(self.log_priors, logs.shape)
-        evidence = np.stack([logs, given])
-        bounds = [(0.01, 10.0), (1.0, 1.0)]
-        start = np.array([0.8, 1.0])
-        temperature, _ = likeliest(evidence, self.codes, unit, start, bounds)
-        logits = self.log_priors + temperature * logs
-        own = of_class(log_softmax(logits), self.codes)
-        loss = -unit @ own
-        return float(temperature), float(loss)
+        temperature, _ = likeliest(
+            np.stack([logs, given]),
+            self.codes,
+            unit,
+            start=np.array([0.8, 1.0]),
+            bounds=[
+                (0.01, 10.0),
+                (1.0, 1.0),
+            ],
+        )
+        evidence = temperature * logs
+        posteriors = log_softmax(self.log_priors + evidence)
+        own = of_class(posteriors, self.codes)
+        loss = float(-unit @ own)
+        return float(temperature), loss
 
 
 @dataclass(frozen=True)
@@ -195,9 +216,10 @@ class Within:
     def of(cls, X: Float32, codes: IntArray, w: FloatArray, n_classes: int) -> Within:
         n = class_weights(codes, w, n_classes)
         unit = np.eye(n_classes, dtype=np.float32)
-        weights = single(w)[:, None]
-        onehot = unit[codes] * weights
-        centre = w @ X / w.sum()
+        weights = single(w)
+        onehot = unit[codes] * weights[:, None]
+        total = w @ X
+        centre = total / w.sum()
         centred = X - single(centre)
         sums = onehot.T @ centred
         size = np.maximum(n, 1e-3)
@@ -205,7 +227,8 @@ class Within:
         deviations = centred - single(means[codes])
         root = np.sqrt(w, dtype=np.float32)
         weighted = deviations * root[:, None]
-        scatter = double(weighted.T @ weighted)
+        products = weighted.T @ weighted
+        scatter = double(products)
         free = max(n.sum() - n_classes, 1.0)
         variances, directions = eigh(
             scatter / free,
@@ -223,10 +246,15 @@ class Within:
     def shrunk(self, shrinkage: float, low_rank: bool) -> Space:
         """The space in which classes are round if λ is this ``shrinkage``."""
         mean_variance = self.variances.mean() + 1e-9
-        variances = (1 - shrinkage) * self.variances
+        kept = 1 - shrinkage
+        variances = kept * self.variances
         variances += shrinkage * mean_variance
         scale = 1 / np.sqrt(variances)
-        means = shrunk_means(self.means * scale, self.n, low_rank)
+        means = shrunk_means(
+            self.means * scale,
+            self.n,
+            low_rank,
+        )
         return Space(scale, means)
 
 
@@ -248,9 +276,10 @@ def shrunk_means(means: FloatArray, n: FloatArray, low_rank: bool) -> Float32:
         variances = np.square(known).mean()
     typical = sampling[present].mean()
     signal = np.maximum(variances - typical, 0)
-    both = np.maximum(signal + sampling, 1e-30)
+    total = signal + sampling
+    share = signal / np.maximum(total, 1e-30)
     along = means @ directions.T
-    along *= signal / both
+    along *= share
     return single(along @ directions)
 
 
@@ -262,20 +291,12 @@ class Space:
     means: Float32  #: (K, d) of the classes, drawn to their common mean
 
 
-def squared_distances(z: Float32, means: Float32) -> Float32:
-    """‖z - m‖², (n, K); rounded to less than 0 it is 0."""
-    squares = z @ means.T
-    squares *= -2
-    of_rows = np.square(z).sum(axis=1)
-    squares += of_rows[:, None]
-    squares += np.square(means).sum(axis=1)
-    return single(np.maximum(squares, 0, out=squares))
-
-
 def log_density(squares: Float32, degrees: float, d: int) -> FloatArray:
     """Of a round t distribution in d dimensions, but for a constant; normal for 0 degrees."""
     exact = double(squares)
     if degrees == 0:
         return -0.5 * exact
+    ratio = exact / degrees
+    logs = np.log1p(ratio)
     power = 0.5 * (degrees + d)
-    return np.asarray(-power * np.log1p(exact / degrees))
+    return np.asarray(-power * logs)

@@ -50,10 +50,11 @@ class FittedGaussian(FittedArrays):
     def __post_init__(self) -> None:
         _, B, p, _ = self.factor.shape
         d = len(self.scale)
-        if B * p != d:
+        covered = B * p
+        if covered != d:
             raise ValueError(f"{B} blocks of {p} features do not make {d}")
-        positive = self.degrees > 0
-        if not positive.all():
+        lowest = self.degrees.min()
+        if not lowest > 0:
             raise ValueError("degrees must be above 0")
 
     @property
@@ -115,7 +116,8 @@ class Gaussian(ArrayMember):
             determinants = 1e-7 * tried * k * d
         else:
             moments = 3e-10 * rows * d * d
-            determinant = 1.3e-10 * d**3 + 1e-5
+            cubes = 1.3e-10 * d**3
+            determinant = cubes + 1e-5
             determinants = tried * k * determinant
         return moments + determinants
 
@@ -123,12 +125,19 @@ class Gaussian(ArrayMember):
         """Normal-inverse-Wishart posterior of every class; a new row then has a t density."""
         X, codes, w = task.sample(self.most_rows)
         scale = self._scale(X)
+        scaled = _scaled(X, scale)
         B = 1
         if self.independent:
             B = X.shape[1]
-        classes = class_moments(_scaled(X, scale), codes, w, task.n_classes, B)
+        classes = class_moments(scaled, codes, w, task.n_classes, B)
         prior = likeliest_prior(classes, self.strengths, self.degrees)
-        return predictive_t(self.name, scale, classes, prior, task.priors)
+        return predictive_t(
+            self.name,
+            scale,
+            classes,
+            prior,
+            task.priors,
+        )
 
     def _scale(self, X: Float32) -> Float32:
         clipped = X.clip(-LARGEST_INPUT, LARGEST_INPUT)
@@ -161,14 +170,16 @@ def class_moments(
     """Weights, means and scatter of the classes. One without rows has n = 0 and mean 0."""
     n = class_weights(codes, w, n_classes)
     rows = _rows_of_classes(codes, n_classes)
-    sums = np.stack([w[own] @ x[own] for own in rows])
+    each = [w[own] @ x[own] for own in rows]
+    sums = np.stack(each)
     size = np.maximum(n, 1e-3)
     mean = sums / size[:, None]
     root = np.sqrt(w)
     away = x - mean[codes]
     weighted = away * root[:, None]
     # (B, p, n): A_c, (B, p, p), is then one product for all blocks.
-    deviations = _in_blocks(weighted, n_blocks).transpose(1, 2, 0)
+    blocks = _in_blocks(weighted, n_blocks)
+    deviations = blocks.transpose(1, 2, 0)
     scatter = []
     for own in rows:
         part = deviations[..., own]
@@ -210,12 +221,16 @@ def pooled_covariance(
     total = classes.total
     unit = np.eye(p)
     free = max(total - K, 1.0)
-    pooled = classes.scatter.sum(axis=0) / free
+    scatter = classes.scatter.sum(axis=0)
+    pooled = scatter / free
     # As if p more rows had no correlations: with fewer rows than features it would be singular.
     diagonal = pooled * unit
-    weighted = total * pooled + p * diagonal
-    shrunk: FloatArray = weighted / (total + p)
-    return shrunk + smallest_variance * unit
+    weighted = total * pooled
+    weighted += p * diagonal
+    n_rows = total + p
+    shrunk: FloatArray = weighted / n_rows
+    shrunk += smallest_variance * unit
+    return shrunk
 
 
 def likeliest_prior(
@@ -247,6 +262,7 @@ def _log_marginal_likelihood(
     _, B, p, _ = classes.scatter.shape
     n = classes.n
     nu = prior.nu
+    kappa = prior.kappa
     more = nu - p - 1
     d = B * p
     scatter = posterior_scatter(classes, prior)
@@ -258,9 +274,10 @@ def _log_marginal_likelihood(
     after = multigammaln(counted / 2, p)
     before = multigammaln(nu / 2, p)
     gammas = B * (after - before)
-    spread = 0.5 * nu * prior_volume
-    spread = spread - 0.5 * counted * volumes
-    share = prior.kappa / (prior.kappa + n)
+    spread_before = 0.5 * nu * prior_volume
+    spread_after = 0.5 * counted * volumes
+    spread = spread_before - spread_after
+    share = kappa / (kappa + n)
     strength = 0.5 * d * np.log(share)
     of_classes = gammas + spread + strength
     return float(of_classes.sum())
@@ -270,9 +287,11 @@ def posterior_scatter(classes: ClassMoments, prior: Prior) -> FloatArray:
     """Of every class, (K, B, p, p): of the prior, of the rows, and of their mean around m."""
     n = classes.n[:, None, None, None]
     kappa = prior.kappa
-    share = kappa * n / (kappa + n)
-    shifts = share * classes.shifts
-    around = classes.scatter + shifts
+    both = kappa + n
+    share = kappa * n / both
+    of_means = share * classes.shifts
+    of_rows = classes.scatter
+    around = of_rows + of_means
     return prior.scatter + around
 
 
@@ -285,9 +304,6 @@ def predictive_t(
     degrees of freedom and the scale matrix ``scatter · (κ + n + 1) / ((κ + n) df)``.
     """
     _, B, p, _ = classes.scatter.shape
-    n = classes.n[:, None]
-    sums = n * classes.mean + prior.kappa * classes.centre
-    mean = sums / (n + prior.kappa)
     degrees = classes.n + prior.nu - p + 1
     strength = classes.n + prior.kappa
     widening = (strength + 1) / (strength * degrees)
@@ -295,21 +311,38 @@ def predictive_t(
     scale_matrix = scatter * widening[:, None, None, None]
     lower = np.linalg.cholesky(scale_matrix)
     # F = L⁻ᵀ: ‖(x - μ)ᵀ F‖² is the squared Mahalanobis distance, Σ log L_ii half of log det.
-    factor = np.linalg.inv(lower).transpose(0, 1, 3, 2)
+    inverse = np.linalg.inv(lower)
     diagonal = np.einsum("cbii->cbi", lower)
-    volume = np.log(diagonal).sum(axis=(1, 2))
-    # t at its mean, without π^(-p/2), which all classes share.
-    above = (degrees + p) / 2
-    gammas = gammaln(above) - gammaln(degrees / 2)
-    at_mean = gammas - 0.5 * p * np.log(degrees)
+    logs = np.log(diagonal)
+    volume = logs.sum(axis=(1, 2))
+    at_mean = B * _log_t_at_mean(degrees, p)
     return FittedGaussian(
         name=name,
         scale=scale,
-        mean=mean,
-        factor=factor,
+        mean=_posterior_mean(classes, prior.kappa),
+        factor=inverse.transpose(0, 1, 3, 2),
         degrees=degrees,
-        constant=np.log(priors) + B * at_mean - volume,
+        constant=np.log(priors) + at_mean - volume,
     )
+
+
+def _posterior_mean(classes: ClassMoments, kappa: float) -> FloatArray:
+    """(K, d) means of the classes, drawn to that of all rows."""
+    n = classes.n[:, None]
+    own = n * classes.mean
+    common = kappa * classes.centre
+    strength = n + kappa
+    total = own + common
+    mean = total / strength
+    return double(mean)
+
+
+def _log_t_at_mean(degrees: FloatArray, p: int) -> FloatArray:
+    """Log density of a t in p dimensions at its mean, without π^(-p/2), which all classes share."""
+    above = (degrees + p) / 2
+    gammas = gammaln(above) - gammaln(degrees / 2)
+    powers = 0.5 * p * np.log(degrees)
+    return double(gammas - powers)
 
 
 def _scaled(x: Float32, scale: Float32) -> FloatArray:

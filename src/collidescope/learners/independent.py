@@ -30,6 +30,9 @@ from collidescope.learners.base import (
     single,
 )
 
+#: pseudo-counts of a class that are tried
+ALPHAS = tuple(10.0 ** (e / 2) for e in range(-1, 13))
+
 
 @dataclass(frozen=True)
 class FittedHistograms(FittedArrays):
@@ -41,19 +44,22 @@ class FittedHistograms(FittedArrays):
 
     def __post_init__(self) -> None:
         rises = np.diff(self.edges, axis=0)
-        falls = (rises < 0).any()
+        falls = rises < 0
         n_bins = self.logs.shape[1]
-        if falls or n_bins != len(self.edges) + 1:
-            raise ValueError(
-                "edges must not decrease, and must be one fewer than the bins"
-            )
+        n_edges = n_bins - 1
+        if falls.any() or len(self.edges) != n_edges:
+            wanted = "not decrease, and must be one fewer than the bins"
+            raise ValueError(f"edges must {wanted}")
 
     @property
     def row_numbers(self) -> int:
         return len(self.logs) + 2 * len(self.log_priors)
 
     def score(self, x: Float32) -> FloatArray:
-        total = np.tile(self.log_priors, (len(x), 1))
+        n_classes = len(self.log_priors)
+        shape = (len(x), n_classes)
+        total = np.zeros(shape)
+        total += self.log_priors
         of_features = _bins(self.edges, x)
         pairs = zip(self.logs, of_features, strict=True)
         for logs, bins in pairs:
@@ -88,9 +94,12 @@ class Histograms(ArrayMember):
         n_cells = self.bins * K
         N = []
         for bins in _bins(edges, X):
-            cells = bins * K + codes
-            N.append(np.bincount(cells, w, n_cells))
-        counts = double(N).reshape(-1, self.bins, K)
+            first = bins * K
+            cells = first + codes
+            counted = np.bincount(cells, w, n_cells)
+            N.append(counted)
+        shape = (-1, self.bins, K)
+        counts = double(N).reshape(shape)
         return FittedHistograms(
             name=self.name,
             edges=edges,
@@ -144,18 +153,22 @@ class Counts(ArrayMember):
         # Features come standardised: the smallest difference of a count is one.
         differs = above > self.smallest_gap
         gaps = np.where(differs, above, np.inf)
-        per_unit = single(1 / gaps.min(axis=0))
+        smallest = gaps.min(axis=0)
+        per_unit = single(1 / smallest)
         counts = _counts(X, lowest, per_unit)
         K = task.n_classes
-        weight = np.zeros((X.shape[1], K), np.float32)
-        from_whole = np.abs(counts - np.rint(counts))
+        shape = (X.shape[1], K)
+        weight = np.zeros(shape, np.float32)
+        rounded = np.rint(counts)
+        from_whole = np.abs(counts - rounded)
         if from_whole.mean() < self.whole:
             onehot = np.eye(K)[codes]
             onehot *= w[:, None]
             N = double(counts.T) @ onehot
             (logs,) = log_class_shares(N[None])
             # Without the mean: no posterior changes, and it rounds less.
-            weight = logs - logs.mean(axis=1, keepdims=True)
+            mean = logs.mean(axis=1, keepdims=True)
+            weight = logs - mean
         return FittedCounts(
             name=self.name,
             lowest=lowest,
@@ -204,18 +217,18 @@ def log_class_shares(N: FloatArray, pseudo_count: float = 0.1) -> Float32:
     m = over_classes / over_all
     total = N.sum(axis=-2, keepdims=True)
 
-    def likelihood(alpha: float) -> float:
+    def log_likelihood(alpha: float) -> float:
         # Dirichlet-multinomial, without the coefficients, in which α does not occur.
         prior = alpha * m
-        of_shares = gammaln(N + prior)
-        of_shares -= gammaln(prior)
-        of_totals = gammaln(alpha) - gammaln(total + alpha)
-        both = of_shares.sum() + of_totals.sum()
-        return float(both)
+        counted = N + prior
+        of_shares = gammaln(counted) - gammaln(prior)
+        all_counted = total + alpha
+        of_totals = gammaln(alpha) - gammaln(all_counted)
+        likelihood = of_shares.sum()
+        likelihood += of_totals.sum()
+        return float(likelihood)
 
-    half_powers = range(-1, 13)
-    alphas = [10.0 ** (power / 2) for power in half_powers]
-    alpha = max(alphas, key=likelihood)
+    alpha = max(ALPHAS, key=log_likelihood)
     counts = N + alpha * m
     shares = counts / (total + alpha)
     return single(np.log(shares))

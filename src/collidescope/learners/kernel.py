@@ -29,6 +29,7 @@ from collidescope.learners.base import (
     double,
     log_softmax,
     single,
+    squared_distances,
 )
 from collidescope.learners.pool import likeliest
 
@@ -61,8 +62,11 @@ class FittedKernel(FittedArrays):
         return sum(self.coefficients.shape) + len(self.spread)
 
     def score(self, x: Float32) -> FloatArray:
-        scaled = x * self.spread
-        k = kernel(scaled, self.landmarks, self.gamma)
+        k = kernel(
+            x * self.spread,
+            self.landmarks,
+            self.gamma,
+        )
         f = k @ self.coefficients
         parts = evidence(f, self.log_priors)
         logits = np.tensordot(self.calibration, parts, 1)
@@ -78,9 +82,8 @@ class Kernel(ArrayMember):
     gammas: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0)
     most_rows: int = 30_000  #: rows that take part at all
     fewest_landmarks: int = 700
-    most_values: int = (
-        6_000_000  #: rows × landmarks beyond which there are fewer landmarks
-    )
+    #: rows × landmarks beyond which there are fewer landmarks
+    most_values: int = 6_000_000
     choosing_rows: int = 2_000  #: rows that choose γ and the scale of the features
     choosing_landmarks: int = 300
     largest_calibration: float = 50.0  #: weight of the scores in the log posteriors
@@ -103,13 +106,16 @@ class Kernel(ArrayMember):
     def learn(self, task: Task) -> FittedKernel:
         generator = np.random.default_rng(task.seed)
         used = np.flatnonzero(task.weights > 0)
-        shuffled = generator.permutation(used)  # landmarks are the first
-        rows = task.rows(shuffled[: self.most_rows])
+        shuffled = generator.permutation(used)
+        # Landmarks are the first.
+        first = shuffled[: self.most_rows]
+        rows = task.rows(first)
         w = single(rows.weights)
         priors = task.priors
         onehot = np.eye(task.n_classes, dtype=np.float32)
         Y = onehot[rows.codes] - single(priors)
-        gamma, spread = self._chosen_kernel(rows.X, Y, w, task.scales())
+        scales = task.scales()
+        gamma, spread = self._chosen_kernel(rows.X, Y, w, scales)
         m = self._n_landmarks(len(w))
         scaled = rows.X * spread
         best = ridge(scaled, Y, w, gamma, m)
@@ -130,11 +136,13 @@ class Kernel(ArrayMember):
         """Non-negative weights of the evidence that make the labels likeliest, rows left out."""
         exact = double(w)
         factor = len(w) / exact.sum()
-        unit = exact * factor
-        logs = evidence(scores, log_priors)
-        start = np.array([4.0, 0.5, 0.5])
-        bounds = [(0, self.largest_calibration), (0, 2), (0, 2)]
-        return likeliest(logs, codes, unit, start, bounds)
+        return likeliest(
+            evidence(scores, log_priors),
+            codes,
+            w=exact * factor,
+            start=np.array([4.0, 0.5, 0.5]),
+            bounds=[(0, self.largest_calibration), (0, 2), (0, 2)],
+        )
 
     def _chosen_kernel(
         self, X: Float32, Y: Float32, w: Float32, scales: list[Float32]
@@ -173,25 +181,20 @@ def evidence(f: Floats, log_priors: Float32) -> Floats:
 
 def kernel(A: Float32, B: Float32, gamma: float) -> Float32:
     """exp(-γ‖a - b‖²) + 1: the constant is an intercept, which holds far from every landmark."""
-    squares = A @ B.T
-    squares *= -2
-    of_rows = (A * A).sum(axis=1)
-    squares += of_rows[:, None]
-    squares += (B * B).sum(axis=1)
-    # ‖a‖² + ‖b‖² - 2 a·b of near rows can round to less than 0.
-    np.maximum(squares, 0, out=squares)
-    squares *= np.float32(-gamma)
-    np.exp(squares, out=squares)
-    squares += np.float32(1.0)
-    return squares
+    values = squared_distances(A, B)
+    values *= np.float32(-gamma)
+    np.exp(values, out=values)
+    values += np.float32(1.0)
+    return values
 
 
 def _median_square(scaled: Float32) -> float:
     """Median squared distance of neighbours in the (random) order of the rows."""
-    steps = scaled[1:] - scaled[:-1]
+    steps = np.diff(scaled, axis=0)
     if len(steps) == 0:
         return 1.0
-    squares = np.square(steps).sum(axis=1)
+    each = np.square(steps)
+    squares = each.sum(axis=1)
     median = float(np.median(squares))
     return median or float(squares.mean())
 
@@ -217,16 +220,17 @@ def ridge(X: Floats, Y: Floats, w: Floats, gamma: float, n_landmarks: int) -> Ri
     inverse_root = U / np.sqrt(s)
     root_w = np.sqrt(w)[:, None]
     # A: the features in a basis where AᵀA = diag(e), which V rotates them into.
-    if (
-        m == len(X) and np.ptp(w) == 0
-    ):  # every row a landmark: they are in such a basis already
+    if m == len(X) and np.ptp(w) == 0:
+        # Every row is a landmark: they are in such a basis already.
         e = w[0] * s
         A = U * np.sqrt(e)
         V = None
     else:
-        Z = kernel(X, landmarks, gamma) @ inverse_root
+        values = kernel(X, landmarks, gamma)
+        Z = values @ inverse_root
         Z = Z * root_w
-        e, V = _eigenvectors(Z.T @ Z)
+        gram = Z.T @ Z
+        e, V = _eigenvectors(gram)
         e = np.maximum(e, 0)
         A = Z @ V
     loss, rotated, residuals = _best_penalty(A, e, Y * root_w)
@@ -275,7 +279,8 @@ def _best_penalty(
         rotated = ATY * shrunk
         # Leave-one-out residuals, (y - f) / (1 - h).
         slack = np.maximum(1 - hat, smallest_slack)
-        residuals = (target - A @ rotated) / slack
+        fitted = A @ rotated
+        residuals = (target - fitted) / slack
         loss = float(np.square(residuals).mean())
         if loss < lowest:
             lowest = loss
@@ -287,8 +292,10 @@ def _ridge_cost(n: int, d: int, k: int, m: int) -> float:
     """Seconds of :func:`ridge`: kernel values, the Gram matrix, eigenvectors, penalties."""
     n_values = n * m
     value = 2e-11 * d + 1.5e-9
+    values = n_values * value
     gram = 2.5e-11 * n * m * m
     eigenvectors = 1.2e-10 * m**3
     penalty = 1e-10 * len(PENALTIES)
-    penalties = penalty * n * m * (k + 4)
-    return n_values * value + gram + eigenvectors + penalties
+    columns = k + 4
+    penalties = penalty * n * m * columns
+    return values + gram + eigenvectors + penalties

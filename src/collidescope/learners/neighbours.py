@@ -50,7 +50,8 @@ class FittedNeighbours(FittedArrays):
         K = len(self.priors)
         some_rows = 0 < n <= MOST_ROWS
         weighted = len(self.weights) in (1, n)
-        if not some_rows or not weighted or self.codes.max() >= K:
+        known = self.codes.max() < K
+        if not some_rows or not weighted or not known:
             wanted = f"1 to {MOST_ROWS} rows of classes below {K}, with weights"
             raise ValueError(f"neighbours must have {wanted}")
         negative = self.weights < 0
@@ -160,21 +161,30 @@ class Neighbours(ArrayMember):
         """The lowest log loss of rows scored by the others, and the k and count that reach it."""
         n = len(tried.rows)
         if n < 2:
-            return 0.0, 1, self.prior_counts[-1]
-        sizes = [k for k in self.sizes if k < n] or [1]
+            largest = self.prior_counts[-1]
+            return 0.0, 1, largest
+        smaller = [k for k in self.sizes if k < n]
+        sizes = smaller or [1]
         rows = single(tried.rows[chosen])
         codes = tried.codes[chosen]
         most = sizes[-1] + 1
-        distance, index = tried.nearest(rows, most)
-        distance, index = without_itself(distance, index, chosen)
+        distance, index = without_itself(
+            *tried.nearest(rows, most),
+            chosen,
+        )
         every_weight = np.broadcast_to(tried.weights, n)
-        w = every_weight[chosen]
-        w = w / w.sum()
+        chosen_weight = every_weight[chosen]
+        total = chosen_weight.sum()
+        w = chosen_weight / total
         found = []
         for k in sizes:
-            counts = tried.class_counts(distance[:, :k], index[:, :k])
+            counts = tried.class_counts(
+                distance[:, :k],
+                index[:, :k],
+            )
             for prior_count in self.prior_counts:
-                logs = log_shares(counts + prior_count * tried.priors)
+                shrunk = counts + prior_count * tried.priors
+                logs = log_shares(shrunk)
                 own = of_class(logs, codes)
                 loss = float(-w @ own)
                 found.append((loss, k, prior_count))
@@ -189,10 +199,13 @@ def without_itself(
     Among duplicates a row may not be found, and then the last neighbour goes.
     """
     own = index == rows[:, None]
-    not_found = ~own.any(axis=1)
-    own[not_found, -1] = True
+    found = own.any(axis=1)
+    own[~found, -1] = True
     others = ~own
     shape = (len(rows), -1)
-    kept = distance[others].reshape(shape)
-    numbers = index[others].reshape(shape)
-    return kept, numbers
+    kept = distance[others]
+    numbers = index[others]
+    return (
+        kept.reshape(shape),
+        numbers.reshape(shape),
+    )

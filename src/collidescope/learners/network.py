@@ -118,9 +118,15 @@ def trained(
 ) -> Run:
     """Train the stack ``module``, each network on its own (training rows, held-out rows)."""
     y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
-    objective = FactorisedObjective(as_rows(task.X, task.device), y, splits, config, w)
+    rows = as_rows(task.X, task.device)
     run = fit_loop(
-        module, objective, config, task.seed, task.report, task.checkpoint, name
+        module,
+        FactorisedObjective(rows, y, splits, config, w),
+        config,
+        task.seed,
+        task.report,
+        task.checkpoint,
+        name,
     )
     if run.interrupted and not run.history:
         raise KeyboardInterrupt
@@ -196,8 +202,10 @@ class Network(Member):
     def cost(self, n: int, d: int, k: int) -> float:
         n_weights = _n_weights([d, *self.hidden, k])
         epochs = 25
-        rows = self._n_networks(n) * epochs * n
-        per_row = n_weights * 4e-11 + 7e-7
+        networks = self._n_networks(n)
+        rows = networks * epochs * n
+        products = n_weights * 4e-11
+        per_row = products + 7e-7
         return rows * per_row
 
     def _n_networks(self, n: int) -> int:
@@ -245,7 +253,11 @@ class Network(Member):
             n_parts = self.parts
         part = task.inner_parts(n_parts, task.seed)
         known = int(part.max()) + 1
-        splits = [_split(part, m, task.device) for m in range(min(M, known))]
+        used = range(min(M, known))
+        splits = [
+            _split(part, held_out, task.device)  # each network has its own
+            for held_out in used
+        ]
         if not splits:
             # No row can be held out: early stopping watches those trained on.
             every_row = torch.arange(n, device=task.device)
@@ -306,9 +318,11 @@ class FittedCustom(FittedModule):
             hint = "pass the factory that built it"
             raise ValueError(f"the model holds a custom module: {hint}")
         # Seeded, for the same reason as above.
-        build = partial(self.factory, self.shape[0], self.n_classes)
+        n_features = self.shape[0]
+        build = partial(self.factory, n_features, self.n_classes)
         built = seeded_module(build, 0)
-        return loaded(OneMember(built), self.state, self.name)
+        module = OneMember(built)
+        return loaded(module, self.state, self.name)
 
     def logs(self, x: Tensor) -> Tensor:
         return super().logs(x[None])[0]

@@ -58,13 +58,15 @@ def pool_weights(
     used = np.flatnonzero(given > 0)
     rows = used[::step]
     labels = codes[rows]
-    logs = double(log_posteriors)[:, rows]
-    logs = np.maximum(logs, LOG_FLOOR)
+    given_logs = double(log_posteriors)
+    logs = np.maximum(given_logs[:, rows], LOG_FLOOR)
     # A sample stands for all rows, or shrinkage would weigh more.
-    total = given[rows].sum()
-    w = given[rows] * (n / total)
+    sampled = given[rows]
+    factor = n / sampled.sum()
+    w = sampled * factor
+    places = np.arange(len(rows))
+    own = logs[:, places, labels]
     with one_thread():
-        own = logs[:, np.arange(len(rows)), labels]
         prior = _prior_weights(own, w)
         return _likeliest_weights(logs, labels, w, prior)
 
@@ -109,13 +111,19 @@ def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
     chances = np.zeros(M)
     for _ in range(N_RESAMPLES):
         # Exponential weights, scaled to the sum of w: the Bayesian bootstrap.
-        draw = generator.exponential(size=len(w)) * w
+        draw = generator.exponential(size=len(w))
+        draw = draw * w
         ratio = w.sum() / draw.sum()
-        total = scores @ (draw * ratio)
-        each = np.exp(total - total.max())
-        chances += each / each.sum()
+        scaled = draw * ratio
+        total = scores @ scaled
+        largest = total.max()
+        each = np.exp(total - largest)
+        sum_of_all = each.sum()
+        chances += each / sum_of_all
     equal = EQUAL_SHARE / M
-    return equal + (1 - EQUAL_SHARE) * chances / N_RESAMPLES
+    other_share = 1 - EQUAL_SHARE
+    by_chance = other_share * chances / N_RESAMPLES
+    return equal + by_chance
 
 
 def pool(
@@ -131,14 +139,17 @@ def pool(
         logs = double(log_posteriors[0])
     else:
         total = np.zeros(())
-        for exponent, own in zip(exponents, log_posteriors, strict=True):
+        pairs = zip(exponents, log_posteriors, strict=True)
+        for exponent, own in pairs:
             if exponent:
-                total = total + exponent * np.maximum(own, LOG_FLOOR)
+                floored = np.maximum(own, LOG_FLOOR)
+                total = total + exponent * floored
         logs = log_softmax(total)
     p = np.exp(logs)
     # Floored logarithms leave sums a little above 1.
     sums = p.sum(axis=1, keepdims=True)
-    return np.asarray(p / sums)
+    normalised = p / sums
+    return np.asarray(normalised)
 
 
 def likeliest(

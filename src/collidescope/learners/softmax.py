@@ -151,8 +151,10 @@ class Scores:
         along = scores[:, self.stepped, None]
         distance = along - STEPS
         steps = np.tanh(steepness * distance)
-        flat = steps.reshape(len(x), -1)
-        return np.concatenate([scores, flat], axis=1)
+        n = len(x)
+        flat = steps.reshape(n, -1)
+        both = [scores, flat]
+        return np.concatenate(both, axis=1)
 
     def normal_scores(self, x: Float32, largest: float = 3.5) -> Float32:
         """Quantiles of a normal at the ranks of the values; beyond ``largest`` is a handful."""
@@ -248,14 +250,17 @@ class Softmax(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         D = self.n_regression_features(d)
-        row = D * k * 1e-10  # seconds of a row in a pass
-        row = row + k * 1.5e-8 + D * 1e-9
+        numbers = D * k
+        product = numbers * 1e-10
+        # Seconds of a row in a pass.
+        row = product + k * 1.5e-8 + D * 1e-9
         passes = 35
         if self.rank is not None:
             passes += 35
         seconds = passes * n * row
         if self.sparse:
-            rows = min(n, self.sparse_work // max(D * k, 1))
+            most = self.sparse_work // max(numbers, 1)
+            rows = min(n, most)
             passes = self.rounds * self.round_iterations // 2
             seconds += passes * rows * row
         return seconds
@@ -356,11 +361,16 @@ class Softmax(ArrayMember):
         F = start.standardised(X)
         # Features scaled by c have weights of prior deviation c / √penalty, in units of the
         # standardised ones.
-        largest_deviation = 10.0 * np.sqrt(self.penalty)
-        largest = start.scale * np.float32(largest_deviation)
+        largest_deviation = np.float32(10.0 * np.sqrt(self.penalty))
+        largest = start.scale * largest_deviation
         fitted = start
         for _ in range(self.rounds - 1):
-            fitted = self._optimum(fitted, sample, self.round_iterations, F)
+            fitted = self._optimum(
+                fitted,
+                sample,
+                self.round_iterations,
+                F,
+            )
             change = self._change_of_deviations(fitted, F, w)
             wanted = fitted.scale * change
             scale = single(np.minimum(wanted, largest))
@@ -447,15 +457,22 @@ class TunedSoftmax(Softmax):
             return self.penalties[0]
         generator = np.random.default_rng(task.seed)
         others = np.flatnonzero(part != 0)
-        train = task.rows(some(others, self.choosing_rows, generator))
-        held_out = task.rows(some(test, self.choosing_rows, generator))
+        few = some(others, self.choosing_rows, generator)
+        train = task.rows(few)
+        few = some(test, self.choosing_rows, generator)
+        held_out = task.rows(few)
         fitted = self._start(train)
         F = fitted.standardised(train.X)
         lowest = np.inf
         best = self.penalties[0]
         for penalty in self.penalties:
             tried = replace(self, penalty=penalty)
-            fitted = tried._optimum(fitted, train, self.max_iterations, F)
+            fitted = tried._optimum(
+                fitted,
+                train,
+                self.max_iterations,
+                F,
+            )
             logs = fitted.log_posteriors(held_out.X)
             own = of_class(logs, held_out.codes)
             loss = float(-held_out.weights @ own)
@@ -549,8 +566,14 @@ class Rows:
             X = single(task.X[:])
             kept = fitted.standardised(X)
         w = task.weights
-        shares = single(w / w.sum())
-        return cls(fitted, task.X, task.codes, shares, kept)
+        shares = w / w.sum()
+        return cls(
+            fitted,
+            task.X,
+            task.codes,
+            single(shares),
+            kept,
+        )
 
     def __iter__(self) -> Iterator[tuple[Float32, IntArray, Float32]]:
         """(features, codes, shares) of blocks of rows."""
@@ -561,8 +584,11 @@ class Rows:
         D = len(self.fitted.mean)
         for block in blocks(n, D, BLOCK_NUMBERS):
             x = single(self.X[block])
-            F = self.fitted.standardised(x)
-            yield F, self.codes[block], self.shares[block]
+            yield (
+                self.fitted.standardised(x),
+                self.codes[block],
+                self.shares[block],
+            )
 
     def cross_entropy(
         self, W: Float32, bias: Float32
@@ -653,8 +679,13 @@ def minimised_whitened(
         F = np.ascontiguousarray(F[:, used])
     own = replace(rows, kept=F)
     n_classes = len(start.bias)
-    shapes = [(len(used), n_classes), (n_classes,)]
-    priors = class_weights(rows.codes, rows.shares, n_classes)
+    weight_shape = (len(used), n_classes)
+    shapes = [weight_shape, (n_classes,)]
+    priors = class_weights(
+        rows.codes,
+        rows.shares,
+        n_classes,
+    )
     inverse = _whitening(F, penalty, priors)
 
     def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:

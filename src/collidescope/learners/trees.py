@@ -135,12 +135,13 @@ class Trees:
         empty = self.sizes < 1
         if len(nodes) != len(self.right) or empty.any():
             raise ValueError("the sizes of trees do not add up to their nodes")
-        ends = np.repeat(self.ends, self.sizes)
         left = nodes + 1
         right = nodes + self.right
         furthest = np.maximum(left, right)
-        outside = (furthest >= ends[nodes]) | (right <= nodes)
-        if outside.any():
+        every_end = np.repeat(self.ends, self.sizes)
+        outside = furthest >= every_end[nodes]
+        backwards = right <= nodes
+        if outside.any() or backwards.any():
             raise ValueError("a tree points outside of itself")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -217,12 +218,14 @@ class Trees:
     def leaves(self, x: Float32) -> IntArray:
         """Leaf numbers, (n, T), of rows (n, d)."""
         n_trees = len(self.sizes)
-        found = np.empty((len(x), n_trees), np.int64)
+        shape = (len(x), n_trees)
+        found = np.empty(shape, np.int64)
         for number in range(n_trees):
             walker = self.walkers[number]
-            numbers = self.leaf_numbers[number]
             nodes = walker.apply(x)
-            found[:, number] = numbers[nodes]
+            numbers = self.leaf_numbers[number]
+            reached = numbers[nodes]
+            found[:, number] = reached
         return found
 
     def row_numbers(self, n_classes: int) -> int:
@@ -361,7 +364,11 @@ class Forest(ArrayMember):
             most = self.total_leaves // self.fewest_trees
             forest.set_params(max_leaf_nodes=most, warm_start=False)
         wanted = self.total_leaves / per_tree
-        n_trees = np.clip(wanted, self.fewest_trees, self.n_trees)
+        n_trees = np.clip(
+            wanted,
+            self.fewest_trees,
+            self.n_trees,
+        )
         forest.set_params(n_estimators=int(n_trees))
         return rows.fit(forest)
 
@@ -500,8 +507,10 @@ class FittedBoosting(FittedArrays):
     def __post_init__(self) -> None:
         K = self.n_classes
         per_round = _trees_per_round(K)
-        n_odd = len(self.trees.sizes) % per_round
-        if n_odd or len(self.values) != self.trees.n_leaves:
+        n_trees = len(self.trees.sizes)
+        n_odd = n_trees % per_round
+        n_leaves = self.trees.n_leaves
+        if n_odd or len(self.values) != n_leaves:
             wanted = f"have a value per leaf and come in rounds of {K}"
             raise ValueError(f"boosted trees must {wanted}")
 
