@@ -234,7 +234,7 @@ def whole_fit(**settings):
     X, y = problem()
     sample = make_sample(X, y)
     folds = make_folds(sample, 3, random_state=0)
-    prices = {"linear": 1e-3, "linear-smooth": 1.0, "gaussian": 1e-3, "priors": 1e-3}
+    prices = {"linear": 1e-3, "linear-tuned": 1.0, "gaussian": 1e-3, "priors": 1e-3}
     models = [
         Priced(name, price, models_for([name], sample, folds)[0])
         for name, price in prices.items()
@@ -249,8 +249,8 @@ def test_the_first_fold_is_the_last_heat():
     raced, fit = whole_fit()
     assert raced.found.rounds[-1].size == len(fit.folds.splits[0][0])
     last = [each.model for each in raced.found.dropped if each.size == 1000]
-    assert last == ["linear-smooth"]
-    assert all("linear-smooth" not in weights for weights in fit.fold_weights)
+    assert last == ["linear-tuned"]
+    assert all("linear-tuned" not in weights for weights in fit.fold_weights)
 
 
 def test_what_a_heat_has_trained_is_not_trained_again():

@@ -389,9 +389,14 @@ def _total_seconds(fits: Sequence[SizeFit]) -> dict[str, float]:
 
 
 def _ensemble(sample: Sample, fit: SizeFit) -> Ensemble:
+    names = list(fit.weights)
+    models = {model.name: model for model in fit.models}
+    folds = []
+    for fold in fit.folds:
+        folds.append({name: fold[name] for name in names})
     return Ensemble(
-        folds=[{name: fold[name] for name in fit.weights} for fold in fit.folds],
-        models={model.name: model for model in fit.models if model.name in fit.weights},
+        folds=folds,
+        models={name: models[name] for name in names},
         weights=fit.weights,
         scaling=sample.scaling,
         train_priors=sample.shares,
@@ -607,11 +612,14 @@ def train_unit(
     started = time.perf_counter()
     k = task.n_classes
     scores = None
-    with one_thread(needs_one_thread(model, task)):
+    single = needs_one_thread(model, task)
+    with one_thread(single):
         if fitted is None:
-            fitted = copy(model).fit(task_of(model, task))
+            own_task = task_of(model, task)
+            fitted = copy(model).fit(own_task)
         if not isinstance(model, Comparing):
-            scores = np.empty((test.shape[0], k), dtype)
+            shape = (test.shape[0], k)
+            scores = np.empty(shape, dtype)
             for block in row_blocks(test, k):
                 scores[block] = log_posteriors(model, fitted, test[block])
     seconds = time.perf_counter() - started
@@ -681,11 +689,11 @@ def _weights(
     equal = np.full(n_models, 1 / n_models)
     if not numbers or n_models == 1:
         return equal
-    entries = sample.entries(np.concatenate([tests[number] for number in numbers]))
+    rows = np.concatenate([tests[number] for number in numbers])
     logs = np.concatenate([scores[number] for number in numbers], axis=1)
-    if (
-        sample.votes is not None
-    ):  # a row stands here once for each class that was voted for
+    entries = sample.entries(rows)
+    if sample.votes is not None:
+        # A row stands here once for each class that was voted for.
         logs = logs[:, entries.place]
     found = pool_weights(logs, entries.codes, entries.weights)
     # Nothing learned anything: with weights of zero the pool would say that all classes are as

@@ -5,6 +5,7 @@ Symbols: n rows, K classes, F folds. A split is (training rows, held-out rows).
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import threading
@@ -125,8 +126,10 @@ def _strata(sample: Sample) -> tuple[Array, Array]:
     leading = np.flatnonzero(n_led >= 2)
     if not len(leading):
         leading = np.array([0])
-    chosen = sample.votes[:, leading].argmax(axis=1)
-    return classes[leading][chosen], np.unique(classes[leading][chosen])
+    votes = sample.votes[:, leading]
+    chosen = leading[votes.argmax(axis=1)]
+    labels = classes[chosen]
+    return labels, np.unique(labels)
 
 
 def _check_votes(sample: Sample, splits: Sequence[Split]) -> None:
@@ -230,16 +233,17 @@ def _check_splits(
         if groups is None:
             continue
         shared = np.intersect1d(groups[train], groups[test])
-        if len(shared):
-            said = f"cv has {len(shared)} of the groups on both sides of fold {number}"
-            raise ValueError(
-                f"{said}: use a number of folds, or a splitter such as GroupKFold"
-            )
+        n_shared = len(shared)
+        if n_shared > 0:
+            said = f"cv has {n_shared} of the groups on both sides of fold {number}"
+            hint = "use a number of folds, or a splitter such as GroupKFold"
+            raise ValueError(f"{said}: {hint}")
     tests = [test for _, test in splits]
     tested = np.sort(np.concatenate(tests))
     if not np.array_equal(tested, np.arange(n_rows)):
+        kind = type(cv).__name__
         said = f"cv must test every one of the {n_rows} rows exactly once"
-        raise ValueError(f"{said}, {type(cv).__name__} does not")
+        raise ValueError(f"{said}, {kind} does not")
 
 
 def _numbered_splits(
@@ -354,7 +358,7 @@ def nested_splits(
     fewest = max(fewest_rows, fewest_per_class * n_classes)
     smaller = []
     for number, (train, test) in enumerate(splits):
-        size = int(np.ceil(fraction * len(train)))
+        size = math.ceil(fraction * len(train))
         if size < fewest:
             return None
         rng = np.random.default_rng([seed, number])

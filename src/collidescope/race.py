@@ -301,7 +301,8 @@ class Raced(Choice):
             dropped=(*found.dropped, *out),
         )
         gone = {each.model for each in out}
-        self.models = [model for model in self.models if model.name not in gone]
+        models = self.models
+        self.models = [model for model in models if model.name not in gone]
         return out
 
 
@@ -535,6 +536,7 @@ def pool_loss_of(
         P = pool(own, weights)
         right = np.maximum(P[every, codes], 1e-9)
         losses = -np.log(right)
-        return float(np.average(losses, weights=row_weights))
+        mean = np.average(losses, weights=row_weights)
+        return float(mean)
 
     return pool_loss
