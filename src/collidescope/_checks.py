@@ -144,9 +144,11 @@ def check_stochastic(
     """``values`` as a square, non-negative matrix whose rows sum to 1."""
     array = check_square(values, name, n_classes)
     check_non_negative(array, name, "a row of it is a probability distribution")
-    off = np.abs(array.sum(axis=1) - 1)
-    if off.max() > STOCHASTIC_TOLERANCE:
-        said = f"row {off.argmax()} sums to {array[off.argmax()].sum():.10g}"
+    totals = array.sum(axis=1)
+    off = np.abs(totals - 1)
+    row = int(off.argmax())
+    if off[row] > STOCHASTIC_TOLERANCE:
+        said = f"row {row} sums to {totals[row]:.10g}"
         hint = f"typed with few digits? divide by {name}.sum(axis=1, keepdims=True)"
         raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
     return array
@@ -191,9 +193,12 @@ def check_posteriors(
     if lowest >= 0 and farthest <= EXACT_SUM:
         return array
     # with thousands of classes one copy is enough
-    copied = isinstance(P, np.ndarray) and P.dtype != array.dtype
-    array = np.maximum(array, 0.0, out=array if copied else None)
-    return np.divide(array, array.sum(axis=1, keepdims=True), out=array)
+    is_copy = isinstance(P, np.ndarray) and P.dtype != array.dtype
+    if not is_copy:
+        array = array.copy()
+    np.maximum(array, 0.0, out=array)
+    array /= array.sum(axis=1, keepdims=True)
+    return array
 
 
 def check_sparse_posteriors(
@@ -341,11 +346,13 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
         raise ValueError(
             f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, {hint}"
         )
-    scaled = np.asarray(np.ldexp(weights, -np.frexp(largest)[1] + 1))
-    effective = scaled.sum() ** 2 / (scaled**2).sum()
+    _, exponent = np.frexp(largest)
+    scaled = np.asarray(np.ldexp(weights, 1 - exponent))
+    total = scaled.sum()
+    effective = total**2 / (scaled**2).sum()
     if effective < 2 and len(used) >= 20:
         row = int(weights.argmax())
-        share = scaled[row] / scaled.sum()
+        share = scaled[row] / total
         raise ValueError(
             f"sample_weight gives row {row} ({largest:.3g}) {share:.2%} of all weight, so that "
             f"{len(used):,} rows count as {effective:.2f}: is that weight right? lower it"
@@ -698,13 +705,13 @@ def aligned(
 ) -> FloatArray:
     """The columns of ``values``, called ``columns``, in the order of ``names`` (as text)."""
     place = {str(column): position for position, column in enumerate(columns)}
-    wanted = [str(own) for own in names.tolist()]
+    classes = names.tolist()
+    wanted = [str(own) for own in classes]
     twice = len(place) < len(columns)
     if twice or set(wanted) != set(place):
         hint = f"rename the columns, or pass {name}.to_numpy() if in the order of the classes"
-        raise ValueError(
-            f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: {hint}"
-        )
+        said = f"{name} has columns {columns[:10]} for the classes {classes[:10]}"
+        raise ValueError(f"{said}: {hint}")
     order = [place[own] for own in wanted]
     if order == sorted(order):
         return values

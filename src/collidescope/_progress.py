@@ -90,11 +90,14 @@ class Progress:
         self._move(self.done + share, time.perf_counter() - self._started, text)
 
     def _move(self, done: float, elapsed: float, text: str) -> None:
-        pace = f"{timedelta(seconds=round(elapsed))} so far"
+        spent = timedelta(seconds=round(elapsed))
+        pace = f"{spent} so far"
         if self.total:
             # Epochs of the first step say little about its end, as most networks stop early.
             if self.done:
-                left = elapsed / done * (self.total - done)
-                pace = f"{timedelta(seconds=round(left))} left"
-            pace = f"{done / self.total:.0%}, {pace}"
+                ahead = elapsed / done * (self.total - done)
+                left = timedelta(seconds=round(ahead))
+                pace = f"{left} left"
+            share = done / self.total
+            pace = f"{share:.0%}, {pace}"
         self._bar.update(self._task, completed=done, description=text, pace=pace)

@@ -182,7 +182,8 @@ def agreement(groups: IntArray, codes: IntArray) -> float:
     sizes = np.bincount(groups)
     alike = counts * (counts - 1.0)
     pairs = sizes * (sizes - 1.0)
-    return float(alike.sum() / pairs.sum())
+    share = alike.sum() / pairs.sum()
+    return float(share)
 
 
 def copy_notes(

@@ -182,9 +182,8 @@ class _Reader:
         wanted = tuple(self._size(letter) for letter in letters)
         array = check_array(value, where, dtypes.split("|"), wanted)
         for letter, size in zip(letters, array.shape, strict=True):
-            if (
-                self.sizes.setdefault(letter, size) != size
-            ):  # a letter twice in one array
+            first = self.sizes.setdefault(letter, size)
+            if first != size:  # a letter twice in one array
                 raise ValueError(f"{where} must have shape {form}, got {array.shape}")
         return array
 
@@ -236,11 +235,12 @@ class _Reader:
 def _chosen(cls: type, tree: Mapping[str, Any], where: str) -> Any:
     """The class that a tree names: ``cls``, or one of its subclasses."""
     locate = getattr(cls, "saved_class", None)
-    chosen = cls if locate is None else locate(tree)
-    if tree.get(TYPE) != chosen.__name__ or not issubclass(chosen, cls):
-        raise ValueError(
-            f"{where} must be a {cls.__name__}, got {_short(tree.get(TYPE))}"
-        )
+    chosen = cls
+    if locate is not None:
+        chosen = locate(tree)
+    named = tree.get(TYPE)
+    if named != chosen.__name__ or not issubclass(chosen, cls):
+        raise ValueError(f"{where} must be a {cls.__name__}, got {_short(named)}")
     return chosen
 
 
@@ -252,18 +252,24 @@ def check_array(
     if not isinstance(value, np.ndarray) or value.dtype not in allowed:
         names = " or ".join(dtype.name for dtype in allowed)
         raise ValueError(f"{where} must be an array of dtype {names}")
-    if value.ndim != len(shape) or any(
-        want not in (None, got) for want, got in zip(shape, value.shape, strict=True)
-    ):
+    if not _fits(value.shape, shape):
         raise ValueError(f"{where} must have shape {shape}, got {value.shape}")
     if value.dtype.kind == "f":
         # nan is below nothing; half precision is widened: the bound would be infinite there
-        sizes = np.abs(value, dtype=np.result_type(value, "f4"))
-        if not bool((sizes <= LARGEST_NUMBER).all()):
-            raise ValueError(
-                f"{where} must hold finite numbers of at most {LARGEST_NUMBER:g}"
-            )
+        widened = np.result_type(value, "f4")
+        sizes = np.abs(value, dtype=widened)
+        if not (sizes <= LARGEST_NUMBER).all():
+            most = f"at most {LARGEST_NUMBER:g}"
+            raise ValueError(f"{where} must hold finite numbers of {most}")
     return value
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    """Whether a shape is the wanted one, None standing for any size."""
+    if len(shape) != len(wanted):
+        return False
+    pairs = zip(shape, wanted, strict=True)
+    return all(want is None or size == want for size, want in pairs)
 
 
 def _plain(kind: object, value: Any, where: str) -> Any:

@@ -243,12 +243,16 @@ def _unpack(packed: npt.NDArray[Any], shape: list[int], dtype: str) -> npt.NDArr
     if not TIMES.fullmatch(dtype):
         plain = np.dtype(dtype)
     size = math.prod(shape) * plain.itemsize
-    fits = 0 < size <= MOST_GROWTH * packed.size
-    if plain not in STORED or packed.dtype != np.uint8 or not fits:
+    most = MOST_GROWTH * packed.size
+    known = plain in STORED and packed.dtype == np.uint8
+    if not known or not 0 < size <= most:
         raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
-    unpacked = zlib.decompressobj().decompress(packed.tobytes(), size)
-    columns = np.frombuffer(unpacked, np.uint8).reshape(plain.itemsize, -1)
-    return columns.T.copy().view(plain).reshape(shape)
+    reader = zlib.decompressobj()
+    unpacked = reader.decompress(packed.tobytes(), size)
+    places = np.frombuffer(unpacked, np.uint8)
+    columns = places.reshape(plain.itemsize, -1)
+    numbers = columns.T.copy().view(plain)
+    return numbers.reshape(shape)
 
 
 class _Reading:
@@ -432,10 +436,12 @@ def labels_from_plain(value: object) -> Any:
     """The inverse of :func:`plain_labels`, for what a file holds."""
     if not isinstance(value, Mapping):
         return value
-    if value.keys() != {"dtype", "values"} or not TIMES.fullmatch(str(value["dtype"])):
+    dtype = str(value.get("dtype"))
+    if value.keys() != {"dtype", "values"} or not TIMES.fullmatch(dtype):
         wanted = "a list, or times with their dtype"
         raise ValueError(f"classes must be {wanted}, got {str(value)[:80]}")
-    return np.array(value["values"]).astype(value["dtype"])
+    written = np.array(value["values"])
+    return written.astype(dtype)
 
 
 def regular_file(path: str | Path) -> Path:
@@ -551,9 +557,10 @@ def _remove_left(target: Path, prefix: str) -> None:
     ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}")
     with suppress(OSError):  # a folder that may be written to but not listed
         for name in filter(ours.fullmatch, os.listdir(target.parent)):
-            with suppress(OSError), open(target.with_name(name), "r+b") as left:
+            path = target.with_name(name)
+            with suppress(OSError), open(path, "r+b") as left:
                 _lock(left)
-                os.unlink(left.name)
+                path.unlink()
 
 
 def _lock(file: BinaryIO) -> None:

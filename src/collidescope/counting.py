@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from scipy.special import ndtri
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray, Names
+from collidescope.equations._sparse import one_hot
 from collidescope.equations.moments import Moments, Units, merged, row_blocks
 from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 from collidescope.scale import _dask
@@ -179,14 +181,9 @@ def collision_matrix_from_votes(
     """
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
-        part = _dask.delayed(
-            lambda b: _count(
-                _wide_counts(b, names) if len(b) else csr_array((0, len(names)))
-            )[0]
-        )
-        sums = _dask.tree(
-            [part(block) for block, *_ in _dask.blocks(votes, None, None)], merged
-        )
+        part = _dask.delayed(partial(_counted_block, names=names))
+        blocks = _dask.blocks(votes, None, None)
+        sums = _dask.tree([part(block) for block, *_ in blocks], merged)
     else:
         counts, names = vote_table(votes, classes)
         warn_of_copied_votes(counts)
@@ -194,6 +191,15 @@ def collision_matrix_from_votes(
     return _as_matrix(
         sums, sums, names, "items", "votes has no item with two votes", "votes"
     )
+
+
+def _counted_block(votes: Array | pd.DataFrame, names: Array) -> PairSums:
+    """The sums of some items."""
+    counts = csr_array((0, len(names)))
+    if len(votes):
+        counts = _wide_counts(votes, names)
+    estimate, _ = _count(counts)
+    return estimate
 
 
 def votes_needed(
@@ -237,17 +243,15 @@ def votes_needed(
     each = np.array(VOTES_PER_ITEM)
     variance, within = _planned_variance(two, now, each, known)
     quantile = ndtri((1 + level) / 2)
-    items = np.ceil(variance.max(axis=0) * (quantile / half_width) ** 2)
-    items = items.clip(min=2).astype(int)
-    plans = pd.DataFrame(
-        {"votes_per_item": each, "items": items, "votes": each * items}
-    )
+    per_variance = (quantile / half_width) ** 2
+    needed = np.ceil(variance.max(axis=0) * per_variance)
+    items = needed.clip(min=2).astype(int)
+    columns = {"votes_per_item": each, "items": items, "votes": each * items}
+    plans = pd.DataFrame(columns)
     plans = plans.sort_values("votes", kind="stable", ignore_index=True)
     widest = int(variance[:, 0].argmax())
-    plans.attrs = {
-        "between": float((two - within)[widest]),
-        "within": float(within[widest]),
-    }
+    between = two - within
+    plans.attrs = {"between": float(between[widest]), "within": float(within[widest])}
     return plans
 
 
@@ -260,18 +264,19 @@ def _variances(
     n = cm.diagnostics.distinct_inputs or 0
     if of == "pber":
         # Two votes differ or do not: Bernoulli.
-        two = np.array([cm.pber * (1 - cm.pber)])
-        return two, np.array([n * cm.pber_stderr**2])
-    two = _variance_of_two_votes(cm)
-    now = n * cm.stderr**2
+        two = cm.pber * (1 - cm.pber)
+        now = n * cm.pber_stderr**2
+        return np.array([two]), np.array([now])
+    every_two = _variance_of_two_votes(cm)
+    every_now = n * cm.stderr**2
     if of == "matrix":
-        return two.ravel(), now.ravel()
+        return every_two.ravel(), every_now.ravel()
     if isinstance(of, str) or len(of) != 2:
         raise ValueError(
             f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}"
         )
     i, j = check.encode_labels(list(of), cm.classes, "of")
-    return two[[i], [j]], now[[i], [j]]
+    return every_two[[i], [j]], every_now[[i], [j]]
 
 
 def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
@@ -281,10 +286,13 @@ def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
     priors = cm.priors[:, None]
     # Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of 2 B_ij; on it
     # Z = ρ_i = 1 where both are i. So E Z² = E Z ρ_i, and E ρ_i² = (π_i + B_ii) / 2.
-    E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
-    E_rho2 = (priors + np.diag(B)[:, None]) / 2
-    variance = E_ZZ * (1 - 2 * S) + S**2 * E_rho2
-    return np.asarray(variance / priors**2)
+    both = np.diag(B)[:, None]
+    doubled_diagonal = 1 + np.eye(cm.n_classes)
+    E_ZZ = B * doubled_diagonal / 2
+    E_rho2 = (priors + both) / 2
+    of_Z = E_ZZ * (1 - 2 * S)
+    of_rho = S**2 * E_rho2
+    return np.asarray((of_Z + of_rho) / priors**2)
 
 
 def _planned_variance(
@@ -293,11 +301,12 @@ def _planned_variance(
     """Variance of one item with each number of votes, and the part of it within items."""
     inverse_votes = known.inverse_votes or 0.0
     inverse_pairs = known.inverse_pairs or 0.0
-    if (
-        inverse_pairs >= 1
-    ):  # two votes on every item: all of it is taken to be between items
-        return np.repeat(two[:, None], len(each), axis=1), np.zeros_like(two)
-    fast = 2 / (each * (each - 1))
+    if inverse_pairs >= 1:
+        # Two votes on every item: all of it is taken to be between items.
+        same = np.repeat(two[:, None], len(each), axis=1)
+        return same, np.zeros_like(two)
+    ordered_pairs = each * (each - 1)
+    fast = 2 / ordered_pairs
     slow = 2 / each
     # g = (1 - share) · fast + share · slow has the mean ḡ = inverse_pairs + share · gap over the
     # items at hand: now = between + within · ḡ and two = between + within, so
@@ -305,18 +314,22 @@ def _planned_variance(
     gap = 2 * inverse_votes - inverse_pairs
     # The slowest fall that leaves a variance between items of 0 or more (ḡ ≤ now / two), then the
     # fastest.
-    ratio = now / np.maximum(two, np.finfo(float).tiny)
+    positive = np.maximum(two, np.finfo(float).tiny)
+    ratio = now / positive
     slowest = np.clip((ratio - inverse_pairs) / gap, 0, 1)
     fastest = np.zeros_like(two)
     variance = np.zeros((len(two), len(each)))
     for share in (slowest, fastest):
         mean_fall = inverse_pairs + share * gap
-        within = np.clip((two - now) / (1 - mean_fall), 0, two)
+        unclipped = (two - now) / (1 - mean_fall)
+        within = np.clip(unclipped, 0, two)
         falls = fast + np.outer(share, slow - fast)
-        planned = two[:, None] - within[:, None] * (1 - falls)
+        saved = within[:, None] * (1 - falls)
+        planned = two[:, None] - saved
         variance = np.maximum(variance, planned)
     # A first round that shows too little variance by chance must not promise the fastest fall.
-    kept = np.minimum(slow / (2 * inverse_votes), 1)
+    fall_since = slow / (2 * inverse_votes)
+    kept = np.minimum(fall_since, 1)
     least = now[:, None] * kept
     return np.maximum(variance, least), within
 
@@ -492,22 +505,32 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
     """
     if not len(N):
         return np.zeros(0)
+    votes = counts.data
     starts = counts.indptr[:-1]
-    item = np.repeat(np.arange(len(N)), np.diff(counts.indptr))
-    first = np.maximum.reduceat(counts.data, starts)  # most votes of a class
-    leads = counts.data == first[item]
-    n_first = np.add.reduceat(leads.astype(np.float64), starts)
-    below = np.where(leads, 0.0, counts.data)
+    item = _item_of_entry(counts)
+    first = np.maximum.reduceat(votes, starts)  # most votes of a class
+    leads = votes == first[item]
+    n_first = np.add.reduceat(leads, starts, dtype=np.float64)
+    below = np.where(leads, 0.0, votes)
     second = np.maximum.reduceat(below, starts)  # most votes of the classes behind it
-    follows = (below == second[item]) & ~leads
-    n_second = np.add.reduceat(follows.astype(np.float64), starts)
+    as_many = below == second[item]
+    follows = as_many & ~leads
+    n_second = np.add.reduceat(follows, starts, dtype=np.float64)
     # A vote for a class below the first is missed: the first still leads without it. One for a
     # class that leads alone is found where it leads by two or more, and by one it ties with the
     # second. Where several lead, it falls behind the others and is missed.
-    lead = first - second
-    found = np.where(lead >= 2, 1.0, 1 / (1 + n_second))
+    ahead = first - second >= 2
+    shared = 1 / (1 + n_second)
+    found = np.where(ahead, 1.0, shared)
     found = np.where(n_first == 1, found, 0.0)
-    return np.asarray(1 - first / N * found)
+    right = first / N * found
+    return np.asarray(1 - right)
+
+
+def _item_of_entry(counts: csr_array) -> IntArray:
+    """The row of every entry."""
+    per_item = np.diff(counts.indptr)
+    return np.repeat(np.arange(len(per_item)), per_item)
 
 
 def _add_inputs(
@@ -519,10 +542,18 @@ def _add_inputs(
         n = counts[block]
         votes = N[block]
         omega = weight[block]
-        per_pair = omega / (votes * (votes - 1))
-        diagonal = n * -per_pair[:, None]
-        rho = n * (omega / votes)[:, None]
-        sums.add(Units(diagonal, per_pair, n, rho, omega, np.zeros(len(omega))))
+        ordered_pairs = votes * (votes - 1)
+        per_pair = omega / ordered_pairs
+        per_vote = omega / votes
+        units = Units(
+            a=n * -per_pair[:, None],
+            s=per_pair,
+            H=n,
+            rho=n * per_vote[:, None],
+            N=omega,
+            miss=np.zeros(len(omega)),
+        )
+        sums.add(units)
 
 
 def _add_rows(spread: PairSums, counts: csr_array) -> None:
@@ -530,17 +561,16 @@ def _add_rows(spread: PairSums, counts: csr_array) -> None:
     # Rows of the same input and class are alike: one unit for each entry of the counts, as often
     # as the entry says. Z = diag(c) - (c - p)(c - p)ᵀ.
     k = counts.shape[1]
-    item = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    item = _item_of_entry(counts)
     n_others = np.asarray(counts.sum(axis=1)) - 1
     for block in row_blocks(counts.nnz, k, least=SPARSE_ROWS * k):
         own = item[block]
-        n_units = len(own)
-        one = np.ones(n_units)
-        places = (np.arange(n_units), counts.indices[block])
-        c = csr_array((one, places), shape=(n_units, k))
+        one = np.ones(len(own))
+        c = one_hot(counts.indices[block].astype(np.intp), k)
         others = counts[own] - c
-        p = others * (1 / n_others[own])[:, None]
-        units = Units(c, -one, c - p, c, one, np.zeros(n_units))
+        share = 1 / n_others[own]
+        p = others * share[:, None]
+        units = Units(a=c, s=-one, H=c - p, rho=c, N=one, miss=0 * one)
         spread.add(units, counts.data[block])
 
 

@@ -62,8 +62,9 @@ class Problem:
     def posteriors(self, X: ArrayLike) -> FloatArray:
         """True posterior of every row."""
         rows = check.check_finite(X, "X", ndim=2)
-        if rows.shape[1] != self.n_features:
-            came = f"got {rows.shape[1]} (shape {rows.shape})"
+        width = rows.shape[1]
+        if width != self.n_features:
+            came = f"got {width} (shape {rows.shape})"
             raise ValueError(f"X must have {self.n_features} columns, {came}")
         return self._teacher(rows)
 
@@ -72,11 +73,12 @@ class Problem:
         rng = np.random.default_rng(TRUTH_SEED)
         per_class = TRUTH_DRAWS // len(self.priors)
         for k, prior in enumerate(self.priors):
+            weight = prior / per_class
             for block in blocks(per_class, 1, BLOCK):
                 size = block.stop - block.start
-                X = self.draw(np.full(size, k, dtype=np.intp), rng)
-                weights = np.full(size, prior / per_class)
-                yield self.posteriors(X), weights
+                codes = np.full(size, k, dtype=np.intp)
+                X = self.draw(codes, rng)
+                yield self.posteriors(X), np.full(size, weight)
 
     def sample(
         self, n_samples: int, random_state: Seed = None, *, stratified: bool = True
@@ -90,7 +92,8 @@ class Problem:
         k = len(self.priors)
         if stratified:
             counts = _nearest_counts(n_samples * self.priors)
-            codes = rng.permutation(np.repeat(np.arange(k), counts))
+            in_order = np.repeat(np.arange(k), counts)
+            codes = rng.permutation(in_order)
         else:
             codes = rng.choice(k, n_samples, p=self.priors)
         return self.draw(codes, rng), self.classes[codes]
@@ -101,11 +104,15 @@ class Problem:
         B = np.zeros((k, k))
         right = 0.0
         for P, weights in self.nodes():
-            B += P.T @ (weights[:, None] * P)
-            right += float(weights @ P.max(axis=1))
-        B = balance((B + B.T) / 2, self.priors)
+            weighted = weights[:, None] * P
+            largest = P.max(axis=1)
+            B += P.T @ weighted
+            right += float(weights @ largest)
+        symmetric = (B + B.T) / 2
+        B = balance(symmetric, self.priors)
         S = B / B.sum(axis=1, keepdims=True)
-        return CollisionMatrix(S, self.priors, self.classes), 1 - right
+        truth = CollisionMatrix(S, self.priors, self.classes)
+        return truth, 1 - right
 
     def collision_matrix(self) -> CollisionMatrix:
         """The true S."""
@@ -119,9 +126,10 @@ class Problem:
 def _nearest_counts(shares: FloatArray) -> IntArray:
     """Whole numbers with the sum of the shares, none further than 1 from its share."""
     counts = np.floor(shares).astype(int)
+    rests = shares - counts
     missing = round(shares.sum()) - counts.sum()
-    largest_rest = np.argsort(-(shares - counts), kind="stable")
-    counts[largest_rest[:missing]] += 1
+    largest_first = np.argsort(-rests, kind="stable")
+    counts[largest_first[:missing]] += 1
     return counts
 
 
@@ -178,18 +186,20 @@ class GaussianProblem(Problem):
         precision = 1 / self.scales**2
         largest = np.finfo(np.float64).max
         with np.errstate(over="ignore", invalid="ignore"):
-            norms = np.minimum((X**2).sum(axis=1), largest)
+            squared = (X**2).sum(axis=1)
+            norms = np.minimum(squared, largest)
             beyond = precision - precision.min()
             squares = norms[:, None] * beyond
             means_squared = (means**2).sum(axis=1)
-            squares += (means_squared - 2 * X @ means.T) * precision
+            crossed = 2 * X @ means.T
+            squares += (means_squared - crossed) * precision
         volumes = X.shape[1] * np.log(self.scales)
         logs = np.log(self.priors) - volumes - squares / 2
-        if not np.isfinite(logs.max(axis=1)).all():
-            came = f"{np.abs(X).max():.6g}"
-            raise ValueError(
-                f"X is too far from every class for a posterior, got {came}"
-            )
+        likeliest = logs.max(axis=1)
+        if not np.isfinite(likeliest).all():
+            farthest = np.abs(X).max()
+            said = "X is too far from every class for a posterior"
+            raise ValueError(f"{said}, got {farthest:.6g}")
         return np.asarray(softmax(logs, axis=1))
 
     def _quadrature(self) -> Blocks:
@@ -197,23 +207,28 @@ class GaussianProblem(Problem):
         centred = self.means - self.means.mean(axis=0)
         _, spread, axes = np.linalg.svd(centred, full_matrices=False)
         smallest = 1e-9 * max(spread[0], 1e-300)
-        rank = max(1, int((spread > smallest).sum()))
-        if rank > 2 or not np.all(self.scales == self.scales[0]):
+        n_directions = int((spread > smallest).sum())
+        rank = max(1, n_directions)
+        scale = self.scales[0]
+        if rank > 2 or not np.all(self.scales == scale):
             yield from self.drawn_nodes()
             return
         # Directions across the centres carry no information about the class: only these matter.
         centres = centred @ axes[:rank].T
-        scale = self.scales[0]
         # For S the trapezoid rule is exact to rounding; the kink of max(y) makes the Bayes error
         # the harder one: its error is about step² / 50.
-        step = scale * (0.001 if rank == 1 else 0.02)
+        step = 0.02 * scale
+        if rank == 1:
+            step = 0.001 * scale
         grid = _grid_around(centres, margin=9.0 * scale, step=step)
-        norm = (2 * np.pi * scale**2) ** (rank / 2)
+        variance = scale**2
+        norm = (2 * np.pi * variance) ** (rank / 2)
         for block in blocks(len(grid), 1, BLOCK):
             x = grid[block]
             offsets = x[:, None] - centres
             squares = (offsets**2).sum(axis=2)
-            kernels = np.exp(-(squares / (2 * scale**2)))
+            exponents = squares / (2 * variance)
+            kernels = np.exp(-exponents)
             density = kernels @ self.priors / norm
             weights = density * step**rank
             yield self._posteriors_of(x, centres), weights
@@ -225,9 +240,11 @@ def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
     for coordinate in centres.T:
         low = coordinate.min() - margin
         high = coordinate.max() + margin
-        sides.append(np.arange(low, high, step))
+        side = np.arange(low, high, step)
+        sides.append(side)
     axes = np.meshgrid(*sides, indexing="ij")
-    return np.stack(axes, axis=-1).reshape(-1, len(sides))
+    points = np.stack(axes, axis=-1)
+    return points.reshape(-1, len(sides))
 
 
 def dense(
@@ -318,10 +335,12 @@ def equidistant(
     check.check_count(n_classes, "n_classes", least=2)
     check.check_count(n_features, "n_features")
     check.check_between(length, 0, np.inf, "length")
-    direction = as_generator(random_state).standard_normal(n_features)
+    rng = as_generator(random_state)
+    direction = rng.standard_normal(n_features)
     unit = direction / np.linalg.norm(direction)
     centres = np.linspace(-length / 2, length / 2, n_classes)
-    return GaussianProblem(np.outer(centres, unit), priors=priors)
+    means = np.outer(centres, unit)
+    return GaussianProblem(means, priors=priors)
 
 
 def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
@@ -333,12 +352,13 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
     check.check_count(n_features, "n_features", least=2)
     check.check_between(radius, 0, np.inf, "radius")
     angles = 2 * np.pi * np.arange(6) / 6
+    circle = np.column_stack([np.cos(angles), np.sin(angles)])
     means = np.zeros((6, n_features))
-    means[:, 0] = radius * np.cos(angles)
-    means[:, 1] = radius * np.sin(angles)
+    means[:, :2] = radius * circle
     scales = [0.6, 1.4, 0.8, 1.2, 0.7, 1.0]
     weights = np.linspace(4, 1, 6)
-    return GaussianProblem(means, scales, weights / weights.sum())
+    priors = weights / weights.sum()
+    return GaussianProblem(means, scales, priors)
 
 
 def tangled(
@@ -359,20 +379,21 @@ def tangled(
     log_scales = np.log(np.abs(np.linalg.det(factors)))
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        part = rng.integers(n_parts, size=len(codes))
-        noise = rng.standard_normal((len(codes), n_features))
+        n = len(codes)
+        part = rng.integers(n_parts, size=n)
+        noise = rng.standard_normal((n, n_features))
         shaped = np.einsum("nij,nj->ni", factors[codes, part], noise)
         return means[codes, part] + shaped
 
     def log_densities(X: FloatArray) -> FloatArray:
         logs = np.empty((n_classes, n_parts, len(X)))
-        for k in range(n_classes):
-            for p in range(n_parts):
-                centred = X - means[k, p]
-                z = centred @ inverses[k, p].T
-                squares = (z**2).sum(axis=1)
-                logs[k, p] = squares / -2 - log_scales[k, p]
-        return np.asarray(logsumexp(logs, axis=1)).T
+        for part in np.ndindex(n_classes, n_parts):
+            centred = X - means[part]
+            z = centred @ inverses[part].T
+            squares = (z**2).sum(axis=1)
+            logs[part] = squares / -2 - log_scales[part]
+        of_classes = logsumexp(logs, axis=1)
+        return np.asarray(of_classes).T
 
     return dense(draws, log_densities, n_classes, n_features)
 
@@ -391,9 +412,12 @@ def waveform() -> Problem:
     length = np.linalg.norm(step, axis=1)
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        u = rng.random((len(codes), 1))
-        noise = rng.standard_normal((len(codes), 21))
-        return u * end[codes] + (1 - u) * start[codes] + noise
+        n = len(codes)
+        u = rng.random((n, 1))
+        noise = rng.standard_normal((n, 21))
+        towards_end = u * end[codes]
+        towards_start = (1 - u) * start[codes]
+        return towards_end + towards_start + noise
 
     def log_densities(X: FloatArray) -> FloatArray:
         # ∫₀¹ N(x; start + u step, I) du in closed form: in u a normal around z / ‖step‖ of
@@ -406,10 +430,11 @@ def waveform() -> Problem:
         far = np.where(flip, z, length - z)
         near = np.where(flip, z - length, -z)
         upper = log_ndtr(far)
-        ratio = np.exp(log_ndtr(near) - upper)
+        lower = log_ndtr(near)
+        ratio = np.exp(lower - upper)
         mass = upper + np.log1p(-ratio)
-        half_norms = (start**2).sum(axis=1) / 2
-        at_start = X @ start.T - half_norms
+        squared = (start**2).sum(axis=1)
+        at_start = X @ start.T - squared / 2
         return at_start + z**2 / 2 + mass - np.log(length)
 
     return dense(draws, log_densities, 3, 21)

@@ -198,10 +198,14 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
     losses = None
     if not sample.shifted and sample.votes is None and sample.weights is None:
         own = P[np.arange(len(P)), codes]
-        losses = 1 - 2 * own + np.einsum("ij,ij->i", P, P)
-    folds = fold_numbers(crossfit.folds.splits, sample.n_rows)[rows]
-    X = sample.take(rows) if sample.in_memory else None
-    return copy_notes(copies(hashes, codes, folds, X), losses)
+        squares = np.einsum("ij,ij->i", P, P)
+        losses = 1 - 2 * own + squares
+    folds = fold_numbers(crossfit.folds.splits, sample.n_rows)
+    X = None
+    if sample.in_memory:
+        X = sample.take(rows)
+    again = copies(hashes, codes, folds[rows], X)
+    return copy_notes(again, losses)
 
 
 def cautions(

@@ -147,7 +147,8 @@ def crossfit_posteriors(
     if isinstance(cv, str):
         return _prefit_posteriors(classifier, X, sample, cv)
     fit = _cross_fit(classifier, sample, cv, random_state, limit=False, n_jobs=n_jobs)
-    return np.asarray(fit.held_out.posteriors, dtype=np.float64)
+    P = fit.held_out.posteriors
+    return np.asarray(P, dtype=np.float64)
 
 
 def _cross_fit(
@@ -283,9 +284,11 @@ def estimate_divergences(
     """
     A = check.check_finite(first, "first", ndim=2)
     B = check.check_finite(second, "second", ndim=2)
-    if A.shape[1] != B.shape[1]:
-        widths = f"{A.shape[1]} and {B.shape[1]}"
-        raise ValueError(f"first and second must have the same columns, got {widths}")
+    d = A.shape[1]
+    others = B.shape[1]
+    if d != others:
+        said = "first and second must have the same columns"
+        raise ValueError(f"{said}, got {d} and {others}")
     X = np.concatenate([A, B])
     counts = np.array([len(A), len(B)])
     y = np.repeat([0, 1], counts)
@@ -297,5 +300,5 @@ def estimate_divergences(
     even = shift_priors(P, shares, [0.5, 0.5])
     weights = 1 / shares[y]
     plug_in = divergences_from_posteriors(even[:, 0], sample_weight=weights)
-    collision = 1 - 2 * cm.matrix[0, 1]
-    return plug_in._replace(collision=float(collision)), cm
+    collision = 1 - 2 * float(cm.matrix[0, 1])
+    return plug_in._replace(collision=collision), cm

@@ -325,13 +325,16 @@ class CollisionMatrix(Value):
 
     def _entry_units(self, i: IntArray, j: IntArray) -> FloatArray | None:
         """Independent units behind the entries S[i, j]: rows of class i and of class j move it."""
-        units = self.counts if self.units is None else self.units
+        units = self.units
+        if units is None:
+            units = self.counts
         if units is None:
             return None
         # A unit of class k has the share π_k / units_k of the population, and moves
         # S_ij = B_ij / π_i by its share over π_i. Those of other classes only lower it.
         share = self.priors / np.maximum(units, 1.0)
-        return self.priors[i] / np.maximum(share[i], share[j])
+        larger = np.maximum(share[i], share[j])
+        return self.priors[i] / larger
 
     @property
     def pber(self) -> float:
@@ -482,21 +485,26 @@ class CollisionMatrix(Value):
         where not estimated), and ``reverse`` = S[other, class]. Pairs were chosen because they are
         large: ``low`` allows for the choice among all pairs.
         """
-        import pandas as pd
-
         check.check_count(n, "n", least=0)
         S = self.matrix
         i, j = largest_pairs(np.maximum(S, S.T), n)
-        swap = (
-            S[j, i] > S[i, j] + 1e-12
-        )  # with equal priors both are the same, up to rounding
-        i, j = np.where(swap, j, i), np.where(swap, i, j)
+        # With equal priors both are the same, up to rounding.
+        swap = S[j, i] > S[i, j] + 1e-12
+        stronger = np.where(swap, j, i)
+        weaker = np.where(swap, i, j)
+        return self._rated_pairs(stronger, weaker, level)
+
+    def _rated_pairs(self, i: IntArray, j: IntArray, level: float) -> pd.DataFrame:
+        """The table of :meth:`top_collisions`."""
+        import pandas as pd
+
+        S = self.matrix
         low = high = np.full(len(i), np.nan)
         interval = self._entry_interval(i, j, level)
         if interval is not None:
             # The largest of many estimates is large by chance too: the lower ends hold for all
             # pairs together (Bonferroni), of which these were chosen.
-            n_others = max(self.n_classes * (self.n_classes - 1) // 2, 1)
+            n_others = max(n_pairs(self.n_classes - 1), 1)
             together = self._entry_interval(i, j, 1 - (1 - level) / n_others)
             assert together is not None
             low = together[0]
@@ -518,23 +526,28 @@ class CollisionMatrix(Value):
         """
         check.check_count(k, "k", least=0)
         n = self.n_classes
-        others = self.matrix - np.diag(np.diag(self.matrix))
+        most = min(k, n - 1)
+        others = self.matrix.copy()
+        np.fill_diagonal(others, 0.0)
         chosen = []
         for i, row in enumerate(others):
-            found = _largest(row, min(k, n - 1))
+            found = _largest(row, most)
             positive = found[row[found] > 0]
-            chosen.append(np.sort(np.append(positive, i)))
+            with_own = np.append(positive, i)
+            chosen.append(np.sort(with_own))
         lengths = [len(found) for found in chosen]
         columns = np.concatenate(chosen)
         ends = np.append(0, np.cumsum(lengths))
         rows = np.repeat(np.arange(n), lengths)
 
         def keep(values: FloatArray) -> csr_array:
-            return csr_array((values[rows, columns], columns, ends), shape=(n, n))
+            entries = values[rows, columns]
+            return csr_array((entries, columns, ends), shape=(n, n))
 
         matrix = keep(self.matrix)
-        kept = np.asarray(matrix.sum(axis=1)).ravel()
-        rest = np.maximum(self.matrix.sum(axis=1) - kept, 0.0)
+        totals = self.matrix.sum(axis=1)
+        left = totals - matrix.sum(axis=1)
+        rest = np.maximum(left, 0.0)
         stderr = None
         if self.stderr is not None:
             stderr = keep(self.stderr)
@@ -625,10 +638,10 @@ class CollisionMatrix(Value):
             # best supported one.
             of_members = A * self.units[:, None]
             return np.asarray(of_members.max(axis=0))
-        share = self.priors / np.maximum(
-            self.units, 1.0
-        )  # of the population, of one unit
-        heaviest = (A * share[:, None]).max(axis=0)
+        # The share of the population that one unit has.
+        share = self.priors / np.maximum(self.units, 1.0)
+        of_members = A * share[:, None]
+        heaviest = of_members.max(axis=0)
         priors = A.T @ self.priors
         return np.asarray(priors / heaviest)
 
@@ -648,11 +661,15 @@ class CollisionMatrix(Value):
     @classmethod
     def restore(cls, tree: object) -> CollisionMatrix:
         """The inverse of :meth:`export`, with every check of the constructor."""
-        names = {f.name for f in fields(cls)} - {"covariance"} | {"covariance_lower"}
-        values = dict(tree) if isinstance(tree, Mapping) else {}
-        if set(values) != names:
-            wrong = ", ".join(sorted(map(str, names ^ set(values))))
-            raise ValueError(f"a collision matrix is damaged: check {wrong}")
+        names = {known.name for known in fields(cls)}
+        names = names - {"covariance"} | {"covariance_lower"}
+        values = {}
+        if isinstance(tree, Mapping):
+            values = dict(tree)
+        wrong = names ^ set(values)
+        if wrong:
+            named = ", ".join(sorted(map(str, wrong)))
+            raise ValueError(f"a collision matrix is damaged: check {named}")
         values["diagnostics"] = _restored_diagnostics(values["diagnostics"])
         if values["limit"] is not None:
             from collidescope.limit import Limit  # it imports this module
@@ -829,9 +846,10 @@ def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
     Ties are in the order of rows.
     """
     k = len(values)
-    above = np.where(np.tri(k, dtype=bool), -np.inf, values).ravel()
-    most = k * (k - 1) // 2
-    return np.divmod(_largest(above, min(n, most)), k)
+    below = np.tri(k, dtype=bool)
+    above = np.where(below, -np.inf, values)
+    most = min(n, n_pairs(k - 1))
+    return np.divmod(_largest(above.ravel(), most), k)
 
 
 def _largest(values: FloatArray, n: int) -> IntArray:
@@ -840,8 +858,8 @@ def _largest(values: FloatArray, n: int) -> IntArray:
         return np.empty(0, np.intp)
     # Not a full sort: thousands of classes have millions of pairs.
     place = values.size - n
-    least = np.partition(values, place)[place]
-    found = np.flatnonzero(values >= least)
+    parted = np.partition(values, place)
+    found = np.flatnonzero(values >= parted[place])
     order = np.argsort(-values[found], kind="stable")
     return found[order[:n]]
 
@@ -916,14 +934,14 @@ def class_numbers(
     labels = classes.tolist()
     position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
     position.update({label: k for k, label in enumerate(labels)})
-    numbers = []
-    for group in groups:
-        for name in group:
-            if not isinstance(name, Hashable) or name not in position:
-                known = f"which is not in classes {labels}"
-                raise ValueError(f"{argument} names the class {name!r}, {known}")
-        numbers.append([position[name] for name in group])
-    return numbers
+
+    def number(name: object) -> int:
+        if not isinstance(name, Hashable) or name not in position:
+            known = f"which is not in classes {labels}"
+            raise ValueError(f"{argument} names the class {name!r}, {known}")
+        return position[name]
+
+    return [[number(name) for name in group] for group in groups]
 
 
 def _is_list(value: object) -> bool:
@@ -946,7 +964,8 @@ def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
     second = A[j]
     own = first[:, a] * second[:, b]
     mirrored = second[:, a] * first[:, b]
-    mirrored[i == j] = 0.0
+    is_diagonal = i == j
+    mirrored[is_diagonal] = 0.0
     T = own + mirrored
     return T.T @ covariance @ T
 
@@ -954,10 +973,12 @@ def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
 def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, float]:
     """Standard errors of S = B / (row sums of B) and of PBER = 1 - tr(B), by the delta method."""
     # place[i, j] = place[j, i]: where B_ij stands in the upper triangle, row by row.
-    place = np.zeros(B.shape, dtype=np.intp)
-    place[np.triu_indices(len(B))] = np.arange(len(covariance))
-    place = np.maximum(place, place.T)
-    C = covariance[place[:, :, None], place[:, None, :]]  # of B_ij and B_il
+    upper = np.zeros(B.shape, dtype=np.intp)
+    upper[np.triu_indices(len(B))] = np.arange(len(covariance))
+    place = np.maximum(upper, upper.T)
+    ij = place[:, :, None]
+    il = place[:, None, :]
+    C = covariance[ij, il]  # of B_ij and B_il
     rows = B.sum(axis=1, keepdims=True)
     S = B / rows
     # S_ij = B_ij / Σ_l B_il has the gradient (δ_jl - S_ij) / Σ_l B_il in B_il.
@@ -965,8 +986,9 @@ def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, flo
     with_row = C.sum(axis=2)
     of_row = C.sum(axis=(1, 2))[:, None]
     variance = own - 2 * S * with_row + S**2 * of_row
-    stderr = np.sqrt(np.maximum(variance, 0.0)) / rows
+    positive = np.maximum(variance, 0.0)
+    stderr = np.sqrt(positive) / rows
     diagonal = np.diag(place)
-    trace = covariance[np.ix_(diagonal, diagonal)].sum()
-    pber_stderr = float(np.sqrt(max(trace, 0.0)))
-    return stderr, pber_stderr
+    of_diagonal = covariance[np.ix_(diagonal, diagonal)]
+    trace = max(of_diagonal.sum(), 0.0)
+    return stderr, float(np.sqrt(trace))

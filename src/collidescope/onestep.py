@@ -18,6 +18,7 @@ numbers, in one pass, in any order, in parts.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -45,7 +46,7 @@ from collidescope._progress import Progress
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import (
     Moments,
-    diagonal,
+    add_to_diagonal,
     merged,
     row_blocks,
     row_units,
@@ -129,14 +130,15 @@ def labelled_moments(
 
 def gramian_from_moments(moments: Moments) -> FloatArray:
     """G (the paper's equation 34, factorised model) from :func:`labelled_moments`."""
-    M = (
-        -moments.cr / moments.rho[:, None]
-    )  # class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ
-    diagonal(M)[:] += 1
+    # Class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ.
+    means = -moments.cr / moments.rho[:, None]
+    ones = np.ones(len(means))
+    add_to_diagonal(means, ones)
     # Weights within class k are w / ρ_k: Σ of their squares, and the same times ‖p‖².
-    return without_own_pairs(
-        M, moments.rho2 / moments.rho**2, moments.p2 / moments.rho**2
-    )
+    squared = moments.rho**2
+    weights2 = moments.rho2 / squared
+    norms = moments.p2 / squared
+    return without_own_pairs(means, weights2, norms)
 
 
 class _Estimate(NamedTuple):
@@ -278,8 +280,12 @@ class CollisionAccumulator:
     def __init__(self, classes: Names, priors: Given = None) -> None:
         self.classes = check.check_classes(classes)
         k = len(self.classes)
-        self.priors = None if priors is None else check.check_priors(priors, k)
-        if priors is not None and k > MAX_STRATA:
+        self.priors = None
+        n_strata = 1
+        if priors is not None:
+            self.priors = check.check_priors(priors, k)
+            n_strata = k
+        if n_strata > MAX_STRATA:
             size = f"take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB"
             weight = "a sample_weight of wanted over observed share of their class"
             hint = f"leave priors out and give rows {weight}"
@@ -288,7 +294,7 @@ class CollisionAccumulator:
         self.n_rows = 0
         self._labelled: bool | None = None
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
-        self._strata = [Moments(k) for _ in range(1 if priors is None else k)]
+        self._strata = [Moments(k) for _ in range(n_strata)]
 
     def update(
         self,
@@ -350,13 +356,13 @@ class CollisionAccumulator:
             P = P.toarray()
         if ratio is not None:
             P = shift_rows(P, ratio)
-        units = row_units(P, codes, None, w)
         # Within a class the mean is taken over all its rows, so the denominator of every entry is
         # the size.
         size = np.repeat(w[:, None], P.shape[1], axis=1)
-        units = units._replace(rho=size)
+        units = row_units(P, codes, None, w)._replace(rho=size)
         for stratum in np.unique(codes):
-            self._strata[stratum].add(units.take(codes == stratum))
+            own = units.take(codes == stratum)
+            self._strata[stratum].add(own)
 
     def merge(self, other: CollisionAccumulator) -> CollisionAccumulator:
         """Add what another accumulator saw (another part of the rows, another machine)."""
@@ -368,9 +374,8 @@ class CollisionAccumulator:
             raise ValueError(
                 f"other has classes {other.classes.tolist()}, this one {self.classes.tolist()}"
             )
-        if not np.array_equal(
-            np.array(self.priors), np.array(other.priors)
-        ):  # of None too
+        mine = np.array(self.priors)  # of None too
+        if not np.array_equal(mine, np.array(other.priors)):
             hint = "use the same in every part"
             raise ValueError(
                 f"other was made with priors {other.priors}, this one with {self.priors}: {hint}"
@@ -381,8 +386,8 @@ class CollisionAccumulator:
                 "other was updated with labels and this one without, or the reverse:"
                 " they cannot be mixed"
             )
-        for mine, theirs in zip(self._strata, other._strata, strict=True):
-            mine.merge(theirs)
+        for stratum, added in zip(self._strata, other._strata, strict=True):
+            stratum.merge(added)
         self._counts = self._counts + other._counts
         self.n_rows += other.n_rows
         self._labelled = next(iter(known), None)
@@ -401,10 +406,9 @@ class CollisionAccumulator:
             method = Method.ONE_STEP if self._labelled else Method.PLUG_IN
             return of_moments(self._strata[0], self.classes, counts, method)
         cm = _projected(self._over_classes(self.priors), self.classes, Method.ONE_STEP)
+        sizes = [(own.size, own.size2, own.size3) for own in self._strata]
+        size, size2, size3 = np.array(sizes).T
         # A row of class k has the share π_k w / Σw of the population.
-        size, size2, size3 = np.array(
-            [(m.size, m.size2, m.size3) for m in self._strata]
-        ).T
         share = self.priors / size
         all_units = effective_units(1.0, share**2 @ size2, share**3 @ size3)
         return replace(
@@ -429,9 +433,8 @@ class CollisionAccumulator:
             scores += own * [share, share**2, share, share**2]
             part = moments.covariance()
             if part is not None:
-                covariance = share**2 * part + (
-                    0.0 if covariance is None else covariance
-                )
+                before = 0.0 if covariance is None else covariance
+                covariance = share**2 * part + before
         # The priors are given: S = B / π has no noise in its denominator, as it has in Moments.
         brier, brier_variance, error, error_variance = scores.tolist()
         return _Estimate(
@@ -519,17 +522,23 @@ def collision_matrix_from_posteriors(
         warnings.warn(words, check.CollisionWarning, stacklevel=2)
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
-    counted = None if votes is None else _check_votes(votes, posteriors, names)
-    counts = None if codes is None else np.bincount(codes, weights, k)
+    counted = None
+    if votes is not None:
+        counted = _check_votes(votes, posteriors, names)
+    counts = None
+    if codes is not None:
+        counts = np.bincount(codes, weights, k)
     target, ratio = target_priors(priors, counts, names)
     if groups is None and counted is None:
         return _accumulated(posteriors, codes, weights, names, ratio, target).result()
     if ratio is not None:
         posteriors = shifted(posteriors, ratio)
         weights = weights * ratio[codes]
-    method = Method.ONE_STEP if codes is not None else Method.PLUG_IN
+    method = Method.ONE_STEP
     if counted is not None:
         method = Method.VOTES
+    elif codes is None:
+        method = Method.PLUG_IN
     rows = row_units(posteriors, codes, counted, weights)
     moments = Moments(k)
     if groups is None:
@@ -538,10 +547,10 @@ def collision_matrix_from_posteriors(
     else:
         moments.add_groups(rows, group_numbers(groups, n))
     check_class_sizes(moments.rho, names)
-    effective = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
-    return of_moments(
-        moments, names, effective, method, target, grouped=groups is not None
-    )
+    squares = (rows.rho**2).sum(axis=0)
+    effective = rows.rho.sum(axis=0) ** 2 / squares
+    grouped = groups is not None
+    return of_moments(moments, names, effective, method, target, grouped)
 
 
 def _checked(
@@ -572,9 +581,9 @@ def _check_votes(votes: ArrayLike, P: Posteriors, names: Array) -> FloatArray:
             f"votes must have the shape of P {P.shape}, got {counted.shape}"
         )
     columns = check.column_names(votes)
-    return (
-        counted if columns is None else check.aligned(counted, columns, names, "votes")
-    )
+    if columns is None:
+        return counted
+    return check.aligned(counted, columns, names, "votes")
 
 
 def _accumulated(
@@ -586,14 +595,18 @@ def _accumulated(
     target: Floats,
 ) -> CollisionAccumulator:
     """The sums of some rows, at priors ``target`` if given: see :func:`target_priors`."""
-    apart = len(names) <= MAX_STRATA
-    if (
-        ratio is not None and not apart
-    ):  # intervals are a little wide: they allow for the class shares, which are known
+    sums = _empty_accumulator(names, target)
+    if ratio is not None and sums.priors is None:
+        # Intervals are a little wide: they allow for the class shares, which are known.
         w = w * ratio[codes]
-    return CollisionAccumulator(names, target if apart else None)._update(
-        P, codes, w, ratio
-    )
+    return sums._update(P, codes, w, ratio)
+
+
+def _empty_accumulator(names: Array, target: Floats) -> CollisionAccumulator:
+    """With the sums of every class apart where priors are given and classes are not too many."""
+    if len(names) > MAX_STRATA:
+        target = None
+    return CollisionAccumulator(names, target)
 
 
 def accumulate(
@@ -623,11 +636,9 @@ def accumulate(
     accumulator = CollisionAccumulator(classes, priors)
     with Progress("accumulating", length_hint(chunks), verbose) as progress:
         for number, chunk in enumerate(chunks):
-            parts = (
-                tuple(chunk)
-                if isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3)
-                else (chunk,)
-            )
+            parts = [chunk]
+            if isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3):
+                parts = list(chunk)
             try:
                 accumulator.update(*parts)
             except ValueError as error:
@@ -646,52 +657,48 @@ def _from_dask(
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
+    natural = isinstance(priors, str) and priors == "empirical"
     counts: dict[Any, float] | None = None
-    if y is not None and (
-        classes is None or not isinstance(priors, str) or priors != "empirical"
-    ):
-        counts = _dask.tree(
-            [_dask.delayed(_label_counts)(y, w) for _, y, w in blocks], _add_counts
-        )
+    if y is not None and (classes is None or not natural):
+        count = _dask.delayed(_label_counts)
+        parts = [count(labels, weights) for _, labels, weights in blocks]
+        counts = _dask.tree(parts, _add_counts)
     if classes is None:
-        classes = np.arange(P.shape[1]) if counts is None else sorted(counts)
+        classes = range(P.shape[1])
+        if counts is not None:
+            classes = sorted(counts)
     names = check.check_classes(classes)
-    weights = (
-        None
-        if counts is None
-        else np.array([counts.get(name, 0.0) for name in names.tolist()])
-    )
-    target, ratio = target_priors(priors, weights, names)
-    part = _dask.delayed(partial(_dask_block, names=names, ratio=ratio, target=target))
-    accumulator: CollisionAccumulator = _dask.tree(
-        [part(*block) for block in blocks], merged
-    )
-    return accumulator.result()
+    class_weights = None
+    if counts is not None:
+        class_weights = np.array([counts.get(name, 0.0) for name in names.tolist()])
+    target, ratio = target_priors(priors, class_weights, names)
+    summed = partial(_dask_block, names=names, ratio=ratio, target=target)
+    part = _dask.delayed(summed)
+    sums: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], merged)
+    return sums.result()
 
 
 def _dask_block(
     P: Array, y: Given, w: Given, *, names: Array, ratio: Floats, target: Floats
 ) -> CollisionAccumulator:
     if not len(P):
-        return CollisionAccumulator(names, target if len(names) <= MAX_STRATA else None)
+        return _empty_accumulator(names, target)
     posteriors, codes, _ = check.labelled_posteriors(P, y, names)
-    return _accumulated(
-        posteriors, codes, check.check_weights(w, len(posteriors)), names, ratio, target
-    )
+    weights = check.check_weights(w, len(posteriors))
+    return _accumulated(posteriors, codes, weights, names, ratio, target)
 
 
 def _label_counts(y: ArrayLike, w: Given) -> dict[Any, float]:
     labels, codes = np.unique(np.asarray(y), return_inverse=True)
-    return dict(
-        zip(labels.tolist(), np.bincount(codes, w, len(labels)).tolist(), strict=True)
-    )
+    counts = np.bincount(codes, w, len(labels))
+    return dict(zip(labels.tolist(), counts.tolist(), strict=True))
 
 
 def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
-    return {
-        label: sum(part.get(label, 0.0) for part in parts)
-        for label in {k for part in parts for k in part}
-    }
+    total: Counter[Any] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)
 
 
 def shrunk_collision_matrix(
@@ -718,10 +725,12 @@ def shrunk_collision_matrix(
     posteriors, codes, names = _checked(P, check.check_labels(y), classes)
     assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
-    target, _ = target_priors(priors, np.bincount(codes, weights, len(names)), names)
-    return shrink(
-        *one_step_and_moments(posteriors, codes, weights, names, target, groups)
+    counts = np.bincount(codes, weights, len(names))
+    target, _ = target_priors(priors, counts, names)
+    one_step, moments = one_step_and_moments(
+        posteriors, codes, weights, names, target, groups
     )
+    return shrink(one_step, moments)
 
 
 def one_step_and_moments(
@@ -740,13 +749,15 @@ def one_step_and_moments(
     moments = labelled_moments(P, codes, weights, len(classes), target)
     if groups is None and (target is None or len(classes) > MAX_STRATA):
         return of_moments(moments, classes), moments
-    sample: dict[str, Any] = {
-        "classes": classes,
-        "sample_weight": weights,
-        "groups": groups,
-    }
-    sample["priors"] = "empirical" if target is None else target
-    return collision_matrix_from_posteriors(P, classes[codes], **sample), moments
+    one_step = collision_matrix_from_posteriors(
+        P,
+        classes[codes],
+        classes=classes,
+        priors="empirical" if target is None else target,
+        sample_weight=weights,
+        groups=groups,
+    )
+    return one_step, moments
 
 
 def shrink(one_step: CollisionMatrix, moments: Moments) -> CollisionMatrix:

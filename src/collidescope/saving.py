@@ -47,17 +47,17 @@ class SavedEnsemble:
 
     def __post_init__(self) -> None:
         check.check_priors(self.train_priors, len(self.train_priors), "train_priors")
-        check.check_finite(self.centre, "centre", ndim=1)
-        check.check_finite(self.scale, "scale", ndim=1)
-        if self.centre.shape != self.scale.shape or (self.scale < 0).any():
-            said = f"got {self.centre.shape} and {self.scale.shape}"
+        centre = check.check_finite(self.centre, "centre", ndim=1)
+        scale = check.check_finite(self.scale, "scale", ndim=1)
+        if centre.shape != scale.shape or (scale < 0).any():
+            said = f"got {centre.shape} and {scale.shape}"
             raise ValueError(f"centre and scale must be alike and scale ≥ 0, {said}")
         features = 1  # pixels of images share one scale
         if len(self.row_shape) == 1:
             features = self.row_shape[0]
-        if len(self.scale) != features:
+        if len(scale) != features:
             said = f"one number for each of {features} features"
-            raise ValueError(f"scale must have {said}, got {len(self.scale)}")
+            raise ValueError(f"scale must have {said}, got {len(scale)}")
 
     @classmethod
     def of(cls, ensemble: Ensemble) -> SavedEnsemble:
@@ -117,12 +117,14 @@ class SavedEnsemble:
 
         comparison = PairComparison.restore(self.comparison, factory)
         name = comparison.settings.name
-        alike = np.array_equal(comparison.train_priors, self.train_priors)
-        shape = comparison.folds[0].input_shape
-        if self.weights.keys() != {name} or not alike or shape != self.row_shape:
+        named = self.weights.keys() == {name}
+        same_priors = np.array_equal(comparison.train_priors, self.train_priors)
+        same_shape = comparison.folds[0].input_shape == self.row_shape
+        if not (named and same_priors and same_shape):
             raise ValueError("its parts do not agree on the classes or features")
         models: dict[str, Model] = {name: comparison.settings}  # type: ignore[dict-item]
-        folds: list[dict[str, Fitted]] = [{name: comparison} for _ in comparison.folds]
+        fold: dict[str, Fitted] = {name: comparison}
+        folds = [fold for _ in comparison.folds]
         return self._ensemble(folds, models, comparison)
 
     def _ensemble(

@@ -19,6 +19,13 @@ def one_hot(codes: IntArray, n_classes: int) -> csr_array:
     return csr_array((np.ones(n), codes, np.arange(n + 1)), shape=(n, n_classes))
 
 
+def memberships(starts: IntArray, n_rows: int) -> csr_array:
+    """G×n: a 1 for the rows of every group, which begin at ``starts``."""
+    ends = np.append(starts, n_rows)
+    rows = np.arange(n_rows)
+    return csr_array((np.ones(n_rows), rows, ends), shape=(len(starts), n_rows))
+
+
 def rows_times(A: csr_array, factors: FloatArray) -> csr_array:
     """Every row times its factor."""
     return csr_array(diags_array(factors) @ A)
@@ -30,10 +37,13 @@ def likeliest(P: csr_array) -> IntArray:
     Rows must sum to 1. (``P.argmax`` goes through the rows in Python.)
     """
     starts = P.indptr[:-1]
+    per_row = np.diff(P.indptr)
     largest = np.maximum.reduceat(P.data, starts)
-    is_largest = P.data == np.repeat(largest, np.diff(P.indptr))
-    others_last = np.where(is_largest, P.indices, P.shape[1])
-    return np.asarray(np.minimum.reduceat(others_last, starts))
+    is_largest = P.data == np.repeat(largest, per_row)
+    beyond = P.shape[1]
+    candidates = np.where(is_largest, P.indices, beyond)
+    first = np.minimum.reduceat(candidates, starts)
+    return np.asarray(first)
 
 
 def shifted(P: csr_array, ratio: FloatArray) -> csr_array:
@@ -57,12 +67,15 @@ def outer_products(A: csr_array, B: csr_array) -> csr_array:
     # Every entry of A meets all entries of B in its row.
     times = per_row[of_row]
     left = np.repeat(np.arange(A.nnz), times)
-    first_of_entry = np.cumsum(times) - times
-    place = np.arange(len(left)) - np.repeat(first_of_entry, times)
-    right = B.indptr[of_row][left] + place
+    first_product = np.cumsum(times) - times
+    place = np.arange(len(left)) - first_product[left]
+    first_of_row = B.indptr[of_row]
+    right = first_of_row[left] + place
     data = A.data[left] * B.data[right]
-    columns = A.indices[left].astype(np.int64) * k + B.indices[right]
-    ends = np.concatenate([[0], np.cumsum(np.diff(A.indptr) * per_row)])
+    i = A.indices[left].astype(np.int64)
+    columns = i * k + B.indices[right]
+    products = np.diff(A.indptr) * per_row
+    ends = np.append(0, np.cumsum(products))
     return csr_array((data, columns, ends), shape=(A.shape[0], k * k))
 
 

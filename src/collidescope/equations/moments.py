@@ -43,15 +43,20 @@ def row_blocks(n_rows: int, n_classes: int, least: int = 4096) -> list[slice]:
 
 
 def _slices(P: Array | csr_array) -> list[slice]:
-    """Slices of rows as of :func:`row_blocks`; of sparse rows by the entries that they hold.
-
-    Their products are added to K² numbers: with many classes a block has no fewer entries than a
-    quarter of that.
-    """
+    """Slices of rows as of :func:`row_blocks`; of sparse rows by the entries that they hold."""
     n, k = P.shape
     if isinstance(P, csr_array) and k > MAX_COVARIANCE_CLASSES:
-        return _sparse.row_slices(P, max(BLOCK_NUMBERS, k * k // 4))
+        return _sparse.row_slices(P, _entries_at_once(k))
     return row_blocks(n, k)
+
+
+def _entries_at_once(n_classes: int) -> int:
+    """Entries of a block of sparse rows.
+
+    Their products are added to K² numbers: with many classes a block has no fewer than a quarter
+    of that. The positions of entries, and several products of them, are kept beside them.
+    """
+    return max(BLOCK_NUMBERS // 8, n_classes**2 // 4)
 
 
 class Units(NamedTuple):
@@ -119,18 +124,25 @@ class Moments:
         k = n_classes
         if covariance is None:
             covariance = k <= MAX_COVARIANCE_CLASSES
-        d = n_pairs(k) * covariance
-        q = k * plug_in
-        shapes: dict[str, tuple[int, ...]] = {"V_size": (d,), "V2": (d, d)}
-        shapes |= dict.fromkeys(("Z", "Z2", "Z_rho"), (k, k))
-        shapes |= dict.fromkeys(("rho", "rho2", "rho3"), (k,))
-        shapes |= dict.fromkeys(("cr", "crr"), (q, q))
-        shapes |= dict.fromkeys(("off2", "p2"), (q,))
         for sums in fields(self):
             setattr(self, sums.name, 0.0)
-        for name, shape in shapes.items():
-            setattr(self, name, np.zeros(shape))
-        self._pairs = np.triu_indices(k) if covariance else None
+        self.Z = np.zeros((k, k))
+        self.Z2 = np.zeros((k, k))
+        self.Z_rho = np.zeros((k, k))
+        self.rho = np.zeros(k)
+        self.rho2 = np.zeros(k)
+        self.rho3 = np.zeros(k)
+        n_entries = n_pairs(k) * covariance
+        self.V_size = np.zeros(n_entries)
+        self.V2 = np.zeros((n_entries, n_entries))
+        n_plugged = k * plug_in
+        self.cr = np.zeros((n_plugged, n_plugged))
+        self.crr = np.zeros((n_plugged, n_plugged))
+        self.off2 = np.zeros(n_plugged)
+        self.p2 = np.zeros(n_plugged)
+        self._pairs = None
+        if covariance:
+            self._pairs = np.triu_indices(k)
         self._plug_in = plug_in
         self._rounding = self.double_rounding
 
@@ -139,26 +151,33 @@ class Moments:
         if units.H.shape[1] <= MAX_COVARIANCE_CLASSES:
             units = units.dense()  # of few classes sparse products are slower
         a, s, H, rho, N, miss = units
-        m = np.ones(len(N)) if times is None else times
+        m = times
+        if m is None:
+            m = np.ones(len(N))
         sH = H * s[:, None]
         shh = sH * H
         # Off the diagonal Z_ij = s h_i h_j and Z_ij² = (s h_i²)(s h_j²): each sum over units is
         # one matrix product. On the diagonal Z_ii = a_i + s h_i²: a is added there.
         self.Z += _weighted_product(sH, H, times)
-        diagonal(self.Z)[:] += m @ a
+        add_to_diagonal(self.Z, m @ a)
         self.Z2 += _weighted_product(shh, shh, times)
-        diagonal(self.Z2)[:] += m @ (a * a + 2 * a * shh)
-        self.Z_rho += _weighted_product(rho * sH, H, times)
-        diagonal(self.Z_rho)[:] += m @ (rho * a)
+        of_squares = a * a + 2 * a * shh
+        add_to_diagonal(self.Z2, m @ of_squares)
+        rho_sH = rho * sH
+        self.Z_rho += _weighted_product(rho_sH, H, times)
+        add_to_diagonal(self.Z_rho, m @ (rho * a))
         rho2 = rho * rho
+        rho3 = rho2 * rho
         self.rho += m @ rho
         self.rho2 += m @ rho2
-        self.rho3 += m @ (rho2 * rho)
-        trace = (a + shh).sum(axis=1)
+        self.rho3 += m @ rho3
+        on_diagonal = a + shh
+        trace = on_diagonal.sum(axis=1)
         self._add_sizes(N, N - trace, miss, m)
         # v and N scaled by √times: products of two of them then count ``times`` times.
         root = np.sqrt(m)
-        self._add_triangle(root * s, H, root[:, None] * a, root * N)
+        root_a = root[:, None] * a
+        self._add_triangle(root * s, H, root_a, root * N)
 
     def add_labelled(
         self, P: Array | csr_array, codes: IntArray, w: FloatArray
@@ -177,22 +196,28 @@ class Moments:
         r = _residuals(P, codes, single)
         own = P[rows, codes].astype(np.float64)  # p·c
         away = 1 - own
+        w2 = w**2
 
         def onto(values: FloatArray) -> csr_array:
             """K×n: the value of each row in the line of its class."""
-            return csr_array((values.astype(r.dtype), (codes, rows)), shape=(k, n))
+            entries = values.astype(r.dtype)
+            return csr_array((entries, (codes, rows)), shape=(k, n))
 
         def by_class(values: FloatArray) -> FloatArray:
-            return np.bincount(codes, values, k).astype(np.float64)
+            sums = np.bincount(codes, values, k)
+            return sums.astype(np.float64)
 
         # Z = w (diag(c) - r rᵀ) and ρ = w c: Z_ij ρ_i is w² (δ_ij - r_i r_j) where i is the label
         # and 0 elsewhere.
         weights = w.astype(r.dtype)
         even = bool((w == 1).all())
-        root = r if even else _rows_times(r, np.sqrt(weights))
+        root = r
+        if not even:
+            root = _rows_times(r, np.sqrt(weights))
         self.Z -= _as_array(root.T @ root)
         del root
-        self.Z_rho += _as_array(onto(-(w**2) * away) @ r)
+        of_label = onto(-w2 * away)
+        self.Z_rho += _as_array(of_label @ r)
         if self._plug_in:
             self.cr += _as_array(onto(w) @ r)
         if self._pairs is not None:
@@ -204,20 +229,24 @@ class Moments:
             r[r < _SINGLE_SMALLEST] = 0
         e = r.sum(axis=1, dtype=np.float64)  # w ‖c - p‖²
         self.Z2 += _as_array(r.T @ r)
-        weight2 = by_class(w**2)
-        self.rho += by_class(w)
-        self.rho2 += weight2
-        self.rho3 += by_class(w**3)
         if self._plug_in:
-            self.crr += _as_array(onto(w * (3 - 4 * own)) @ r)
+            of_label = onto(w * (3 - 4 * own))
+            self.crr += _as_array(of_label @ r)
             self.off2 += by_class((w * away) ** 2)
             # ‖p‖² = ‖c - r‖² = ‖r‖² + 2 p·c - 1.
-            self.p2 += by_class(w * e + w**2 * (2 * own - 1))
+            of_norm = w * e + w2 * (2 * own - 1)
+            self.p2 += by_class(of_norm)
+        weight = by_class(w)
+        weight2 = by_class(w2)
+        self.rho += weight
+        self.rho2 += weight2
+        self.rho3 += by_class(w**3)
         # What c adds to the diagonals, in float64. At the label
         # Z_ii² = w² (1 - r_i²)² = w² r_i⁴ + w² (1 - 2 r_i²).
-        diagonal(self.Z)[:] += by_class(w)
-        diagonal(self.Z2)[:] += by_class(w**2 * (1 - 2 * away**2))
-        diagonal(self.Z_rho)[:] += weight2
+        of_squares = w2 * (1 - 2 * away**2)
+        add_to_diagonal(self.Z, weight)
+        add_to_diagonal(self.Z2, by_class(of_squares))
+        add_to_diagonal(self.Z_rho, weight2)
         missed = likeliest(P) != codes
         self._add_sizes(w, e, w * missed, np.ones(n))
 
@@ -254,20 +283,20 @@ class Moments:
         for order, edges in _whole_groups(groups, most_rows):
             own = units.take(order).dense()
             if len(edges) == 1:  # its rows may be too many for a matrix each
-                Z = ((own.s[:, None] * own.H).T @ own.H)[None]
+                sH = own.s[:, None] * own.H
+                Z = (sH.T @ own.H)[None]
             else:
                 each = np.einsum("n,ni,nj->nij", own.s, own.H, own.H)
                 Z = np.add.reduceat(each, edges)
-            np.einsum("gii->gi", Z)[:] += np.add.reduceat(own.a, edges)
+            diagonals = np.einsum("gii->gi", Z)
+            diagonals += np.add.reduceat(own.a, edges)
             rho = np.add.reduceat(own.rho, edges)
             N = np.add.reduceat(own.N, edges)
             miss = np.add.reduceat(own.miss, edges)
             self.Z += Z.sum(axis=0)
             self.Z2 += (Z**2).sum(axis=0)
             self.Z_rho += np.einsum("gij,gi->ij", Z, rho)
-            self.rho += rho.sum(axis=0)
-            self.rho2 += (rho**2).sum(axis=0)
-            self.rho3 += (rho**3).sum(axis=0)
+            self._add_rho(rho)
             trace = np.einsum("gii->g", Z)
             self._add_sizes(N, N - trace, miss, np.ones(len(N)))
             if self._pairs is not None:
@@ -278,48 +307,52 @@ class Moments:
     def _add_sparse_groups(self, units: Units, groups: IntArray) -> None:
         """:meth:`add_groups` of sparse units: Z of a group is a sparse row of K² numbers."""
         k = units.H.shape[1]
-        products = float(np.mean(np.diff(units.H.indptr) ** 2))  # entries of Z of a row
-        numbers = max(BLOCK_NUMBERS, k * k // 4)
-        most_rows = max(int(numbers / max(products, 1)), 1)
+        entries = np.diff(units.H.indptr)
+        of_row = max(float(np.mean(entries**2)), 1.0)  # entries of Z of a row
+        most_rows = max(int(_entries_at_once(k) / of_row), 1)
         for order, edges in _whole_groups(groups, most_rows):
             own = units.take(order)
-            n = len(order)
-            ends = np.append(edges, n)
-            # G×n: which rows are in which group
-            member = csr_array((np.ones(n), np.arange(n), ends), shape=(len(edges), n))
-            sH = _sparse.rows_times(own.H, own.s)
-            if len(edges) == 1:  # its rows may be too many for a matrix each
-                Z = csr_array(sH.T @ own.H).reshape((1, k * k)).tocsr()
-            else:
-                Z = member @ _sparse.outer_products(sH, own.H)
-            Z += member @ _sparse.on_diagonal(own.a)
+            member = _sparse.memberships(edges, len(order))
+            Z = _group_matrices(own, member)
             rho = member @ own.rho
-            self.Z += Z.sum(axis=0).reshape(k, k)
-            self.Z2 += (Z * Z).sum(axis=0).reshape(k, k)
+            N = member @ own.N
             group, entry = Z.tocoo().coords
             rho_i = rho[group, entry // k]
-            Z_rho = np.bincount(entry, Z.data * rho_i, k * k)
-            self.Z_rho += Z_rho.reshape(k, k)
-            self.rho += rho.sum(axis=0)
-            self.rho2 += (rho**2).sum(axis=0)
-            self.rho3 += (rho**3).sum(axis=0)
-            N = member @ own.N
-            on_diagonal = entry % (k + 1) == 0
-            trace = np.bincount(group, Z.data * on_diagonal, len(N))
-            self._add_sizes(N, N - trace, member @ own.miss, np.ones(len(N)))
+            totals = Z.sum(axis=0)
+            squares = (Z * Z).sum(axis=0)
+            crossed = np.bincount(entry, Z.data * rho_i, k * k)
+            self.Z += totals.reshape(k, k)
+            self.Z2 += squares.reshape(k, k)
+            self.Z_rho += crossed.reshape(k, k)
+            self._add_rho(rho)
+            is_diagonal = entry % (k + 1) == 0
+            trace = np.bincount(group, Z.data * is_diagonal, len(N))
+            miss = member @ own.miss
+            self._add_sizes(N, N - trace, miss, np.ones(len(N)))
+
+    def _add_rho(self, rho: FloatArray | csr_array) -> None:
+        self.rho += rho.sum(axis=0)
+        self.rho2 += (rho**2).sum(axis=0)
+        self.rho3 += (rho**3).sum(axis=0)
 
     def _add_sizes(
         self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray
     ) -> None:
+        N2 = N**2
+        N3 = N**3
         self.units += m.sum()
         self.size += np.dot(m, N)
-        self.size2 += np.dot(m, N**2)
-        self.size3 += np.dot(m, N**3)
-        self.error2 += np.dot(m, e**2)
-        self.error_size += np.dot(m, e * N)
+        self.size2 += np.dot(m, N2)
+        self.size3 += np.dot(m, N3)
+        e2 = e**2
+        eN = e * N
+        self.error2 += np.dot(m, e2)
+        self.error_size += np.dot(m, eN)
+        miss2 = miss**2
+        miss_N = miss * N
         self.miss += np.dot(m, miss)
-        self.miss2 += np.dot(m, miss**2)
-        self.miss_size += np.dot(m, miss * N)
+        self.miss2 += np.dot(m, miss2)
+        self.miss_size += np.dot(m, miss_N)
 
     def _add_triangle(
         self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray
@@ -328,7 +361,8 @@ class Moments:
         if self._pairs is None:
             return
         i, j = self._pairs
-        v = s[:, None] * H[:, i] * H[:, j]
+        sH_i = s[:, None] * H[:, i]
+        v = sH_i * H[:, j]
         v[:, i == j] += a
         self.V_size += v.T @ N
         self.V2 += v.T @ v
@@ -356,10 +390,13 @@ class Moments:
         S = self.Z / rho
         # Delta method: a unit moves S_ij by (Z_ij - S_ij ρ_i) / Σρ_i. The square is expanded into
         # sums that are kept.
-        variance = self.Z2 - 2 * S * self.Z_rho + S**2 * rho2
-        is_rounding = variance < self._rounding * self.Z2
-        variance[is_rounding] = 0.0
-        return S, self._bessel() * variance / rho**2
+        crossed = 2 * S * self.Z_rho
+        squared = S**2 * rho2
+        variance = self.Z2 - crossed + squared
+        smallest = self._rounding * self.Z2
+        variance[variance < smallest] = 0.0
+        unbiased = self._bessel() * variance
+        return S, unbiased / rho**2
 
     def error(self) -> tuple[float, float]:
         """The PBER 1 - Σ tr Z / ΣN and its variance."""
@@ -383,7 +420,8 @@ class Moments:
         cross = np.outer(mean, self.V_size)
         squares = self.size2 * np.outer(mean, mean)
         left = self.V2 - cross - cross.T + squares
-        return np.asarray(self._bessel() * left / self.size**2)
+        unbiased = self._bessel() * left
+        return np.asarray(unbiased / self.size**2)
 
     def _bessel(self) -> float:
         if self.units > 1:
@@ -404,6 +442,12 @@ def diagonal(A: FloatArray) -> FloatArray:
     return np.einsum("ii->i", A)
 
 
+def add_to_diagonal(A: FloatArray, values: FloatArray) -> None:
+    """Add to the diagonal of ``A``, in place."""
+    view = diagonal(A)
+    view += values
+
+
 def row_units(
     P: FloatArray | csr_array,
     codes: IntArray | None,
@@ -411,20 +455,18 @@ def row_units(
     w: FloatArray,
 ) -> Units:
     """Every row as a unit: of a label (one vote), of votes, or of posteriors alone."""
-    n, k = P.shape
-    if codes is None and votes is None:
-        # Posteriors alone: Z = w p pᵀ, row sums ρ = w p.
-        none = csr_array(P.shape) if isinstance(P, csr_array) else np.zeros_like(P)
-        return Units(a=none, s=w, H=P, rho=_rows_times(P, w), N=w, miss=np.zeros(n))
     if isinstance(P, csr_array):
-        if codes is None:
+        if votes is not None:
             raise ValueError("votes need posteriors in a dense array")
-        label = _sparse.one_hot(codes, k)
-        weighted = _sparse.rows_times(label, w)
-        missed = likeliest(P) != codes
-        return Units(a=weighted, s=-w, H=label - P, rho=weighted, N=w, miss=w * missed)
-    if votes is None:
+        return _sparse_units(P, codes, w)
+    n, k = P.shape
+    if codes is not None:
         votes = np.eye(k)[codes]
+    if votes is None:
+        # Posteriors alone: Z = w p pᵀ, row sums ρ = w p.
+        none = np.zeros_like(P)
+        rho = w[:, None] * P
+        return Units(a=none, s=w, H=P, rho=rho, N=w, miss=np.zeros(n))
     v = votes.sum(axis=1)
     share = votes / v[:, None]
     # Two votes or more: the mean of c_a c_bᵀ over ordered pairs a ≠ b is
@@ -443,6 +485,31 @@ def row_units(
         N=w,
         miss=w * (1 - found),
     )
+
+
+def _sparse_units(P: csr_array, codes: IntArray | None, w: FloatArray) -> Units:
+    """:func:`row_units` of sparse posteriors, with or without labels."""
+    n, k = P.shape
+    if codes is None:
+        none = csr_array((n, k))
+        rho = _sparse.rows_times(P, w)
+        return Units(a=none, s=w, H=P, rho=rho, N=w, miss=np.zeros(n))
+    label = _sparse.one_hot(codes, k)
+    weighted = _sparse.rows_times(label, w)
+    missed = likeliest(P) != codes
+    return Units(a=weighted, s=-w, H=label - P, rho=weighted, N=w, miss=w * missed)
+
+
+def _group_matrices(units: Units, member: csr_array) -> csr_array:
+    """G×K²: Z of every group of sparse units, written as one row."""
+    k = units.H.shape[1]
+    sH = _sparse.rows_times(units.H, units.s)
+    of_a = member @ _sparse.on_diagonal(units.a)
+    if member.shape[0] == 1:  # its rows may be too many for a matrix each
+        summed = csr_array(sH.T @ units.H)
+        return of_a + summed.reshape((1, k * k)).tocsr()
+    each = _sparse.outer_products(sH, units.H)
+    return of_a + member @ each
 
 
 def likeliest(P: Array | csr_array) -> IntArray:
@@ -518,11 +585,14 @@ def _whole_groups(
 ) -> Iterator[tuple[IntArray, IntArray]]:
     """Rows, group by group, and where each group starts; at most ``most_rows``, or one group."""
     order = np.argsort(groups, kind="stable")
-    starts = np.searchsorted(groups[order], np.arange(groups.max() + 2))
+    numbers = np.arange(groups.max() + 2)
+    starts = np.searchsorted(groups[order], numbers)
+    n_groups = len(starts) - 1
     first = 0
-    while first < len(starts) - 1:
+    while first < n_groups:
         begin = starts[first]
-        fitting = int(np.searchsorted(starts, begin + most_rows, side="right")) - 1
-        last = max(first + 1, fitting)
-        yield order[begin : starts[last]], starts[first:last] - begin
+        beyond = np.searchsorted(starts, begin + most_rows, side="right")
+        last = max(first + 1, int(beyond) - 1)
+        end = starts[last]
+        yield order[begin:end], starts[first:last] - begin
         first = last
