@@ -24,8 +24,8 @@ from collidescope.counting import (
     repeated_rows,
     votes_needed,
 )
-from collidescope.datasets import led
 from helpers import assert_same, planted, planted_population, random_posteriors, run
+from studies.known import led
 
 
 def draw_votes(

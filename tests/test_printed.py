@@ -1,10 +1,14 @@
 """Algorithms 1 and 2 as the paper prints them: planted truth, and every departure from ours."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from collidescope.datasets import scenario_a
+from collidescope import CollisionClassifier
+from collidescope._checks import CollisionWarning
+from collidescope.datasets import imbalanced, scenario_a
 from collidescope.pairwise.printed import (
     PrintedSettings,
     descent_direction,
@@ -164,6 +168,24 @@ def test_a_projected_descent_stays_in_the_feasible_set():
     assert is_feasible(step_c(truth @ truth.T, max_steps=50, feasible=True).matrix)
 
 
+def test_a_fit_can_be_kept_in_the_feasible_set():
+    X, y = scenario_a(3).sample(150, 0)
+    settings = replace(SMALL, feasible=True)
+    assert is_feasible(printed_fit(X, y, 3, settings).matrix)
+
+
+def test_unequal_classes_are_given_to_the_descent_from_the_identity():
+    """The paper's heuristic, on the Gramian of V itself."""
+    X, y = imbalanced(3, 5.0, random_state=0).sample(200, 0)
+    clf = CollisionClassifier.from_paper(
+        hidden_layer_sizes=(16,), max_epochs=3, max_steps=200, random_state=0
+    )
+    with pytest.warns(CollisionWarning, match="given up after 200 steps"):
+        clf.fit(X, y)
+    by_hand = step_c(clf.gramian_, max_steps=200)
+    np.testing.assert_array_equal(clf.printed_.matrix, by_hand.matrix)
+
+
 def test_posteriors_are_the_inverse_times_q_as_it_comes():
     S = planted_matrix()
     Y = np.array([[1.3, -0.2, -0.1], [0.2, 0.3, 0.4]])
@@ -185,14 +207,14 @@ def test_comparison_points_are_rows_that_v_was_not_trained_on(fitted):
     fit, X = fitted
     held_out = np.concatenate(fit.points)
     assert len(held_out) == 15
-    settings = PrintedSettings(**{**SMALL.__dict__, "validation_share": 0.0})
+    settings = replace(SMALL, validation_share=0.0)
     y = scenario_a(3).sample(150, 0)[1]
     assert sum(map(len, printed_fit(X, y, 3, settings).points)) == 150
 
 
 def test_the_gramian_averages_over_the_rows_that_v_was_trained_on():
     X, y = scenario_a(3).sample(90, 0)
-    settings = PrintedSettings(**{**SMALL.__dict__, "validation_share": 0.0})
+    settings = replace(SMALL, validation_share=0.0)
     fit = printed_fit(X, y, 3, settings)
     V = fit.similarity(X, X)
     expected = [[V[np.ix_(y == i, y == j)].mean() for j in range(3)] for i in range(3)]

@@ -8,7 +8,7 @@ import pytest
 from studies import markdown, store
 from studies.__main__ import main
 from studies.catalogue import every
-from studies.reproduction import claims, missing
+from studies.reproduction import tables
 from studies.runner import run
 from studies.store import POOL, Study, header, key_of, load, path_of, results
 
@@ -169,19 +169,6 @@ def test_a_table_is_made_from_the_records_given():
     assert "| a toy | 50.0% | 50.0% | 50.0% | 50.0% |" in text
 
 
-def test_verdicts_of_all_claims_are_those_of_the_paper_and_of_ours():
-    rows = [claims.Claim("a", "literal paper", "", held) for held in (True, False)]
-    rows += [
-        claims.Claim("a", "collidescope", "", True),
-        claims.Claim("b", "", "", False),
-    ]
-    text = claims.summary([claims.Section("## One, two\n\ntext", rows)]).splitlines()
-    assert text[2] == "| [One, two](#one-two) | a | held in 1 of 2 trials | held |"
-    assert (
-        text[3] == "| [One, two](#one-two) | b | **did not hold** | **did not hold** |"
-    )
-
-
 FOUND = {
     "oracle": {1: np.array([0.1])},
     "a": {1: np.array([0.2])},
@@ -190,23 +177,10 @@ FOUND = {
 
 
 def test_the_lowest_mean_is_bold():
-    text = claims.method_table(FOUND, ["b", "a", "oracle"], {1: "one"}, ("oracle",))
+    text = tables.method_table(FOUND, ["b", "a", "oracle"], {1: "one"}, ("oracle",))
     assert "| a | **0.2000** |" in text
 
 
 def test_the_truth_does_not_compete():
-    text = claims.method_table(FOUND, ["b", "a", "oracle"], {1: "one"}, ("oracle",))
+    text = tables.method_table(FOUND, ["b", "a", "oracle"], {1: "one"}, ("oracle",))
     assert "| *oracle* | 0.1000 |" in text
-
-
-def test_more_comparison_points_lower_the_error_of_the_gramian():
-    few, many = (missing.pairs(3, m, samples=5) for m in (10, 160))
-    assert many["G"] < 0.5 * few["G"]  # 1/√m: a quarter
-
-
-def test_descent_from_the_identity_misses_s_at_unequal_priors():
-    even, skewed = (
-        missing.descent(3, ratio, count=3, steps=20_000) for ratio in (1.0, 10.0)
-    )
-    assert max(even["root"], skewed["root"]) < 1e-10
-    assert even["descent"] < 0.01 < skewed["descent"]

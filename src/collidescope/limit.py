@@ -80,11 +80,12 @@ class RowsNeeded(NamedTuple):
         goal = f"{name} {self.target:.1%}"
         if np.isinf(self.low):
             return f"{goal} cannot be reached with more rows of this kind ({self.level:.0%})."
-        least = f"at least {self.low:,.0f} training rows"
         if np.isinf(self.likely):
+            least = f"at least {self.low:,.0f} training rows"
             return f"{goal} needs {least}, and probably cannot be reached."
         if np.isinf(self.high):
-            return f"{goal} needs about {self.likely:,.0f} training rows, {least}, perhaps more."
+            likely = f"about {self.likely:,.0f} training rows, at least {self.low:,.0f}"
+            return f"{goal} needs {likely}; perhaps it cannot be reached."
         ends = f"{self.low:,.0f} to {self.high:,.0f}"
         return f"{goal} needs about {self.likely:,.0f} training rows ({ends})."
 
@@ -433,7 +434,8 @@ class Limit(Value):
     def _no_lower_end(self) -> str:
         """Why the curve cannot be continued, or nothing."""
         if self.capped:
-            return "limited by training, not by rows: a model stopped at a cap of steps or time"
+            why = "a model stopped at a cap of rows, steps or time"
+            return f"limited by training, not by rows: {why}"
         if self.power is not None:
             kind = "over" if self.power < 1 else "under"
             return f"posteriors are {kind}-confident, which rows do not cure: calibrate them"

@@ -1,4 +1,4 @@
-"""What the paper says S is good for: a divergence, smoothed labels, adaptive sampling and a cost function."""
+"""What the paper says S is good for: smoothed labels, adaptive sampling and a cost function."""
 
 from __future__ import annotations
 
@@ -10,49 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from collidescope import smooth_labels
-from collidescope.datasets import imbalanced, scenario_a
+from collidescope.datasets import scenario_a
 from collidescope.training.networks import mlp
+from studies.known import imbalanced
 from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 
-# ------------------------------------------------------------------------------------------ divergences
-
-
-def divergences(cell: Cell) -> Result:
-    """Figure 3: the divergence of N(μ, 1) and N(-μ, 1) beside others, and its inflection points."""
-    x = np.linspace(-20, 20, 8_001)
-    mu = np.linspace(0.02, cell["largest"], 200)
-    dx = x[1] - x[0]
-    f = np.exp(-((x - mu[:, None]) ** 2) / 2) / np.sqrt(2 * np.pi)
-    g = np.exp(-((x + mu[:, None]) ** 2) / 2) / np.sqrt(2 * np.pi)
-    curves = {
-        "collision": 1 - (2 * f * g / (f + g)).sum(axis=1) * dx,
-        "total variation": np.abs(f - g).sum(axis=1) * dx / 2,
-        "Hellinger": np.sqrt(1 - np.sqrt(f * g).sum(axis=1) * dx),
-        "Kullback-Leibler": 2 * mu**2,
-    }
-    found = {}
-    for name, curve in curves.items():
-        bend = np.diff(curve, 2)
-        bend = bend[np.abs(bend) > 1e-9]
-        turns = int((np.sign(bend[1:]) != np.sign(bend[:-1])).sum())
-        # curves are even in μ: every inflection at μ > 0 has its mirror image
-        found[name] = {
-            "inflections": 2 * turns,
-            "at_2": float(np.interp(2.0, mu, curve)),
-        }
-    return found
-
-
-def divergence_cells(quick: bool) -> list[Cell]:
-    """One curve."""
-    return [{"largest": 4.0}]
-
-
-# ------------------------------------------------------------------------------------------ a small network
+# ------------------------------------------------------------------------------------------
+# a small network
 
 
 def train(
@@ -64,7 +32,7 @@ def train(
     after_epoch: Callable[[nn.Module], None] | None = None,
     extra_loss: Callable[[Tensor, IntArray], Tensor] | None = None,
 ) -> nn.Module:
-    """Cross-entropy with soft targets; ``draw`` gives the rows of an epoch, ``extra_loss`` is added."""
+    """Cross-entropy with soft targets, plus ``extra_loss``; ``draw`` gives the rows of an epoch."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     network = mlp(X.shape[1], targets.shape[1], (64, 64))
@@ -105,11 +73,12 @@ def scores(P: FloatArray, codes: IntArray, k: int) -> dict[str, float]:
     }
 
 
-# ------------------------------------------------------------------------------------------ smoothing
+# ------------------------------------------------------------------------------------------
+# smoothing
 
 
 def smoothing(cell: Cell) -> Result:
-    """One-hot labels, labels smoothed by a uniform distribution and by the rows of S (known here)."""
+    """One-hot labels, and labels smoothed uniformly and by the rows of S (known here)."""
     problem = scenario_a(cell["K"])
     k = cell["K"]
     X, codes = problem.sample(cell["rows"], cell["seed"])
@@ -134,15 +103,17 @@ def smoothing_cells(quick: bool) -> list[Cell]:
     return [shared | {"seed": seed} for seed in range(6 if quick else 20)]
 
 
-# ------------------------------------------------------------------------------------------ sampling and cost
+# ------------------------------------------------------------------------------------------
+# sampling and cost
 
 
 def sampling(cell: Cell) -> Result:
     """More rows, or a larger loss, where a pair is confused beyond S, as the paper describes both.
 
-    ``both classes`` draws both classes of a confused pair more often, ``true class`` only the first of the two, and
-    ``cost`` adds excess · -log(1 - p_j) to the loss of a row of class i for every j that it is confused with. The
-    confusion is that of held-out rows (mean posteriors), S is the true one.
+    ``both classes`` draws both classes of a confused pair more often, ``true class`` only the
+    first of the two, and ``cost`` adds excess · -log(1 - p_j) to the loss of a row of class i for
+    every j that it is confused with. The confusion is that of held-out rows (mean posteriors), S
+    is the true one.
     """
     problem = imbalanced(4, 20.0, random_state=0)
     k = 4

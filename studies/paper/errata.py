@@ -1,4 +1,4 @@
-"""Statements of the paper, each checked by a function of its own in seconds: the numbers of docs/errata.md."""
+"""Statements of the paper, each checked by a function in seconds: numbers of docs/errata.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.model_selection import cross_val_predict
 
 from collidescope import (
     CollisionMatrix,
@@ -18,9 +17,11 @@ from collidescope import (
     solve_posteriors,
 )
 from collidescope.datasets import Problem, equidistant, scenario_a, scenario_b, tangled
+from collidescope.equations.bounds import pac_bound
 from collidescope.pairwise.printed import solve_printed, step_b, step_c
-from studies.paper.recovery import IdealContrast
-from studies.paper.rows import Shifted, tvd
+from studies.measures import tvd
+from studies.paper.recovery import IdealContrast, parts_of
+from studies.paper.rows import Shifted
 from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]
@@ -33,13 +34,6 @@ def problem_of(k: int) -> Problem:
     return equidistant(k, 4, 12.0, random_state=0)
 
 
-def parts_of(problem: Problem, n: int, seed: int) -> list[FloatArray]:
-    """True posteriors of sampled rows, class by class."""
-    X, y = problem.sample(n, seed)
-    P = problem.posteriors(X)
-    return [P[y == c] for c in range(len(problem.priors))]
-
-
 def shift(K: int) -> Result:
     """1: the best possible V, taken for Sim as the paper does, and with the logit shift."""
     problem = problem_of(K)
@@ -48,12 +42,12 @@ def shift(K: int) -> Result:
     ideal = IdealContrast()
     for name, V in {"literal": ideal, "corrected": Shifted(ideal, K)}.items():
         G = step_b(V, parts_of(problem, 400 * K, 0))
+        root = recover(G).matrix
+        descent = step_c(G, step_size=1e-3, max_steps=20_000).matrix
         found[name] = {
             "row_sum": float(G.sum(axis=1).mean()),
-            "root": tvd(recover(G).matrix, truth)[0],
-            "descent": tvd(step_c(G, step_size=1e-3, max_steps=20_000).matrix, truth)[
-                0
-            ],
+            "root": tvd(root, truth)[0],
+            "descent": tvd(descent, truth)[0],
         }
     return found
 
@@ -89,7 +83,7 @@ def root(K: int) -> Result:
 
 
 def denominator(n: int, K: int) -> Result:
-    """3: ordered pairs of distinct points of one class, as the paper counts them and as they are."""
+    """3: ordered pairs of distinct points of one class, as the paper counts them and truly."""
     m = n // K
     counted = sum(1 for i in range(m) for j in range(m) if i != j)
     return {"paper": m**2 - n, "pairs": counted}
@@ -114,7 +108,7 @@ def lemma() -> Result:
 
 
 def inverse(K: int) -> Result:
-    """5: S⁻¹q from 25 references a class: with Ŝ of the same references, of others, and the true S."""
+    """5: S⁻¹q from 25 references a class: with Ŝ of the same, of others, and the true S."""
     problem = problem_of(K)
     X_new, _ = problem.sample(2_000, 2)
     Y = problem.posteriors(X_new)
@@ -142,25 +136,38 @@ def inverse(K: int) -> Result:
 def balance(K: int) -> Result:
     """6: precision and recall at the population's priors, and decided at uniform ones."""
     truth = problem_of(K).collision_matrix()
-    P = np.random.default_rng(0).dirichlet(np.full(K, 0.5), 2_000) @ truth.matrix
-    skewed = collision_matrix_from_posteriors(P)
-    shares = np.arange(1, K + 1) / np.arange(1, K + 1).sum()
+    drawn = np.random.default_rng(0).dirichlet(np.full(K, 0.5), 2_000)
+    skewed = collision_matrix_from_posteriors(drawn @ truth.matrix)
+    same = skewed.precision() - skewed.recall()
+    rising = np.arange(1, K + 1)
+    decided = truth.precision(rising / rising.sum()) - truth.recall()
     return {
-        "same_priors": float(np.abs(skewed.precision() - skewed.recall()).max()),
-        "decided_at_uniform": float(
-            np.abs(truth.precision(shares) - truth.recall()).max()
-        ),
+        "same_priors": float(np.abs(same).max()),
+        "decided_at_uniform": float(np.abs(decided).max()),
     }
 
 
-def ignorance(n: int) -> Result:
-    """9: the PBER that a model claims, falling towards the truth as rows are added."""
+def ignorance(n: int, new_rows: int = 20_000) -> Result:
+    """9: a forest of n rows, scored on new ones: its estimate of B is B - E[δδᵀ], δ = p - y."""
     problem = tangled(4, 2, 4)
     X, y = problem.sample(n, 0)
-    model = RandomForestClassifier(200, min_samples_leaf=2, random_state=0)
-    P = cross_val_predict(model, X, y, cv=5, method="predict_proba")
-    claimed = collision_matrix_from_posteriors(P, y).pber
-    return {"claimed": claimed, "truth": problem.collision_matrix().pber}
+    X_new, y_new = problem.sample(new_rows, 1)
+    model = RandomForestClassifier(100, min_samples_leaf=2, random_state=0).fit(X, y)
+    P = model.predict_proba(X_new)
+    claimed = collision_matrix_from_posteriors(P, y_new, priors="uniform")
+    Y = problem.posteriors(X_new)
+    off = P - Y
+    unlearned = off.T @ off / len(off)
+    truth = problem.collision_matrix()
+    difference = claimed.joint - truth.joint
+    between = difference[~np.eye(len(difference), dtype=bool)]
+    return {
+        "claimed": claimed.pber,
+        "truth": truth.pber,
+        "predicted": truth.pber + float(np.trace(unlearned)),
+        "largest_gap": float(np.abs(difference + unlearned).max()),
+        "off_diagonal": [float(between.min()), float(between.max())],
+    }
 
 
 def divergence(mu: float) -> Result:
@@ -231,6 +238,26 @@ def _empirical_risk(
     return float(np.mean(same) + np.mean(different))
 
 
+def delta_term(n: int, samples: int = 2_000) -> Result:
+    """13: how often the risk of one fixed V is off by more than the term with δ = .05 allows.
+
+    Two classes; x is 1 with chance .85 in the first and .15 in the second, else 0; V says "same"
+    where x = x', and the loss is 0 or 1. So counts of ones are all that (32) needs.
+    """
+    chance = np.array([0.85, 0.15])
+    m = n // 2
+    ones = np.random.default_rng(n).binomial(m, chance, (samples, 2))
+    unequal = 2 * ones * (m - ones) / (m * (m - 1))
+    rates = ones / m
+    equal = rates.prod(axis=1) + (1 - rates).prod(axis=1)
+    risk = unequal.mean(axis=1) + equal
+    true_risk = (2 * chance * (1 - chance)).mean()
+    true_risk += chance.prod() + (1 - chance).prod()
+    away = np.abs(risk - true_risk)
+    allowed = pac_bound(n, K=2, d=1, delta=0.05).confidence
+    return {"allowed": allowed, "exceeded": float((away > allowed).mean())}
+
+
 def precision() -> Result:
     """14: S alone bounds no classifier: a third of class 1 is certain, the rest as class 0."""
     share = np.array([0.9, 0.1])  # priors
@@ -276,25 +303,32 @@ def loop(corrected: bool) -> Result:
 
 
 def norms(trials: int) -> Result:
-    """18: Lemma 2 to first order, with ‖Ŝ - S‖ taken element by element, as its text says, and by row sums.
+    """18: Lemma 2 to first order, with ‖Ŝ - S‖ by elements, as its text says, and by row sums.
 
-    As y sums to 1, ‖(Ŝ - S) y‖ is at most the largest element: the statement is true in the sense of the text too,
-    though the proof is of the other. Largest error over bound in random trials with small errors of S.
+    As y sums to 1, ‖(Ŝ - S) y‖ is at most the largest element: the statement is true in the sense
+    of the text too, though the proof is of the other. Largest error over bound in random trials
+    with small errors of S.
     """
     rng = np.random.default_rng(0)
     ratios = {"element_wise": 0.0, "row_sums": 0.0}
     for _ in range(trials):
         K = int(rng.integers(2, 12))
-        S = (rng.dirichlet(np.ones(K), K) + 1.2 * np.eye(K)) / 2.2
+        noise = rng.dirichlet(np.ones(K), K)
+        S = (noise + 1.2 * np.eye(K)) / 2.2
         y = rng.dirichlet(np.full(K, 0.3))
-        change = 1e-6 * rng.choice([-1.0, 1.0], (K, K))
-        factor = CollisionMatrix(S, np.full(K, 1 / K)).dominance_factor
+        signs = rng.choice([-1.0, 1.0], (K, K))
+        change = 1e-6 * signs
+        uniform = np.full(K, 1 / K)
+        factor = CollisionMatrix(S, uniform).dominance_factor
         kappa = 2 * (1 + factor) / (1 - factor)
-        error = np.abs(np.linalg.solve(S + change, S @ y) - y).max()
-        largest = {"element_wise": np.abs(change).max()}
-        largest["row_sums"] = np.abs(change).sum(axis=1).max()
+        solved = np.linalg.solve(S + change, S @ y)
+        error = np.abs(solved - y).max()
+        sizes = np.abs(change)
+        row_sums = sizes.sum(axis=1)
+        largest = {"element_wise": sizes.max(), "row_sums": row_sums.max()}
         for name, size in largest.items():
-            ratios[name] = max(ratios[name], float(error / (kappa * size)))
+            ratio = float(error / (kappa * size))
+            ratios[name] = max(ratios[name], ratio)
     return ratios
 
 
@@ -310,6 +344,7 @@ STATEMENTS: dict[str, Callable[..., Result]] = {
     "product": product,
     "pac": pac,
     "rate": rate,
+    "delta_term": delta_term,
     "precision": precision,
     "dominance": dominance,
     "loop": loop,
@@ -336,6 +371,7 @@ def cells(quick: bool) -> list[Cell]:
         ("product", {}),
         ("pac", {"n": 1250, "K": 5}),
         ("rate", {"samples": 100 if quick else 1_000}),
+        *(("delta_term", {"n": n}) for n in (100, 1_000, 10_000, 100_000)),
         ("precision", {}),
         ("dominance", {}),
         *(("loop", {"corrected": corrected}) for corrected in (False, True)),

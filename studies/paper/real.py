@@ -1,74 +1,55 @@
-"""Real data in small: MNIST at 14 × 14 and one of the paper's tables, from the folder ``COLLIDESCOPE_DATA``.
+"""Real data in small: MNIST at 14 × 14 and the paper's four tables.
 
-Without that folder these studies are left out. The full sizes are those of the older record (ResNet-18, all rows).
+They are read from the folder that ``COLLIDESCOPE_DATA`` names; without it these experiments are
+left out.
 """
 
 from __future__ import annotations
 
-import gzip
-import os
-from pathlib import Path
-
 import numpy as np
-import numpy.typing as npt
 
 from collidescope import CollisionMatrix
 from collidescope.pairwise.printed import PrintedSettings
 from studies.paper import rows
+from studies.paper.rows import FloatArray, IntArray
+from studies.paper.scenarios import SEEDS, SMALL, settings_of, stochastic
+from studies.real_data import load_mnist
+from studies.reproduction import tabular
 from studies.store import Cell, Result
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.intp]
-
-
-def data_folder() -> Path | None:
-    """Where the data are, if anywhere."""
-    named = os.environ.get("COLLIDESCOPE_DATA")
-    return Path(named) if named else None
 
 
 def sample_of_each(codes: IntArray, per_class: int, seed: int) -> IntArray:
     """Row numbers, as many of every class."""
     rng = np.random.default_rng(seed)
-    classes = np.unique(codes)
-    drawn = [
-        rng.choice(np.flatnonzero(codes == c), per_class, replace=False)
-        for c in classes
-    ]
+    drawn = []
+    for c in np.unique(codes):
+        members = np.flatnonzero(codes == c)
+        drawn.append(rng.choice(members, per_class, replace=False))
     return np.concatenate(drawn)
 
 
-# ------------------------------------------------------------------------------------------ MNIST
+def by_pairs(
+    data: rows.Data, settings: PrintedSettings, seed: int
+) -> dict[str, rows.Row]:
+    """Every method that trains a V."""
+    printed = rows.trained_verbatim(data, settings, seed)
+    found = rows.read_verbatim(printed, data, settings, seed)
+    return found | rows.cross_fitted(data, settings, seed)
+
+
+# ------------------------------------------------------------------------------------------
+# MNIST
 
 
 def images(cell: Cell) -> Result:
     """The largest pairs of digits by each method."""
-    folder = data_folder()
-    if folder is None:
-        raise FileNotFoundError("set COLLIDESCOPE_DATA to the folder that holds mnist/")
-    raw = gzip.decompress(
-        (folder / "mnist" / "train-images-idx3-ubyte.gz").read_bytes()
-    )
-    labels = gzip.decompress(
-        (folder / "mnist" / "train-labels-idx1-ubyte.gz").read_bytes()
-    )
-    pictures = np.frombuffer(raw, np.uint8, offset=16).reshape(-1, 14, 2, 14, 2)
-    digits = np.frombuffer(labels, np.uint8, offset=8).astype(np.intp)
+    pictures, digits = load_mnist()
     chosen = sample_of_each(digits, cell["per_digit"], cell["seed"])
-    X = pictures[chosen].mean(axis=(2, 4)).reshape(len(chosen), -1) / 255
-    settings = PrintedSettings(
-        hidden_layer_sizes=(128, 128),
-        max_epochs=cell["max_epochs"],
-        pairs_per_entry=5_000,
-        step_size=1e-3,
-        tolerance=2e-3,
-        max_steps=20_000,
-    )
+    blocks = pictures[chosen].reshape(-1, 14, 2, 14, 2)
+    small = blocks.mean(axis=(2, 4)) / 255
+    X = small.reshape(len(chosen), -1)
     data = rows.Data(X, digits[chosen], 10, X[:1])
-    found = {
-        **rows.trained_on_all(data, settings, cell["seed"]),
-        **rows.cross_fitted(data, settings, cell["seed"]),
-    }
+    found = by_pairs(data, settings_of(cell), cell["seed"])
     return {name: largest_pairs(row.matrix) for name, row in found.items()}
 
 
@@ -86,56 +67,55 @@ def largest_pairs(S: FloatArray) -> Result:
     }
 
 
-def image_cells(quick: bool) -> list[Cell]:
-    """300 images of each digit when quick."""
-    if data_folder() is None:
+def image_cells(small: bool) -> list[Cell]:
+    """150 images of each digit when small."""
+    if not tabular.has_data():
         return []
-    if quick:
-        return [{"per_digit": 150, "max_epochs": 40, "seed": 0}]
-    return [{"per_digit": 5_000, "max_epochs": 200, "seed": seed} for seed in range(3)]
+    settings = SMALL | {"hidden_layer_sizes": [128, 128], "pairs_per_entry": 5_000}
+    if small:
+        settings["max_epochs"] = 40
+        return [{"per_digit": 150, "settings": settings, "seed": 0}]
+    settings["max_epochs"] = 200
+    return [{"per_digit": 5_000, "settings": settings, "seed": s} for s in range(3)]
 
 
-# ------------------------------------------------------------------------------------------ a table
+# ------------------------------------------------------------------------------------------
+# tables
+
+
+def table_data(cell: Cell) -> tuple[rows.Data, FloatArray]:
+    """As many rows of both classes, the rarer as class 1; and the shares in the population."""
+    table, labels = tabular.load(cell["dataset"])
+    names, codes = np.unique(labels, return_inverse=True)
+    rarer = int(np.bincount(codes).argmin())
+    codes = (codes == rarer).astype(np.intp)
+    share = float(codes.mean())
+    chosen = sample_of_each(codes, cell["per_class"], cell["seed"])
+    X = tabular.encode(table.iloc[chosen]).astype(np.float64)
+    centred = X - X.mean(axis=0)
+    spread = X.std(axis=0)
+    X = centred / np.where(spread > 0, spread, 1.0)
+    data = rows.Data(X, codes[chosen], len(names), X[:1])
+    return data, np.array([1 - share, share])
 
 
 def tables(cell: Cell) -> Result:
-    """Diabetes: recall and precision of the probabilistic Bayes classifier decided at uniform priors."""
-    folder = data_folder()
-    if folder is None:
-        raise FileNotFoundError(
-            "set COLLIDESCOPE_DATA to the folder that holds diabetes/"
-        )
-    with np.load(
-        folder / "diabetes" / "brfss2015_012.npz", allow_pickle=False
-    ) as arrays:
-        X = arrays["X"].astype(np.float64)
-        codes = (arrays["y"] == 2).astype(np.intp)
-    share = float(codes.mean())
-    population = np.array([1 - share, share])
-    chosen = sample_of_each(codes, cell["per_class"], cell["seed"])
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    settings = PrintedSettings(
-        hidden_layer_sizes=(60,) * 2,
-        max_epochs=cell["max_epochs"],
-        pairs_per_entry=20_000,
-        step_size=1e-3,
-        tolerance=2e-3,
-        max_steps=20_000,
-    )
-    data = rows.Data(X[chosen], codes[chosen], 2, X[:1])
-    found = {
-        **rows.trained_on_all(data, settings, cell["seed"]),
-        **rows.cross_fitted(data, settings, cell["seed"]),
-        rows.OURS: rows.ours(data, cell["seed"]),
-    }
+    """Recall and precision of the probabilistic classifier, decided at uniform priors."""
+    data, population = table_data(cell)
+    found = by_pairs(data, settings_of(cell), cell["seed"])
     return {name: rates(row.matrix, population) for name, row in found.items()}
+
+
+def table_pool(cell: Cell) -> Result:
+    """The same of the package's default."""
+    data, population = table_data(cell)
+    S = rows.ours(data, cell["seed"]).matrix
+    return {rows.OURS: rates(S, population)}
 
 
 def rates(S: FloatArray, population: FloatArray) -> Result:
     """Recall and precision of class 1; rows are made to sum to 1 first, as a rate must."""
-    positive = np.maximum(S, 0)
-    stochastic = positive / positive.sum(axis=1, keepdims=True)
-    cm = CollisionMatrix(stochastic, np.array([0.5, 0.5]))
+    cm = CollisionMatrix(stochastic(S), np.array([0.5, 0.5]))
     return {
         "recall": float(cm.recall()[1]),
         "precision": float(cm.precision(population)[1]),
@@ -143,9 +123,24 @@ def rates(S: FloatArray, population: FloatArray) -> Result:
     }
 
 
-def table_cells(quick: bool) -> list[Cell]:
-    """Diabetes, as many rows of both classes."""
-    if data_folder() is None:
+def table_cells(small: bool) -> list[Cell]:
+    """The paper's four tables; German credit has 300 rows of its rarer class."""
+    if not tabular.has_data():
         return []
-    shared = {"per_class": 500 if quick else 30_000, "max_epochs": 15 if quick else 100}
-    return [shared | {"seed": seed} for seed in range(1 if quick else 3)]
+    epochs = 100
+    if small:
+        epochs = 15
+    settings = SMALL | {"hidden_layer_sizes": [60, 60], "max_epochs": epochs}
+    return [
+        {"dataset": name, "per_class": 300, "settings": settings, "seed": seed}
+        for name in ("diabetes", "adult", "law school", "German credit")
+        for seed in SEEDS
+    ]
+
+
+def table_pool_cells(small: bool) -> list[Cell]:
+    """The samples of the tables."""
+    return [
+        {name: cell[name] for name in ("dataset", "per_class", "seed")}
+        for cell in table_cells(small)
+    ]

@@ -9,16 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import recover
-from collidescope.datasets import scenario_a
-from collidescope.pairwise.printed import descent_direction, step_b
-from studies.paper.rows import Shifted, tvd
+from collidescope.datasets import Problem, scenario_a
+from collidescope.pairwise.printed import Contrast, descent_direction, step_b
+from studies.measures import tvd
+from studies.paper.rows import Shifted
 from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]
 
 
 class IdealContrast:
-    """The minimiser of the risk (31), of rows that are posteriors: its odds are K - 1 times those of Sim."""
+    """The minimiser of the risk (31) on rows that are posteriors: K - 1 times the odds of Sim."""
 
     def grid(self, A: FloatArray, B: FloatArray) -> FloatArray:
         return self._balanced(A @ B.T, A.shape[1])
@@ -31,37 +32,75 @@ class IdealContrast:
         return same / (same + 1 - similarity)
 
 
-def sampled_parts(k: int, seed: int) -> list[FloatArray]:
-    """True posteriors of the rows of each class, 250 a class as in Scenario A."""
-    problem = scenario_a(k)
-    X, y = problem.sample(250 * k, seed)
+def parts_of(problem: Problem, n: int, seed: int) -> list[FloatArray]:
+    """True posteriors of sampled rows, class by class."""
+    X, y = problem.sample(n, seed)
     P = problem.posteriors(X)
-    return [P[y == c] for c in range(k)]
+    return [P[y == c] for c in range(len(problem.priors))]
+
+
+def sampled_parts(k: int, seed: int) -> list[FloatArray]:
+    """Scenario A with its 250 rows a class."""
+    return parts_of(scenario_a(k), 250 * k, seed)
+
+
+class Descents:
+    """The descent of Algorithm 1 from the identity, on several Gramians (n, K, K) at once."""
+
+    def __init__(
+        self, G: FloatArray, penalty: float, step_size: float, tolerance: float
+    ) -> None:
+        n, k, _ = G.shape
+        self.G = G
+        self.penalty = penalty
+        self.step_size = step_size
+        self.tolerance = tolerance
+        self.S = np.tile(np.eye(k), (n, 1, 1))
+        self.done = np.zeros(n, dtype=bool)
+        self.steps = 0
+
+    def until(self, steps: int) -> None:
+        """Go on to so many steps in all; a descent whose gap is small enough stays."""
+        while self.steps < steps:
+            slope = self.look()
+            further = self.S - self.step_size * slope
+            self.S = np.where(self.done[:, None, None], self.S, further)
+            self.steps += 1
+
+    def look(self) -> FloatArray:
+        """The slope; marks what has ended."""
+        slope, gap = descent_direction(self.S, self.G, self.penalty)
+        self.done |= gap <= self.tolerance
+        return slope
+
+    def error(self, truth: FloatArray) -> float:
+        """Mean TVD, of one truth or of one for each."""
+        every = np.broadcast_to(truth, self.S.shape)
+        pairs = zip(self.S, every, strict=True)
+        return float(np.mean([tvd(S, true)[0] for S, true in pairs]))
 
 
 def sensitivity(cell: Cell) -> Result:
-    """The descent from the Gramians of several samples at once, looked at after several numbers of steps."""
+    """The descent from the Gramians of several samples, after several numbers of steps."""
     k = cell["K"]
-    ideal = IdealContrast()
-    contrast = Shifted(ideal, k) if cell["corrected"] else ideal
-    G = np.array(
-        [step_b(contrast, sampled_parts(k, seed)) for seed in range(cell["samples"])]
-    )
+    contrast: Contrast = IdealContrast()
+    if cell["corrected"]:
+        contrast = Shifted(contrast, k)
+    samples = range(cell["samples"])
+    G = np.array([step_b(contrast, sampled_parts(k, seed)) for seed in samples])
     truth = scenario_a(k).collision_matrix().matrix
-    S = np.tile(np.eye(k), (len(G), 1, 1))
-    done = np.zeros(len(G), dtype=bool)
+    names = ("penalty", "step_size", "tolerance")
+    descents = Descents(G, **{name: cell[name] for name in names})
     looks = {}
-    for step in range(max(cell["looks"]) + 1):
-        slope, gap = descent_direction(S, G, cell["penalty"])
-        done |= gap <= cell["tolerance"]
-        if step in cell["looks"]:
-            errors = [tvd(each, truth)[0] for each in S]
-            looks[str(step)] = {
-                "mean": float(np.mean(errors)),
-                "converged": float(done.mean()),
-                "row_sum_error": float(np.abs(S.sum(axis=2) - 1).max()),
-            }
-        S = np.where(done[:, None, None], S, S - cell["step_size"] * slope)
+    for steps in cell["looks"]:
+        descents.until(steps)
+        descents.look()
+        row_sums = descents.S.sum(axis=2)
+        looks[str(steps)] = {
+            "mean": descents.error(truth),
+            "converged": float(descents.done.mean()),
+            "row_sum_error": float(np.abs(row_sums - 1).max()),
+        }
     root = [tvd(recover(each).matrix, truth)[0] for each in G]
     return {"looks": looks, "root": float(np.mean(root))}
 
@@ -90,22 +129,18 @@ def pairs(cell: Cell) -> Result:
     k = cell["K"]
     truth = scenario_a(k).collision_matrix().matrix
     known = Shifted(IdealContrast(), k)
-    errors: dict[str, list[float]] = {}
+    errors: dict[str, list[float]] = {str(m): [] for m in cell["m"]}
+    errors["all"] = []
     from_all: list[float] = []
     for seed in range(cell["samples"]):
         parts = sampled_parts(k, seed)
         everything = recover(step_b(known, parts)).matrix
-        for m in (*cell["m"], None):
+        for m in cell["m"]:
             rng = np.random.default_rng(seed)
-            S = (
-                everything
-                if m is None
-                else recover(step_b(known, parts, m, rng)).matrix
-            )
-            name = "all" if m is None else str(m)
-            errors.setdefault(name, []).append(tvd(S, truth)[0])
-            if m == cell["m"][-1]:
-                from_all.append(tvd(S, everything)[0])
+            S = recover(step_b(known, parts, m, rng)).matrix
+            errors[str(m)].append(tvd(S, truth)[0])
+        errors["all"].append(tvd(everything, truth)[0])
+        from_all.append(tvd(S, everything)[0])
     return {"errors": errors, "largest_m_from_all": float(np.mean(from_all))}
 
 
@@ -117,31 +152,27 @@ def pairs_cells(quick: bool) -> list[Cell]:
 
 def heuristic(cell: Cell) -> Result:
     """Unequal priors: descent from I (the paper's heuristic) and the root, from exact Gramians."""
-    k, rng = cell["K"], np.random.default_rng(0)
-    matrices, priors = [], []
+    k = cell["K"]
+    rng = np.random.default_rng(0)
     tilt = np.geomspace(cell["ratio"], 1, k)
+    favour = 0.5 * tilt / tilt.mean()
+    matrices = []
+    roots = []
     for _ in range(cell["samples"]):
-        P = rng.dirichlet(0.5 * tilt / tilt.mean(), 400)
+        P = rng.dirichlet(favour, 400)
         B = P.T @ P / len(P)
-        priors.append(B.sum(axis=1))
-        matrices.append(B / B.sum(axis=1, keepdims=True))
+        priors = B.sum(axis=1)
+        S = B / priors[:, None]
+        matrices.append(S)
+        roots.append(tvd(recover(S @ S.T, priors).matrix, S)[0])
     truth = np.array(matrices)
     G = truth @ truth.swapaxes(1, 2)
-    S = np.tile(np.eye(k), (len(G), 1, 1))
-    done = np.zeros(len(G), dtype=bool)
-    for _ in range(cell["steps"]):
-        slope, gap = descent_direction(S, G, 0.1)
-        done |= gap <= 1e-3
-        S = np.where(done[:, None, None], S, S - 1e-3 * slope)
-    roots = [recover(g, p).matrix for g, p in zip(G, priors, strict=True)]
+    descents = Descents(G, penalty=0.1, step_size=1e-3, tolerance=1e-3)
+    descents.until(cell["steps"])
     return {
-        "descent": float(
-            np.mean([tvd(s, t)[0] for s, t in zip(S, truth, strict=True)])
-        ),
-        "root": float(
-            np.mean([tvd(s, t)[0] for s, t in zip(roots, truth, strict=True)])
-        ),
-        "converged": float(done.mean()),
+        "descent": descents.error(truth),
+        "root": float(np.mean(roots)),
+        "converged": float(descents.done.mean()),
     }
 
 

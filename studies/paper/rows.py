@@ -3,12 +3,14 @@
 Each row adds one thing to the row above it:
 
 as printed        one V trained on all of T, averages over T, descent, S⁻¹q, no logit shift
-  stopped early   the same descent after a quarter of its steps
-+ logit shift     logit Sim = logit V - log(K - 1)
 + cross-fitting   five networks, each scores rows that it was not trained on
-+ closed form     the root of G instead of the descent; least squares on the simplex instead of S⁻¹q
++ logit shift     logit Sim = logit V - log(K - 1)
++ closed form     the root of G instead of the descent; least squares on the simplex, not S⁻¹q
 + one-step        mean(c pᵀ + p cᵀ - p pᵀ) with the posteriors p of the row above
 ours              the package's default, which trains no V
+
+Beside them: as printed with a quarter of the steps, the logit shift alone (one V, averages over
+T), and the paper's Algorithm 3.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.model_selection import StratifiedKFold
+from torch import nn
 
 from collidescope import (
     CollisionClassifier,
@@ -36,7 +39,6 @@ from collidescope.pairwise.printed import (
     solve_printed,
     step_a,
     step_b,
-    step_c,
 )
 from collidescope.training.loop import fit_loop, seeded_module
 from collidescope.training.networks import FactorisedObjective, OneMember, mlp
@@ -46,31 +48,36 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
 PRINTED = "as printed"
-EARLY = "as printed, stopped early"
-SHIFT = "+ logit shift"
 CROSS_FIT = "+ cross-fitting"
+SHIFT = "+ logit shift"
 CLOSED = "+ closed form"
 ONE_STEP = "+ one-step"
 OURS = "ours"
+#: Each adds one thing to the one before it.
+STEPS = (PRINTED, CROSS_FIT, SHIFT, CLOSED, ONE_STEP, OURS)
+EARLY = "as printed, a quarter of the steps"
+SHIFT_ALONE = "as printed, with the logit shift alone"
 PLAIN = "plain network (Algorithm 3)"
-ORDER = (PRINTED, EARLY, SHIFT, CROSS_FIT, CLOSED, ONE_STEP, OURS, PLAIN)
+ORDER = (*STEPS, EARLY, SHIFT_ALONE, PLAIN)
+
+
+def shifted(V: FloatArray, n_classes: int) -> FloatArray:
+    """Sim at uniform priors from V: its logit less log(K - 1)."""
+    return V / (V + (n_classes - 1) * (1 - V))
 
 
 @dataclass(frozen=True)
 class Shifted:
-    """V with the logit shift taken off: an estimate of Sim at uniform priors."""
+    """A model V with the logit shift taken off."""
 
     contrast: Contrast
     n_classes: int
 
     def grid(self, A: Any, B: Any) -> FloatArray:
-        return self._shifted(self.contrast.grid(A, B))
+        return shifted(self.contrast.grid(A, B), self.n_classes)
 
     def pairs(self, A: Any, B: Any) -> FloatArray:
-        return self._shifted(self.contrast.pairs(A, B))
-
-    def _shifted(self, V: FloatArray) -> FloatArray:
-        return V / (V + (self.n_classes - 1) * (1 - V))
+        return shifted(self.contrast.pairs(A, B), self.n_classes)
 
 
 @dataclass(frozen=True)
@@ -78,9 +85,9 @@ class Row:
     """What one method says."""
 
     matrix: FloatArray
-    posteriors: FloatArray | None = None  #: of the new rows
+    posteriors: FloatArray  #: of the new rows
     descent: Descent | None = None
-    seconds: float = 0.0
+    seconds: float = 0.0  #: processor time
 
 
 @dataclass(frozen=True)
@@ -92,146 +99,170 @@ class Data:
     n_classes: int
     X_new: FloatArray
 
-    def by_class(self, rows: IntArray | None = None) -> list[FloatArray]:
-        """T_1 … T_K, of some rows or of all."""
-        X, codes = self.X, self.codes
-        if rows is not None:
-            X, codes = X[rows], codes[rows]
-        return [X[codes == k] for k in range(self.n_classes)]
+    def by_class(self) -> list[FloatArray]:
+        """T_1 … T_K."""
+        return [self.X[self.codes == k] for k in range(self.n_classes)]
 
 
-def all_rows(
-    data: Data, settings: PrintedSettings, seed: int, with_ours: bool = True
-) -> dict[str, Row]:
-    """Every method, on one sample."""
-    found = {
-        **trained_on_all(data, settings, seed),
-        **cross_fitted(data, settings, seed),
-        PLAIN: plain_network(data, settings, seed),
-    }
-    if with_ours:
-        found[OURS] = ours(data, seed)
-    return found
+@dataclass(frozen=True)
+class Printed:
+    """V trained on all of T, and Ĝ averaged over T."""
+
+    V: Contrast
+    gramian: FloatArray
+    seconds: float  #: of training V alone
 
 
-def trained_on_all(data: Data, settings: PrintedSettings, seed: int) -> dict[str, Row]:
-    """Algorithms 1 and 2 as printed, and with the logit shift."""
-    started = time.perf_counter()
+def trained_verbatim(data: Data, settings: PrintedSettings, seed: int) -> Printed:
+    """Steps A and B of Algorithm 1 as printed."""
+    started = time.process_time()
     V = step_a(data.X, data.codes, settings, seed)
-    trained = time.perf_counter() - started
-    found = {}
-    for name, contrast in {PRINTED: V, SHIFT: Shifted(V, data.n_classes)}.items():
-        started = time.perf_counter()
-        rng = np.random.default_rng(seed)
-        G = step_b(contrast, data.by_class(), settings.pairs_per_entry, rng)
-        descent = descend(G, settings)
-        points = [rng.permutation(part)[:50] for part in data.by_class()]
-        q = expected_similarity(contrast, data.X_new, points)
-        seconds = trained + time.perf_counter() - started
-        found[name] = Row(
-            descent.matrix, solve_printed(descent.matrix, q), descent, seconds
-        )
-        if name == PRINTED:
-            fewer = replace(settings, max_steps=settings.max_steps // 4)
-            early = descend(G, fewer)
-            found[EARLY] = Row(
-                early.matrix, solve_printed(early.matrix, q), early, seconds
-            )
-    return found
+    seconds = time.process_time() - started
+    rng = np.random.default_rng(seed)
+    G = step_b(V, data.by_class(), settings.pairs_per_entry, rng)
+    return Printed(V, G, seconds)
 
 
-def descend(G: FloatArray, settings: PrintedSettings) -> Descent:
-    """Step C with the settings' λ, η, γ and limit."""
-    return step_c(
-        G,
-        penalty=settings.penalty,
-        step_size=settings.step_size,
-        tolerance=settings.tolerance,
-        max_steps=settings.max_steps,
-    )
+def read_verbatim(
+    printed: Printed, data: Data, settings: PrintedSettings, seed: int
+) -> dict[str, Row]:
+    """Step C and Algorithm 2 as printed, with fewer steps, and with the logit shift alone."""
+    rng = np.random.default_rng(seed + 1)
+    parts = data.by_class()
+    points = [rng.permutation(part)[:50] for part in parts]
+    q = expected_similarity(printed.V, data.X_new, points)
+    similarity = Shifted(printed.V, data.n_classes)
+    rng = np.random.default_rng(seed)
+    G = step_b(similarity, parts, settings.pairs_per_entry, rng)
+    q_similar = expected_similarity(similarity, data.X_new, points)
+    fewer = replace(settings, max_steps=settings.max_steps // 4)
+    return {
+        PRINTED: descended(printed.gramian, q, settings, printed.seconds),
+        EARLY: descended(printed.gramian, q, fewer, printed.seconds),
+        SHIFT_ALONE: descended(G, q_similar, settings, printed.seconds),
+    }
+
+
+def descended(
+    G: FloatArray, q: FloatArray, settings: PrintedSettings, seconds: float
+) -> Row:
+    """S by the paper's descent, posteriors by S⁻¹q."""
+    descent = settings.descend(G)
+    posteriors = solve_printed(descent.matrix, q)
+    return Row(descent.matrix, posteriors, descent, seconds)
+
+
+class HeldOut:
+    """Mean score of every row with the other rows of each class, by networks trained on neither."""
+
+    def __init__(self, data: Data, cv: int) -> None:
+        k = data.n_classes
+        self.q = np.empty((len(data.codes), k))
+        self.q_new = np.zeros((len(data.X_new), k))  #: a mean over the folds
+        self.cv = cv
+
+    def add(
+        self, test: IntArray, among: FloatArray, new: FloatArray, members: FloatArray
+    ) -> None:
+        """Scores of the rows of a fold among themselves, and of new rows with them."""
+        self.q[test] = without_itself(among, members)
+        shares = members / members.sum(axis=0)
+        self.q_new += new @ shares / self.cv
+
+
+def held_out_scores(
+    data: Data, settings: PrintedSettings, seed: int, cv: int
+) -> tuple[HeldOut, HeldOut]:
+    """V of every fold on the rows of the fold: as it is, and with the logit shift."""
+    k = data.n_classes
+    plain = HeldOut(data, cv)
+    similar = HeldOut(data, cv)
+    folds = StratifiedKFold(cv, shuffle=True, random_state=seed)
+    for number, (train, test) in enumerate(folds.split(data.X, data.codes)):
+        own_seed = seed + 1000 * number
+        V = step_a(data.X[train], data.codes[train], settings, own_seed)
+        rows = data.X[test]
+        members = np.eye(k)[data.codes[test]]
+        among = V.grid(rows, rows)
+        new = V.grid(data.X_new, rows)
+        plain.add(test, among, new, members)
+        similar.add(test, shifted(among, k), shifted(new, k), members)
+    return plain, similar
 
 
 def cross_fitted(
     data: Data, settings: PrintedSettings, seed: int, cv: int = 5
 ) -> dict[str, Row]:
-    """V of every fold scores the rows of the fold; three estimates from the same scores."""
-    started = time.perf_counter()
-    k = data.n_classes
-    q = np.empty((len(data.codes), k))
-    q_new = np.zeros((len(data.X_new), k))
-    folds = StratifiedKFold(cv, shuffle=True, random_state=seed)
-    for number, (train, test) in enumerate(folds.split(data.X, data.codes)):
-        V = step_a(data.X[train], data.codes[train], settings, seed + 1000 * number)
-        contrast = Shifted(V, k)
-        q[test] = without_itself(contrast, data.X[test], data.codes[test], k)
-        q_new += expected_similarity(contrast, data.X_new, data.by_class(test)) / cv
-    means = [q[data.codes == c].mean(axis=0) for c in range(k)]
-    G = np.array(means)
-    seconds = time.perf_counter() - started
-    descent = descend(G, settings)
+    """Four estimates from the same held-out scores."""
+    started = time.process_time()
+    plain, similar = held_out_scores(data, settings, seed, cv)
+    seconds = time.process_time() - started
+    G_plain = class_means(plain.q, data.codes)
+    G = class_means(similar.q, data.codes)
     root = recover(G).matrix
-    held_out = solve_posteriors(q, root, ridge=0.01)
-    new = solve_posteriors(q_new, root, ridge=0.01)
-    one_step = collision_matrix_from_posteriors(
-        held_out, data.codes, priors="uniform"
-    ).matrix
-    printed_new = solve_printed(descent.matrix, q_new)
+    held_out = solve_posteriors(similar.q, root, ridge=0.01)
+    new = solve_posteriors(similar.q_new, root, ridge=0.01)
+    one_step = collision_matrix_from_posteriors(held_out, data.codes, priors="uniform")
     return {
-        CROSS_FIT: Row(descent.matrix, printed_new, descent, seconds),
+        CROSS_FIT: descended(G_plain, plain.q_new, settings, seconds),
+        SHIFT: descended(G, similar.q_new, settings, seconds),
         CLOSED: Row(root, new, None, seconds),
-        ONE_STEP: Row(one_step, new, None, seconds),
+        ONE_STEP: Row(one_step.matrix, new, None, seconds),
     }
 
 
-def without_itself(
-    contrast: Contrast, X: FloatArray, codes: IntArray, k: int
-) -> FloatArray:
-    """Mean similarity of every row to the other rows of each class."""
-    scores = contrast.grid(X, X)
-    np.fill_diagonal(scores, 0.0)
-    onto = np.eye(k)[codes]
-    others = onto.sum(axis=0) - onto
-    return scores @ onto / others
+def class_means(q: FloatArray, codes: IntArray) -> FloatArray:
+    """The mean of q within each class: Ĝ; of posteriors, S by Algorithm 3."""
+    means = [q[codes == c].mean(axis=0) for c in range(q.shape[1])]
+    return np.array(means)
+
+
+def without_itself(scores: FloatArray, members: FloatArray) -> FloatArray:
+    """Mean score of every row to the other rows of each class; ``members`` are one-hot labels."""
+    others = scores.copy()
+    np.fill_diagonal(others, 0.0)
+    return others @ members / (members.sum(axis=0) - members)
 
 
 def plain_network(data: Data, settings: PrintedSettings, seed: int) -> Row:
-    """Algorithm 3: a classifier of the same size and epochs, averaged over its own training rows."""
-    started = time.perf_counter()
+    """Algorithm 3: a classifier of the same size and epochs, averaged over its training rows."""
+    started = time.process_time()
+    network = trained_classifier(data, settings, seed)
+    of_all = posteriors(network, data.X)
+    S = class_means(of_all, data.codes)
+    seconds = time.process_time() - started
+    return Row(S, posteriors(network, data.X_new), None, seconds)
+
+
+def trained_classifier(data: Data, settings: PrintedSettings, seed: int) -> nn.Module:
+    """A network from x to K classes, on all rows."""
     config = settings.training()
     y, _ = labels_and_weights(data.codes, None, "cpu")
     everything = torch.arange(len(y))
+    nothing = everything[:0]
     rows = as_rows(data.X, "cpu")
-    objective = FactorisedObjective(rows, y, [(everything, everything[:0])], config)
+    objective = FactorisedObjective(rows, y, [(everything, nothing)], config)
+    inputs = data.X.shape[1]
 
     def build() -> OneMember:
-        sizes = settings.hidden_layer_sizes
-        return OneMember(mlp(data.X.shape[1], data.n_classes, sizes))
+        return OneMember(mlp(inputs, data.n_classes, settings.hidden_layer_sizes))
 
-    network = fit_loop(seeded_module(build, seed), objective, config, seed).module
+    return fit_loop(seeded_module(build, seed), objective, config, seed).module
 
-    def posteriors(X: FloatArray) -> FloatArray:
-        with torch.inference_mode():
-            logits = network(tensor(X)[None])[0]
-        return torch.softmax(logits.double(), -1).numpy()
 
-    of_all = posteriors(data.X)
-    means = [of_all[data.codes == k].mean(axis=0) for k in range(data.n_classes)]
-    seconds = time.perf_counter() - started
-    return Row(np.array(means), posteriors(data.X_new), None, seconds)
+def posteriors(network: nn.Module, X: FloatArray) -> FloatArray:
+    """Softmax of the one member's outputs."""
+    with torch.inference_mode():
+        logits = network(tensor(X)[None])[0]
+    return torch.softmax(logits.double(), -1).numpy()
 
 
 def ours(data: Data, seed: int) -> Row:
     """The package's default at uniform priors."""
-    started = time.perf_counter()
+    started = time.process_time()
     clf = CollisionClassifier(limit=False, priors="uniform", random_state=seed)
     clf.fit(data.X, data.codes)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     return Row(
         clf.collision_matrix_.matrix, clf.predict_proba(data.X_new), None, seconds
     )
-
-
-def tvd(found: FloatArray, truth: FloatArray) -> tuple[float, float]:
-    """Mean and largest total variation distance of the rows."""
-    distances = np.abs(found - truth).sum(axis=1) / 2
-    return float(distances.mean()), float(distances.max())

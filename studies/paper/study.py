@@ -1,40 +1,46 @@
 """Every experiment of the paper: the studies behind docs/paper.md and docs/errata.md.
 
 ``paper`` has small networks (two hidden layers of 64, 60 epochs) and ten samples; its quick size
-has the first two samples. ``paper-full`` has the paper's own settings, and takes days.
+has one sample of everything. ``paper-full`` has the paper's own settings, and takes days.
+``paper-time`` measures the quick size.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from studies.paper import applications, errata, real, recovery, scenarios
-from studies.store import Cell, Study
+from studies.paper import applications, errata, figure_1, real, recovery, scenarios
+from studies.store import Cell, Result, Study
 
 
 class Part(NamedTuple):
     """An experiment: the settings of every run, small or not, and a run."""
 
     cells: Callable[[bool], list[Cell]]
-    run: Callable[[Cell], Cell]
+    run: Callable[[Cell], Result]
 
 
 PARTS = {
+    "figure-1": Part(figure_1.cells, figure_1.run),
     "ablation": Part(scenarios.ablation_cells, scenarios.run),
-    "printed": Part(scenarios.printed_cells, scenarios.printed_run),
     "overlap": Part(scenarios.overlap_cells, scenarios.run),
     "cost": Part(scenarios.cost_cells, scenarios.run),
     "posteriors": Part(scenarios.posterior_cells, scenarios.run),
+    "grid": Part(scenarios.grid_cells, scenarios.run),
+    "architecture": Part(scenarios.architecture_cells, scenarios.held_out_run),
+    "printed": Part(scenarios.printed_cells, scenarios.printed_run),
+    "pool": Part(scenarios.pool_cells, scenarios.pool_run),
     "sensitivity": Part(recovery.sensitivity_cells, recovery.sensitivity),
     "pairs": Part(recovery.pairs_cells, recovery.pairs),
     "heuristic": Part(recovery.heuristic_cells, recovery.heuristic),
     "errata": Part(errata.cells, errata.run),
-    "divergences": Part(applications.divergence_cells, applications.divergences),
     "smoothing": Part(applications.smoothing_cells, applications.smoothing),
     "sampling": Part(applications.sampling_cells, applications.sampling),
     "images": Part(real.image_cells, real.images),
     "tables": Part(real.table_cells, real.tables),
+    "table-pool": Part(real.table_pool_cells, real.table_pool),
 }
 
 
@@ -46,11 +52,24 @@ def cells(small: bool) -> list[Cell]:
     return found
 
 
+def first_sample(found: list[Cell]) -> list[Cell]:
+    """One sample of every setting; of experiments whose runs take longer, of one or two."""
+    left = {"printed": 1, "grid": 2, "table-pool": 1}
+    kept = []
+    for cell in found:
+        if cell.get("seed", 0) > 0 or left.get(cell["study"], 1) == 0:
+            continue
+        if cell["study"] in left:
+            left[cell["study"]] -= 1
+        kept.append(cell)
+    return kept
+
+
 def small_cells(quick: bool) -> list[Cell]:
-    """Small networks; when quick, the first two samples alone."""
+    """Small networks; when quick, one sample of every setting."""
     found = cells(small=True)
     if quick:
-        found = [cell for cell in found if cell.get("seed", 0) < 2]
+        found = first_sample(found)
     return found
 
 
@@ -58,17 +77,45 @@ def full_cells(quick: bool) -> list[Cell]:
     """The paper's own settings; when quick, one sample."""
     found = cells(small=False)
     if quick:
-        found = [cell for cell in found if cell.get("seed", 0) == 0]
+        found = first_sample(found)
     return found
 
 
-def run(cell: Cell) -> Cell:
+def run(cell: Cell) -> Result:
     """One run of the experiment that the cell names."""
     own = {name: value for name, value in cell.items() if name != "study"}
     return PARTS[cell["study"]].run(own)
 
 
+def time_cells(quick: bool) -> list[Cell]:
+    """All experiments; when quick, those that train nothing."""
+    names = list(PARTS)
+    if quick:
+        names = ["heuristic"]
+    return [{"parts": names}]
+
+
+def timed(cell: Cell) -> Result:
+    """Processor time of the quick size, by experiment."""
+    by_part = dict.fromkeys(cell["parts"], 0.0)
+    longest = 0.0
+    chosen = [each for each in small_cells(quick=True) if each["study"] in by_part]
+    for each in chosen:
+        started = time.process_time()
+        run(each)
+        seconds = time.process_time() - started
+        by_part[each["study"]] += seconds
+        longest = max(longest, seconds)
+    return {
+        "cells": len(chosen),
+        "processor_seconds": sum(by_part.values()),
+        "longest_seconds": longest,
+        "by_part": {name: round(seconds, 1) for name, seconds in by_part.items()},
+    }
+
+
 STUDIES = (
     Study("paper", "The paper in one table, small networks", small_cells, run),
     Study("paper-full", "The paper in one table, its own settings", full_cells, run),
+    Study("paper-time", "How long the quick size of paper takes", time_cells, timed),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from studies.measures import mean_error
 
 HELD = "held"
 TIE = "tie or cannot be told"
@@ -34,8 +36,7 @@ def differences(first: Values, second: Values) -> list[Difference]:
         if len(seeds) < 2:
             continue
         each = np.array([first[where][seed] - second[where][seed] for seed in seeds])
-        error = each.std(ddof=1) / np.sqrt(len(each))
-        found.append(Difference(where, float(each.mean()), float(error)))
+        found.append(Difference(where, float(each.mean()), mean_error(each)))
     return found
 
 
@@ -49,9 +50,55 @@ def lower(found: Iterable[Difference]) -> str:
     return TIE
 
 
+def within(number: float, values: Sequence[float]) -> str:
+    """The verdict on a number of the paper that has no error, by the range of our runs."""
+    low = min(values)
+    high = max(values)
+    if low <= number <= high:
+        return HELD
+    away = min(abs(number - low), abs(number - high))
+    if away < 0.1 * number:
+        return TIE
+    return NOT
+
+
+def together(verdicts: Sequence[str]) -> str:
+    """One verdict on all parts of a claim."""
+    if NOT in verdicts:
+        return NOT
+    if TIE in verdicts:
+        return TIE
+    return HELD
+
+
+def against(
+    own: Values, rivals: Mapping[str, Values]
+) -> tuple[list[Difference], list[Difference]]:
+    """Own minus each rival; and of these the largest of every problem, with the rival's name."""
+    every = []
+    closest: dict[str, Difference] = {}
+    for name, values in rivals.items():
+        for each in differences(own, values):
+            every.append(each)
+            known = closest.get(each.where)
+            if known is None or each.mean > known.mean:
+                closest[each.where] = each._replace(where=f"{each.where} − {name}")
+    return every, list(closest.values())
+
+
+def told(found: Iterable[Difference]) -> str:
+    """Differences in words."""
+    return "; ".join(map(str, found))
+
+
 def mean_of(values: Mapping[int, float]) -> str:
     """Mean ± standard error."""
     each = np.array(list(values.values()))
     if len(each) < 2:
         return f"{each.mean():.4f}"
-    return f"{each.mean():.4f} ± {each.std(ddof=1) / np.sqrt(len(each)):.4f}"
+    return f"{each.mean():.4f} ± {mean_error(each):.4f}"
+
+
+def means(values: Values) -> str:
+    """Problem by problem."""
+    return "; ".join(f"{where}: {mean_of(each)}" for where, each in values.items())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from studies.drawing import plt, save
+from studies.measures import mean_error
+from studies.reproduction.tables import Columns, Found
+from studies.store import Record
 
 Curves = dict[str, list[tuple[int, float, float]]]
 
 
-def curves(records: list[dict[str, Any]]) -> Curves:
+def curves(records: list[Record]) -> Curves:
     """{method: [(epochs, seconds of training, mean TVD of S)]}, averaged over samples."""
     found: dict[str, dict[int, list[tuple[float, float]]]] = {}
     for record in records:
@@ -20,30 +23,45 @@ def curves(records: list[dict[str, Any]]) -> Curves:
             for name, errors in point["S"].items():
                 own = found.setdefault(name, {}).setdefault(point["epochs"], [])
                 own.append((point["train_seconds"], errors[0]))
-    return {
-        name: [
-            (epochs, *np.mean(values, axis=0).tolist())
-            for epochs, values in sorted(points.items())
-        ]
-        for name, points in found.items()
-    }
+    averaged: Curves = {}
+    for name, points in found.items():
+        averaged[name] = []
+        for epochs, values in sorted(points.items()):
+            seconds, error = np.mean(values, axis=0)
+            averaged[name].append((epochs, float(seconds), float(error)))
+    return averaged
+
+
+def draw_bars(
+    found: Found, methods: Sequence[str], columns: Columns, label: str, path: Path
+) -> None:
+    """Groups of bars, one for each column; whiskers are standard errors."""
+    figure, axes = plt.subplots(figsize=(7, 3.2))
+    width = 0.8 / len(methods)
+    for number, method in enumerate(methods):
+        own = [found[method][key] for key in columns]
+        means = [values.mean() for values in own]
+        errors = [mean_error(values) for values in own]
+        place = np.arange(len(columns)) + (number - (len(methods) - 1) / 2) * width
+        axes.bar(place, means, width, yerr=errors, capsize=2, label=method)
+    axes.set_xticks(range(len(columns)), list(columns.values()))
+    axes.set_ylabel(label)
+    axes.grid(alpha=0.3, axis="y")
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    save(figure, path)
 
 
 def draw_training_cost(points: Curves, path: Path) -> None:
     """Error of S against epochs of training; a method without epochs of its own is a line."""
     figure, axes = plt.subplots(figsize=(7, 4))
     for number, (name, own) in enumerate(points.items()):
+        colour = f"C{number}"
+        epochs = [point[0] for point in own]
+        errors = [point[2] for point in own]
         if len(own) == 1:
-            axes.axhline(own[0][2], color=f"C{number}", linestyle="--", label=name)
+            axes.axhline(errors[0], color=colour, linestyle="--", label=name)
         else:
-            axes.plot(
-                [p[0] for p in own],
-                [p[2] for p in own],
-                f"C{number}",
-                marker="o",
-                markersize=5,
-                label=name,
-            )
+            axes.plot(epochs, errors, colour, marker="o", markersize=5, label=name)
     axes.set(
         xscale="log",
         yscale="log",
@@ -56,19 +74,17 @@ def draw_training_cost(points: Curves, path: Path) -> None:
 
 
 def draw_variance(
-    found: dict[str, dict[Any, np.ndarray]], bayes_error: dict[Any, float], path: Path
+    found: Found, bayes_error: Mapping[Hashable, float], path: Path
 ) -> None:
-    """Posterior error against the Bayes error, error bars of one standard deviation over
-    samples."""
+    """Posterior error against the Bayes error; bars are standard deviations over samples."""
     figure, axes = plt.subplots(figsize=(7, 4))
     keys = sorted(bayes_error, key=lambda key: bayes_error[key])
     for number, (name, columns) in enumerate(found.items()):
         own = [key for key in keys if key in columns]
-        x = [bayes_error[key] + 0.003 * (number - len(found) / 2) for key in own]
-        means, spread = (
-            [columns[key].mean() for key in own],
-            [columns[key].std(ddof=1) for key in own],
-        )
+        aside = 0.003 * (number - len(found) / 2)
+        x = [bayes_error[key] + aside for key in own]
+        means = [columns[key].mean() for key in own]
+        spread = [columns[key].std(ddof=1) for key in own]
         axes.errorbar(x, means, spread, marker="o", markersize=4, capsize=3, label=name)
     axes.set(
         xlabel="Bayes error of the problem",

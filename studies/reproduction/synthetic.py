@@ -133,7 +133,7 @@ def oracle(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]
 
 
 def ours(data: Data, seed: int, settings: dict[str, Any]) -> dict[str, Scores]:
-    """The default estimator, and other roads from the same fit."""
+    """The default estimator, and other estimates from the same fit."""
     start = time.perf_counter()
     clf = CollisionClassifier(
         limit=False, random_state=seed, **estimator_settings(settings)
@@ -393,7 +393,7 @@ def posterior_table_cells(quick: bool) -> list[Cell]:
     grid: list[Case] = [
         ("line", [k, d, float(gap * (k - 1))], 250 * k) for k, d, gap in sizes
     ]
-    return _cells(grid, range(1), posterior_methods(200))
+    return _cells(grid, range(1), posterior_methods(500))
 
 
 def posterior_variance_cells(quick: bool) -> list[Cell]:
@@ -401,7 +401,7 @@ def posterior_variance_cells(quick: bool) -> list[Cell]:
     if quick:
         return posterior_table_cells(quick)
     grid: list[Case] = [("line", [4, 10, float(gap * 3)], 1000) for gap in (1, 2, 3)]
-    return _cells(grid, range(10), posterior_methods(200))
+    return _cells(grid, range(10), posterior_methods(500))
 
 
 STUDIES = (

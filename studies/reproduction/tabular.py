@@ -180,7 +180,7 @@ def posteriors(
 
 
 def by_gramian(P: np.ndarray, y: np.ndarray, uniform: CollisionMatrix) -> Result:
-    """S by the paper's road at uniform priors, and at those of the rows."""
+    """S by the paper's method at uniform priors, and at those of the rows."""
     classes, codes = np.unique(y, return_inverse=True)
     natural = recover(
         gramian_from_posteriors(P, codes), np.bincount(codes) / len(y)
@@ -290,11 +290,10 @@ def rounded(value: Any) -> Any:
 def summarise(
     P: np.ndarray, y: np.ndarray, gramian: dict[str, CollisionMatrix] | None = None
 ) -> Result:
-    """Everything that follows from held-out posteriors ``P`` (at the priors of the rows) and labels
-    of two classes.
+    """What follows from held-out posteriors ``P`` (at the priors of the rows) of two classes.
 
-    ``gramian`` holds S by the paper's own road where a method has one; what is decided then follows
-    from it.
+    ``gramian`` holds S by the paper's own method where a method has one; what is decided then
+    follows from it.
     """
     classes, codes = np.unique(y, return_inverse=True)
     counts = np.bincount(codes)

@@ -128,6 +128,7 @@ class _Effects:
     i: IntArray
     j: IntArray
     classes: Array
+    full: FloatArray  # residuals with all columns
     with_all: FloatArray
     with_none: FloatArray
     clusters: IntArray | None
@@ -141,6 +142,8 @@ class _Effects:
         rise = loss_and_rates(without, pairs) - self.with_all
         fall = self.with_none - loss_and_rates(alone, pairs)
         needed = mean_and_error(rise, self.clusters)
+        widening = _training_widening(self.full, without, float(needed.value[0]))
+        needed = needed._replace(stderr=widening * needed.stderr)
         worth = mean_and_error(fall, self.clusters)
         columns: dict[str, Any] = {
             "unit": name,
@@ -243,7 +246,7 @@ def column_value(
         i, j = largest_collisions(full, most=5)
         with_all = loss_and_rates(full, (i, j))
         with_none = loss_and_rates(fits.residuals([]), (i, j))
-        effects = _Effects(i, j, names, with_all, with_none, clusters, level)
+        effects = _Effects(i, j, names, full, with_all, with_none, clusters, level)
         progress.step()
         found = []
         for name, members in units.items():
@@ -276,6 +279,21 @@ def _pber_interval(
     value = float(mean.value)
     low, high = score_interval(value, mean.stderr, units, level, grouped=grouped)
     return low, max(min(high, 1.0), value)
+
+
+def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> float:
+    """By what the standard error of a rise of PBER grows, as held-out rows also train models.
+
+    Of E‖p - p'‖², by how much the posteriors move without the column, the rise is what the column
+    tells; the rest is noise of training. That part of the difference of losses is a sum over pairs
+    (held-out row, training row). Every pair occurs twice, with the roles changed, and both terms
+    vary together: the variance is twice that of independent rows.
+    """
+    moved = float(((full - reduced) ** 2).sum(axis=1).mean())
+    if moved <= 0:
+        return 1.0
+    told = float(np.clip(rise / moved, 0.0, 1.0))
+    return float(np.sqrt(2 - told))
 
 
 def _column_names(X: ArrayLike) -> list[Any]:
@@ -408,10 +426,10 @@ def _association(frame: pd.DataFrame) -> FloatArray:
     is_number = pd.api.types.is_numeric_dtype
     number = frame.apply(is_number).to_numpy()
 
-    def ranked(column: pd.Series) -> ArrayLike:
+    def ranked(column: pd.Series) -> pd.Series:
         if is_number(column):
             return column.rank()
-        return pd.factorize(column)[0]
+        return pd.Series(pd.factorize(column)[0], index=column.index)
 
     ranks = frame.apply(ranked)
     correlation = ranks.corr().to_numpy()

@@ -61,9 +61,11 @@ def pac_bound(
         raise ValueError(
             f"the bound needs {needed}, got n = {n}: use more rows or merge classes"
         )
-    rate = K / math.sqrt(n * n - K * K * n)
+    pairs = n * n - K * K * n
+    rate = K / math.sqrt(pairs)
     complexity = constant * rate ** (1 / d)
-    deviation = math.sqrt(math.log(2 / delta) / 2)
+    half_log = math.log(2 / delta) / 2
+    deviation = math.sqrt(half_log)
     confidence = 12 * rate * loss_bound * deviation
     return PacBound(complexity, confidence, complexity + confidence)
 
@@ -78,14 +80,16 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
     (0.5, 0.5)
     """
     check.check_count(n_classes, "n_classes", least=2)
-    if not isinstance(pber, (int, float, np.number)) or not 0 <= pber <= 1:
+    is_number = isinstance(pber, (int, float, np.number))
+    if not is_number or not 0 <= pber <= 1:
         raise ValueError(f"pber must be between 0 and 1, got {pber!r}")
     # Solves PBER = 2e - e² K/(K-1) for e: of all posteriors with error e = 1 - max y, those whose
     # other K - 1 classes share e evenly have the largest impurity 1 - ‖y‖². Above (K-1)/K, where
     # rounding can put the PBER, it has no root.
     most = (n_classes - 1) / n_classes
     left = max(0.0, 1 - pber / most)
-    low = most * (1 - float(np.sqrt(left)))
+    root = float(np.sqrt(left))
+    low = most * (1 - root)
     return low, float(pber)
 
 

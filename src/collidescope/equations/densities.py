@@ -62,10 +62,12 @@ def log_density(density: Any, X: ArrayLike) -> FloatArray:
     name = next(name for name in DENSITIES if hasattr(density, name))
     evaluate = getattr(density, name)
     try:
-        values = np.asarray(evaluate(X), dtype=np.float64).reshape(np.shape(X)[0])
+        values = np.asarray(evaluate(X), dtype=np.float64)
+        values = values.reshape(np.shape(X)[0])
     except (TypeError, ValueError):
         method = f"{type(density).__name__}.{name}"
-        came = f"got {np.asarray(X).dtype.name} of shape {np.shape(X)}"
+        given = np.asarray(X)
+        came = f"got {given.dtype.name} of shape {given.shape}"
         raise ValueError(f"X does not suit the densities ({method}): {came}") from None
     if name.startswith("log"):
         return values
@@ -118,14 +120,17 @@ def sample_mixture(
     draws = []
     for density, n in zip(densities, sizes, strict=True):
         # At least two: scipy's multivariate distributions drop an axis when one point is drawn.
-        drawn = np.asarray(density.rvs(size=max(n, 2), random_state=rng))
+        size = max(n, 2)
+        drawn = np.asarray(density.rvs(size=size, random_state=rng))
         draws.append(drawn[:n])
     shapes = [draw.shape[1:] for draw in draws]
     if len(set(shapes)) > 1:
         raise ValueError(
             f"{what} must have the same dimension, got draws of shapes {shapes}"
         )
-    return np.concatenate(draws), np.repeat(np.arange(len(shares)), sizes)
+    numbers = np.arange(len(shares))
+    codes = np.repeat(numbers, sizes)
+    return np.concatenate(draws), codes
 
 
 def collision_matrix_from_densities(
@@ -308,7 +313,8 @@ def divergences(
         x, width = _quadrature(f1, f2)
         log1 = log_density(f1, x)
         log2 = log_density(f2, x)
-        mass = np.exp(np.logaddexp(log1, log2)) / 2 * width
+        both = np.exp(np.logaddexp(log1, log2))
+        mass = both / 2 * width
     else:
         x, _ = sample_mixture([f1, f2], None, n_samples, rng, "f1 and f2")
         log1 = log_density(f1, x)
@@ -316,7 +322,8 @@ def divergences(
         mass = np.ones(len(x))
     outside = np.isneginf(log1) & np.isneginf(log2)
     inside = (mass > 0) & ~outside
-    return _from_log_odds(log1[inside] - log2[inside], mass[inside])
+    log_odds = log1[inside] - log2[inside]
+    return _from_log_odds(log_odds, mass[inside])
 
 
 def _has_quantiles(f: Any) -> bool:
@@ -331,8 +338,11 @@ def _quadrature(
     Panels lie between quantiles of both, evenly in log odds from ``tail`` to the median, so that
     heavy tails and sharp peaks get panels of their own size; each has Gauss-Legendre nodes.
     """
-    u = expit(np.linspace(np.log(tail), 0.0, panels))
-    quantiles = [f1.ppf(u), f1.isf(u), f2.ppf(u), f2.isf(u)]
+    log_odds = np.linspace(np.log(tail), 0.0, panels)
+    u = expit(log_odds)
+    quantiles = []
+    for f in (f1, f2):
+        quantiles += [f.ppf(u), f.isf(u)]
     edges = np.unique(np.concatenate(quantiles))
     if not np.isfinite(edges).all():
         raise ValueError(
@@ -341,8 +351,10 @@ def _quadrature(
     points, weights = np.polynomial.legendre.leggauss(nodes)
     # (panels, nodes): Gauss's nodes of [-1, 1] moved into every panel, their weights times half of
     # its width.
-    half = np.diff(edges)[:, None] / 2
-    x = edges[:-1, None] + half + half * points
+    widths = np.diff(edges)
+    half = widths[:, None] / 2
+    low = edges[:-1, None]
+    x = low + half + half * points
     width = half * weights
     return x.ravel(), width.ravel()
 
@@ -382,13 +394,15 @@ def divergences_from_posteriors(
 
 def _from_log_odds(log_odds: FloatArray, weights: FloatArray) -> Divergences:
     weights = weights / weights.sum()
-    difference = np.tanh(log_odds / 2)  # 2p - 1
+    half = log_odds / 2
+    difference = np.tanh(half)  # 2p - 1
     p = (1 + difference) / 2
-    clipped = np.clip(log_odds / 2, -350, 350)  # without overflow
-    affinity = 1 / np.cosh(clipped)  # 2 √(p (1-p))
+    without_overflow = np.clip(half, -350, 350)
+    affinity = 1 / np.cosh(without_overflow)  # 2 √(p (1-p))
     hellinger2 = float(1 - weights @ affinity)
+    first = 2 * weights * p
     terms = np.zeros_like(p)
-    np.multiply(2 * weights * p, log_odds, where=p > 0, out=terms)
+    np.multiply(first, log_odds, where=p > 0, out=terms)
     return Divergences(
         collision=float(weights @ difference**2),
         total_variation=float(weights @ np.abs(difference)),

@@ -80,13 +80,16 @@ def _membership(
     n, k = shape
     weights = check.check_weights(sample_weight, n)
     numbers: IntArray = np.asarray(codes)
-    whole = numbers.shape == (n,) and numbers.dtype.kind in "iu"
-    if not whole or numbers.min() < 0 or numbers.max() >= k:
+    whole = numbers.dtype.kind in "iu"
+    one_each = numbers.shape == (n,)
+    if not (whole and one_each) or numbers.min() < 0 or numbers.max() >= k:
         came = f"got {numbers.dtype} of shape {numbers.shape}"
         raise ValueError(f"codes must be {n} class numbers from 0 to {k - 1}, {came}")
     total = np.bincount(numbers, weights, k)
     missing = total <= 0
     if missing.any():
-        raise ValueError(f"codes has no row of class number {int(missing.argmax())}")
+        number = int(missing.argmax())
+        raise ValueError(f"codes has no row of class number {number}")
     shares = weights / total[numbers]
-    return csr_array((shares, (np.arange(n), numbers)), shape=(n, k))
+    places = (np.arange(n), numbers)
+    return csr_array((shares, places), shape=(n, k))

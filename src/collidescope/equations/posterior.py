@@ -85,9 +85,11 @@ def _solve_simplex(
     # the centre. It is added to the diagonal of SᵀS, whose trace is between 1 and K.
     smallest_ridge = 1e-12
     root = np.sqrt(max(ridge, smallest_ridge))
-    A = np.vstack([S, root * np.eye(k)])
+    towards_centre = root * np.eye(k)
+    A = np.vstack([S, towards_centre])
     ones = np.ones(k)
-    target = np.append(np.zeros(2 * k), 1.0)
+    zeros = np.zeros(2 * k)
+    target = np.append(zeros, 1.0)
     most_steps = 30 * k  # one per class is usual, and scipy gives up after three
     y = np.empty_like(q)
     for row, q_of_row in enumerate(q):
@@ -96,7 +98,8 @@ def _solve_simplex(
         # Dividing by the largest number only scales f: the same optimum, but comparable to the row
         # of ones.
         off /= np.abs(off).max()
-        u, _ = nnls(np.vstack([off, ones]), target, maxiter=most_steps)
+        system = np.vstack([off, ones])
+        u, _ = nnls(system, target, maxiter=most_steps)
         y[row] = u / u.sum()
     return y
 

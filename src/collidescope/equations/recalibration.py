@@ -37,8 +37,9 @@ def best_power(posteriors: FloatArray, codes: IntArray, weights: FloatArray) -> 
         each = brier_scores(raised(some, power), labels)
         return float(w @ each)
 
-    precision = {"xatol": 0.02}
-    found = minimize_scalar(score, bounds=(-3, 3), method="bounded", options=precision)
+    found = minimize_scalar(
+        score, bounds=(-3, 3), method="bounded", options={"xatol": 0.02}
+    )
     return float(2.0**found.x)
 
 

@@ -136,7 +136,8 @@ class _Found(NamedTuple):
 
 
 def _root(G: FloatArray, priors: FloatArray) -> _Found:
-    squared = priors[:, None] * G * priors  # B B
+    of_rows = priors[:, None]
+    squared = of_rows * G * priors  # B B
     values, vectors = np.linalg.eigh(squared)
     # B = U λ^½ Uᵀ as a product of U λ^¼ with its transpose; noise in G makes some λ negative.
     positive = np.maximum(values, 0.0)
@@ -148,8 +149,9 @@ def _root(G: FloatArray, priors: FloatArray) -> _Found:
     scaled = balance(root, priors)
     result = project(scaled, priors)
     B = result.joint
-    S = B / B.sum(axis=1, keepdims=True)
-    change = S - root / priors[:, None]
+    row_sums = B.sum(axis=1, keepdims=True)
+    S = B / row_sums
+    change = S - root / of_rows
     moved = float(np.abs(change).max())
     status = _root_status(result, moved, len(G))
     return _Found(S, moved, result.converged, result.iterations, status)

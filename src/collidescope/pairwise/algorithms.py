@@ -277,11 +277,13 @@ class SavedNetwork:
         # A layer from a to b units has a b weights and b biases.
         layers = pairwise([n_inputs, *sizes, 1])
         wanted = sum((a + 1) * b for a, b in layers)
-        if wanted != sum(array.size for array in self.state.values()):
+        found = sum(array.size for array in self.state.values())
+        if wanted != found:
             said = f"a network of hidden layers {sizes}"
             raise ValueError(f"{said} does not fit the weights in the file")
         for array in self.state.values():
-            if not np.abs(array).max(initial=0.0) <= LARGEST_NUMBER:  # nan is not
+            largest = np.abs(array).max(initial=0.0)
+            if not largest <= LARGEST_NUMBER:  # nan is not
                 raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
 
 
@@ -295,9 +297,12 @@ class References:
 
     def check(self, shape: tuple[int, ...], n_classes: int) -> None:
         """Refuse what does not fit rows of this shape and these classes."""
-        check_array(self.rows, "rows of references", ["f4"], (len(self.codes), *shape))
+        wanted = (len(self.codes), *shape)
+        check_array(self.rows, "rows of references", ["f4"], wanted)
         positive = self.weights is None or bool((self.weights > 0).all())
-        if not positive or set(self.codes.tolist()) != set(range(n_classes)):
+        present = set(self.codes.tolist())
+        every = set(range(n_classes))
+        if not positive or present != every:
             raise ValueError(
                 "references must be rows of every class with positive weights"
             )
@@ -546,11 +551,10 @@ def check_pair_members(
     k = sample.n_classes
     config = TrainingConfig.from_mapping(training, "cpu")
     for (train, test), seed in zip(folds.splits, folds.seeds, strict=True):
-        own = codes[train]
-        labels, _ = labels_and_weights(own, None, "cpu")
+        labels, _ = labels_and_weights(codes[train], None, "cpu")
         learning, watching = validation_split(labels, config, seed)
-        trained = np.bincount(own[learning.numpy()], minlength=k)
-        watched = np.bincount(own[watching.numpy()], minlength=k)
+        trained = torch.bincount(labels[learning], minlength=k).numpy()
+        watched = torch.bincount(labels[watching], minlength=k).numpy()
         held_out = np.bincount(codes[test], minlength=k)
         few = (trained < 2) | (watched == 1) | (held_out < 2)
         if few.any():
@@ -560,12 +564,15 @@ def check_pair_members(
 def _refuse_small_class(
     sample: Sample, few: npt.NDArray[np.bool_], n_folds: int
 ) -> None:
-    share = VALIDATION_FRACTION * (1 - 1 / n_folds)
+    trained_on = 1 - 1 / n_folds
+    share = VALIDATION_FRACTION * trained_on
     need = int(np.ceil(2 / share))
     sizes = np.bincount(sample.codes, minlength=sample.n_classes)
-    candidates = np.where(few, sizes, sizes.max() + 1)
+    beyond = sizes.max() + 1
+    candidates = np.where(few, sizes, beyond)
     smallest = int(candidates.argmin())
-    name = sample.classes.tolist()[smallest]
+    names = sample.classes.tolist()
+    name = names[smallest]
     found = f"class {name!r} has {sizes[smallest]}"
     needs = f"Pairwise() with cv={n_folds} needs about {need} members of every class"
     hint = "use the default members, gather more of it, or merge or drop it"

@@ -66,7 +66,8 @@ class Pairwise:
             check.check_choice(self.n_references, ["all"], "n_references")
         else:
             check.check_count(self.n_references, "n_references", least=2)
-        if self.network is not None and not callable(self.network):
+        own_network = self.network is not None
+        if own_network and not callable(self.network):
             wanted = "a function of (2 * d, 1) that builds a torch module"
             raise ValueError(f"network must be {wanted}, got {self.network!r}")
 

@@ -105,7 +105,8 @@ class _Urn:
 
     def draw(self, k: Tensor) -> Tensor:
         """A place of class k[0], one of k[1] …"""
-        return self._places(self._points(self.low[k], self.high[k]), k)
+        points = self._points(self.low[k], self.high[k])
+        return self._places(points, k)
 
     def draw_another(self, k: Tensor, taken: Tensor) -> Tensor:
         """The same, but other places than those ``taken``."""
@@ -131,7 +132,8 @@ class _Urn:
 
     def _places(self, point: Tensor, k: Tensor) -> Tensor:
         place = torch.searchsorted(self.ends, point, right=True)
-        return torch.minimum(torch.maximum(place, self.first[k]), self.last[k])
+        not_before = torch.maximum(place, self.first[k])
+        return torch.minimum(not_before, self.last[k])
 
 
 def _urn(

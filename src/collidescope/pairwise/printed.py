@@ -63,6 +63,8 @@ class PrintedSettings:
     step_size: float = 1e-4  #: η of Algorithm 1
     tolerance: float = 1e-4  #: γ of Algorithm 1
     max_steps: int = 50_000  #: where the while loop of Algorithm 1 is given up
+    #: project every step onto the set 𝒮 of (35), which the printed algorithm does not
+    feasible: bool = False
     device: str = "cpu"
 
     def __post_init__(self) -> None:
@@ -89,6 +91,17 @@ class PrintedSettings:
             learning_rate=self.learning_rate,
             weight_decay=0.0,
             device=self.device,
+        )
+
+    def descend(self, G: ArrayLike) -> Descent:
+        """Step C with these λ, η, γ and limit."""
+        return step_c(
+            G,
+            penalty=self.penalty,
+            step_size=self.step_size,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            feasible=self.feasible,
         )
 
 
@@ -271,11 +284,9 @@ def step_c(
     (True, [[0.9, 0.1], [0.1, 0.9]])
     """
     gramian = check.check_square(G, "G")
-    S = (
-        np.eye(len(gramian))
-        if start is None
-        else check.check_square(start, "start").copy()
-    )
+    S = np.eye(len(gramian))
+    if start is not None:
+        S = check.check_square(start, "start").copy()
     if S.shape != gramian.shape:
         raise ValueError(
             f"start must have the shape of G {gramian.shape}, got {S.shape}"
@@ -295,21 +306,19 @@ def descent_direction(
     S: FloatArray, G: FloatArray, penalty: float
 ) -> tuple[FloatArray, FloatArray]:
     """(a + λ b of Algorithm 1, ‖S Sᵀ - G‖_F), for one matrix or for a stack of them (..., K, K)."""
-    E = S @ S.swapaxes(-1, -2)
-    E = E - G
-    entries = (-2, -1)
+    transposed = S.swapaxes(-1, -2)
+    E = S @ transposed - G
     squares = E * E
-    gap = np.sqrt(squares.sum(axis=entries, keepdims=True))
+    gap = np.sqrt(squares.sum(axis=(-2, -1)))
     # E + Eᵀ and not 2 E: G is not quite symmetric, as V(x, x') is not.
     twice = E + E.swapaxes(-1, -2)
     smallest = np.finfo(np.float64).tiny
     scale = np.maximum(gap, smallest)
-    a = twice @ S / scale
+    a = twice @ S / scale[..., None, None]
     row_sums = S.sum(axis=-1, keepdims=True)
     negative = S < 0
     b = np.sign(row_sums - 1) - negative
-    slope = a + penalty * b
-    return slope, gap[..., 0, 0]
+    return a + penalty * b, gap
 
 
 def is_feasible(S: ArrayLike, rounding: float = 1e-9) -> bool:
@@ -323,9 +332,8 @@ def is_feasible(S: ArrayLike, rounding: float = 1e-9) -> bool:
     row_gaps = np.abs(row_sums - 1)
     if matrix.min() < -rounding or row_gaps.max() > rounding:
         return False
-    sizes = np.abs(matrix)
-    diagonal = np.diag(sizes)
-    others = sizes.sum(axis=1) - diagonal
+    diagonal = np.diag(matrix)
+    others = row_sums - diagonal
     lead = diagonal - others
     return bool(lead.min() >= -rounding)
 
@@ -340,8 +348,9 @@ def nearest_dominant(S: ArrayLike) -> FloatArray:
     array([[0.5, 0.5],
            [0.1, 0.9]])
     """
-    shifted = check.check_square(S, "S") - np.eye(len(np.asarray(S))) / 2
-    return _nearest_on_simplex(shifted, mass=0.5) + np.eye(len(shifted)) / 2
+    matrix = check.check_square(S, "S")
+    half = np.eye(len(matrix)) / 2
+    return half + _nearest_on_simplex(matrix - half, mass=0.5)
 
 
 def _nearest_on_simplex(rows: FloatArray, mass: float) -> FloatArray:
@@ -438,23 +447,17 @@ def printed_fit(
         settings = PrintedSettings()
     rows = np.asarray(X, dtype=np.float64)
     codes = np.asarray(codes)
-    found = np.unique(codes)
-    if not np.array_equal(found, np.arange(n_classes)):
+    found = np.unique(codes).tolist()
+    if found != list(range(n_classes)):
         raise ValueError(
-            f"codes must hold every class 0 … {n_classes - 1}, got {found.tolist()}"
+            f"codes must hold every class 0 … {n_classes - 1}, got {found}"
         )
     train, held_out = _split(codes, settings.validation_share, seed)
     V = step_a(rows[train], codes[train], settings, seed, factory)
     rng = np.random.default_rng(seed)
     parts = _by_class(rows[train], codes[train], n_classes)
     G = step_b(V, parts, settings.pairs_per_entry, rng)
-    descent = step_c(
-        G,
-        penalty=settings.penalty,
-        step_size=settings.step_size,
-        tolerance=settings.tolerance,
-        max_steps=settings.max_steps,
-    )
+    descent = settings.descend(G)
     points = _by_class(rows[held_out], codes[held_out], n_classes)
     if settings.comparison_points is not None:
         points = [

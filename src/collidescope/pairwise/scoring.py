@@ -66,7 +66,8 @@ def similarity(
     out = torch.empty(len(A), len(B), device=place)
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, A, B, symmetric):
-            scores = torch.sigmoid_(logits.sub_(shift))
+            logits -= shift
+            scores = torch.sigmoid_(logits)
             out[rows, columns] = scores.to(place)
     return out.cpu()
 
@@ -198,11 +199,13 @@ def _class_sums(
     squares = torch.zeros_like(total)
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, X, references):
-            scores = torch.sigmoid_(logits.sub_(shift)).to(place, dtype)
+            logits -= shift
+            scores = torch.sigmoid_(logits).to(place, dtype)
             is_itself = itself[rows] == places[columns]
             scores.masked_fill_(is_itself, 0.0)
             weights = w[columns]
-            onto = (label[columns] == classes) * weights
+            of_class = label[columns] == classes
+            onto = of_class * weights
             onto_squared = onto * weights
             total[rows] += scores @ onto
             cross[rows] += scores @ onto_squared
@@ -251,9 +254,11 @@ def _blocks(
     if device.type != "cpu":
         block_bytes = 256 * 2**20  # more pays on GPUs
     scorer = _split_scorer(module.body) or _WholeScorer(module, A)
-    pairs = max(1, block_bytes // scorer.pair_bytes)
+    at_once = block_bytes // scorer.pair_bytes
+    pairs = max(1, at_once)
     width = max(1, min(len(B), pairs))
-    height = max(1, min(len(A), pairs // width))
+    left_over = pairs // width
+    height = max(1, min(len(A), left_over))
     right = scorer.prepare(B.to(device))
     for a in range(0, len(A), height):
         rows = slice(a, min(a + height, len(A)))
