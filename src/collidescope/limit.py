@@ -153,17 +153,12 @@ class Limit(Value):
                 if lowest < -1e-9 * np.abs(array).max():
                     raise ValueError(f"{name} must be positive semi-definite")
                 values[name] = array
-        least_of = {
-            "stderr": 0,
-            "n_rows": 1,
-            "baseline": 0,
-            "skill_stderr": 0,
-            "n_units": 1,
-        }
-        least_of["power"] = 0
+        least_of = {"stderr": 0, "n_rows": 1, "n_units": 1}
+        least_of |= {"baseline": 0, "skill_stderr": 0, "power": 0}
         for name, least in least_of.items():
-            if getattr(self, name) is not None:
-                values[name] = check.check_at_least(getattr(self, name), least, name)
+            value = getattr(self, name)
+            if value is not None:
+                values[name] = check.check_at_least(value, least, name)
         values["grouped"] = bool(self.grouped)
         values["capped"] = bool(self.capped)
         if not isinstance(self.matrix, CollisionMatrix | None):
@@ -208,9 +203,11 @@ class Limit(Value):
         """Error of the best guess with unlimited rows, as far as the curve makes it likely."""
         if self.errors is None or self._error_curve is None:
             return None
-        noise = float(np.hypot(self._error_stderr, UNSEEN / self.n_rows))
+        unseen = UNSEEN / self.n_rows
+        noise = float(np.hypot(self._error_stderr, unseen))
         excess = self._error_curve.cautious_excess(noise)
-        return max(float(self.errors[-1]) - excess, 0.0)
+        now = float(self.errors[-1])
+        return max(now - excess, 0.0)
 
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
         """(low, high) of the Bayes error, low under the assumption of :meth:`pber_interval`.
@@ -572,29 +569,43 @@ def limit_from_scores(
     rows = _check_rows(scores, "scores", len(sizes))
     sample = _Sample.checked(len(rows), sample_weight, folds, groups)
     means, covariance, row_covariance = _covariance(rows, sample)
-    of_units = np.bincount(sample.units, sample.weights).astype(np.float64)
-    values: dict[str, Any] = {
-        "n_rows": float(sample.weights.sum() ** 2 / (sample.weights**2).sum()),
-        "n_units": float(effective_units(*_power_sums(of_units))),
-        "grouped": groups is not None,
-        "capped": capped,
-    }
+    stderr = np.sqrt(row_covariance[-1, -1])
+    w = sample.weights
+    total = w.sum()
+    of_units = np.bincount(sample.units, w).astype(np.float64)
+    limit = Limit(
+        sizes,
+        means,
+        covariance,
+        float(stderr),
+        n_rows=float(total**2 / (w**2).sum()),
+        n_units=float(effective_units(*_power_sums(of_units))),
+        grouped=groups is not None,
+        capped=capped,
+    )
     if errors is not None:
         wrong = _check_rows(errors, "errors", len(sizes))
         check.check_same_length(rows, wrong, "scores and errors")
-        values["errors"], values["error_covariance"], _ = _covariance(wrong, sample)
+        rates, error_covariance, _ = _covariance(wrong, sample)
+        limit = replace(limit, errors=rates, error_covariance=error_covariance)
     if baseline is not None:
-        given = check.check_finite(baseline, "baseline", ndim=(0, 1))
-        if given.shape not in ((), (len(rows),)):
-            wanted = f"one number or one per row ({len(rows)})"
-            raise ValueError(f"baseline must be {wanted}, got {len(given)}")
-        gained = (given - rows[:, -1])[:, None]
-        skill, variance, _ = _covariance(gained, sample)
-        values["baseline"] = max(float(means[-1] + skill[0]), 0.0)
-        values["skill_stderr"] = float(np.sqrt(variance[0, 0]))
-    return Limit(
-        sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), **values
-    )
+        limit = _with_skill(limit, baseline, rows[:, -1], sample)
+    return limit
+
+
+def _with_skill(
+    limit: Limit, baseline: ArrayLike, last: FloatArray, sample: _Sample
+) -> Limit:
+    """The limit with the score of the class shares, and the error of its difference to the last."""
+    given = check.check_finite(baseline, "baseline", ndim=(0, 1))
+    n = len(last)
+    if given.shape not in ((), (n,)):
+        wanted = f"one number or one per row ({n})"
+        raise ValueError(f"baseline must be {wanted}, got {len(given)}")
+    gained = given - last
+    (skill,), (variance,), _ = _covariance(gained[:, None], sample)
+    score = max(float(limit.scores[-1] + skill), 0.0)
+    return replace(limit, baseline=score, skill_stderr=float(np.sqrt(variance[0])))
 
 
 def limit_from_posteriors(
@@ -735,7 +746,7 @@ def _covariance(
     D = np.eye(n_sizes) - np.eye(n_sizes, k=1)
     V = D @ over_units @ D.T
     by_fold = _sums(centred @ D.T, sample.folds)
-    share = np.bincount(sample.folds, w)
+    share = np.bincount(sample.folds, w).astype(np.float64)
     factor = _fold_factor(by_fold[:, :-1], V[:-1, :-1], share)
     # s = D⁻¹ u: differences of sizes widened, the last mean as it was.
     scale = np.full(n_sizes, np.sqrt(factor))
@@ -768,9 +779,11 @@ def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
 def _cluster_covariance(influence: FloatArray, units: IntArray) -> FloatArray:
     """Of the sums of rows' influences, each of mean 0: over independent units, by G/(G-1)."""
     sums = influence
-    if units.max() + 1 < len(units):
+    n_units = units.max() + 1
+    if n_units < len(units):
         sums = _sums(influence, units)
-    seen = float(np.count_nonzero(sums.any(axis=1)))  # not those of weight 0
+    is_seen = sums.any(axis=1)  # not those of weight 0
+    seen = float(np.count_nonzero(is_seen))
     return seen / max(seen - 1, 1) * (sums.T @ sums)
 
 
@@ -885,9 +898,12 @@ class _Rows(NamedTuple):
         Entry by entry.
         """
         k = self.onehot.shape[1]
-        slope = np.zeros((k, k)) if slope is None else slope
-        mean = np.zeros((k, k)) if mean is None else mean
-        if self.units.max() + 1 < len(self.units):
+        if slope is None:
+            slope = np.zeros((k, k))
+        if mean is None:
+            mean = np.zeros((k, k))
+        n_units = self.units.max() + 1
+        if n_units < len(self.units):
             return self._over_groups(g, slope, mean)
         return self._over_rows(g, slope, mean)
 
@@ -934,7 +950,8 @@ class _Rows(NamedTuple):
 def _check_sizes(sizes: ArrayLike, most: int = 100) -> FloatArray:
     """More sizes than ``most`` do not help, and a forged file should cost nothing."""
     array = check.check_finite(sizes, "sizes", ndim=1)
-    if not 2 <= len(array) <= most or array[0] < 1 or (np.diff(array) <= 0).any():
+    increasing = (np.diff(array) > 0).all()
+    if not 2 <= len(array) <= most or array[0] < 1 or not increasing:
         wanted = f"2 to {most} increasing numbers of training rows"
         raise ValueError(f"sizes must be {wanted}, got {array[:most].tolist()}")
     return array

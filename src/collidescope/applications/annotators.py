@@ -82,7 +82,7 @@ def agreement(
     """
     check_rates(level=level)
     counts, _ = vote_table(votes, classes)
-    totals = np.asarray(counts.sum(axis=1))
+    totals = np.asarray(counts.sum(axis=1), dtype=np.float64)
     kept = totals > 1
     if kept.sum() < 2:
         remedy = "nothing can agree, ask for second votes"
@@ -644,14 +644,15 @@ def _half_widths(cm: CollisionMatrix, level: float) -> FloatArray:
 def _compared(
     estimated: ArrayLike, counted: ArrayLike, half: ArrayLike
 ) -> dict[str, Any]:
-    gap = np.subtract(estimated, counted)
+    gap = np.asarray(np.subtract(estimated, counted), dtype=np.float64)
     low = gap - half
     high = gap + half
+    verdict = np.where(low > 0, NOT_LEARNED, AGREED)
     return {
         "estimated": estimated,
         "counted": counted,
         "difference": gap,
         "low": low,
         "high": high,
-        "verdict": np.select([low > 0, high < 0], [NOT_LEARNED, NOISE], AGREED),
+        "verdict": np.where(high < 0, NOISE, verdict),
     }
