@@ -642,9 +642,11 @@ def _half_widths(cm: CollisionMatrix, level: float) -> FloatArray:
 
 
 def _compared(
-    estimated: ArrayLike, counted: ArrayLike, half: ArrayLike
+    estimated: FloatArray | float,
+    counted: FloatArray | float,
+    half: FloatArray | float,
 ) -> dict[str, Any]:
-    gap = np.asarray(np.subtract(estimated, counted), dtype=np.float64)
+    gap = np.asarray(estimated - counted)
     low = gap - half
     high = gap + half
     verdict = np.where(low > 0, NOT_LEARNED, AGREED)
