@@ -453,6 +453,7 @@ def test_a_column_that_changes_no_prediction_is_not_said_to_be_worthless():
     model = LogisticRegression()
     found = cs.column_value(model, same, y, columns=["constant"]).table.iloc[0]
     assert found["needed"] == pytest.approx(0, abs=1e-4)
+    # Rows that it changes may be too rare to be among these: half a row at least.
     assert found["low"] < -0.9 / 400
     assert found["high"] > 0.9 / 400
 

@@ -1,10 +1,14 @@
 """A small version of ``studies/grid.py``: the rows in which printed confidences used to be
 false."""
 
+import importlib
+import inspect
+import pkgutil
 import warnings
 
 import pytest
 
+from collidescope import applications
 from studies.grid import (
     PAGE,
     cell,
@@ -17,6 +21,30 @@ from studies.grid import (
     votings,
 )
 
+#: Functions that print something at a level, and a statement of the grid about each.
+STATED = {
+    "CollisionMatrix.bayes_error_bounds": "voted Bayes error bounds",
+    "CollisionMatrix.bayes_error_limit": "Bayes error limit",
+    "CollisionMatrix.interval": "S",
+    "CollisionMatrix.pber_interval": "PBER",
+    "CollisionMatrix.top_collisions": "top collision",
+    "Limit.bayes_error_interval": "range of Bayes error",
+    "Limit.continuation": "continuation",
+    "Limit.pber_interval": "range of PBER",
+    "Limit.rows_needed": "rows needed",
+    "agreement": "kappa",
+    "audit": "audit: fixable",
+    "ceilings": "ceiling: accuracy",
+    "collision_change": "change, same rows",
+    "collisions_by": "collisions by subgroup",
+    "column_value": "columns: needed",
+    "compare": "compare S",
+    "compare_annotators": "annotator: difference",
+    "compare_judges": "judge: difference",
+    "expected_distance": "expected distance",
+    "plan": "gain of rows",
+    "votes_needed": "votes needed",
+}
 GRID = {option.name: option for option in options()}
 SMALL = [
     "equal weights, n=200",
@@ -35,6 +63,45 @@ def test_no_statement_falls_short(name):
         found = cell(GRID[name], n_samples=45)
     assert short({name: found}) == []
     assert len(found) > 6
+
+
+def with_level(module):
+    """Public functions and methods of a module that take a level."""
+    for name, thing in vars(module).items():
+        if name.startswith("_"):
+            continue
+        if getattr(thing, "__module__", None) != module.__name__:
+            continue
+        parts = {name: thing}
+        if inspect.isclass(thing) and not getattr(thing, "_is_protocol", False):
+            parts = {f"{name}.{part}": found for part, found in vars(thing).items()}
+        for part, found in parts.items():
+            private = part.split(".")[-1].startswith("_")
+            if private or not inspect.isfunction(found):
+                continue
+            if "level" in inspect.signature(found).parameters:
+                yield part
+
+
+def test_every_function_that_takes_a_level_is_in_the_grid():
+    names = ["collidescope.matrix", "collidescope.limit", "collidescope.counting"]
+    for found in pkgutil.iter_modules(applications.__path__):
+        if not found.name.startswith("_"):
+            names.append(f"collidescope.applications.{found.name}")
+    found = set()
+    for name in names:
+        found |= set(with_level(importlib.import_module(name)))
+    helpers = {"paired_interval"}
+    assert found - helpers == set(STATED)
+
+
+def test_every_function_that_takes_a_level_is_simulated():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = set(cell(GRID["equal weights, n=200"], n_samples=1))
+        votes = next(iter(votings()))
+        made |= set(vote_cell(votes, n_samples=1))
+    assert set(STATED.values()) <= made
 
 
 def test_no_statement_about_few_skewed_votes_falls_short():

@@ -59,27 +59,33 @@ def upper_limit(
     s = np.asarray(stderr, dtype=np.float64)
     if units is None:
         return np.clip(m + ndtri(level) * s, 0.0, top)
-    n = np.maximum(np.asarray(units, dtype=np.float64), 1.0)
+    given = np.asarray(units, dtype=np.float64)
+    n = np.maximum(given, 1.0)
     extreme = np.asarray(top)
     if grouped or not counted:
         extreme = _one_more(m, s, n, top, grouped)
     share = 1 / (n + 1)
-    mu = m + share * (extreme - m)
+    rest = 1 - share
     away = extreme - m
+    mu = m + share * away
     if not grouped:
         away = np.maximum(away, UNSEEN)
-    nu = (1 - share) ** 2 * s**2 + (1 - share) * share**2 * away**2
-    nu = nu * widening(n, level)
-    return np.asarray(np.maximum(_beta_quantile(mu / top, nu / top**2, level) * top, m))
+    of_seen = rest**2 * s**2
+    of_one_more = rest * share**2 * away**2
+    nu = (of_seen + of_one_more) * widening(n, level)
+    quantile = _beta_quantile(mu / top, nu / top**2, level)
+    return np.maximum(quantile * top, m)
 
 
 def widening(n: ArrayLike, level: float = 0.975) -> FloatArray:
     """(t / z)²: how much a variance that n units told must grow for the normal quantile z."""
     z = ndtri(level)
-    freedom = np.maximum(np.asarray(n, dtype=np.float64) - 1, 1.0)
+    units = np.asarray(n, dtype=np.float64)
+    freedom = np.maximum(units - 1, 1.0)
     if abs(z) < 1e-9:
         return np.ones_like(freedom)
-    return np.asarray((stdtrit(freedom, level) / z) ** 2)
+    t = stdtrit(freedom, level)
+    return np.asarray((t / z) ** 2)
 
 
 def _one_more(
@@ -89,11 +95,13 @@ def _one_more(
 
     How far the units spread is known from those with errors, about m n / top of them.
     """
+    reach = 3.0
+    patience = 4.0
     if grouped:
-        reach, patience = 2.0, 1.0
-    else:
-        reach, patience = 3.0, 4.0
-    far = np.minimum(m + reach * s * np.sqrt(n), top)
+        reach = 2.0
+        patience = 1.0
+    outlying = reach * s * np.sqrt(n)
+    far = np.minimum(m + outlying, top)
     seen = m * n / top / patience
     return np.asarray(far + (top - far) / (1 + seen))
 
@@ -177,12 +185,15 @@ def half_width(
 
     ``units`` are independent groups of rows; None: every row is one.
     """
+    quantile = (1 + level) / 2
     if counts is None:
-        return np.asarray(ndtri((1 + level) / 2) * np.asarray(stderr))
-    independent = counts if units is None else units
-    freedom = np.maximum(np.asarray(independent) - 1, 1)
-    widened = np.hypot(stderr, UNSEEN / np.asarray(counts))
-    return np.asarray(stdtrit(freedom, (1 + level) / 2) * widened)
+        return np.asarray(ndtri(quantile) * np.asarray(stderr))
+    if units is None:
+        units = counts
+    freedom = np.maximum(np.asarray(units) - 1, 1)
+    unseen = UNSEEN / np.asarray(counts)
+    widened = np.hypot(stderr, unseen)
+    return np.asarray(stdtrit(freedom, quantile) * widened)
 
 
 def effective_units(
@@ -204,15 +215,18 @@ def effective_units(
 
 def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> FloatArray:
     """Of the Beta distribution with that mean and concentration mean (1 - mean) / variance."""
-    spread = mean * (1 - mean)
-    concentration = spread / np.maximum(variance, np.finfo(float).tiny)
+    rest = 1 - mean
+    tiny = np.finfo(float).tiny
+    concentration = mean * rest / np.maximum(variance, tiny)
     a = mean * concentration
-    b = (1 - mean) * concentration
+    b = rest * concentration
     found = _beta_quantiles(a, b, level)
     # No Beta distribution varies as much as that: nothing is known. Beyond 1e8 it is normal.
     found = np.where(concentration > 1, found, 1.0)
-    normal = np.minimum(mean + ndtri(level) * np.sqrt(variance), 1.0)
-    return np.where(np.isfinite(found) & (concentration < 1e8), found, normal)
+    reach = ndtri(level) * np.sqrt(variance)
+    normal = np.minimum(mean + reach, 1.0)
+    is_beta = np.isfinite(found) & (concentration < 1e8)
+    return np.where(is_beta, found, normal)
 
 
 def _beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
@@ -220,9 +234,11 @@ def _beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     if a.size <= 20_000:
         return np.asarray(betaincinv(a, b, level))
     found = np.empty(a.shape)
-    mirrored = a > b
-    found[~mirrored] = _skewed_beta_quantiles(a[~mirrored], b[~mirrored], level)
-    found[mirrored] = 1 - _skewed_beta_quantiles(b[mirrored], a[mirrored], 1 - level)
+    straight = np.nonzero(a <= b)
+    found[straight] = _skewed_beta_quantiles(a[straight], b[straight], level)
+    mirrored = np.nonzero(~(a <= b))
+    of_mirrored = _skewed_beta_quantiles(b[mirrored], a[mirrored], 1 - level)
+    found[mirrored] = 1 - of_mirrored
     return found
 
 
@@ -230,15 +246,21 @@ def _skewed_beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatA
     """For a ≤ b."""
     found = np.empty(a.shape)
     large = a >= 8
-    rare = (a < 8) & (b >= 50)
-    rest = ~(large | rare)
+    rare = ~large & (b >= 50)
+    rest = ~large & ~rare
     found[large] = _near_normal(a[large], b[large], level)
-    # -log(1 - x) is nearly a gamma variable over b + (a - 1) / 2; its quantile is a function of a.
-    nodes = np.geomspace(1e-3, 8, 4000)
-    gamma = np.interp(np.log(a[rare]), np.log(nodes), gammaincinv(nodes, level))
-    found[rare] = -np.expm1(-gamma / (b[rare] + (a[rare] - 1) / 2))
+    found[rare] = _near_gamma(a[rare], b[rare], level)
     found[rest] = betaincinv(a[rest], b[rest], level)
     return found
+
+
+def _near_gamma(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
+    """-log(1 - x) is nearly a gamma variable over b + (a - 1) / 2, with a quantile by a alone."""
+    nodes = np.geomspace(1e-3, 8, 4000)
+    quantiles = gammaincinv(nodes, level)
+    gamma = np.interp(np.log(a), np.log(nodes), quantiles)
+    rate = b + (a - 1) / 2
+    return np.asarray(-np.expm1(-gamma / rate))
 
 
 def _near_normal(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
@@ -248,6 +270,8 @@ def _near_normal(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     of_a = 1 / (2 * a - 1)
     of_b = 1 / (2 * b - 1)
     h = 2 / (of_a + of_b)
-    skew = (of_b - of_a) * (curvature + 5 / 6 - 2 / (3 * h))
+    correction = curvature + 5 / 6 - 2 / (3 * h)
+    skew = (of_b - of_a) * correction
     w = z * np.sqrt(h + curvature) / h - skew
-    return np.asarray(a / (a + b * np.exp(2 * w)))
+    odds = np.exp(2 * w)
+    return np.asarray(a / (a + b * odds))

@@ -76,7 +76,7 @@ class RowsNeeded(NamedTuple):
     level: float
 
     def __str__(self) -> str:
-        name = "PBER" if self.of == "pber" else "error"
+        name = {"pber": "PBER", "error": "error"}[self.of]
         goal = f"{name} {self.target:.1%}"
         if np.isinf(self.low):
             return f"{goal} cannot be reached with more rows of this kind ({self.level:.0%})."
@@ -153,17 +153,12 @@ class Limit(Value):
                 if lowest < -1e-9 * np.abs(array).max():
                     raise ValueError(f"{name} must be positive semi-definite")
                 values[name] = array
-        least_of = {
-            "stderr": 0,
-            "n_rows": 1,
-            "baseline": 0,
-            "skill_stderr": 0,
-            "n_units": 1,
-        }
-        least_of["power"] = 0
+        least_of = {"stderr": 0, "n_rows": 1, "n_units": 1}
+        least_of |= {"baseline": 0, "skill_stderr": 0, "power": 0}
         for name, least in least_of.items():
-            if getattr(self, name) is not None:
-                values[name] = check.check_at_least(getattr(self, name), least, name)
+            value = getattr(self, name)
+            if value is not None:
+                values[name] = check.check_at_least(value, least, name)
         values["grouped"] = bool(self.grouped)
         values["capped"] = bool(self.capped)
         if not isinstance(self.matrix, CollisionMatrix | None):
@@ -208,9 +203,11 @@ class Limit(Value):
         """Error of the best guess with unlimited rows, as far as the curve makes it likely."""
         if self.errors is None or self._error_curve is None:
             return None
-        noise = float(np.hypot(self._error_stderr, UNSEEN / self.n_rows))
+        unseen = UNSEEN / self.n_rows
+        noise = float(np.hypot(self._error_stderr, unseen))
         excess = self._error_curve.cautious_excess(noise)
-        return max(float(self.errors[-1]) - excess, 0.0)
+        now = float(self.errors[-1])
+        return max(now - excess, 0.0)
 
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
         """(low, high) of the Bayes error, low under the assumption of :meth:`pber_interval`.
@@ -322,9 +319,10 @@ class Limit(Value):
         middle = np.array([band.quantile(0.5) for band in bands])
         high = np.array([band.quantile(1 - tail) for band in bands])
         middle = np.maximum(middle, self.pber)
-        high = np.minimum(np.maximum(high, self._plain_interval(level)[1]), 1.0)
+        _, plain_high = self._plain_interval(level)
+        high = np.clip(high, plain_high, 1.0)
         if self._no_lower_end:
-            return np.zeros_like(low), middle, high
+            low = np.zeros_like(low)
         return np.minimum(low, middle), middle, high
 
     def rows_needed(
@@ -571,29 +569,43 @@ def limit_from_scores(
     rows = _check_rows(scores, "scores", len(sizes))
     sample = _Sample.checked(len(rows), sample_weight, folds, groups)
     means, covariance, row_covariance = _covariance(rows, sample)
-    of_units = np.bincount(sample.units, sample.weights).astype(np.float64)
-    values: dict[str, Any] = {
-        "n_rows": float(sample.weights.sum() ** 2 / (sample.weights**2).sum()),
-        "n_units": float(effective_units(*_power_sums(of_units))),
-        "grouped": groups is not None,
-        "capped": capped,
-    }
+    stderr = np.sqrt(row_covariance[-1, -1])
+    w = sample.weights
+    total = w.sum()
+    of_units = np.bincount(sample.units, w).astype(np.float64)
+    limit = Limit(
+        sizes,
+        means,
+        covariance,
+        float(stderr),
+        n_rows=float(total**2 / (w**2).sum()),
+        n_units=float(effective_units(*_power_sums(of_units))),
+        grouped=groups is not None,
+        capped=capped,
+    )
     if errors is not None:
         wrong = _check_rows(errors, "errors", len(sizes))
         check.check_same_length(rows, wrong, "scores and errors")
-        values["errors"], values["error_covariance"], _ = _covariance(wrong, sample)
+        rates, error_covariance, _ = _covariance(wrong, sample)
+        limit = replace(limit, errors=rates, error_covariance=error_covariance)
     if baseline is not None:
-        given = check.check_finite(baseline, "baseline", ndim=(0, 1))
-        if given.shape not in ((), (len(rows),)):
-            wanted = f"one number or one per row ({len(rows)})"
-            raise ValueError(f"baseline must be {wanted}, got {len(given)}")
-        gained = (given - rows[:, -1])[:, None]
-        skill, variance, _ = _covariance(gained, sample)
-        values["baseline"] = max(float(means[-1] + skill[0]), 0.0)
-        values["skill_stderr"] = float(np.sqrt(variance[0, 0]))
-    return Limit(
-        sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), **values
-    )
+        limit = _with_skill(limit, baseline, rows[:, -1], sample)
+    return limit
+
+
+def _with_skill(
+    limit: Limit, baseline: ArrayLike, last: FloatArray, sample: _Sample
+) -> Limit:
+    """The limit with the score of the class shares, and the error of its difference to the last."""
+    given = check.check_finite(baseline, "baseline", ndim=(0, 1))
+    n = len(last)
+    if given.shape not in ((), (n,)):
+        wanted = f"one number or one per row ({n})"
+        raise ValueError(f"baseline must be {wanted}, got {len(given)}")
+    gained = given - last
+    (skill,), (variance,), _ = _covariance(gained[:, None], sample)
+    score = max(float(limit.scores[-1] + skill), 0.0)
+    return replace(limit, baseline=score, skill_stderr=float(np.sqrt(variance[0])))
 
 
 def limit_from_posteriors(
@@ -684,16 +696,17 @@ def without_end_if_miscalibrated(
     smaller than at the smallest size.
     """
     sample = _Sample.checked(len(codes), sample_weight, None, groups)
-    gains, power = recalibration_gains(
-        posteriors[-1], codes, sample.weights, sample.units
-    )
+    w = sample.weights
+    gains, power = recalibration_gains(posteriors[-1], codes, w, sample.units)
     (last,), (variance,), _ = _covariance(gains[:, None], sample)
-    error = np.hypot(np.sqrt(variance[0]), UNSEEN / limit.n_rows)
+    unseen = UNSEEN / limit.n_rows
+    error = np.hypot(np.sqrt(variance[0]), unseen)
     if last <= SEEN * error:
         return limit
-    gains, _ = recalibration_gains(posteriors[0], codes, sample.weights, sample.units)
-    first = sample.weights @ gains / sample.weights.sum()
-    if last < first * (limit.sizes[-1] / limit.sizes[0]) ** -0.25:
+    gains, _ = recalibration_gains(posteriors[0], codes, w, sample.units)
+    first = w @ gains / w.sum()
+    growth = limit.sizes[-1] / limit.sizes[0]
+    if last < first * growth**-0.25:
         return limit
     return replace(limit, power=power)
 
@@ -732,18 +745,28 @@ def _covariance(
     # u = D s: differences of neighbours, and the last mean.
     D = np.eye(n_sizes) - np.eye(n_sizes, k=1)
     V = D @ over_units @ D.T
-    by_fold = _sums(centred @ D.T, sample.folds)[:, :-1]
-    whitened = by_fold @ np.linalg.pinv(V[:-1, :-1], hermitian=True)
-    # If rows alone varied, the sum of fold g would have covariance share_g (1 - share_g) V, as all
-    # folds add up to 0; on average the whitened squares would add up to (T - 1)(1 - Σ share²), and
-    # the factor would be 1.
-    share = np.bincount(sample.folds, w)
-    expected = (n_sizes - 1) * (1 - (share**2).sum())
-    factor = max(float(np.sum(by_fold * whitened) / expected), 1.0)
-    scale = np.append(np.full(n_sizes - 1, np.sqrt(factor)), 1.0)
+    by_fold = _sums(centred @ D.T, sample.folds)
+    share = np.bincount(sample.folds, w).astype(np.float64)
+    factor = _fold_factor(by_fold[:, :-1], V[:-1, :-1], share)
     # s = D⁻¹ u: differences of sizes widened, the last mean as it was.
+    scale = np.full(n_sizes, np.sqrt(factor))
+    scale[-1] = 1.0
     back = np.linalg.inv(D) * scale
     return means, back @ V @ back.T, over_units
+
+
+def _fold_factor(by_fold: FloatArray, V: FloatArray, share: FloatArray) -> float:
+    """By what sums of folds (folds × differences) vary more than rows, of covariance V, explain.
+
+    If rows alone varied, the sum of fold g would have covariance share_g (1 - share_g) V, as all
+    folds add up to 0; on average the whitened squares would add up to (T - 1)(1 - Σ share²), and
+    the factor would be 1.
+    """
+    whitened = by_fold @ np.linalg.pinv(V, hermitian=True)
+    squares = by_fold * whitened
+    other_folds = 1 - (share**2).sum()
+    expected = len(V) * other_folds
+    return max(float(squares.sum() / expected), 1.0)
 
 
 def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
@@ -756,9 +779,11 @@ def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
 def _cluster_covariance(influence: FloatArray, units: IntArray) -> FloatArray:
     """Of the sums of rows' influences, each of mean 0: over independent units, by G/(G-1)."""
     sums = influence
-    if units.max() + 1 < len(units):
+    n_units = units.max() + 1
+    if n_units < len(units):
         sums = _sums(influence, units)
-    seen = float(np.count_nonzero(sums.any(axis=1)))  # not those of weight 0
+    is_seen = sums.any(axis=1)  # not those of weight 0
+    seen = float(np.count_nonzero(is_seen))
     return seen / max(seen - 1, 1) * (sums.T @ sums)
 
 
@@ -792,16 +817,15 @@ def _matrix(
     S = B / B.sum(axis=1, keepdims=True)
     # A row moves S_ij by -(Σ g_t r_ti r_tj + slope_ij c_i) / π_i, on average by nothing.
     squares = rows.sum_of_squares(g, slope=S - np.eye(len(S)))
-    # The excess may be wrong by as much as the range of the PBER says beyond the sampling error.
-    reach = (now - limit._excess - limit.pber_interval()[0]) / float(ndtri(0.975))
-    doubt = np.sqrt(max(reach**2 - limit.stderr**2, 0.0))
-    variance = (np.maximum(squares, 0.0) + (doubt * shape) ** 2) / priors[:, None] ** 2
-    of_units = _sums(w[:, None] * onehot, sample.units)
+    doubt = _doubt(limit)
+    of_doubt = (doubt * shape) ** 2
+    variance = (np.maximum(squares, 0.0) + of_doubt) / priors[:, None] ** 2
     stderr: FloatArray | None = np.sqrt(variance)
     pber_stderr: float | None = float(np.hypot(limit.stderr, doubt))
     if limit._skill[0] < 0:  # worse than the class shares: nothing is known of S∞
         stderr = None
         pber_stderr = None
+    of_units = _sums(w[:, None] * onehot, sample.units)
     return CollisionMatrix(
         S,
         priors,
@@ -813,6 +837,15 @@ def _matrix(
         n_units=limit.n_units,
         grouped=limit.grouped,
     )
+
+
+def _doubt(limit: Limit) -> float:
+    """How wrong the excess may be: what the range of the PBER has beyond the sampling error."""
+    now = float(limit.scores[-1])
+    low, _ = limit.pber_interval()
+    distance = now - limit._excess - low
+    reach = distance / float(ndtri(0.975))
+    return float(np.sqrt(max(reach**2 - limit.stderr**2, 0.0)))
 
 
 def _excess_contrast(limit: Limit) -> FloatArray:
@@ -840,8 +873,10 @@ def _learned_share(
         return 0.0
     # E[δ δᵀ] is positive semi-definite, so no entry exceeds its trace: where one does, most of the
     # shape is noise.
-    possible = min(max(seen, 0.0) / max(float(np.abs(learned).max()), TINY), 1.0)
-    return possible * float(np.clip(1 - (noise / scale).sum() / distinct, 0, 1))
+    largest = float(np.abs(learned).max())
+    possible = min(max(seen, 0.0) / max(largest, TINY), 1.0)
+    noisy = float((noise / scale).sum()) / distinct
+    return possible * min(max(1 - noisy, 0.0), 1.0)
 
 
 class _Rows(NamedTuple):
@@ -863,9 +898,12 @@ class _Rows(NamedTuple):
         Entry by entry.
         """
         k = self.onehot.shape[1]
-        slope = np.zeros((k, k)) if slope is None else slope
-        mean = np.zeros((k, k)) if mean is None else mean
-        if self.units.max() + 1 < len(self.units):
+        if slope is None:
+            slope = np.zeros((k, k))
+        if mean is None:
+            mean = np.zeros((k, k))
+        n_units = self.units.max() + 1
+        if n_units < len(self.units):
             return self._over_groups(g, slope, mean)
         return self._over_rows(g, slope, mean)
 
@@ -874,39 +912,46 @@ class _Rows(NamedTuple):
     ) -> FloatArray:
         w = self.w[:, None]
         squares = np.zeros_like(slope)
+        cross = np.zeros_like(slope)
         # (r_t r_tᵀ)_ij (r_s r_sᵀ)_ij = (r_t r_s)_i (r_t r_s)_j: a product of matrices for each
         # pair.
         for first, r in zip(g, self.residuals, strict=True):
+            weighted = w * r
             for second, v in zip(g, self.residuals, strict=True):
-                both = w * r * v
+                both = weighted * v
                 squares += first * second * (both.T @ both)
-        cross = np.zeros_like(slope)
-        for weight, r in zip(g, self.residuals, strict=True):
-            v = w * r
-            cross += weight * (self.onehot * v).T @ v
-        of_class = (self.w**2 @ self.onehot)[:, None]
-        squares += slope * (2 * cross + slope * of_class)
-        return squares - (self.w**2).sum() * mean**2
+            own = self.onehot * weighted
+            cross += first * own.T @ weighted
+        w_squared = self.w**2
+        of_class = w_squared @ self.onehot
+        squares += slope * (2 * cross + slope * of_class[:, None])
+        return squares - w_squared.sum() * mean**2
 
     def _over_groups(
         self, g: FloatArray, slope: FloatArray, mean: FloatArray
     ) -> FloatArray:
         order = np.argsort(self.units, kind="stable")
         ends = np.cumsum(np.bincount(self.units))
+        groups = np.split(order, ends[:-1])
         squares = np.zeros_like(slope)
-        for rows in np.split(order, ends[:-1]):
+        for rows in groups:
             w = self.w[rows]
-            own = slope * (w @ self.onehot[rows])[:, None] - w.sum() * mean
-            for weight, r in zip(g, self.residuals, strict=True):
-                own += weight * (r[rows].T @ (w[:, None] * r[rows]))
+            of_class = w @ self.onehot[rows]
+            own = slope * of_class[:, None] - w.sum() * mean
+            for weight, residuals in zip(g, self.residuals, strict=True):
+                r = residuals[rows]
+                weighted = w[:, None] * r
+                own += weight * (r.T @ weighted)
             squares += own**2
-        return squares * (len(ends) / max(len(ends) - 1, 1))
+        n_groups = len(groups)
+        return squares * (n_groups / max(n_groups - 1, 1))
 
 
 def _check_sizes(sizes: ArrayLike, most: int = 100) -> FloatArray:
     """More sizes than ``most`` do not help, and a forged file should cost nothing."""
     array = check.check_finite(sizes, "sizes", ndim=1)
-    if not 2 <= len(array) <= most or array[0] < 1 or (np.diff(array) <= 0).any():
+    increasing = (np.diff(array) > 0).all()
+    if not 2 <= len(array) <= most or array[0] < 1 or not increasing:
         wanted = f"2 to {most} increasing numbers of training rows"
         raise ValueError(f"sizes must be {wanted}, got {array[:most].tolist()}")
     return array

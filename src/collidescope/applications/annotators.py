@@ -27,8 +27,9 @@ narrow. They are simultaneous (Bonferroni over the pairs).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -81,7 +82,7 @@ def agreement(
     """
     check_rates(level=level)
     counts, _ = vote_table(votes, classes)
-    totals = np.asarray(counts.sum(axis=1))
+    totals = np.asarray(counts.sum(axis=1), dtype=np.float64)
     kept = totals > 1
     if kept.sum() < 2:
         remedy = "nothing can agree, ask for second votes"
@@ -93,17 +94,16 @@ def agreement(
         raise ValueError(f"votes are all for one class: {why}")
     counts = counts[:, used]  # a class that nobody votes for changes no coefficient
     totals = totals[kept]
-    pairs = totals * (totals - 1)
-    disagree = 1 - (np.asarray((counts * counts).sum(axis=1)) - totals) / pairs
     counted = collision_matrix_from_votes(counts)
     pber = counted.pber
     low, high = counted.pber_interval(level) or (0.0, 1.0)
-    shares = csr_array(counts * (1 / totals)[:, None])
+    items = _Items.of(counts, totals)
     # Fleiss: every item the same. Krippendorff: items by their votes.
     even = np.full(len(totals), 1 / len(totals))
-    kappa = _coefficient(disagree, shares, even, 1.0, level)
+    kappa = items.coefficient(even, 1.0, level)
     n_votes = totals.sum()
-    alpha = _coefficient(disagree, shares, totals / n_votes, 1 - 1 / n_votes, level)
+    by_votes = totals / n_votes
+    alpha = items.coefficient(by_votes, 1 - 1 / n_votes, level)
     rows = {
         "agreement": (1 - pber, 1 - high, 1 - low, "tr B = 1 - PBER"),
         "PBER": (pber, low, high, "1 - tr B"),
@@ -119,64 +119,101 @@ def agreement(
     return table.rename_axis("coefficient")
 
 
-def _coefficient(
-    disagree: FloatArray,
-    shares: csr_array,
-    weight: FloatArray,
-    factor: float,
-    level: float,
-) -> tuple[float, float, float]:
-    """(value, low, high) of κ = 1 - factor · D / C, with items weighed by ``weight`` (sum 1).
+class _Items(NamedTuple):
+    """Votes on items, as far as coefficients of agreement need them."""
 
-    D = Σ w d over the items and C = 1 - ‖π‖², π = Σ w s, s the class shares of an item's votes.
-    """
-    priors = shares.T @ weight
-    chance = 1 - float(priors @ priors)
-    observed = float(weight @ disagree)
-    value = 1 - factor * observed / chance
-    # Pairs of different items only: ‖π‖² also holds what the votes of one item have in common.
-    own = float(weight**2 @ np.asarray((shares * shares).sum(axis=1)))
-    chance = 1 - (float(priors @ priors) - own) / (1 - float(weight @ weight))
-    # d(1 - ‖π‖²) = -2 π·dπ, item by item.
-    influence = -2 * (shares @ priors)
-    # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
-    # deviation is too small by that much (as HC3 has it for regressions).
-    leverage = np.minimum(3 * weight, 0.75)
+    disagree: FloatArray  #: share of the pairs of votes on an item that differ
+    shares: csr_array  #: class shares of the votes on an item
 
-    def beyond(kappa: float) -> float:
+    @classmethod
+    def of(cls, counts: csr_array, totals: FloatArray) -> _Items:
+        pairs = totals * (totals - 1)
+        squares = counts * counts
+        alike = np.asarray(squares.sum(axis=1)) - totals
+        one_vote = 1 / totals
+        return cls(1 - alike / pairs, csr_array(counts * one_vote[:, None]))
+
+    def coefficient(
+        self, weight: FloatArray, factor: float, level: float
+    ) -> tuple[float, float, float]:
+        """(value, low, high) of κ = 1 - factor · D / C, with items weighed by ``weight`` (sum 1).
+
+        D = Σ w d over the items and C = 1 - ‖π‖², π = Σ w s, s the class shares of an item's votes.
+        """
+        priors = self.shares.T @ weight
+        by_chance = float(priors @ priors)
+        observed = float(weight @ self.disagree)
+        value = 1 - factor * observed / (1 - by_chance)
+        # Pairs of different items only: ‖π‖² also holds what the votes of one item have in common.
+        squares = self.shares * self.shares
+        own = float(weight**2 @ np.asarray(squares.sum(axis=1)))
+        between_items = (by_chance - own) / (1 - float(weight @ weight))
+        # d(1 - ‖π‖²) = -2 π·dπ, item by item.
+        influence = -2 * (self.shares @ priors)
+        test = _Fieller(
+            self.disagree,
+            influence,
+            weight,
+            observed,
+            1 - between_items,
+            float(priors.min()),
+            level,
+        )
+        low, high = _accepted(test.beyond, np.linspace(-1.0, 1.0, 201))
+        return value, min(low, value), max(high, value)
+
+
+class _Fieller(NamedTuple):
+    """May D - (1 - κ) C be zero? Values of κ for which it may be are its interval."""
+
+    disagree: FloatArray
+    influence: FloatArray  #: of every item on C
+    weight: FloatArray  #: of every item, adding up to 1
+    observed: float  #: D
+    chance: float  #: C
+    rarest: float  #: share of the rarest class
+    level: float
+
+    def beyond(self, kappa: float) -> float:
         """How far D - (1 - κ) C is from zero, less what sampling error allows."""
-        values = disagree - (1 - kappa) * influence
-        deviations = weight * (values - weight @ values)
+        weight = self.weight
+        values = self.disagree - (1 - kappa) * self.influence
+        mean = float(weight @ values)
+        # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
+        # deviation is too small by that much (as HC3 has it for regressions).
+        leverage = np.minimum(3 * weight, 0.75)
+        deviations = weight * (values - mean)
         squares = (deviations / (1 - leverage)) ** 2
         variance = float(squares.sum())
         if variance <= 0:
             return -1.0
         # One more item may be unlike all others: both votes for the rarest class.
-        unseen = (1 - kappa) * 2 * float(priors.min()) - float(weight @ values)
+        unseen = (1 - kappa) * 2 * self.rarest - mean
         variance += (unseen / (len(weight) + 1)) ** 2
         # A few items carry the variance where a class is rare: as many degrees of freedom, less
         # those of D and C.
-        items = variance**2 / float((squares**2).sum())
-        df = max(items - 2, 1.0)
-        reach = stdtrit(df, (1 + level) / 2) * np.sqrt(variance)
-        distance = abs(observed - (1 - kappa) * chance)
+        fourth = float((squares**2).sum())
+        df = max(variance**2 / fourth - 2, 1.0)
+        reach = stdtrit(df, (1 + self.level) / 2) * np.sqrt(variance)
+        distance = abs(self.observed - (1 - kappa) * self.chance)
         return float(distance - reach)
 
-    low, high = _accepted(beyond, np.linspace(-1.0, 1.0, 201))
-    return value, min(low, value), max(high, value)
 
-
-def _accepted(beyond: Any, grid: FloatArray) -> tuple[float, float]:
+def _accepted(
+    beyond: Callable[[float], float], grid: FloatArray
+) -> tuple[float, float]:
     """Ends of the range in which ``beyond`` is not positive."""
     inside = np.flatnonzero([beyond(point) <= 0 for point in grid])
     if not len(inside):
         return np.inf, -np.inf
-    low = float(grid[inside[0]])
-    high = float(grid[inside[-1]])
-    if inside[0] > 0:
-        low = brentq(beyond, grid[inside[0] - 1], low)
-    if inside[-1] < len(grid) - 1:
-        high = brentq(beyond, high, grid[inside[-1] + 1])
+    first = inside[0]
+    last = inside[-1]
+    low = float(grid[first])
+    high = float(grid[last])
+    if first > 0:
+        low = brentq(beyond, grid[first - 1], low)
+    if last < len(grid) - 1:
+        high = brentq(beyond, high, grid[last + 1])
     return low, high
 
 
@@ -302,10 +339,16 @@ def _pairs(votes: _Votes, level: float) -> pd.DataFrame:
     both = shared.data[upper].astype(int)
     agreed = np.asarray(same[first, second]).ravel()
     ends = [wilson_interval(a, b, level) for a, b in zip(agreed, both, strict=True)]
-    table = pd.DataFrame({"first": votes.people[first], "second": votes.people[second]})
-    table["items"] = both
-    table["agreement"] = agreed / both
-    table[["low", "high"]] = np.reshape(ends, (-1, 2))
+    low, high = np.reshape(ends, (-1, 2)).T
+    columns = {
+        "first": votes.people[first],
+        "second": votes.people[second],
+        "items": both,
+        "agreement": agreed / both,
+        "low": low,
+        "high": high,
+    }
+    table = pd.DataFrame(columns)
     return table.sort_values("agreement", kind="stable", ignore_index=True)
 
 
@@ -353,11 +396,11 @@ class _ByAnnotator:
     def means(self, table: csr_array) -> tuple[FloatArray, FloatArray]:
         """(means, standard errors not below what so few items could show)."""
         n = self.counts[:, None]
-        first = self.sums(table) / n
-        second = self.sums(table * table) / n
-        variance = np.maximum(second - first**2, 0)
+        means = self.sums(table) / n
+        squares = self.sums(table * table) / n
+        variance = np.maximum(squares - means**2, 0)
         stderr = np.sqrt(variance / (n - 1))
-        return first, np.hypot(stderr, UNSEEN / n)
+        return means, np.hypot(stderr, UNSEEN / n)
 
 
 def _against_others(
@@ -390,23 +433,21 @@ def _against_others(
         p_use = 2 * matrix.n_classes * stdtr(df, -z)
         p = 2 * np.minimum(p_disagree, p_use)
         low, high = Mean(difference, stderr, df).interval(level)
-        return pd.DataFrame(
-            {
-                "items": n,
-                "rate": np.bincount(kept.who, rate, n_people) / n,
-                "others": np.bincount(kept.who, others, n_people) / n,
-                "difference": difference,
-                "low": np.maximum(low, -1),
-                "high": np.minimum(high, 1),
-                "pber_without": pber_without,
-                "used": [
-                    matrix.classes[c] if seen else None
-                    for c, seen in zip(most, n, strict=True)
-                ],
-                "used_by": used_by,
-                "p_value": np.where(n >= fewest, p, np.nan),
-            }
-        )
+        used = matrix.classes[most].astype(object)
+        used[n == 0] = None
+        columns = {
+            "items": n,
+            "rate": np.bincount(kept.who, rate, n_people) / n,
+            "others": np.bincount(kept.who, others, n_people) / n,
+            "difference": difference,
+            "low": np.maximum(low, -1),
+            "high": np.minimum(high, 1),
+            "pber_without": pber_without,
+            "used": used,
+            "used_by": used_by,
+            "p_value": np.where(n >= fewest, p, np.nan),
+        }
+        return pd.DataFrame(columns)
 
 
 def _agreement_rates(
@@ -418,12 +459,14 @@ def _agreement_rates(
     """
     n_people = len(votes.people)
     per_item = np.asarray(counts.sum(axis=1), dtype=np.float64)
-    squares = np.asarray((counts * counts).sum(axis=1))
-    alike = squares - per_item  # ordered pairs that agree
+    squares = (counts * counts).sum(axis=1)
+    alike = np.asarray(squares) - per_item  # ordered pairs that agree
     pairs = per_item * (per_item - 1)
-    agreed = np.where(per_item > 1, alike / pairs, 0.0)
+    several = per_item > 1
+    agreed = np.where(several, alike / pairs, 0.0)
     # From here on one entry per vote: the same votes on its item, itself left out, and all.
-    same = np.asarray(counts[votes.items, votes.codes]).ravel() - 1
+    own = np.asarray(counts[votes.items, votes.codes])
+    same = own.ravel() - 1
     N = per_item[votes.items]
     rate = same / (N - 1)
     # Without a vote its item has 2 same fewer ordered pairs that agree.
@@ -432,10 +475,11 @@ def _agreement_rates(
     others = np.where(N > 2, alike_without / pairs_without, 0.0)
     # Without an annotator: items of three votes or more change, items of two votes are lost.
     lost = np.bincount(votes.who, N == 2, n_people)
-    left = (per_item > 1).sum() - lost
+    left = several.sum() - lost
     change = others - agreed[votes.items]
     changes = np.bincount(votes.who, change, n_people)
-    return rate, others, 1 - (agreed.sum() + changes) / left
+    agreed_without = (agreed.sum() + changes) / left
+    return rate, others, 1 - agreed_without
 
 
 def _class_use(
@@ -444,12 +488,12 @@ def _class_use(
     """Per annotator the class whose use differs most from the others', by how much, z-value."""
     table = counts[votes.items]
     N = np.asarray(table.sum(axis=1), dtype=np.float64)
-    weight = 1 / N
-    share = table * weight[:, None]
+    one_vote = 1 / N
+    share = table * one_vote[:, None]
     # The variance for a vote like the others on the item: who never used a rare class shows none.
     inflation = np.square(N / (N - 1))
-    variance = (share - share * share) * inflation[:, None]
-    expected = people.sums(variance)
+    of_one_vote = share - share * share
+    expected = people.sums(of_one_vote * inflation[:, None])
     # c - (votes of the others) / (N-1) = (N c - all votes) / (N-1).
     each = np.diff(table.indptr)
     own = np.repeat(votes.codes, each)
@@ -487,12 +531,11 @@ class Comparison(
     @property
     def verdict(self) -> str:
         counts = self.pairs["verdict"].value_counts()
-        kinds = [
-            f"{int(counts.get(name, 0))} {name}"
-            for name in (NOT_LEARNED, NOISE, AGREED)
-        ]
-        both = f"Estimated PBER {self.pber['estimated']:.4f}, counted {self.pber['counted']:.4f}"
-        return f"{both}: {self.pber['verdict']}. Pairs of classes: {', '.join(kinds)}."
+        verdicts = (NOT_LEARNED, NOISE, AGREED)
+        kinds = [f"{counts.get(name, 0)} {name}" for name in verdicts]
+        listed = ", ".join(kinds)
+        both = "Estimated PBER {estimated:.4f}, counted {counted:.4f}: {verdict}"
+        return f"{both.format_map(self.pber)}. Pairs of classes: {listed}."
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["verdict"] != AGREED][:most]
@@ -529,7 +572,8 @@ def compare(
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
     own = estimated._half_width(estimated.pber_stderr or 0.0, level)
     theirs = counted._half_width(counted.pber_stderr or 0.0, level)
-    pber = _compared(estimated.pber, counted.pber, float(np.hypot(own, theirs)))
+    half = float(np.hypot(own, theirs))
+    pber = _compared(estimated.pber, counted.pber, half)
     for name in ("difference", "low", "high"):
         pber[name] = float(pber[name])
     pber["verdict"] = str(pber["verdict"])
@@ -543,26 +587,32 @@ def _compared_pairs(
     same = np.ix_(order, order)
     S = estimated.matrix
     T = counted.matrix[same]
-    both = S + T
-    towards = both >= both.T  # of every pair the direction with the larger rate
-    upper, lower = np.triu_indices(len(S), 1)
-    forward = towards[upper, lower]
-    i = np.where(forward, upper, lower)
-    j = np.where(forward, lower, upper)
-    each = 1 - (1 - level) / len(i)  # Bonferroni
+    i, j = _larger_direction(S + T)
+    n_pairs = len(i)
+    each = 1 - (1 - level) / n_pairs  # Bonferroni
     own = _half_widths(estimated, each)
     theirs = _half_widths(counted, each)[same]
     half = np.hypot(own, theirs)[i, j]
     names = {"class": estimated.classes[i], "other": estimated.classes[j]}
-    pairs = pd.DataFrame(names | _compared(S[i, j], T[i, j], half))
+    compared = _compared(S[i, j], T[i, j], half)
+    pairs = pd.DataFrame(names | compared)
     gap = pairs["difference"].abs().to_numpy()
     stderr = half / ndtri((1 + each) / 2)
     without_error = np.where(gap == 0, 0.0, np.inf)
     z = np.divide(gap, stderr, out=without_error, where=stderr > 0)
-    p = 2 * ndtr(-z) * len(i)
+    p = 2 * ndtr(-z) * n_pairs
     pairs.insert(7, "p_value", np.minimum(p, 1.0))
     largest = np.argsort(-z, kind="stable")
     return pairs.iloc[largest].reset_index(drop=True)
+
+
+def _larger_direction(rates: FloatArray) -> tuple[IntArray, IntArray]:
+    """Classes i, j of every pair, in the direction with the larger rate."""
+    upper, lower = np.triu_indices(len(rates), 1)
+    forward = rates[upper, lower] >= rates[lower, upper]
+    i = np.where(forward, upper, lower)
+    j = np.where(forward, lower, upper)
+    return i, j
 
 
 def _population_notes(
@@ -592,17 +642,19 @@ def _half_widths(cm: CollisionMatrix, level: float) -> FloatArray:
 
 
 def _compared(
-    estimated: ArrayLike, counted: ArrayLike, half: ArrayLike
+    estimated: FloatArray | float,
+    counted: FloatArray | float,
+    half: FloatArray | float,
 ) -> dict[str, Any]:
-    gap = np.subtract(estimated, counted)
-    verdict = np.where(
-        gap > half, NOT_LEARNED, np.where(gap < -np.asarray(half), NOISE, AGREED)
-    )
+    gap = np.asarray(estimated - counted)
+    low = gap - half
+    high = gap + half
+    verdict = np.where(low > 0, NOT_LEARNED, AGREED)
     return {
         "estimated": estimated,
         "counted": counted,
         "difference": gap,
-        "low": gap - half,
-        "high": gap + half,
-        "verdict": verdict,
+        "low": low,
+        "high": high,
+        "verdict": np.where(high < 0, NOISE, verdict),
     }

@@ -269,6 +269,18 @@ def column_value(
     )
 
 
+def _pber_interval(
+    scores: FloatArray, clusters: IntArray | None, level: float
+) -> tuple[float, float]:
+    """Of their mean, also where few errors were seen."""
+    mean = mean_and_error(scores, clusters)
+    units = mean.df + 1
+    grouped = clusters is not None
+    value = float(mean.value)
+    low, high = score_interval(value, mean.stderr, units, level, grouped=grouped)
+    return low, max(min(high, 1.0), value)
+
+
 def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> float:
     """By what the standard error of a rise of PBER grows, as held-out rows also train models.
 
@@ -282,18 +294,6 @@ def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> fl
         return 1.0
     told = float(np.clip(rise / moved, 0.0, 1.0))
     return float(np.sqrt(2 - told))
-
-
-def _pber_interval(
-    scores: FloatArray, clusters: IntArray | None, level: float
-) -> tuple[float, float]:
-    """Of their mean, also where few errors were seen."""
-    mean = mean_and_error(scores, clusters)
-    units = mean.df + 1
-    grouped = clusters is not None
-    value = float(mean.value)
-    low, high = score_interval(value, mean.stderr, units, level, grouped=grouped)
-    return low, max(min(high, 1.0), value)
 
 
 def _column_names(X: ArrayLike) -> list[Any]:
