@@ -62,7 +62,9 @@ def read_files(
     names = [_relative(path, folder) for path in paths]
     table = pd.DataFrame({"file": names})
     label = run.label or "class"
-    return ImageFiles(X, Rows(source, label, table, y, np.arange(len(y)), list(met)))
+    numbers = np.arange(len(y))
+    files = Rows(source, label, table, y, numbers, list(met))
+    return ImageFiles(X, files)
 
 
 def _relative(path: Path, folder: Path) -> str:

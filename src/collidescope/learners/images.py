@@ -105,7 +105,8 @@ class FittedConvolution(FittedModule):
             dtypes = ["i8"]
             if weights.is_floating_point():
                 dtypes = ["f2", "f4"]
-            array = check_array(self.arrays[name], name, dtypes, tuple(weights.shape))
+            shape = tuple(weights.shape)
+            array = check_array(self.arrays[name], name, dtypes, shape)
             if name.endswith("running_var") and (array < 0).any():
                 raise ValueError("variances must not be negative")
 
@@ -121,7 +122,8 @@ class FittedConvolution(FittedModule):
     def row_numbers(self) -> float:
         """Numbers of an image on its way; a GPU takes a gigabyte of them at once."""
         height, width = small_size(self.shape[1:])
-        numbers = 4 * self.width * height * width
+        pixels = height * width
+        numbers = 4 * self.width * pixels
         device = device_of(self.module)
         if device.type == "cpu":
             return numbers
@@ -150,9 +152,11 @@ class Images:
     def of(cls, task: Task) -> Images:
         device = task.device
         pixels = small_images(task)
-        y, w = labels_and_weights(task.codes, task.weights, device)
+        weights = task.weights
+        X = as_rows(pixels, device)
+        y, w = labels_and_weights(task.codes, weights, device)
         assert w is not None
-        return cls(as_rows(pixels, device), y, w)
+        return cls(X, y, w)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -177,7 +181,8 @@ def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
     parts = []
     for block in blocks(n, 1, images_at_once):
         large = tensor(task.X[block])
-        small = scaled_down(large.to(task.device))
+        on_device = large.to(task.device)
+        small = scaled_down(on_device)
         parts.append(small.cpu())
     return torch.cat(parts)
 
@@ -286,14 +291,13 @@ class Convolution(Member):
 
     def training(self, task: Task, data: Images) -> Training:
         """The runs of a task: a width that suits the images and the device."""
-        n = len(data)
-        width = self.gpu_width
-        epochs = self.gpu_epochs
-        if task.device == "cpu":
-            _, _, height, side = data.X.shape
-            width = self._cpu_width(n, height * side)
-            epochs = self.cpu_epochs
-        return Training(task, image_settings(task), width, epochs)
+        settings = image_settings(task)
+        if task.device != "cpu":
+            return Training(task, settings, self.gpu_width, self.gpu_epochs)
+        n, _, height, width = data.X.shape
+        pixels = height * width
+        channels = self._cpu_width(n, pixels)
+        return Training(task, settings, channels, self.cpu_epochs)
 
     def _cpu_width(self, n: int, pixels: int) -> int:
         for width in self.cpu_widths:
@@ -307,28 +311,30 @@ class Convolution(Member):
         part = task.inner_parts(self.parts, task.seed)
         generator = np.random.default_rng(task.seed)
         most = self.choosing_images
-        of_trials = some(np.flatnonzero(part != 0), most, generator)
-        of_scores = some(np.flatnonzero(part == 0), most, generator)
-        tried = data.take(of_trials)
-        held_out = data.take(of_scores)
+        trained_on = np.flatnonzero(part != 0)
+        scored = np.flatnonzero(part == 0)
+        tried = data.take(some(trained_on, most, generator))
+        held_out = data.take(some(scored, most, generator))
         n = len(data)
         if len(held_out) == 0:
-            return Plan(training.epochs(n, 1.0), frozenset(), 1.0, 0.0, capped=True)
+            usual = training.epochs(n, 1.0)
+            return Plan(usual, frozenset(), 1.0, 0.0, capped=True)
         trials = Trials(training, tried, held_out, self.name)
         multiple = 0.5
         chosen, best = self._variations(trials, multiple)
         capped = True
         doublings = self.gpu_doublings
-        if training.task.device == "cpu":
+        if task.device == "cpu":
             doublings = self.cpu_doublings
         for _ in range(doublings):
-            if training.epochs(n, 2 * multiple) == training.epochs(n, multiple):
+            twice = 2 * multiple
+            if trials.epochs(twice) == trials.epochs(multiple):  # the user says so
                 break
-            longer = trials.scores(2 * multiple, chosen)
+            longer = trials.scores(twice, chosen)
             gain, error = paired_gain(best, longer)
             if gain > 0:
                 best = longer
-                multiple *= 2
+                multiple = twice
             if gain <= error:
                 capped = False
                 break
@@ -439,13 +445,15 @@ def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scor
     parts = []
     with torch.inference_mode():
         for block in blocks(n, 1, images_at_once):
-            part = averaged_logits(module, held_out.X[block], mirrored)
+            x = held_out.X[block]
+            part = averaged_logits(module, x, mirrored)
             parts.append(part.cpu())
     logits = torch.cat(parts).double()
     y = held_out.y.cpu()
     w = held_out.w.cpu()
     temperature, noise = calibrated(logits, y, w)
-    P = log_posteriors(logits, temperature, noise).exp()
+    logs = log_posteriors(logits, temperature, noise)
+    P = logs.exp()
     n_classes = P.shape[1]
     onehot = functional.one_hot(y, n_classes)
     squares = (P - onehot).square()
@@ -474,7 +482,7 @@ def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
         # A Gaussian, within a factor of √2 of 1 more often than not, and an exponential of mean
         # 0.05.
         prior = 2 * power**2 + 20 * noise
-        total = (losses * w).sum()
+        total = torch.dot(losses, w.to(losses))
         loss = float(total) + prior
         if loss < lowest:
             lowest = loss
@@ -540,7 +548,8 @@ class Training:
         """Epochs of a run on n images that has ``multiple`` times the usual length."""
         fewest = 4
         usual = self.usual_epochs * math.sqrt(1000 / n)
-        wanted = max(fewest, round(multiple * usual))
+        whole = round(multiple * usual)
+        wanted = max(fewest, whole)
         if self._says("max_epochs"):
             return min(wanted, self.config.max_epochs)
         return wanted
@@ -554,7 +563,8 @@ class Training:
             return min(n, self.config.batch_size)
         smallest = 32
         steps = 64
-        return min(self.largest_batch, max(smallest, n // steps))
+        share = max(smallest, n // steps)
+        return min(self.largest_batch, share)
 
     def run(
         self,
@@ -620,10 +630,14 @@ class Trials:
     held_out: Images
     name: str
 
+    def epochs(self, multiple: float) -> int:
+        """Of a run of ``multiple`` times the usual length."""
+        n = len(self.tried)
+        return self.training.epochs(n, multiple)
+
     def scores(self, multiple: float, varied: frozenset[str]) -> Scores:
         """Of held-out images, after a run of ``multiple`` times the usual length."""
-        n = len(self.tried)
-        epochs = self.training.epochs(n, multiple)
+        epochs = self.epochs(multiple)
         words = [self.name, f"{epochs}-epochs", *sorted(varied)]
         name = "-".join(words)
         run = self.training.run(self.tried, epochs, varied, name)

@@ -118,7 +118,8 @@ def _check_memory(shape: tuple[int, int, int, int], most_bytes: int) -> None:
     if needed <= most_bytes:
         return
     n, height, width, _ = shape
-    many = f"{n:,} images of {height} × {width} take {needed / 1e9:.1f} GB"
+    gigabytes = needed / 1e9
+    many = f"{n:,} images of {height} × {width} take {gigabytes:.1f} GB"
     hint = "pass a smaller size=, such as size=64, or more most_bytes="
     raise ValueError(f"{many}: {hint}")
 
@@ -134,13 +135,13 @@ def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
 def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     """Files and the names of the subfolders they are in; what is no image by its name is left."""
     known = _image_module().registered_extensions()
-    classes = sorted(
-        own for own in folder.iterdir() if own.is_dir() and own.name[0] != "."
-    )
-    if len(classes) < 2:
+    own_folders = [own for own in folder.iterdir() if own.is_dir()]
+    classes = sorted(own for own in own_folders if not own.name.startswith("."))
+    n_classes = len(classes)
+    if n_classes < 2:
+        wanted = "one subfolder per class, at least 2"
         raise ValueError(
-            f"source {str(folder)!r} must have one subfolder per class, at least 2, it has "
-            f"{len(classes)}"
+            f"source {str(folder)!r} must have {wanted}, it has {n_classes}"
         )
     paths: list[Path] = []
     labels: list[str] = []

@@ -78,8 +78,10 @@ def adam_w(
     """AdamW, fused where torch can."""
     fused = True
     for parameter in module.parameters():
+        if not parameter.requires_grad:
+            continue
         known_device = parameter.device.type in ("cpu", "cuda")
-        if parameter.requires_grad:
-            fused = fused and known_device and parameter.is_floating_point()
+        if not known_device or not parameter.is_floating_point():
+            fused = False
     groups = parameter_groups(module, weight_decay)
     return torch.optim.AdamW(groups, lr=learning_rate, fused=fused)

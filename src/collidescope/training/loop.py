@@ -216,10 +216,11 @@ def _one_epoch(
     """Train on every batch and keep the weights if they are the best; the history's entry."""
     generator = epoch_generator(seed, epoch, config.device)
     # Not torch.manual_seed, which prepares every kind of device, at a millisecond per epoch.
-    torch.default_generator.manual_seed(generator.initial_seed())
+    own_seed = generator.initial_seed()
+    torch.default_generator.manual_seed(own_seed)
     for device in _cuda(config.device):
         with torch.cuda.device(device):
-            torch.cuda.manual_seed(generator.initial_seed())
+            torch.cuda.manual_seed(own_seed)
     started = time.perf_counter()
     rate = None
     if run.cycle is not None:
@@ -228,7 +229,8 @@ def _one_epoch(
     run.module.eval()
     with torch.inference_mode():
         val_loss = objective.held_out_loss(run.module).clone()
-    run.best.update(run.module, val_loss, epoch, always=config.patience == 0)
+    nothing_held_out = config.patience == 0
+    run.best.update(run.module, val_loss, epoch, always=nothing_held_out)
     return {
         "epoch": epoch,
         "train_loss": train_loss,
@@ -459,10 +461,13 @@ def _check_settings(path: Path, found: Any, settings: dict[str, Any]) -> None:
     """Refuse a file of a run with other settings, and say which differ."""
     if found == settings:
         return
-    known = found if isinstance(found, dict) else {}
+    known: dict[str, Any] = {}
+    if isinstance(found, dict):
+        known = found
     names = {**settings, **known}
     changed = [str(name) for name in names if known.get(name) != settings.get(name)]
-    said = f"{path} belongs to a run with other settings ({', '.join(changed)}):"
+    words = ", ".join(changed)
+    said = f"{path} belongs to a run with other settings ({words}):"
     raise ValueError(
         f"{said} use the same settings and seed, another folder, or delete it"
     )

@@ -148,7 +148,8 @@ def own_part(batch: Tensor) -> tuple[Tensor, float]:
     rank, size = world()
     n_rows = batch.shape[-1]
     if n_rows < size:
-        return batch, 1 / size
+        equal = 1 / size
+        return batch, equal
     start = n_rows * rank // size
     next_rank = rank + 1
     stop = n_rows * next_rank // size

@@ -200,7 +200,8 @@ class FactorisedObjective:
                 logits = self._member(module, member, inputs)
                 scored.append(logits)
             whole = torch.cat(scored)
-            (loss,) = self._cross_entropy(whole[None], rows[None])
+            as_stack = whole[None]
+            (loss,) = self._cross_entropy(as_stack, rows[None])
             losses[member] = loss
         return losses
 

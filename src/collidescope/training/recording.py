@@ -110,7 +110,9 @@ def agrees(
     other = _logits_and_gradients(module, played, x)
     for expected, found in zip(own, other, strict=True):
         difference = (found - expected).norm()
-        if not bool(difference <= tolerance * expected.norm()):  # nan is not
+        most = tolerance * expected.norm()
+        alike = difference <= most  # nan is not
+        if not bool(alike):
             return False
     return True
 
