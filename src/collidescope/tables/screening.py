@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_array
-from scipy.stats import rankdata
+from scipy.stats import spearmanr
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.tree import DecisionTreeClassifier
 
@@ -510,8 +510,8 @@ def is_sorted_with_labels(column: Column, labels: Labels) -> bool:
     places = np.flatnonzero(~column.missing)
     if len(places) < FEWEST_ROWS or not labels.in_runs(np.arange(len(labels.codes))):
         return False
-    ranks = rankdata(column.numbers[places])
-    correlation = np.corrcoef(ranks, places)[0, 1]
+    values = column.numbers[places]
+    correlation = spearmanr(values, places).statistic
     return bool(abs(correlation) >= 0.99)
 
 
