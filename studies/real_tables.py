@@ -179,9 +179,11 @@ def judge(outcome: Outcome, X: pd.DataFrame, y: npt.NDArray[Any]) -> None:
         if right >= 0.98 and 1 - right <= 0.2 * naive:
             outcome.predicting[str(name)] = right
         alarm = outcome.warned.get(str(name))
-        if alarm not in ("values", "words", "missingness") or right >= 0.97:
+        if alarm not in ("values", "class", "words", "missingness") or right >= 0.97:
             continue
         if alarm == "missingness" and only_one_class(column.iloc[labelled], codes):
+            continue
+        if alarm == "class" and tells_a_class(column.iloc[labelled[rows]], codes[rows]):
             continue
         outcome.false_alarms[str(name)] = f"{alarm}: {right:.3f}"
     for name in outcome.left_out:
@@ -238,6 +240,15 @@ def scored(values: npt.NDArray[Any] | csr_matrix, codes: npt.NDArray[np.intp]) -
     tree = DecisionTreeClassifier(min_samples_leaf=2, random_state=0)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     return float(cross_val_score(tree, values, codes, cv=folds).mean())
+
+
+def tells_a_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:
+    """Does a tree of the column tell some class from all others, on 97% of the rows?"""
+    for own in np.unique(codes):
+        of_class = (codes == own).astype(np.intp)
+        if accuracy(column, of_class) >= max(0.97, 1 - 0.2 * of_class.mean()):
+            return True
+    return False
 
 
 def only_one_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:

@@ -293,3 +293,25 @@ def test_a_threshold_in_few_rows_is_a_leak():
         order = rng.permutation(265)
         found = screen(pd.DataFrame({"debt": debt[order]}), recent[order])
         assert "debt" in found.leaks
+
+
+def test_dummies_of_the_label_are_leaks():
+    year = rng.integers(74, 84, 600)
+    dummies = {f"y{own}": (year == own) * 1 for own in (75, 80)}
+    table = pd.DataFrame({**dummies, "x": rng.normal(size=600)})
+    found = screen(table, year)
+    assert {name: leak.by for name, leak in found.leaks.items()} == {
+        "y75": "class",
+        "y80": "class",
+    }
+    assert (
+        "a value of column 'y75' tells one class from the others" in found.cautions()[0]
+    )
+
+
+def test_a_value_of_several_classes_is_no_leak():
+    kind = rng.integers(0, 5, 600)
+    table = pd.DataFrame(
+        {"even": kind % 2, "often": (kind == 3) & (rng.random(600) < 0.8)}
+    )
+    assert screen(table, kind).leaks == {}

@@ -1,9 +1,10 @@
 """Studies of real tables, counted collisions and divergences: quick sizes and meaning."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from studies import store
+from studies import real_tables, store
 from studies.reproduction import counted, tabular
 from studies.reproduction.divergences import inflections, relations
 from studies.reproduction.tabular import summarise
@@ -81,3 +82,34 @@ def test_inflections_are_where_calculus_puts_them():
         [1.0], abs=0.02
     )  # 1 - exp(-μ²/2)
     assert bends["total variation"] == bends["KL"] == []
+
+
+def screened_set(folder, monkeypatch, **tables):
+    """The result of the study for these tables."""
+    (folder / "tables" / "packages").mkdir(parents=True)
+    for name, columns in tables.items():
+        path = folder / "tables" / "packages" / f"{name}.csv"
+        pd.DataFrame(columns).to_csv(path, index=False)
+    monkeypatch.setenv("COLLIDESCOPE_DATA", str(folder))
+    return real_tables.run({"tables": "packages"})
+
+
+def test_a_leak_that_the_screening_names_is_not_missed(tmp_path, monkeypatch):
+    y = np.arange(300) % 2
+    x = np.random.default_rng(0).normal(size=300)
+    found = screened_set(tmp_path, monkeypatch, t={"after": y + x / 100, "y": y})
+    assert (found["predicted"], found["missed"]) == (1, {})
+
+
+def test_a_leak_that_the_screening_passes_over_is_missed(tmp_path, monkeypatch):
+    y = np.arange(300) % 2
+    x = np.random.default_rng(0).normal(size=300)
+    monkeypatch.setattr(real_tables, "screen", lambda X, y: real_tables.Screening())
+    found = screened_set(tmp_path, monkeypatch, t={"after": y + x / 100, "y": y})
+    assert found["missed"] == {"t / y": ["after"]}
+
+
+def test_a_table_that_is_refused_in_words_is_no_crash(tmp_path, monkeypatch):
+    columns = {"rownames": np.arange(300), "y": np.arange(300) % 2}
+    found = screened_set(tmp_path, monkeypatch, t=columns)
+    assert (found["refused"], found["crashes"]) == (1, {})

@@ -131,7 +131,10 @@ class _Reader:
             return self._sequence(kind, origin, value, where)
         if origin in (dict, Mapping):
             return self._mapping(kind, value, where)
-        if origin is np.ndarray:
+        if origin in (
+            np.ndarray,
+            npt.NDArray,
+        ):  # from numpy 2.5 on an alias has its own origin
             return _instance(value, np.ndarray, where)
         if _saves_itself(kind):
             return kind.restore(value)

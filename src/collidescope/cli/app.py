@@ -567,9 +567,11 @@ def count(
     from collidescope.tables.encoding import check_columns
 
     rows = run.start(table).rows(table)
-    check_columns(rows.X, [*(drop or ()), *(keep or ())])
-    found = _screened(rows, drop or (), keep or ())
-    X = rows.X.drop(columns=[*(drop or ()), *found.ids])
+    dropped = drop or []
+    kept_anyway = keep or []
+    check_columns(rows.X, [*dropped, *kept_anyway])
+    found = _screened(rows, dropped, kept_anyway)
+    X = rows.X.drop(columns=[*dropped, *found.ids])
     if X.shape[1] == 0:
         why = "; ".join(found.notes())
         raise ValueError(f"{table.name} has no column left to compare rows by: {why}")
@@ -579,7 +581,8 @@ def count(
     note(*notes)
     cm = cs.count_collisions(X[kept], rows.y[kept])
     about = run.about(table.name, rows.label, columns=X.columns, cautions=cautions)
-    run.finish(cm, summarised(cm, title=run.title, notes=notes, about=about))
+    summary = summarised(cm, title=run.title, notes=notes, about=about)
+    run.finish(cm, summary)
 
 
 def _with_twins(

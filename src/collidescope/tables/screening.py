@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_array
-from scipy.stats import rankdata
+from scipy.stats import spearmanr
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.tree import DecisionTreeClassifier
 
@@ -59,8 +59,8 @@ class Leak(NamedTuple):
     """A column that alone predicts the label."""
 
     share: float  #: of held-out rows that it gets right
-    #: What about it does: "" for its values, "words", "missingness", or which of its rows, "filled"
-    #: or "missing", are of one class.
+    #: What about it does: "" for its values, "class" for a value that stands for one class,
+    #: "words", "missingness", or which of its rows, "filled" or "missing", are of one class.
     by: str = ""
 
 
@@ -141,6 +141,8 @@ class Screening:
 def _leak_caution(name: str, leak: Leak) -> str:
     facts = {
         "": f"column {name!r} alone predicts the label on {leak.share:.1%} of held-out rows",
+        "class": f"a value of column {name!r} tells one class from the others on {leak.share:.1%} "
+        f"of the rows",
         "words": f"words in column {name!r} predict the label on {leak.share:.1%} of held-out rows",
         "missingness": f"whether column {name!r} has a value tells one class from the others on "
         f"{leak.share:.1%} of the rows",
@@ -508,8 +510,8 @@ def is_sorted_with_labels(column: Column, labels: Labels) -> bool:
     places = np.flatnonzero(~column.missing)
     if len(places) < FEWEST_ROWS or not labels.in_runs(np.arange(len(labels.codes))):
         return False
-    ranks = rankdata(column.numbers[places])
-    correlation = np.corrcoef(ranks, places)[0, 1]
+    values = column.numbers[places]
+    correlation = spearmanr(values, places).statistic
     return bool(abs(correlation) >= 0.99)
 
 
@@ -544,11 +546,34 @@ def find_leak(column: Column, labels: Labels, most_rows: int = 20_000) -> Leak |
     best = max(shares, default=0.0)
     if _is_leak(best, labels.largest, len(codes)):
         return Leak(best)
+    of_class = class_leak(part, codes, labels)
+    if of_class is not None:
+        return of_class
     if part.words and part.n_values > 20:
         share = text_accuracy(part, codes)
         if _is_leak(share, labels.largest, len(codes)):
             return Leak(share, "words")
     return None
+
+
+def class_leak(column: Column, codes: IntArray, labels: Labels) -> Leak | None:
+    """Does a value stand for one of several classes, as in the dummy columns of a label?"""
+    levels = column.levels
+    if (
+        levels is None
+        or labels.n_classes < 3
+        or column.n_values >= labels.fewest_groups
+    ):
+        return None
+    sizes = np.bincount(codes, minlength=labels.n_classes)
+    shares = []
+    for level in range(column.n_values):
+        own = np.bincount(codes[levels == level], minlength=labels.n_classes)
+        shares.append(_one_class_only(own, sizes) or 0.0)
+    best = max(shares, default=0.0)
+    if not best:
+        return None
+    return Leak(best, "class")
 
 
 def level_leak(column: Column, labels: Labels) -> Leak | None:
