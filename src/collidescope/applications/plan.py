@@ -27,7 +27,7 @@ from scipy.special import ndtr
 from scipy.stats import poisson
 
 from collidescope import _checks as check
-from collidescope._checks import ArrayLike, FloatArray, Given
+from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import READABLE
 from collidescope.applications._inputs import (
     Classifier,
@@ -303,8 +303,8 @@ def _labels(
     """A wrong label that is put right moves from a small posterior to the largest one.
 
     Posteriors alone cannot tell wrong labels from rare ones. At least those are wrong that chance
-    does not explain, at most all; most likely, as many as on the clearest rows (anchor points,
-    which belong to a class almost surely), where every unlikely label is wrong.
+    does not explain, at most all; most likely, labels are wrong as often as on the clearest rows
+    (anchor points, which belong to a class almost surely), where every unlikely label is wrong.
 
     Right labels also train better models. The posteriors of a linear smoother H are H c; a label
     that moves by Δ, ‖Δ‖² = 2, moves the loss of the other rows by 2 h, h = Σ_k H_ki². As the noise
@@ -317,39 +317,53 @@ def _labels(
     likeliest = P[rows].argmax(axis=1)
     before = brier_scores(P[rows], given.codes[rows])
     after = brier_scores(P[rows], likeliest)
-    gain = float((before - after).sum()) / len(P)
-    training_gain = 2 * amount / len(P)  # times h
-    shares = _wrong_shares(given, suspects, level)
-    with_training = gain + _excess_ratio(limit) * training_gain
+    gains = (before - after) / len(P)
+    training_gain = 2 / len(P)  # of a label, times h
+    with_training = gains + _excess_ratio(limit) * training_gain
+    beyond_chance, surely = _beyond_chance(given, len(suspects), level)
+    likely = float(_wrong_chances(given, rows) @ with_training)
     return Option(
         "labels",
         f"check {amount:,} suspect labels",
         amount,
         _cost(price, amount),
-        fall=shares.likely * with_training,
-        low=shares.least * gain,
-        high=gain + training_gain,
+        fall=max(likely, beyond_chance * float(with_training.sum())),
+        low=surely * float(gains.sum()),
+        high=float((gains + training_gain).sum()),
     )
 
 
-class _WrongShares(NamedTuple):
-    """Of the suspect labels, how many are wrong; at most all."""
-
-    least: float
-    likely: float
-
-
-def _wrong_shares(given: Scored, suspects: pd.DataFrame, level: float) -> _WrongShares:
+def _beyond_chance(given: Scored, found: int, level: float) -> tuple[float, float]:
+    """Shares of the suspect labels that chance does not explain: on average, and at least."""
     P = given.posteriors
     clear = P.max(axis=1, keepdims=True) >= CLEAR
     unlikely = clear & (P <= SUSPECT)
     by_chance = float(P.sum(where=unlikely))
-    at_most_by_chance = float(poisson.ppf((1 + level) / 2, by_chance))
-    found = max(len(suspects), 1)
-    least = max(1 - at_most_by_chance / found, 0.0)
-    beyond_chance = max(1 - by_chance / found, 0.0)
-    of_clearest = _share_of_clearest(given, suspects)
-    return _WrongShares(least, max(beyond_chance, of_clearest))
+    most_by_chance = float(poisson.ppf((1 + level) / 2, by_chance))
+    on_average = max(1 - by_chance / found, 0.0)
+    at_least = max(1 - most_by_chance / found, 0.0)
+    return on_average, at_least
+
+
+def _wrong_chances(given: Scored, rows: IntArray, clearest: float = 0.25) -> FloatArray:
+    """The chance of every row's label l to be wrong: w_l / p_l(x).
+
+    w_l, the share of rows of other classes that are labelled l by mistake, is the mean of p_l over
+    the clearest of them.
+    """
+    P = given.posteriors
+    largest = P.max(axis=1)
+    clear = largest >= CLEAR
+    bound = np.quantile(largest[clear], 1 - clearest)
+    anchors = P[largest >= bound]
+    of_others = anchors.argmax(axis=1)[:, None] != np.arange(P.shape[1])
+    counts = of_others.sum(axis=0)
+    sums = anchors.sum(axis=0, where=of_others)
+    w = sums / np.maximum(counts, 1)
+    w[counts == 0] = 1.0  # no such row to learn it from: at most all are wrong
+    labels = given.codes[rows]
+    own = np.maximum(P[rows, labels], 1e-12)
+    return np.asarray(np.minimum(w[labels] / own, 1.0))
 
 
 def _excess_ratio(limit: Limit | None) -> float:
@@ -361,24 +375,6 @@ def _excess_ratio(limit: Limit | None) -> float:
     if excess >= left:
         return 1.0
     return excess / left
-
-
-def _share_of_clearest(
-    given: Scored, suspects: pd.DataFrame, clearest: float = 0.25
-) -> float:
-    """Of suspect labels: wrong ones, if all clear rows had as many as the clearest of them."""
-    largest = given.posteriors.max(axis=1)
-    clear = largest >= CLEAR
-    if not len(suspects) or not clear.any():
-        return 0.0
-    bound = np.quantile(largest[clear], 1 - clearest)
-    is_suspect = np.zeros(len(largest), dtype=bool)
-    is_suspect[suspects["index"].to_numpy()] = True
-    anchors = is_suspect[largest >= bound]
-    # None among few is not never: Jeffreys.
-    rate = (anchors.sum() + 0.5) / (len(anchors) + 1)
-    expected = float(rate * clear.sum())
-    return min(expected / len(suspects), 1.0)
 
 
 def _rows(
