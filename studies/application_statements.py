@@ -155,8 +155,6 @@ def _cheapest(
 def subgroup_statements(trial: Trial) -> Statements:
     """PBER of the easy and the hard half, and their difference, all at once; and their ranges."""
     option = trial.option
-    if option.easy.all() or not option.easy.any():
-        return
     sample = trial.sample
     found = cs.collisions_by(
         sample.posteriors,
@@ -243,8 +241,6 @@ def column_statements(trial: Trial) -> Statements:
     """Two columns, the kind of input and the half it belongs to: the first tells the second."""
     option = trial.option
     target = option.target
-    if option.easy.all() or not option.easy.any():
-        return
     halves = option.easy.astype(int)
     mass = np.array([(halves == half) @ target.weights for half in (0, 1)])
     flow = np.array(

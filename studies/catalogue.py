@@ -23,6 +23,7 @@ MODULES = (
     "reproduction.applications_noise",
     "accuracy.scenarios",
     "accuracy.limit",
+    "accuracy.lifelike",
     "accuracy.trained",
     "accuracy.embeddings",
     "accuracy.fashion",

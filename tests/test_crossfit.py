@@ -1,5 +1,6 @@
 """Cross-fitting: held-out scores and weights, nested subsets, pair-wise posteriors, Ctrl-C, files."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -305,6 +306,23 @@ def test_no_more_folds_are_trained_than_give_enough_held_out_rows():
 def test_a_pool_that_learns_from_a_sample_of_the_rows_is_capped(n_rows, weights, flat):
     models = [as_model(name) for name in weights]
     assert learns_from_few(models, weights, n_rows) == flat
+
+
+@pytest.mark.parametrize(("d", "k", "n_models"), [(60, 4, 1), (12, 12, 4)])
+def test_a_fit_takes_no_more_memory_than_the_page_on_scale_says(d, k, n_models):
+    n = 30_000
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    y = (X[:, :k] + rng.gumbel(size=(n, k))).argmax(axis=1)
+    names = ["linear", "priors", "gaussian-independent", "counts"][:n_models]
+    clf = CollisionClassifier(members=names, random_state=0)
+    tracemalloc.start()
+    try:
+        clf.fit(X, y)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < n * (200 + 20 * d + 32 * (n_models + 1) * k) + 32e6
 
 
 def test_all_folds_of_few_rows_are_trained():

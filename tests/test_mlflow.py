@@ -11,7 +11,7 @@ from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.datasets import GaussianProblem
 
 mlflow = pytest.importorskip("mlflow")
-PAGE = Path(__file__).parents[1] / "docs" / "decisions.md"
+PAGE = Path(__file__).parents[1] / "docs" / "watch.md"
 
 
 def recipe() -> str:

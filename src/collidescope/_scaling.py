@@ -54,20 +54,22 @@ def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray
     rounding = 1e-12
     smallest = 5e-324  # above 0: a scale must not be rounded to 0
     sample = columns.astype(np.float64)
-    constant = sample.min(axis=0) == sample.max(axis=0)
+    lowest = sample.min(axis=0)
+    highest = sample.max(axis=0)
     # In units of the largest value no sum or square can overflow or vanish.
-    unit = np.abs(sample).max(axis=0)
+    unit = np.maximum(-lowest, highest)
     sample /= np.where(unit > 0, unit, 1.0)
     low, median, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     robust = (high - low) / normal_iqr
-    mostly_equal = robust <= rounding * np.abs(median)
+    negligible = rounding * np.abs(median)
+    mostly_equal = robust <= negligible
     mean = sample.mean(axis=0)
     deviation = sample.std(axis=0)
     centre = np.where(mostly_equal, mean, median)
     scale = np.where(mostly_equal, deviation, np.minimum(robust, 1.0))
-    lowest = np.where(scale > 0, smallest, 0.0)
-    scale = np.maximum(scale * unit, lowest)
-    scale[constant] = 0.0
+    least = np.where(scale > 0, smallest, 0.0)
+    scale = np.maximum(scale * unit, least)
+    scale[lowest == highest] = 0.0
     return centre * unit, scale
 
 

@@ -425,24 +425,28 @@ def fit_size(
     known = [model for model in models if model.name in whole[0]]
     names = [model.name for model in known]
     scores, comparisons = _scores(known, whole, sample, folds)
-    tests = [test for _, test in folds.splits[: len(whole)]]
+    splits = folds.splits[: len(whole)]
+    tests = [test for _, test in splits]
     pooled = pool_folds(sample, tests, scores, names)
-    capped = _capped(whole, pooled.weights)
-    capped |= learns_from_few(known, pooled.weights, folds.size)
-    alone = names[0] if len(names) == 1 else ""
+    weights = pooled.weights
+    stopped = _capped(whole, weights)
+    sampled = learns_from_few(known, weights, folds.size)
+    comparison = None
+    if len(names) == 1:
+        comparison = comparisons.get(names[0])
     return SizeFit(
         models=known,
         folds=[_fitted(fold) | comparisons for fold in whole],
         held_out=HeldOut(
-            folds.size,
-            pooled.rows,
-            pooled.posteriors,
-            capped=capped,
+            size=folds.size,
+            rows=pooled.rows,
+            posteriors=pooled.posteriors,
+            capped=stopped or sampled,
         ),
-        weights=pooled.weights,
+        weights=weights,
         fold_weights=pooled.fold_weights,
-        comparison=comparisons.get(alone),
-        history=[_histories(fold, pooled.weights) for fold in whole],
+        comparison=comparison,
+        history=[_histories(fold, weights) for fold in whole],
         seconds=_seconds(whole),
         interrupted=interrupted,
     )
@@ -457,12 +461,13 @@ def train_chosen(
     choice: Choice,
 ) -> tuple[list[FoldUnits], bool]:
     """As :func:`train_folds`, but the first fold decides which models the others train."""
-    begun, interrupted = train_folds(sample, models, folds, engine, progress, [0])
+    trained, interrupted = train_folds(sample, models, folds, engine, progress, [0])
     if interrupted:
-        return begun, True
-    names = choice.after_first_fold(sample, folds, begun[0])
+        return trained, True
+    units = trained[0]
+    names = choice.after_first_fold(sample, folds, units)
     left = [model for model in models if model.name in names]
-    first = {model.name: begun[0][model.name] for model in left}
+    first = {model.name: units[model.name] for model in left}
     numbers = range(1, len(folds.splits))
     try:
         others, interrupted = train_folds(
@@ -510,7 +515,8 @@ def train_folds(
         fold = numbers[turn]
         model = models[place]
         task = make_task(sample, folds, engine, fold, report)
-        test = sample.take(folds.splits[fold][1])
+        _, held_out = folds.splits[fold]
+        test = sample.take(held_out)
         fitted = None
         if fold == 0:
             fitted = known.get(model.name)
@@ -645,14 +651,17 @@ def pool_folds(
     P = np.empty(shape, dtype)
     numbers = range(len(tests))
     fold_weights = []
-    for number in numbers:
+    for number, test in enumerate(tests):
         others = [other for other in numbers if other != number]
         weights = _weights(sample, tests, scores, others)
-        place = np.searchsorted(rows, tests[number])
-        P[place] = pool(scores[number], weights)
         fold_weights.append(named(names, weights))
-    final = named(names, _weights(sample, tests, scores, numbers))
-    kept = {name: weight for name, weight in final.items() if weight > 0}
+        place = np.searchsorted(rows, test)
+        P[place] = pool(scores[number], weights)
+    final = _weights(sample, tests, scores, numbers)
+    kept = {}
+    for name, weight in named(names, final).items():
+        if weight > 0:
+            kept[name] = weight
     return Pooled(rows, P, kept, fold_weights)
 
 
@@ -724,12 +733,14 @@ def learns_from_few(
     More rows teach them nothing, so that the curve is flat where others would still learn. Simple
     models have learned all they can from a sample.
     """
+    total = sum(weights.values())
     sampled = 0.0
     for model in models:
         most_rows: float = getattr(model, "most_rows", math.inf)
-        if most_rows < n_rows and not model.simple:
-            sampled += weights.get(model.name, 0.0)
-    return sampled > 0.5 * sum(weights.values())
+        sampling = most_rows < n_rows and not model.simple
+        if sampling and model.name in weights:
+            sampled += weights[model.name]
+    return sampled > 0.5 * total
 
 
 def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:

@@ -161,14 +161,18 @@ def resolve_splits(
     else:
         splits = _given_splits(cv, y, used, groups)
         _check_splits(splits, cv, len(y), groups)
+    _check_classes(splits, y, classes)
+    return splits, notes
+
+
+def _check_classes(splits: Sequence[Split], y: Array, classes: Array) -> None:
     for number, (train, _) in enumerate(splits):
-        missing = np.setdiff1d(classes, y[train]).tolist()
-        if missing:
-            place = f"the training rows of fold {number}"
-            said = f"cv leaves class {missing[0]!r} out of {place}"
+        missing = np.setdiff1d(classes, y[train])
+        if len(missing):
+            name = missing.tolist()[0]
+            said = f"cv leaves class {name!r} out of the training rows of fold {number}"
             wanted = "every class must be in every fold's training rows"
             raise ValueError(f"{said}: {wanted}")
-    return splits, notes
 
 
 def _given_splits(
@@ -231,7 +235,8 @@ def _check_splits(
             raise ValueError(
                 f"{said}: use a number of folds, or a splitter such as GroupKFold"
             )
-    tested = np.sort(np.concatenate([test for _, test in splits]))
+    tests = [test for _, test in splits]
+    tested = np.sort(np.concatenate(tests))
     if not np.array_equal(tested, np.arange(n_rows)):
         said = f"cv must test every one of the {n_rows} rows exactly once"
         raise ValueError(f"{said}, {type(cv).__name__} does not")
@@ -367,10 +372,11 @@ def _places(
     codes: IntArray, groups: IntArray | None, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
     """In which order rows are taken, by any fraction: so subsets are nested."""
-    order = rng.permutation(len(codes))
+    n = len(codes)
+    order = rng.permutation(n)
     shuffled = codes[order]
     present, first = np.unique(shuffled, return_index=True)
-    place = np.empty(len(codes))
+    place = np.empty(n)
     if groups is not None:
         names, unit = np.unique(groups, return_inverse=True)
         of_group = rng.permutation(len(names))

@@ -31,6 +31,7 @@ from collidescope._checks import ArrayLike, FloatArray, Given
 #: One more row differs by at least this much from the mean: where all scores are alike the
 #: standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
+LARGEST_SCORE = 2.0  #: of the Brier score ‖c - p‖², where p is sure of a wrong class
 
 
 def upper_limit(
@@ -128,7 +129,7 @@ def score_interval(
     grouped: bool = False,
 ) -> tuple[float, float]:
     """(low, high) of a mean Brier score: of rows scores reach 2, of groups of rows about 1."""
-    top = 2.0
+    top = LARGEST_SCORE
     if grouped:
         top = max(1.0, mean)
     low, high = interval(mean, stderr, units, level, top=top, grouped=grouped)

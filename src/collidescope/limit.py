@@ -589,7 +589,7 @@ def limit_from_scores(
             raise ValueError(f"baseline must be {wanted}, got {len(given)}")
         gained = (given - rows[:, -1])[:, None]
         skill, variance, _ = _covariance(gained, sample)
-        values["baseline"] = float(means[-1] + skill[0])
+        values["baseline"] = max(float(means[-1] + skill[0]), 0.0)
         values["skill_stderr"] = float(np.sqrt(variance[0, 0]))
     return Limit(
         sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), **values

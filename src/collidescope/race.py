@@ -119,15 +119,16 @@ class Race:
 
 def reason(dropped: Dropped) -> str:
     """Why a model left the race, in words."""
-    rows = f"with {dropped.size:,.0f} rows"
-    seen = f"its log loss is {dropped.loss:.3f}"
-    future = f"at best {dropped.hope:.3f} with all rows"
-    others = f"where others reach {dropped.bar:.3f}"
+    parts = [
+        f"with {dropped.size:,.0f} rows its log loss is {dropped.loss:.3f}",
+        f"at best {dropped.hope:.3f} with all rows",
+        f"where others reach {dropped.bar:.3f}",
+    ]
     why = f"{dropped.cost:.0%} of the cost"
     if dropped.gain > 0:
         higher = f"{dropped.gain:.2%} higher"
         why += f", and without it the loss of the pool is {higher}"
-    return f"{rows} {seen}, {future}, {others} ({why})"
+    return f"{', '.join(parts)} ({why})"
 
 
 #: The log loss of a pool of some models, by name, on the rows that a round scored.
@@ -277,9 +278,8 @@ class Raced(Choice):
             return True
         if any(each.weights.get(name) for each in near):
             return True
-        costs = [self.costs[model.name] for model in self.models]
-        share = self.costs[name] / sum(costs)
-        return share <= cheap
+        total = sum(self.costs[model.name] for model in self.models)
+        return self.costs[name] <= cheap * total
 
     def keep_fitted(self, share: float, units: FoldUnits) -> None:
         """What a heat has trained, as far as it is still in the race."""
@@ -309,31 +309,35 @@ def race(
     sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine
 ) -> Raced:
     """The models that may matter with all rows, and what was dropped when and why."""
-    n = min(len(train) for train, _ in folds.splits)
-    costs = counted_costs(models, sample, n)
+    n_folds = len(folds.splits)
+    costs = counted_costs(models, sample, fewest_rows(folds))
     raced = Raced(models, costs)
     compared = any(isinstance(model, Comparing) for model in models)
     if compared or not sample.in_memory:
         return raced
-    if worth_racing(models, costs, len(folds.splits)):
+    if worth_racing(models, costs, n_folds):
         run_heats(raced, sample, folds, engine)
     if engine.budget is not None:
-        keep_affordable(raced, len(folds.splits), engine.budget, engine.seconds_left)
+        of_a_fold = engine.seconds_left / n_folds
+        keep_affordable(raced, of_a_fold, engine.budget)
     return raced
 
 
-def keep_affordable(
-    raced: Raced, n_folds: int, budget: float, seconds_left: float
-) -> None:
-    """Keep the best models whose folds can be trained in time."""
-    of_all_folds = {name: cost * n_folds for name, cost in raced.costs.items()}
+def keep_affordable(raced: Raced, seconds: float, budget: float) -> None:
+    """Keep the best models of which a fold can be trained in so many seconds."""
+    found = raced.found
     losses: Mapping[str, float] = {}
-    if raced.found.rounds:
-        losses = raced.found.rounds[-1].losses
-    paid = affordable(raced.models, losses, of_all_folds, seconds_left)
+    if found.rounds:
+        losses = found.rounds[-1].losses
+    paid = affordable(raced.models, losses, raced.costs, seconds)
     notes = left_out(raced.models, paid, budget)
-    raced.found = replace(raced.found, notes=notes)
+    raced.found = replace(found, notes=notes)
     raced.models = paid
+
+
+def fewest_rows(folds: Folds) -> int:
+    """Training rows of the smallest fold."""
+    return min(len(train) for train, _ in folds.splits)
 
 
 def counted_costs(
@@ -351,7 +355,7 @@ def counted_costs(
 
 def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> None:
     """Drop models after every heat that they cannot win, until another heat would not pay."""
-    n = min(len(train) for train, _ in folds.splits)
+    n = fewest_rows(folds)
     share_of_budget = 0.25
     with Progress("choosing models", 0, engine.verbose) as progress:
         for heat in telling_heats(raced.models, sample, folds):
@@ -362,8 +366,8 @@ def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> Non
             if engine.overdue(share_of_budget):
                 break
             units = run_heat(sample, raced.models, heat, engine, progress)
-            train, scored = heat.splits[0]
-            last, pool_loss = scored_round(sample, units, len(train), scored)
+            _, scored = heat.splits[0]
+            last, pool_loss = scored_round(sample, units, heat.size, scored)
             out = raced.drop(last, n, pool_loss)
             if heat.share in FRACTIONS:
                 raced.keep_fitted(heat.share, units)
@@ -492,7 +496,7 @@ def scored_round(
     scores = [np.asarray(unit.scores) for unit in units.values()]
     logs = np.stack([each[entries.place] for each in scores])
     every = np.arange(len(codes))
-    likelihoods = logs[:, every, codes]
+    likelihoods = logs[:, every, codes]  # of the labels
     losses = -np.average(likelihoods, axis=1, weights=entries.weights)
     weights = pool_weights(logs, codes, entries.weights)
     names = list(units)
@@ -530,6 +534,7 @@ def pool_loss_of(
             weights = pool_weights(own, codes, row_weights)
         P = pool(own, weights)
         right = np.maximum(P[every, codes], 1e-9)
-        return float(-np.average(np.log(right), weights=row_weights))
+        losses = -np.log(right)
+        return float(np.average(losses, weights=row_weights))
 
     return pool_loss

@@ -38,7 +38,7 @@ from collidescope.applications._inputs import (
     scored,
 )
 from collidescope.counting import label_codes
-from collidescope.intervals import difference_interval, interval
+from collidescope.intervals import LARGEST_SCORE, difference_interval, interval
 from collidescope.limit import (
     Limit,
     limit_from_scores,
@@ -46,8 +46,6 @@ from collidescope.limit import (
 )
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
-
-LARGEST_SCORE = 2.0  #: of the Brier score ‖c - p‖², where p is sure of a wrong class
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,14 +71,15 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
     @property
     def verdict(self) -> str:
         more = ""
-        small = int((self.table["verdict"] == "too few rows").sum())
-        if small:
-            more = f" {small} groups are too small to tell."
+        too_small = self.table["verdict"] == "too few rows"
+        if too_small.any():
+            more = f" {too_small.sum()} groups are too small to tell."
+        differs = self.table["verdict"].isin(["higher", "lower"])
         said = []
-        for row in self.table.to_dict("records"):
-            if row["verdict"] in ("higher", "lower"):
-                points = f"{100 * row['difference']:+.1f} points, {row['verdict']}"
-                said.append(f"{row['group']} {row['pber']:.1%} ({points})")
+        for row in self.table[differs].to_dict("records"):
+            difference = f"{100 * row['difference']:+.1f} points"
+            pber = f"{row['pber']:.1%}"
+            said.append(f"{row['group']} {pber} ({difference}, {row['verdict']})")
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         how_many = (
@@ -102,15 +101,17 @@ class _Rows:
 
     def mean(self, here: BoolArray) -> Mean:
         """Of the statistics, on some of the rows."""
-        if self.clusters is None:
-            return mean_and_error(self.stats[here])
-        return mean_and_error(self.stats[here], self.clusters[here])
+        return mean_and_error(self.stats[here], self._groups(here))
 
     def n_units(self, here: BoolArray) -> int:
         """Independent units among some of the rows."""
+        return _n_units(self._groups(here), int(here.sum()))
+
+    def _groups(self, here: BoolArray) -> IntArray | None:
+        """The groups of some of the rows, where rows belong together."""
         if self.clusters is None:
-            return int(here.sum())
-        return len(np.unique(self.clusters[here]))
+            return None
+        return self.clusters[here]
 
     def limit(self, here: BoolArray, level: float) -> tuple[float, float]:
         """Range of the PBER that unlimited rows would leave."""
@@ -119,23 +120,23 @@ class _Rows:
 
     def _curve(self, here: BoolArray) -> Limit:
         codes = self.codes[here]
-        groups = None if self.clusters is None else self.clusters[here]
         scores = [brier_scores(P[here], codes) for P in self.by_size.values()]
-        shares = np.bincount(codes) / len(codes)
         return limit_from_scores(
             np.column_stack(scores),
             list(self.by_size),
-            baseline=1 - float((shares**2).sum()),
-            groups=groups,
+            baseline=_chance_score(codes),
+            groups=self._groups(here),
         )
 
     @cached_property
     def _power(self) -> float | None:
         """That calibrates the posteriors of all rows, where more rows would not: else None."""
-        every = self._curve(np.ones(len(self.codes), dtype=bool))
-        curves = list(self.by_size.values())
+        everywhere = np.full(len(self.codes), True)
         found = without_end_if_miscalibrated(
-            every, curves, self.codes, groups=self.clusters
+            self._curve(everywhere),
+            list(self.by_size.values()),
+            self.codes,
+            groups=self.clusters,
         )
         return found.power
 
@@ -144,13 +145,25 @@ class _Rows:
         codes = self.codes[here]
         if len(np.unique(codes)) < len(self.classes):
             return None
-        groups = None if self.clusters is None else self.clusters[here]
         return collision_matrix_from_posteriors(
             self.posteriors[here],
             self.classes[codes],
             classes=self.classes,
-            groups=groups,
+            groups=self._groups(here),
         )
+
+    def against_rest(self, here: BoolArray) -> tuple[Mean, Mean]:
+        """The statistics of some of the rows, and their difference to all others."""
+        own = self.mean(here)
+        rest = self.mean(~here)
+        n = int(here.sum())
+        return own, own.minus(rest, n, len(here) - n)
+
+
+def _chance_score(codes: IntArray) -> float:
+    """Brier score of the class shares."""
+    shares = np.bincount(codes) / len(codes)
+    return 1 - float((shares**2).sum())
 
 
 def collisions_by(
@@ -206,48 +219,42 @@ def collisions_by(
         loss_and_rates(r, (i, j)),
     )
     parts = {name: own == number for number, name in enumerate(names.tolist())}
-    judged = {
-        name: here
-        for name, here in parts.items()
-        if fewest <= here.sum() < n and rows.n_units(here) >= fewest / 3
-    }
-    per_group = 3 if curves else 2  # PBER, difference, and range of each
-    each = level ** (1 / max(per_group * len(judged), 1))
+    judged = []
+    for name, here in parts.items():
+        if fewest <= here.sum() < n and rows.n_units(here) >= fewest / 3:
+            judged.append(name)
+    per_group = 2  # PBER and difference
+    if curves:
+        per_group = 3  # and range
+    n_intervals = max(per_group * len(judged), 1)
+    each = level ** (1 / n_intervals)
     lines = []
-    pairs = []
+    pairs = [pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])]
     matrices = {}
     for name, here in parts.items():
-        line: dict[str, Any] = {"group": name, "rows": int(here.sum())}
+        n_rows = int(here.sum())
+        line: dict[str, Any] = {"group": name, "rows": n_rows}
+        lines.append(line)
         if name not in judged:
-            line["verdict"] = "too few rows" if line["rows"] < n else "the only group"
-            lines.append(line)
+            line["verdict"] = "too few rows" if n_rows < n else "the only group"
             continue
-        mean = rows.mean(here)
-        gap = mean.minus(rows.mean(~here), line["rows"], n - line["rows"])
+        mean, gap = rows.against_rest(here)
         line |= _line(mean.wider(rows.n_units(here)), gap, each)
         if curves:
             line["limit_low"], line["limit_high"] = rows.limit(here, each)
-        lines.append(line)
-        rates = {
-            "group": [name] * len(i),
-            "class": given.classes[i],
-            "other": given.classes[j],
-        }
-        rates |= {"rate": mean.value[1:], "difference": gap.value[1:]}
-        pairs.append(pd.DataFrame(rates | {"p_value": gap.p_value()[1:]}))
+        rates = {"group": name, "class": given.classes[i], "other": given.classes[j]}
+        rates["rate"] = mean.value[1:]
+        rates["difference"] = gap.value[1:]
+        rates["p_value"] = gap.p_value()[1:]
+        pairs.append(pd.DataFrame(rates))
         matrix = rows.matrix(here)
         if matrix is not None:
             matrices[name] = matrix
-    pber = ["pber", "low", "high"]
-    difference = ["difference", "difference_low", "difference_high"]
-    limits = ["limit_low", "limit_high"]
-    shown = ["group", "rows", *pber, *difference, *limits, "verdict"]
+    shown = ["group", "rows", "pber", "low", "high"]
+    shown += ["difference", "difference_low", "difference_high"]
+    shown += ["limit_low", "limit_high", "verdict"]
     table = pd.DataFrame(lines).reindex(columns=shown)
-    if not pairs:
-        pairs = [
-            pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
-        ]
-    found = flagged(pd.concat(pairs), fdr)
+    found = flagged(pd.concat(pairs[1:] or pairs), fdr)
     notes = _warnings(table, parts, given.codes)
     return SubgroupCollisions(table, found, matrices, level, fdr, notes)
 
@@ -277,11 +284,10 @@ def _warnings(
 ) -> tuple[str, ...]:
     """Subgroups in which the class shares alone would predict better than the posteriors."""
     worse = []
-    for row in table.to_dict("records"):
-        own = codes[parts[row["group"]]]
-        shares = np.bincount(own) / len(own)
-        if row["low"] > 1 - float((shares**2).sum()):
-            worse.append(str(row["group"]))
+    for name, low in zip(table["group"], table["low"], strict=True):
+        here = parts[name]
+        if low > _chance_score(codes[here]):
+            worse.append(str(name))
     if not worse:
         return ()
     why = "over-confident, or their columns are in another order than the classes"
@@ -310,17 +316,18 @@ class CollisionChange(Result, title="Did collisions change?"):
     @property
     def verdict(self) -> str:
         low, high = self.interval
-        how = "the same rows, paired" if self.paired else "different rows"
+        how = "different rows"
+        if self.paired:
+            how = "the same rows, paired"
         word = "did not change beyond chance"
         if low > 0:
             word = "rose"
         elif high < 0:
             word = "fell"
+        both = f"{self.before:.2%} before, {self.after:.2%} after"
         ends = f"{100 * low:+.2f} to {100 * high:+.2f}"
         change = f"change {100 * self.change:+.2f} points ({ends}; {how})"
-        return (
-            f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
-        )
+        return f"PBER {word}: {both}, {change}."
 
 
 def collision_change(

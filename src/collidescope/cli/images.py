@@ -92,7 +92,7 @@ def fit_images(
         seconds = time.perf_counter() - started
         say(f"Took {duration(seconds)}.")
         about = run.about(
-            files.table, files.label, saved=save or run.matrix, seconds=seconds
+            str(files.table), files.label, saved=save or run.matrix, seconds=seconds
         )
         summary = summarised(
             model,
@@ -126,6 +126,8 @@ def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
     counts = labels.value_counts()
     largest = counts.head(6)
     named = [f"{name} {count:,}" for name, count in largest.items()]
+    words = ", ".join(named)
     what = f"{n:,} images of {height} × {width} pixels, {colours}"
-    classes = f"{len(counts)} classes: {', '.join(named)}"
-    say(f"{files.table.name}: {what}; {classes}")
+    classes = f"{len(counts)} classes: {words}"
+    folder = files.table.name
+    say(f"{folder}: {what}; {classes}")

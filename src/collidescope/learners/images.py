@@ -34,6 +34,7 @@ from torch.nn import functional
 
 from collidescope._checks import CollisionWarning, IntArray
 from collidescope._saving import NOT_SAVED, check_array
+from collidescope._scaling import blocks
 from collidescope._threads import one_thread
 from collidescope.learners.base import BLOCK_NUMBERS, Fitted, Member, Task, some
 from collidescope.learners.network import (
@@ -174,9 +175,8 @@ def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
         return tensor(task.X[:])
     n = len(task.codes)
     parts = []
-    for start in range(0, n, images_at_once):
-        stop = start + images_at_once
-        large = tensor(task.X[start:stop])
+    for block in blocks(n, 1, images_at_once):
+        large = tensor(task.X[block])
         small = scaled_down(large.to(task.device))
         parts.append(small.cpu())
     return torch.cat(parts)
@@ -211,12 +211,15 @@ class Convolution(Member):
         pixels = n_pixels(d)
         width = self._cpu_width(n, pixels)
         held_out = n // self.parts
-        tried = min(n - held_out, self.choosing_images)
-        halves = 1 + len(self.varied)
-        runs = halves / 2 + 1 + 2
-        choosing = self._run_seconds(tried, pixels, width)
+        not_held_out = n - held_out
+        tried = min(not_held_out, self.choosing_images)
+        n_halves = 1 + len(self.varied)
+        n_runs = n_halves / 2 + 1 + 2
+        trial = self._run_seconds(tried, pixels, width)
         last = self._run_seconds(n, pixels, width)
-        return runs * choosing + self.n_networks * last
+        choosing = n_runs * trial
+        learning = self.n_networks * last
+        return choosing + learning
 
     def _run_seconds(self, n: int, pixels: int, width: int) -> float:
         """About the seconds of a run of the usual length, on one core."""
@@ -435,19 +438,19 @@ def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scor
     n = len(held_out)
     parts = []
     with torch.inference_mode():
-        for start in range(0, n, images_at_once):
-            stop = start + images_at_once
-            x = held_out.X[start:stop]
-            parts.append(averaged_logits(module, x, mirrored))
-    on_device = torch.cat(parts)
-    logits = on_device.cpu().double()
+        for block in blocks(n, 1, images_at_once):
+            part = averaged_logits(module, held_out.X[block], mirrored)
+            parts.append(part.cpu())
+    logits = torch.cat(parts).double()
     y = held_out.y.cpu()
     w = held_out.w.cpu()
     temperature, noise = calibrated(logits, y, w)
-    logs = log_posteriors(logits, temperature, noise)
-    onehot = functional.one_hot(y, logs.shape[1])
-    squares = (logs.exp() - onehot).square()
-    return Scores(squares.sum(1), w, temperature, noise)
+    P = log_posteriors(logits, temperature, noise).exp()
+    n_classes = P.shape[1]
+    onehot = functional.one_hot(y, n_classes)
+    squares = (P - onehot).square()
+    brier = squares.sum(1)
+    return Scores(brier, w, temperature, noise)
 
 
 def log_posteriors(logits: Tensor, temperature: float, noise: float) -> Tensor:
@@ -481,14 +484,14 @@ def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
 
 def paired_gain(before: Scores, after: Scores) -> tuple[float, float]:
     """By how much the mean score fell, and the standard error of that."""
-    weights = before.weights
+    weights = before.weights.double()
     share = weights / weights.sum()
     difference = before.brier - after.brier
-    mean = (share * difference).sum()
-    gain = float(mean)
+    gain = torch.dot(share, difference.double())
     spread = share * (difference - gain)
     variance = spread.square().sum()
-    return gain, math.sqrt(variance)
+    error = math.sqrt(variance)
+    return float(gain), error
 
 
 def averaged_logits(module: nn.Module, x: Tensor, mirrored: bool) -> Tensor:
@@ -593,12 +596,14 @@ class Training:
             release(objective.recorded)
 
     def _initial(self, shape: tuple[int, ...], seed: int) -> nn.Module:
-        task = self.task
-        made = partial(build, shape, task.n_classes, self.width)
+        n_classes = self.task.n_classes
+        device = self.task.device
+        made = partial(build, shape, n_classes, self.width)
         module: Any = seeded_module(made, seed)
-        on_device = module.to(task.device)
+        module.to(device)
         # Convolutions are a third faster with channels last.
-        initial: nn.Module = on_device.to(memory_format=torch.channels_last)
+        module.to(memory_format=torch.channels_last)
+        initial: nn.Module = module
         return initial
 
     def _report(self, entry: dict[str, Any]) -> None:
@@ -649,10 +654,13 @@ class ImageObjective:
         self.batch = batch
         self.varied = varied
         onehot = functional.one_hot(data.y, n_classes)
-        self.targets = onehot * data.w[:, None]
+        weights = data.w[:, None]
+        self.targets = onehot * weights
         self.recorded: nn.Module | None = None
-        if can_record(data.device) and len(data) >= batch:
-            self.recorded = recorded(module, data.X[:batch])
+        enough = len(data) >= batch
+        if enough and can_record(data.device):
+            sample = data.X[:batch]
+            self.recorded = recorded(module, sample)
 
     @property
     def signature(self) -> str:

@@ -480,8 +480,8 @@ def _edges(column: Float32, levels: int) -> FloatArray:
         shares = np.linspace(0, 1, levels)
         quantiles = np.quantile(column, shares)
         values = np.unique(single(quantiles))
-    values = double(values)
-    sums = values[1:] + values[:-1]
+    exact = double(values)
+    sums = exact[1:] + exact[:-1]
     return sums / 2
 
 

@@ -121,8 +121,11 @@ class _Urn:
         # Rounding can put the point a hair inside the row taken when weights differ by 1e16: then
         # its neighbour is as good.
         is_last = taken == self.last[k]
-        neighbour = torch.where(is_last, taken - 1, taken + 1)
-        return torch.where(drawn == taken, neighbour, drawn)
+        before = taken - 1
+        after = taken + 1
+        neighbour = torch.where(is_last, before, after)
+        again = drawn == taken
+        return torch.where(again, neighbour, drawn)
 
     def _points(self, low: Tensor, high: Tensor) -> Tensor:
         uniform = torch.rand(
@@ -260,13 +263,15 @@ class PairObjective:
         if end > self.batch_size > 1:
             end -= 1
         for start in range(0, end, self.batch_size):
-            yield pairs[:, start : start + self.batch_size]
+            stop = start + self.batch_size
+            yield pairs[:, start:stop]
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         assert isinstance(module, PairwiseNetwork)
         i, j, same = batch
         # One order of each pair: pairs are sampled as ordered pairs, so both orders are learned.
-        return balanced_risk(module.one_way(self.X[i], self.X[j]), same.float())
+        logits = module.one_way(self.X[i], self.X[j])
+        return balanced_risk(logits, same.float())
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         if self.held_out is None:
@@ -277,4 +282,5 @@ class PairObjective:
             second = self.X[j]
             logits.append(module(first, second))
         same = self.held_out[2].float()
-        return balanced_risk(torch.cat(logits), same)[None]
+        risk = balanced_risk(torch.cat(logits), same)
+        return risk[None]

@@ -141,7 +141,9 @@ class TrainedContrast:
 
     def grid(self, A: ArrayLike, B: ArrayLike) -> FloatArray:
         """V of every row of A with every row of B."""
-        scores = scoring.similarity(self.network, tensor(A), tensor(B), symmetric=False)
+        first = tensor(A)
+        second = tensor(B)
+        scores = scoring.similarity(self.network, first, second, symmetric=False)
         return scores.double().numpy()
 
     def pairs(self, A: ArrayLike, B: ArrayLike, at_once: int = 8192) -> FloatArray:
@@ -181,33 +183,38 @@ def step_a(
     inputs = 2 * rows.shape[1]
 
     def build() -> PairwiseNetwork:
-        if factory is not None:
-            return PairwiseNetwork(TwoOutputs(factory(inputs, 2)))
-        return PairwiseNetwork(TwoOutputs(mlp(inputs, 2, settings.hidden_layer_sizes)))
+        if factory is None:
+            body: nn.Module = mlp(inputs, 2, settings.hidden_layer_sizes)
+        else:
+            body = factory(inputs, 2)
+        return PairwiseNetwork(TwoOutputs(body))
 
     run = fit_loop(seeded_module(build, seed), objective, config, seed)
     if run.interrupted:
         raise KeyboardInterrupt
     assert isinstance(run.module, PairwiseNetwork)
     network = PairwiseNetwork(_one_output(run.module.body))
-    return TrainedContrast(
-        network.eval(), tuple(entry["train_loss"] for entry in run.history)
-    )
+    losses = tuple(entry["train_loss"] for entry in run.history)
+    return TrainedContrast(network.eval(), losses)
 
 
 def _one_output(body: nn.Module) -> nn.Module:
     """The same function with the difference as its last layer: plain networks are scored fast."""
-    if not isinstance(body, TwoOutputs) or not isinstance(body.body, nn.Sequential):
+    if not isinstance(body, TwoOutputs):
         return body
     plain = body.body
+    if not isinstance(plain, nn.Sequential):
+        return body
     *layers, last = plain
     if not isinstance(last, nn.Linear):
         return body
-    merged = nn.Linear(last.in_features, 1).to(last.weight.device)
+    merged = nn.Linear(last.in_features, 1)
+    merged.to(last.weight.device)
     different, same = last.weight
+    bias_different, bias_same = last.bias
     with torch.no_grad():
-        merged.weight.copy_((same - different)[None])
-        merged.bias.copy_(last.bias[1:] - last.bias[:1])
+        merged.weight[0] = same - different
+        merged.bias[0] = bias_same - bias_different
     return nn.Sequential(*layers, merged)
 
 
@@ -225,14 +232,14 @@ def step_b(
         rng = np.random.default_rng(0)
     k = len(parts)
     G = np.empty((k, k))
-    for i in range(k):
-        for j in range(k):
+    for i, of_first in enumerate(parts):
+        for j, of_second in enumerate(parts):
             if pairs_per_entry is None:
-                scores = V.grid(parts[i], parts[j])
+                scores = V.grid(of_first, of_second)
             else:
-                first = rng.integers(len(parts[i]), size=pairs_per_entry)
-                second = rng.integers(len(parts[j]), size=pairs_per_entry)
-                scores = V.pairs(parts[i][first], parts[j][second])
+                a = rng.integers(len(of_first), size=pairs_per_entry)
+                b = rng.integers(len(of_second), size=pairs_per_entry)
+                scores = V.pairs(of_first[a], of_second[b])
             G[i, j] = scores.mean()
     return G
 
@@ -424,9 +431,8 @@ class PrintedFit:
 
     def posteriors(self, X: ArrayLike) -> FloatArray:
         """Algorithm 2: S⁻¹ q̂(x) for every row; entries may be negative or exceed 1."""
-        return solve_printed(
-            self.matrix, expected_similarity(self.contrast, X, self.points)
-        )
+        q = expected_similarity(self.contrast, X, self.points)
+        return solve_printed(self.matrix, q)
 
 
 def printed_fit(
@@ -459,10 +465,9 @@ def printed_fit(
     G = step_b(V, parts, settings.pairs_per_entry, rng)
     descent = settings.descend(G)
     points = _by_class(rows[held_out], codes[held_out], n_classes)
-    if settings.comparison_points is not None:
-        points = [
-            rng.permutation(each)[: settings.comparison_points] for each in points
-        ]
+    m = settings.comparison_points
+    if m is not None:
+        points = [rng.permutation(each)[:m] for each in points]
     return PrintedFit(V, G, descent, tuple(points), settings, V.losses)
 
 
@@ -479,10 +484,9 @@ def _split(codes: IntArray, share: float, seed: int) -> tuple[IntArray, IntArray
 def _by_class(rows: FloatArray, codes: IntArray, n_classes: int) -> list[FloatArray]:
     """T_1 … T_K."""
     parts = [rows[codes == k] for k in range(n_classes)]
-    few = min(range(n_classes), key=lambda k: len(parts[k]))
-    if not len(parts[few]):
-        raise ValueError(
-            f"class number {few} has no row to compare with: gather more of it, or lower "
-            "validation_share to 0"
-        )
+    for k, part in enumerate(parts):
+        if not len(part):
+            missing = f"class number {k} has no row to compare with"
+            hint = "gather more of it, or lower validation_share to 0"
+            raise ValueError(f"{missing}: {hint}")
     return parts

@@ -160,7 +160,9 @@ def _is_capped(run: Run, config: TrainingConfig) -> bool:
     that is shown. Without a held-out loss nobody knows, and that counts as capped.
     """
     waited = int(run.best.waited.min())
-    if len(run.history) < config.max_epochs or 0 < config.patience <= waited:
+    ended = 0 < config.patience <= waited
+    n_epochs = len(run.history)
+    if ended or n_epochs < config.max_epochs:
         return False
     losses = [entry["val_loss"] for entry in run.history]
     if config.patience == 0 or not losses:
@@ -359,7 +361,8 @@ class Run:
         columns = {}
         for name in HISTORY:
             values = [entry[name] for entry in self.history]
-            columns[name] = np.array(values, np.float64)
+            column = np.array(values, np.float64)
+            columns[name] = column
         arrays = {}
         for name, tensor in self._tensors().items():
             own = tensor.detach().cpu().contiguous()

@@ -150,9 +150,11 @@ def own_part(batch: Tensor) -> tuple[Tensor, float]:
     if n_rows < size:
         return batch, 1 / size
     start = n_rows * rank // size
-    stop = n_rows * (rank + 1) // size
+    next_rank = rank + 1
+    stop = n_rows * next_rank // size
+    n_own = stop - start
     own = batch[..., start:stop]
-    weight = (stop - start) / n_rows
+    weight = n_own / n_rows
     return own, weight
 
 
