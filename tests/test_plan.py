@@ -151,6 +151,32 @@ def test_checking_labels_is_predicted_to_lower_what_flipped_labels_add():
     assert np.mean(inside) >= 0.9
 
 
+def test_the_fall_of_checked_labels_is_right_on_average():
+    predicted, real = [], []
+    onehot = np.eye(3)
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        clear = rng.beta(6, 0.6, 600)[:, None]
+        Y = np.hstack([clear, (1 - clear) * rng.dirichlet([1, 1], 600)])
+        Y = rng.permuted(Y, axis=1)
+        P = 0.95 * Y + 0.05 * (1 - Y) / 2  # 5% of the labels are wrong
+        true = drawn(rng, Y)
+        moved = (true + rng.integers(1, 3, 600)) % 3
+        y = np.where(rng.random(600) < 0.05, moved, true)
+        clf = SimpleNamespace(
+            predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1, 2]
+        )
+        table = plan(clf, prices={"label": 1.0}).table.set_index("option")
+        predicted.append(table.loc["labels", "fall"])
+        suspects = cs.ambiguous(P, y=y, by="label").query("kind == 'suspect label'")
+        checked = y.copy()
+        checked[suspects["index"]] = true[suspects["index"]]
+        before = ((onehot[y] - P) ** 2).sum(axis=1).mean()
+        real.append(before - ((onehot[checked] - P) ** 2).sum(axis=1).mean())
+    assert 0.9 < np.mean(predicted) / np.mean(real) < 1.12
+    assert np.corrcoef(predicted, real)[0, 1] > 0.7
+
+
 def neighbours(X, y, folds):
     """Held-out posteriors of 5 nearest neighbours."""
     model = KNeighborsClassifier(5)

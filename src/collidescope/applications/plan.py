@@ -27,7 +27,7 @@ from scipy.special import ndtr
 from scipy.stats import poisson
 
 from collidescope import _checks as check
-from collidescope._checks import ArrayLike, FloatArray, Given
+from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import READABLE
 from collidescope.applications._inputs import (
     Classifier,
@@ -218,25 +218,22 @@ def plan(
     ['labels', 'votes']
     """
     check_rates(level=level)
-    money = _check_prices(prices)
+    money = _Money.checked(prices, budget)
     given, _ = curve_of(clf, y, None, None)
     n = len(given.codes)
     suspects = _suspects(given)
-    if budget is None:
-        budget = _default_budget(money, n, len(suspects))
-    else:
-        check.check_at_least(budget, 0, "budget")
+    money = money.or_budget(n, len(suspects))
     options = []
     limit = getattr(clf, "limit_", None)
     if len(suspects):
-        found = _labels(given, suspects, limit, money.get("label"), budget, level)
-        options.append(found)
+        options.append(_labels(given, suspects, limit, money, level))
     if limit is not None:
-        options.append(_rows(limit, n, money.get("row"), budget, level))
+        options.append(_rows(limit, n, money, level))
     if columns is None and X is not None:
-        columns = column_value(None, X, given.classes[given.codes], level=level)
+        labels = given.classes[given.codes]
+        columns = column_value(None, X, labels, level=level)
     if columns is not None:
-        options += _columns(columns, money.get("columns", {}))
+        options += _columns(columns, money.columns)
     cm = getattr(clf, "collision_matrix_", None)
     merges: list[ConsolidationPlan] = []
     notes: tuple[str, ...] = ()
@@ -244,45 +241,54 @@ def plan(
         ordered = getattr(clf, "class_order_", None) or False
     if cm is not None and cm.n_classes > 2:
         merges, notes = _merge_steps(cm, ordered)
-    options += [_merged(found, money.get("merge"), level) for found in merges]
-    options.append(_votes(given, money.get("vote"), budget))
+    options += [_merged(found, money, level) for found in merges]
+    options.append(_votes(given, money))
     table = _ranked(options)
+    mapping = _best_mapping(table, merges)
     pber = float(brier_scores(given.posteriors, given.codes).mean())
-    return Plan(pber, budget, table, _best_mapping(table, merges), level, notes)
+    return Plan(pber, money.budget, table, mapping, level, notes)
 
 
-def _check_prices(prices: Mapping[str, Any] | None) -> dict[str, Any]:
-    known = ["row", "label", "vote", "merge", "columns"]
-    money = dict(prices or {})
-    for name, price in money.items():
-        check.check_choice(name, known, "prices")
-        each = {name: price}
-        if name == "columns":
-            each = price
-        for what, amount in each.items():
-            check.check_between(amount, 0, np.inf, f"prices[{what!r}]")
-    return money
+class _Money(NamedTuple):
+    """What things cost, and what may be spent."""
 
+    prices: Mapping[str, float]  #: of a row, a label, a vote, a merge
+    columns: Mapping[Any, float]  #: name → cost
+    budget: float | None
 
-def _default_budget(money: dict[str, Any], n: int, n_suspects: int) -> float | None:
-    if "row" in money:
-        return float(n * money["row"])
-    if "label" in money:
-        return float(max(n_suspects, 1) * money["label"])
-    return None
+    @classmethod
+    def checked(cls, given: Mapping[str, Any] | None, budget: float | None) -> _Money:
+        prices = dict(given or {})
+        columns = prices.pop("columns", {})
+        for name in prices:
+            known = ["row", "label", "vote", "merge", "columns"]
+            check.check_choice(name, known, "prices")
+        for name, price in [*prices.items(), *columns.items()]:
+            check.check_between(price, 0, np.inf, f"prices[{name!r}]")
+        if budget is not None:
+            check.check_at_least(budget, 0, "budget")
+        return cls(prices, columns, budget)
 
+    def or_budget(self, n: int, n_suspects: int) -> _Money:
+        """With a budget, where none was given, that doubles the rows, else checks all labels."""
+        if self.budget is not None:
+            return self
+        if "row" in self.prices:
+            return self._replace(budget=float(n * self.prices["row"]))
+        if "label" in self.prices:
+            n_labels = max(n_suspects, 1)
+            return self._replace(budget=float(n_labels * self.prices["label"]))
+        return self
 
-def _affordable(price: float | None, budget: float | None, most: float) -> float:
-    """How many of a thing the budget buys; as many as make sense where it has no price."""
-    if price is None or budget is None:
-        return most
-    return min(most, float(np.floor(budget / price)))
+    def bought(self, what: str) -> int | None:
+        """How many of a thing the budget buys; None where it has no price."""
+        if what not in self.prices or self.budget is None:
+            return None
+        return int(self.budget / self.prices[what])
 
-
-def _cost(price: float | None, amount: float) -> float:
-    if price is None:
-        return np.nan
-    return price * amount
+    def cost(self, what: str, amount: float) -> float:
+        """Of so many; nan without a price."""
+        return self.prices.get(what, np.nan) * amount
 
 
 def _suspects(given: Scored) -> pd.DataFrame:
@@ -296,15 +302,14 @@ def _labels(
     given: Scored,
     suspects: pd.DataFrame,
     limit: Limit | None,
-    price: float | None,
-    budget: float | None,
+    money: _Money,
     level: float,
 ) -> Option:
     """A wrong label that is put right moves from a small posterior to the largest one.
 
     Posteriors alone cannot tell wrong labels from rare ones. At least those are wrong that chance
-    does not explain, at most all; most likely, as many as on the clearest rows (anchor points,
-    which belong to a class almost surely), where every unlikely label is wrong.
+    does not explain, at most all; most likely, labels are wrong as often as on the clearest rows
+    (anchor points, which belong to a class almost surely), where every unlikely label is wrong.
 
     Right labels also train better models. The posteriors of a linear smoother H are H c; a label
     that moves by Δ, ‖Δ‖² = 2, moves the loss of the other rows by 2 h, h = Σ_k H_ki². As the noise
@@ -312,44 +317,61 @@ def _labels(
     most 1, for the nearest neighbour.
     """
     P = given.posteriors
-    amount = int(_affordable(price, budget, len(suspects)))
+    amount = len(suspects)
+    bought = money.bought("label")
+    if bought is not None:
+        amount = min(amount, bought)
     rows = suspects["index"].to_numpy()[:amount]
     likeliest = P[rows].argmax(axis=1)
     before = brier_scores(P[rows], given.codes[rows])
     after = brier_scores(P[rows], likeliest)
-    gain = float((before - after).sum()) / len(P)
-    training_gain = 2 * amount / len(P)  # times h
-    shares = _wrong_shares(given, suspects, level)
-    with_training = gain + _excess_ratio(limit) * training_gain
+    gains = (before - after) / len(P)
+    training_gain = 2 / len(P)  # of a label, times h
+    with_training = gains + _excess_ratio(limit) * training_gain
+    beyond_chance, surely = _beyond_chance(given, len(suspects), level)
+    likely = float(_wrong_chances(given, rows) @ with_training)
     return Option(
         "labels",
         f"check {amount:,} suspect labels",
         amount,
-        _cost(price, amount),
-        fall=shares.likely * with_training,
-        low=shares.least * gain,
-        high=gain + training_gain,
+        money.cost("label", amount),
+        fall=max(likely, beyond_chance * float(with_training.sum())),
+        low=surely * float(gains.sum()),
+        high=float((gains + training_gain).sum()),
     )
 
 
-class _WrongShares(NamedTuple):
-    """Of the suspect labels, how many are wrong; at most all."""
-
-    least: float
-    likely: float
-
-
-def _wrong_shares(given: Scored, suspects: pd.DataFrame, level: float) -> _WrongShares:
+def _beyond_chance(given: Scored, found: int, level: float) -> tuple[float, float]:
+    """Shares of the suspect labels that chance does not explain: on average, and at least."""
     P = given.posteriors
     clear = P.max(axis=1, keepdims=True) >= CLEAR
     unlikely = clear & (P <= SUSPECT)
     by_chance = float(P.sum(where=unlikely))
-    at_most_by_chance = float(poisson.ppf((1 + level) / 2, by_chance))
-    found = max(len(suspects), 1)
-    least = max(1 - at_most_by_chance / found, 0.0)
-    beyond_chance = max(1 - by_chance / found, 0.0)
-    of_clearest = _share_of_clearest(given, suspects)
-    return _WrongShares(least, max(beyond_chance, of_clearest))
+    most_by_chance = float(poisson.ppf((1 + level) / 2, by_chance))
+    on_average = max(1 - by_chance / found, 0.0)
+    at_least = max(1 - most_by_chance / found, 0.0)
+    return on_average, at_least
+
+
+def _wrong_chances(given: Scored, rows: IntArray, clearest: float = 0.25) -> FloatArray:
+    """The chance of every row's label l to be wrong: w_l / p_l(x).
+
+    w_l, the share of rows of other classes that are labelled l by mistake, is the mean of p_l over
+    the clearest of them.
+    """
+    P = given.posteriors
+    largest = P.max(axis=1)
+    clear = largest >= CLEAR
+    bound = np.quantile(largest[clear], 1 - clearest)
+    anchors = P[largest >= bound]
+    of_others = anchors.argmax(axis=1)[:, None] != np.arange(P.shape[1])
+    counts = of_others.sum(axis=0)
+    sums = anchors.sum(axis=0, where=of_others)
+    w = sums / np.maximum(counts, 1)
+    w[counts == 0] = 1.0  # no such row to learn it from: at most all are wrong
+    labels = given.codes[rows]
+    own = np.maximum(P[rows, labels], 1e-12)
+    return np.asarray(np.minimum(w[labels] / own, 1.0))
 
 
 def _excess_ratio(limit: Limit | None) -> float:
@@ -363,30 +385,10 @@ def _excess_ratio(limit: Limit | None) -> float:
     return excess / left
 
 
-def _share_of_clearest(
-    given: Scored, suspects: pd.DataFrame, clearest: float = 0.25
-) -> float:
-    """Of suspect labels: wrong ones, if all clear rows had as many as the clearest of them."""
-    largest = given.posteriors.max(axis=1)
-    clear = largest >= CLEAR
-    if not len(suspects) or not clear.any():
-        return 0.0
-    bound = np.quantile(largest[clear], 1 - clearest)
-    is_suspect = np.zeros(len(largest), dtype=bool)
-    is_suspect[suspects["index"].to_numpy()] = True
-    anchors = is_suspect[largest >= bound]
-    # None among few is not never: Jeffreys.
-    rate = (anchors.sum() + 0.5) / (len(anchors) + 1)
-    expected = float(rate * clear.sum())
-    return min(expected / len(suspects), 1.0)
-
-
-def _rows(
-    limit: Limit, n: int, price: float | None, budget: float | None, level: float
-) -> Option:
-    amount = n
-    if price is not None and budget is not None:
-        amount = int(budget / price)
+def _rows(limit: Limit, n: int, money: _Money, level: float) -> Option:
+    amount = money.bought("row")
+    if amount is None:
+        amount = n
     growth = (n + amount) / n
     size = float(limit.sizes[-1]) * growth  # training rows are a share of all rows
     curve = limit._pber_curve
@@ -404,7 +406,7 @@ def _rows(
         "rows",
         f"collect {amount:,} more rows",
         amount,
-        _cost(price, amount),
+        money.cost("row", amount),
         fall=expected.quantile(0.5),
         low=low,
         high=high,
@@ -467,7 +469,7 @@ def _merge_steps(
     return steps, ()
 
 
-def _merged(found: ConsolidationPlan, price: float | None, level: float) -> Option:
+def _merged(found: ConsolidationPlan, money: _Money, level: float) -> Option:
     """The PBER that a grouping removes: Σ of B over classes that become one."""
     cm = found.source
     amount = cm.n_classes - found.n_groups
@@ -476,7 +478,7 @@ def _merged(found: ConsolidationPlan, price: float | None, level: float) -> Opti
     low, high = _merged_interval(cm, grouping, fall, level)
     merged = [group for group in found.groups if len(group) > 1]
     names = " and ".join(group_name(group) for group in merged)
-    cost = _cost(price, amount)
+    cost = money.cost("merge", amount)
     return Option("merge", f"merge {names}", amount, cost, fall, low, high)
 
 
@@ -518,21 +520,21 @@ def _best_mapping(
     return merges[int(first["amount"]) - 1].mapping
 
 
-def _votes(given: Scored, price: float | None, budget: float | None) -> Option:
+def _votes(given: Scored, money: _Money) -> Option:
     """Second votes on the most ambiguous rows: the share of the doubt that they would check."""
     n = len(given.codes)
     doubt = 1 - (given.posteriors**2).sum(axis=1)
     largest = np.sort(doubt)[::-1]
     total = largest.sum()
-    most = max(n // 10, 1)
-    if price is not None and budget is not None:
-        most = n
-    amount = int(_affordable(price, budget, most))
+    amount = max(n // 10, 1)
+    bought = money.bought("vote")
+    if bought is not None:
+        amount = min(n, bought)
     share = 0.0
     if total > 0:
         share = largest[:amount].sum() / total
     what = f"second votes on {amount:,} rows ({share:.0%} of the doubt)"
-    cost = _cost(price, amount)
+    cost = money.cost("vote", amount)
     return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
 
 
