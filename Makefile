@@ -6,7 +6,7 @@
 PYTHON ?= python3
 # Set these on make's command line; the caller's environment does not reach them.
 VENV = .venv
-EXTRAS = dev,docs,torch,plot,cli,report,dask,experiments
+EXTRAS = dev,docs,torch,plot,cli,report,dask,mlflow,experiments
 PIP_FLAGS =
 ARGS =
 

@@ -1,7 +1,7 @@
 """Does every printed confidence hold? Statements × options, simulated with known posteriors.
 
 Each option draws samples of a population whose S, PBER and Bayes error are known. Each statement
-(``studies/statements.py``) is an interval or a limit that the package prints at 95%. A cell is the
+(``studies/statements.py`` and its neighbours) is an interval or a limit that the package prints at 95%. A cell is the
 share of samples in which the statement held, its simulation error, and its mean width over that of
 an oracle: the interval ±1.96 standard deviations of the estimate over all samples. ``python -m
 studies.grid [--quick]`` appends a record to ``studies/results/grid.jsonl``; ``--page`` writes the
@@ -23,24 +23,14 @@ from joblib import Parallel, delayed
 
 from collidescope._environment import environment
 from collidescope.equations.recalibration import raised
-from studies.statements import (
-    LEVEL,
-    Held,
-    Option,
-    Population,
-    Sample,
-    draw_labels,
-    slow_statements,
-    statements,
-    vote_statements,
-)
+from studies.statements import statements
+from studies.trial import LEVEL, Held, Option, Population, Sample, Trial, draw_labels
+from studies.vote_statements import vote_statements
 
 RESULTS = Path(__file__).parent / "results" / "grid.jsonl"
 PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
 #: What is not stated, by the option's posteriors.
 ABOVE = "only limits from above: what was not learned counts as collision"
-#: One in so many samples also makes the slow statements.
-SLOW = 3
 
 Draw = Callable[[np.random.Generator], Sample]
 Cells = dict[str, dict[str, dict[str, Any]]]
@@ -159,6 +149,7 @@ def wrong_posteriors(p: Population) -> Iterator[Option]:
     """Posteriors that are not the true ones: what was not learned counts as collision."""
     about_truth = ("PBER", "S", "top collision", "recall", "merged S", "merged PBER")
     about_truth += ("compare PBER", "compare S", "expected distance", "gain of a merge")
+    about_truth += ("consolidation path", "gain of labels")
     dropped = dict.fromkeys(about_truth, ABOVE)
     names = {
         "over-confident, n=2000": raised(p.posteriors, 2.0),
@@ -202,12 +193,9 @@ def cell(option: Option, n_samples: int, seed: int = 0) -> dict[str, dict[str, A
     """Coverage, simulation error and width of every statement under one option."""
     rng = np.random.default_rng(seed)
     found: dict[str, list[Held]] = {}
-    for number in range(n_samples):
-        sample = option.draw(rng)
-        made = list(statements(option, sample))
-        if number % SLOW == 0:
-            made += slow_statements(option, sample, rng)
-        for name, held in made:
+    for _ in range(n_samples):
+        trial = Trial(option, option.draw(rng), rng)
+        for name, held in statements(trial):
             if name not in option.dropped:
                 found.setdefault(name, []).append(held)
     return {name: summary(helds) for name, helds in found.items()}
@@ -227,27 +215,15 @@ def vote_cell(
         votes = rng.multinomial(number, p.posteriors[kinds])
         if (votes.sum(axis=0) == 0).any():
             continue
-        for name, held in vote_statements(p, votes, rng, voting.items >= 400):
+        for name, held in vote_statements(p, kinds, votes, rng):
             found.setdefault(name, []).append(held)
     return {name: summary(helds) for name, helds in found.items()}
 
 
 def summary(helds: list[Held]) -> dict[str, Any]:
     """Coverage and width of one statement over all samples."""
-    inside = []
-    for held in helds:
-        holds = (held.low <= held.truth + 1e-12) & (held.truth <= held.high + 1e-12)
-        inside.append(holds.all() if helds[0].at_once else holds.mean())
-    per_sample = np.array(inside, dtype=np.float64)
-    low = np.array([held.low for held in helds], dtype=np.float64)
-    high = np.array([held.high for held in helds], dtype=np.float64)
-    width = None
-    ratio = None
-    if np.isfinite(high).all():
-        # Oracle: ±1.96 standard deviations of the middle over all samples.
-        oracle = 2 * 1.96 * ((low + high) / 2).std(axis=0)
-        width = float((high - low).mean())
-        ratio = width / max(float(oracle.mean()), 1e-12)
+    per_sample = np.array([_share_held(held) for held in helds])
+    width, ratio = _width_over_oracle(helds)
     return {
         "covered": float(per_sample.mean()),
         "error": float(per_sample.std() / np.sqrt(len(helds))),
@@ -255,6 +231,30 @@ def summary(helds: list[Held]) -> dict[str, Any]:
         "over_oracle": ratio,
         "samples": len(helds),
     }
+
+
+def _share_held(held: Held) -> float:
+    """Of the numbers of a statement; all or nothing where they are claimed together."""
+    holds = (held.low <= held.truth + 1e-12) & (held.truth <= held.high + 1e-12)
+    return float(holds.all() if held.at_once else holds.mean())
+
+
+def _width_over_oracle(helds: list[Held]) -> tuple[float | None, float | None]:
+    """Mean width, and its ratio to ±1.96 standard deviations of the middle over all samples.
+
+    No ratio where samples have different numbers of numbers, or the middle does not vary.
+    """
+    widths = np.array([np.mean(held.high - held.low) for held in helds])
+    if not np.isfinite(widths).all():
+        return None, None
+    width = float(widths.mean())
+    if len({np.shape(held.low) for held in helds}) > 1:
+        return width, None
+    middles = np.array([(held.low + held.high) / 2 for held in helds])
+    oracle = 2 * 1.96 * float(middles.std(axis=0).mean())
+    if oracle < 1e-9:
+        return width, None
+    return width, width / oracle
 
 
 def short(cells: Cells) -> list[str]:
@@ -290,38 +290,46 @@ def _shown(found: dict[str, Any] | None) -> str:
     return f"{covered} ({found['over_oracle']:.2f})"
 
 
+#: Which statements a table holds, by how their names begin; what is left is in the last one.
+PARTS = {
+    "S and limits now": ("PBER", "S", "recall", "top collision", "Bayes error limit"),
+    "Learning curves": (
+        "range of",
+        "S∞",
+        "continuation",
+        "rows needed",
+        "shuffled control",
+    ),
+    "Metrics now (`ceilings`)": ("ceiling:",),
+    "Metrics with unlimited rows (`ceilings`)": ("range:",),
+    "Metrics of another model less these (`ceilings`)": ("difference:",),
+    "Votes and repeated inputs": ("voted", "kappa", "alpha", "counted", "votes"),
+    "Judges and annotators": ("judge", "annotator"),
+    "Audit and columns": ("audit", "columns"),
+    "Merged classes and plans": ("merged", "gain", "consolidation", "expected"),
+    "Comparisons, subgroups, changes": (),
+}
+
+
+def part_of(statement: str) -> str:
+    """The title of its table."""
+    for title, beginnings in PARTS.items():
+        exact = title == "S and limits now"
+        if exact and statement in beginnings:
+            return title
+        if not exact and statement.startswith(beginnings):
+            return title
+    return next(reversed(PARTS))
+
+
 def tables(cells: Cells) -> str:
     """One table for each part of the statements."""
-    parts = {
-        "S and limits now": lambda name: name in FIRST,
-        "Learning curves": lambda name: name in CURVES,
-        "Metrics (`ceilings`)": lambda name: name.startswith("ceiling"),
-        "Votes and repeated inputs": lambda name: (
-            name in COUNTED or name.startswith("voted")
-        ),
-    }
-    others = "Audit, comparisons, plans"
-    blocks: dict[str, Cells] = {title: {} for title in [*parts, others]}
+    blocks: dict[str, Cells] = {title: {} for title in PARTS}
     for option, of_option in cells.items():
         for name, found in of_option.items():
-            title = next((title for title, has in parts.items() if has(name)), others)
-            blocks[title].setdefault(option, {})[name] = found
-    return "\n\n".join(
-        f"**{title}**\n\n{table(block)}" for title, block in blocks.items()
-    )
-
-
-FIRST = (
-    "PBER",
-    "S",
-    "recall",
-    "top collision",
-    "Bayes error limit",
-    "merged S",
-    "merged PBER",
-)
-CURVES = ("range of PBER", "range of Bayes error", "S∞", "continuation", "rows needed")
-COUNTED = ("kappa", "alpha", "counted S", "counted PBER")
+            blocks[part_of(name)].setdefault(option, {})[name] = found
+    written = [f"**{title}**\n\n{table(block)}" for title, block in blocks.items()]
+    return "\n\n".join(written)
 
 
 def page_text(record: dict[str, Any]) -> str:

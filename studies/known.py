@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import softmax
+from scipy.linalg import solve_triangular
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp, softmax
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.preprocessing import StandardScaler
 
+from collidescope import _checks as check
+from collidescope._checks import Given
 from collidescope.datasets import (
+    BLOCK,
+    TRUTH_DRAWS,
+    TRUTH_SEED,
+    Blocks,
     GaussianProblem,
+    Posteriors,
     Problem,
     dense,
     equidistant,
-    imbalanced,
-    led,
     ring,
     scenario_a,
     scenario_b,
     tangled,
-    taught,
     waveform,
 )
+from collidescope.equations.densities import Seed
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -30,7 +41,9 @@ Inputs = Callable[[int, np.random.Generator], FloatArray]
 __all__ = [
     "GaussianProblem",
     "Problem",
+    "cancer_cells",
     "chessboard",
+    "digit_images",
     "equidistant",
     "friedman",
     "heavy_tailed",
@@ -45,10 +58,113 @@ __all__ = [
     "sparse_words",
     "spiral",
     "tangled",
+    "taught",
     "tree_teacher",
     "twonorm",
     "waveform",
+    "wines",
 ]
+
+
+def led(noise: float = 0.1, priors: Given = None) -> Problem:
+    """A digit on seven segments, each of which shows the wrong state with probability ``noise``.
+
+    The 128 possible inputs make every quantity exact, and inputs repeat, so that collisions can be
+    counted.
+    """
+    check.check_between(noise, 0, 0.5, "noise")
+    shares = np.full(10, 0.1) if priors is None else check.check_priors(priors, 10)
+    # Of each digit: top, upper left, upper right, middle, lower left, lower right, bottom.
+    shown = "1110111 0010010 1011101 1011011 0111010 1101011 1101111 1010010 1111111 1111011"
+    segments = np.array([list(map(int, digit)) for digit in shown.split()])
+
+    def draw(codes: IntArray, rng: np.random.Generator) -> IntArray:
+        wrong = rng.random((len(codes), 7)) < noise
+        return (segments[codes] ^ wrong).astype(np.intp)
+
+    def joint(X: FloatArray) -> FloatArray:
+        known = np.isin(X, (0, 1))
+        odd = X[~known]
+        if odd.size:
+            raise ValueError(f"X must hold segments of 0 or 1, got {odd[0]:.6g}")
+        differing = np.abs(X[:, None, :] - segments)
+        wrong = differing.sum(axis=2)
+        right = 7 - wrong
+        likelihood = noise**wrong * (1 - noise) ** right
+        return np.asarray(likelihood * shares)
+
+    def posteriors(X: FloatArray) -> FloatArray:
+        likelihoods = joint(X)
+        return likelihoods / likelihoods.sum(axis=1, keepdims=True)
+
+    def nodes() -> Blocks:
+        numbers = np.arange(128)[:, None]
+        bits = (numbers >> np.arange(7)) & 1
+        X = bits.astype(np.float64)
+        yield posteriors(X), joint(X).sum(axis=1)
+
+    return Problem(shares, np.arange(10), draw, posteriors, 7, nodes)
+
+
+def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
+    """Inputs drawn by ``inputs(n, rng)``, labels from the posteriors that ``teacher(X)`` gives.
+
+    >>> coin = taught(
+    ...     lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X])
+    ... )
+    >>> (
+    ...     round(coin.bayes_error(), 2),
+    ...     round(coin.collision_matrix().pber, 2),
+    ... )  # 1/4 and 1/3
+    (0.25, 0.33)
+    """
+
+    def nodes() -> Blocks:
+        rng = np.random.default_rng(TRUTH_SEED)
+        for _ in range(TRUTH_DRAWS // BLOCK):
+            yield teacher(inputs(BLOCK, rng)), np.full(BLOCK, 1 / TRUTH_DRAWS)
+
+    priors = np.sum([weights @ P for P, weights in nodes()], axis=0)
+
+    def draw(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Inputs are drawn until their labels fit."""
+        wanted = [np.flatnonzero(codes == k).tolist() for k in range(len(priors))]
+        X = inputs(len(codes), rng)
+        while any(wanted):
+            block = inputs(len(codes) + 100, rng)
+            labels = _drawn_labels(teacher(block), rng)
+            for k, places in enumerate(wanted):
+                found = np.flatnonzero(labels == k)[: len(places)]
+                X[places[: len(found)]] = block[found]
+                del places[: len(found)]
+        return X
+
+    n_features = inputs(1, np.random.default_rng(0)).shape[1]
+    return Problem(priors, np.arange(len(priors)), draw, teacher, n_features, nodes)
+
+
+def _drawn_labels(P: FloatArray, rng: np.random.Generator) -> IntArray:
+    """A class number for every row, drawn from its posterior."""
+    uniform = rng.random((len(P), 1))
+    return (uniform >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)
+
+
+def imbalanced(
+    n_classes: int = 5,
+    ratio: float = 100.0,
+    n_features: int = 4,
+    length: float = 6.0,
+    random_state: Seed = None,
+) -> GaussianProblem:
+    """:func:`equidistant` with priors that fall geometrically.
+
+    The first class is ``ratio`` times as common as the last.
+    """
+    check.check_at_least(ratio, 1, "ratio")
+    weights = np.geomspace(ratio, 1, check.check_count(n_classes, "n_classes", least=2))
+    return equidistant(
+        n_classes, n_features, length, weights / weights.sum(), random_state
+    )
 
 
 def twonorm(n_features: int = 20) -> GaussianProblem:
@@ -188,3 +304,97 @@ def _gaussian(d: int) -> Inputs:
 
 def _uniform(d: int) -> Inputs:
     return lambda n, rng: rng.random((n, d))
+
+
+# ------------------------------------------------- truth that looks real
+# Densities of every class are fitted to real rows; their mixture is then the population, so that
+# posteriors are known exactly. In many dimensions fitted classes hardly overlap: the posteriors
+# that labels are drawn from are those of the densities at a temperature, p^(1/T).
+
+
+def digit_images(temperature: float = 25.0) -> Problem:
+    """8×8 images like scikit-learn's digits: per class two Gaussians of all 64 pixels."""
+    X, y = load_digits(return_X_y=True)
+    return _like(X, y, _two_gaussians, temperature)
+
+
+def cancer_cells(temperature: float = 12.0) -> Problem:
+    """30 measures of cell nuclei like scikit-learn's: kernel densities of two classes."""
+    X, y = load_breast_cancer(return_X_y=True)
+    return _like(StandardScaler().fit_transform(X), y, _kernels, temperature)
+
+
+def wines(temperature: float = 8.0) -> Problem:
+    """13 chemical measures of wines of three growers: kernel densities of three classes."""
+    X, y = load_wine(return_X_y=True)
+    return _like(StandardScaler().fit_transform(X), y, _kernels, temperature)
+
+
+class _Gaussians(NamedTuple):
+    """A density of one class: Gaussians with means and square roots of their covariances."""
+
+    means: FloatArray  #: (M, d)
+    roots: (
+        FloatArray  #: (M, d, d), or (1, d, d) where all have the same; lower triangular
+    )
+
+    def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
+        which = rng.integers(0, len(self.means), n)
+        noise = rng.standard_normal((n, self.means.shape[1]))
+        shape = self.roots[np.minimum(which, len(self.roots) - 1)]
+        return np.asarray(self.means[which] + np.einsum("nij,nj->ni", shape, noise))
+
+    def log_density(self, rows: FloatArray) -> FloatArray:
+        """Up to a constant that is the same for all classes."""
+        terms = []
+        for places in np.array_split(np.arange(len(self.means)), len(self.roots)):
+            root = self.roots[len(terms)]
+            white = solve_triangular(root, rows.T, lower=True).T
+            centres = solve_triangular(root, self.means[places].T, lower=True).T
+            squares = cdist(white, centres, "sqeuclidean")
+            terms.append(-squares / 2 - np.log(np.diag(root)).sum())
+        logs = np.concatenate(terms, axis=1)
+        return np.asarray(logsumexp(logs, axis=1) - np.log(len(self.means)))
+
+
+def _two_gaussians(rows: FloatArray) -> _Gaussians:
+    """Of two clusters; the variance of one grey level of sixteen is added to every pixel."""
+    cluster = KMeans(2, n_init=5, random_state=0).fit_predict(rows)
+    parts = [rows[cluster == number] for number in (0, 1)]
+    means = np.array([part.mean(axis=0) for part in parts])
+    noise = np.eye(rows.shape[1])
+    roots = [np.linalg.cholesky(np.cov(part.T) + noise) for part in parts]
+    return _Gaussians(means, np.array(roots))
+
+
+def _kernels(rows: FloatArray) -> _Gaussians:
+    """A Gaussian around every row, of the shape of all of them, and Scott's size."""
+    n, d = rows.shape
+    size = n ** (-1 / (d + 4))
+    covariance = size**2 * np.cov(rows.T) + 1e-3 * np.eye(d)
+    return _Gaussians(rows, np.linalg.cholesky(covariance)[None])
+
+
+def _like(
+    X: FloatArray,
+    y: IntArray,
+    fit: Callable[[FloatArray], _Gaussians],
+    temperature: float,
+) -> Problem:
+    """A population with a density of every class that was fitted to its rows."""
+    shares = np.bincount(y) / len(y)
+    densities = [fit(X[y == k]) for k in range(len(shares))]
+
+    def inputs(n: int, rng: np.random.Generator) -> FloatArray:
+        own = rng.choice(len(shares), n, p=shares)
+        drawn = np.empty((n, X.shape[1]))
+        for k, density in enumerate(densities):
+            drawn[own == k] = density.sample(int((own == k).sum()), rng)
+        return drawn
+
+    def teacher(rows: FloatArray) -> FloatArray:
+        log_densities = [density.log_density(rows) for density in densities]
+        logits = np.column_stack(log_densities) + np.log(shares)
+        return np.asarray(softmax(logits / temperature, axis=1))
+
+    return taught(inputs, teacher)

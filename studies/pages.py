@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from studies import markdown, plan
-from studies.accuracy import decisions, real, votes
+from studies.accuracy import decisions, peers, real, votes
 from studies.catalogue import every
 from studies.faults import tables as faults
 from studies.paper import errata_page
@@ -23,11 +23,12 @@ BENCHMARKS = (
     "images",
     "images-length",
     "real",
+    "peers",
     "made-up",
 )
 BENCHMARKS += ("embeddings", "nested", "feebee")
 BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
-BENCHMARKS += ("recovery", "engine", "sizes", "scale")
+BENCHMARKS += ("recovery", "members", "engine", "sizes", "scale")
 
 
 def benchmarks() -> str:
@@ -60,10 +61,16 @@ def write() -> None:
     }
     for name, text in texts.items():
         (docs / name).write_text(text, encoding="utf-8")
+    if results("peers"):
+        peers.picture(figures / "peers.svg")
     markdown.fill(docs / "comparison.md", {"real": real.summary()})
     markdown.fill(docs / "decisions.md", decisions.page_tables() | plan.page_tables())
     markdown.fill(docs / "votes.md", votes.page_tables())
     markdown.fill(docs / "reliability.md", faults.parts())
+    screening = every()["real-tables"].table
+    markdown.fill(
+        docs / "repaired.md", {"real-tables": screening(results("real-tables"))}
+    )
     statistics = every()["statistics"].table
     markdown.fill(
         docs / "reliability-data.md", {"statistics": statistics(results("statistics"))}
@@ -74,5 +81,6 @@ def write() -> None:
         "votes.md",
         "reliability.md",
         "reliability-data.md",
+        "repaired.md",
     ]
     print(f"→ docs: {', '.join([*texts, *filled])}, figures")

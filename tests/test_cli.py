@@ -532,7 +532,7 @@ def test_limit_says_how_many_rows_a_target_needs(folder, monkeypatch):
     model = SimpleNamespace(collision_matrix_=cm, limit_=limit)
     monkeypatch.setattr("collidescope.cli._run.load", lambda path: model)
     command = ["limit", folder / "m.collide", "--target"]
-    needed = applications.rows_needed(limit, 0.215)
+    needed = limit.rows_needed(0.215)
     assert str(needed) in good(*command, "21.5%").stdout
     assert told(*command, "0.215")["rows_needed"]["likely"] == needed.likely
     assert "--target takes a share" in run(*command, "few").stderr
@@ -730,6 +730,7 @@ def test_no_python_is_said_on_the_command_line(tmp_path):
     said = done.stdout + done.stderr
     for python in (
         "groups=X",
+        "drop=[",
         "limit_ is None",
         "top_collisions",
         "groupby",
@@ -816,6 +817,28 @@ COUNTS = pd.DataFrame(
 )
 
 
+def test_a_stream_that_leads_to_a_file_takes_a_table(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(40.0) % 9, "y": ["a", "b"] * 20})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    options = ["-l", "y", *FAST, "--quiet", "--json", "--out", "/dev/stderr"]
+    with open(tmp_path / "rows.csv", "wb") as rows:
+        command = [sys.executable, "-m", "collidescope", "fit", tmp_path / "t.csv"]
+        subprocess.run(
+            [*command, *options], stdout=subprocess.PIPE, stderr=rows, check=True
+        )
+    written = (tmp_path / "rows.csv").read_text(encoding="utf-8")
+    assert written.startswith("row,y,predicted,p_a,p_b,x\n0,a,")
+
+
+def test_copied_votes_are_said(tmp_path):
+    rng = np.random.default_rng(0)
+    votes = pd.DataFrame({"item": np.repeat(np.arange(50), 4)})
+    votes["label"] = rng.choice(["a", "b"], 200)
+    pd.concat([votes] * 3).to_csv(tmp_path / "v.csv", index=False)
+    done = good("votes", tmp_path / "v.csv", "--item", "item", "-l", "label")
+    assert "every count of votes is a multiple of 3" in done.stderr
+
+
 def test_an_id_is_no_class_of_votes(tmp_path):
     COUNTS.to_csv(tmp_path / "v.csv", index=False)
     done = run("votes", tmp_path / "v.csv", "--wide")
@@ -864,6 +887,22 @@ def test_a_merge_is_applied_to_a_table(folder, tmp_path):
     assert merged["plan"].tolist()[5:] == before.map(mapping).tolist()[5:]
 
 
+def test_a_merge_finds_the_column_of_the_classes(folder, tmp_path):
+    named = tmp_path / "named.csv"
+    found = tmp_path / "found.csv"
+    command = [
+        "merge",
+        folder / "m.json",
+        "--groups",
+        2,
+        "--apply",
+        folder / "shop.csv",
+    ]
+    good(*command, "--label", "plan", "--out", named)
+    good(*command, "--out", found)
+    assert found.read_bytes() == named.read_bytes()
+
+
 def test_a_class_of_few_rows_is_named_with_the_option_that_leaves_it_out(tmp_path):
     labels = ["a"] * 40 + ["b"] * 40 + ["c"] * 2
     x = np.random.default_rng(0).normal(size=82)
@@ -871,8 +910,19 @@ def test_a_class_of_few_rows_is_named_with_the_option_that_leaves_it_out(tmp_pat
     done = good(
         "fit", tmp_path / "t.csv", "-l", "y", "--members", "linear", "--no-limit"
     )
-    assert "class 'c' has only 2 rows" in done.stderr
+    assert (
+        "class 'c' has only 2 rows, so it is held out in 2 of the 5 folds"
+        in done.stderr
+    )
     assert "--drop-rare 5" in done.stderr
+
+
+def test_a_class_of_two_rows_keeps_the_range(tmp_path):
+    labels = ["a"] * 100 + ["b"] * 100 + ["c"] * 2
+    x = np.random.default_rng(0).normal(size=202) + 2 * (np.arange(202) // 100)
+    pd.DataFrame({"x": x, "y": labels}).to_csv(tmp_path / "t.csv", index=False)
+    found = told("fit", tmp_path / "t.csv", "-l", "y", "--members", "linear")
+    assert found["limit"]["state"] in ("settled", "still learning")
 
 
 def test_unique_compares_a_feature_called_the_label(tmp_path):
@@ -882,6 +932,26 @@ def test_unique_compares_a_feature_called_the_label(tmp_path):
     assert "40 rows repeat" in done.stderr
 
 
+def test_unique_takes_lists_in_cells(tmp_path):
+    rows = [{"tags": [n % 3], "x": n % 5, "y": "ab"[n % 2]} for n in range(120)]
+    text = "\n".join(json.dumps(row) for row in rows)
+    (tmp_path / "t.jsonl").write_text(text, encoding="utf-8")
+    done = good("fit", tmp_path / "t.jsonl", "-l", "y", *FAST, "--unique")
+    assert "90 rows repeat an earlier one" in done.stderr
+
+
+def test_given_posteriors_are_not_said_to_be_of_a_model_trained_here(here):
+    said = good("posteriors", "p.csv", "-l", "y").stdout
+    assert "judged by held-out predictions of 300 rows" in said
+    assert "trained on" not in said
+
+
+def test_a_first_look_promises_no_direction(here):
+    done = good("fit", "raw.csv", "-l", "y", "--quick", "--no-limit", "--cv", 2)
+    assert "whose numbers may change with the full pool" in done.stderr
+    assert "find less" not in done.stderr + done.stdout
+
+
 def test_a_sample_does_not_hide_what_all_rows_show(tmp_path):
     rng = np.random.default_rng(0)
     columns = {"counter": np.arange(400), "x": rng.normal(size=400)}
@@ -889,6 +959,7 @@ def test_a_sample_does_not_hide_what_all_rows_show(tmp_path):
     pd.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False)
     done = good("fit", tmp_path / "t.csv", "-l", "y", *FAST, "--sample", 100)
     assert "column 'counter' is left out: it counts the rows" in done.stderr
+    assert "as asked" not in done.stderr
 
 
 MISTAKES = {
@@ -1009,6 +1080,8 @@ def test_the_demo_says_what_fit_says_and_writes_the_page_with_pictures(
     done = good("demo", "-o", tmp_path / "r.html", "-q")
     assert "Collision matrix of 10 classes from 1,797 rows" in done.stdout
     assert "What to do about it:" in done.stdout
+    assert "cs." not in done.stdout
+    assert "collidescope demo --matrix matrix.json && collidescope merge" in done.stdout
     assert "data:image/png" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
@@ -1186,3 +1259,20 @@ def test_notes_about_votes_are_said(tmp_path):
     table.to_csv(path, index=False)
     done = good("votes", path, "--item", "item", "--annotator-columns", "--skip-empty")
     assert "5 items without a vote are left out" in done.stderr
+
+
+def test_a_command_in_a_sentence_is_not_broken(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "`collidescope fit table.csv --label income --matrix matrix.json`"
+    sentence = f"- No single pair dominates, and merging hardly helps: {command}."
+    lines = _console.fitted(sentence, Mock(isatty=lambda: True)).splitlines()
+    assert lines[-1] == f"  {command}."
+    assert max(map(len, lines[:-1])) <= 60
+
+
+def test_ten_classes_fit_a_terminal_of_80_columns():
+    cm = cs.collision_matrix_from_posteriors(np.full((30, 10), 0.1))
+    head, names = str(cm).splitlines()[4:6]
+    assert head == "seen in ↓, seen again in →"
+    assert names.split() == [str(k) for k in range(10)]
+    assert len(names) <= 80

@@ -24,8 +24,8 @@ from collidescope.counting import (
     repeated_rows,
     votes_needed,
 )
-from collidescope.datasets import led
 from helpers import assert_same, planted, planted_population, random_posteriors, run
+from studies.known import led
 
 
 def draw_votes(
@@ -386,9 +386,10 @@ def test_coefficients_are_those_of_the_literature_and_the_functions_of_B_that_th
             agreement(np.delete(votes, u, axis=0))["value"][name] for u in range(100)
         ]
         jackknife = np.sqrt(99 / 100 * ((np.array(left) - np.mean(left)) ** 2).sum())
-        # for few items the interval is wider than a normal one, never narrower
+        # The leverage of an item (3 of 100) widens the interval by 3%, one more item unlike all
+        # others and fewer degrees of freedom by a few percent more.
         half = (told["high"][name] - told["low"][name]) / 2
-        assert 1 <= half / (1.984 * jackknife) <= 1.15
+        assert 1.03 <= half / (1.984 * jackknife) <= 1.15
 
 
 def crowd(rng, n_items=200, n_people=6, each=4, careless=0.0):

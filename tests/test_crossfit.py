@@ -1,5 +1,6 @@
 """Cross-fitting: held-out scores and weights, nested subsets, pair-wise posteriors, Ctrl-C, files."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,15 @@ from sklearn.model_selection import KFold
 from collidescope import CollisionClassifier, CollisionWarning, Pairwise, crossfit
 from collidescope._progress import Progress
 from collidescope._saving import from_tree, to_tree
-from collidescope.crossfit import Engine, cross_fit, make_task, train_folds, train_unit
+from collidescope.crossfit import (
+    Choice,
+    Engine,
+    cross_fit,
+    learns_from_few,
+    make_task,
+    train_folds,
+    train_unit,
+)
 from collidescope.folds import (
     Folds,
     enough_folds,
@@ -195,24 +204,26 @@ def test_pairs_can_be_pooled_with_other_members():
     assert (P.argmax(axis=1) == codes).mean() > 0.6
 
 
-def test_a_policy_decides_which_members_smaller_sizes_train():
+class LinearAlone(Choice):
+    """Trains the linear member alone on fewer rows."""
+
+    def __init__(self):
+        self.seen = []
+
+    def at_smaller_size(self, whole, size):
+        self.seen.append((list(whole.fold_weights[0]), size))
+        return ["linear"]
+
+
+def test_a_choice_decides_which_members_smaller_sizes_train():
     X, codes = problem()
     sample = make_sample(X, codes)
     folds = make_folds(sample, 2, random_state=0)
-    seen = []
-
-    def keep(done):
-        seen.append([list(fit.fold_weights[0]) for fit in done])
-        return ["linear"]
-
+    choice = LinearAlone()
     models = [as_model("linear"), as_model("forest")]
-    fit = cross_fit(sample, models, folds, keep=keep)
-    assert (
-        seen
-        == [[["linear", "forest"]], [["linear", "forest"], ["linear"]]][
-            : len(fit.curve) - 1
-        ]
-    )
+    fit = cross_fit(sample, models, folds, choice=choice)
+    sizes = [held_out.size for held_out in fit.curve[-2::-1]]
+    assert choice.seen == [(["linear", "forest"], size) for size in sizes]
 
 
 def test_a_spent_budget_leaves_the_smaller_sizes_out_and_says_so():
@@ -278,19 +289,55 @@ def test_a_back_end_of_joblib_without_generators_gives_the_same_s(in_turn):
 def test_no_more_folds_are_trained_than_give_enough_held_out_rows():
     sample = make_sample(*problem(n=100))
     folds = make_folds(sample, 10, random_state=0)
-    fewer = enough_folds(folds, enough=25)
+    fewer = enough_folds(folds, enough=25, many=100)
     assert [len(test) for _, test in fewer.splits] == [10, 10, 10]
     assert "30 held-out rows are enough: 3 of 10 folds are trained" in fewer.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("n_rows", "weights", "flat"),
+    [
+        (30_000, {"neighbours": 0.7, "linear": 0.3}, True),
+        (30_000, {"neighbours": 0.4, "linear": 0.6}, False),
+        (10_000, {"neighbours": 1.0}, False),
+        (50_000, {"gaussian": 1.0}, False),
+    ],
+)
+def test_a_pool_that_learns_from_a_sample_of_the_rows_is_capped(n_rows, weights, flat):
+    models = [as_model(name) for name in weights]
+    assert learns_from_few(models, weights, n_rows) == flat
+
+
+@pytest.mark.parametrize(("d", "k", "n_models"), [(60, 4, 1), (12, 12, 4)])
+def test_a_fit_takes_no_more_memory_than_the_page_on_scale_says(d, k, n_models):
+    n = 30_000
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    y = (X[:, :k] + rng.gumbel(size=(n, k))).argmax(axis=1)
+    names = ["linear", "priors", "gaussian-independent", "counts"][:n_models]
+    clf = CollisionClassifier(members=names, random_state=0)
+    tracemalloc.start()
+    try:
+        clf.fit(X, y)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < n * (200 + 20 * d + 32 * (n_models + 1) * k) + 32e6
+
+
+def test_all_folds_of_few_rows_are_trained():
+    folds = make_folds(make_sample(*problem(n=100)), 10, random_state=0)
+    assert enough_folds(folds, enough=25, many=101) is folds
+
+
 def test_two_folds_are_trained_where_one_has_enough_rows():
     folds = make_folds(make_sample(*problem(n=100)), 10, random_state=0)
-    assert len(enough_folds(folds, enough=5).splits) == 2
+    assert len(enough_folds(folds, enough=5, many=100).splits) == 2
 
 
 def test_rows_of_folds_that_are_not_needed_have_no_posteriors(monkeypatch):
     X, codes = problem(n=300)
-    monkeypatch.setattr(enough_folds, "__defaults__", (150,))
+    monkeypatch.setattr(enough_folds, "__defaults__", (150, 300))
     clf = CollisionClassifier(members=["linear"], random_state=0)
     with pytest.warns(CollisionWarning, match="180 held-out rows are enough") as said:
         clf.fit(X, codes)
@@ -303,7 +350,7 @@ def test_rows_of_folds_that_are_not_needed_have_no_posteriors(monkeypatch):
 def test_fewer_folds_give_the_range_of_their_rows_also_with_votes(monkeypatch):
     X, codes = problem(n=300)
     votes = np.eye(3)[codes] * 2
-    monkeypatch.setattr(enough_folds, "__defaults__", (150,))
+    monkeypatch.setattr(enough_folds, "__defaults__", (150, 300))
     fit = CollisionClassifier(members=["linear"], random_state=0)
     with pytest.warns(CollisionWarning, match="are enough"):
         fit.fit(X, votes)

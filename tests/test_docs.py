@@ -133,7 +133,10 @@ def test_a_block_that_is_not_run_says_why():
     elsewhere = [
         b for b in skipped if b.page not in ("docs/embeddings.md", "docs/images.md")
     ]
-    assert len(elsewhere) <= 2
+    # Others are run by a test that brings what they need.
+    tests = [re.search(r"tests/\w+\.py", b.body.splitlines()[0]) for b in elsewhere]
+    assert all((ROOT / test[0]).exists() for test in tests if test)
+    assert tests.count(None) <= 1
 
 
 def test_every_block_has_a_language_that_is_checked():

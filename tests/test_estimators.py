@@ -16,9 +16,10 @@ from collidescope import (
     crossfit_posteriors,
     estimate_collisions,
 )
-from collidescope.datasets import led, scenario_a
+from collidescope.datasets import scenario_a
 from collidescope.equations.densities import BayesOptimalClassifier
 from helpers import Memoriser, mean_tvd
+from studies.known import led
 
 
 def test_no_row_is_scored_by_a_model_that_trained_on_it():

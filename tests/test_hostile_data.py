@@ -14,9 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn import model_selection
 from sklearn.linear_model import LogisticRegression
 
 import collidescope as cs
+from collidescope.estimate import cautions
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability-data.md"
 MARKS = "<!-- hostile -->", "<!-- /hostile -->"
@@ -119,6 +121,25 @@ def half_copied():
     return np.vstack([measured, codes]), labels
 
 
+def codes_copied():
+    """Discrete rows three times, beside separate rows of the same kind of codes."""
+    codes = np.repeat(rng.integers(0, 6, (200, 3)), 3, axis=0)
+    separate = np.repeat(rng.integers(0, 2, (200, 1)), 3, axis=1)
+    labels = [np.repeat(rng.integers(0, 2, 200), 3), rng.integers(0, 2, 200)]
+    return np.vstack([codes, separate]) * 1.0, np.concatenate(labels)
+
+
+def separate_codes():
+    """Discrete rows that repeat by chance, most with the label of the others."""
+    codes = rng.integers(0, 4, (400, 3))
+    return codes * 1.0, (codes.sum(axis=1) > 4) ^ (rng.random(400) < 0.1)
+
+
+def votes_without_a_lead():
+    """Class 1 gets votes, and leads nowhere."""
+    return np.array([[3, 1, 0], [0, 1, 3], [4, 0, 2]])[y]
+
+
 class Case(NamedTuple):
     """``how`` is "refused", "warned" or "answered"; ``says`` is a pattern of the message, ``then`` a further check."""
 
@@ -161,6 +182,9 @@ CASES = {
             "counts the copies, gives PBER with and without them, and says what to do"),
         warned("200 measured rows three times beside 200 rows of codes", FIT, lambda: fit(*half_copied()), COPIES,
             "judged input by input: the codes are no copies"),
+        warned("200 rows of codes three times beside 200 other rows of codes", FIT, lambda: fit(*codes_copied()), COPIES,
+            "judged by how often rows occur: labels alone would not tell"),
+        answered("rows of codes that repeat by chance", FIT, lambda: fit(*separate_codes()), "no copies are said"),
         answered("values of 1e300", FIT, lambda: fit(X * 1e300), "S as in any other unit", near(fit, 1e-6)),
         answered("denormal values (1e-310)", FIT, lambda: fit(X * 1e-310), "S as in any other unit", near(fit, 1e-6)),
         answered("values of ±1.7e308 only", FIT, lambda: fit(np.sign(X) * 1.7e308),
@@ -260,8 +284,18 @@ CASES = {
             "decode them"),
         answered("names that end in a zero character", FIT, lambda: fit(labels=names("a", "a\0", "b")),
             "stay apart, though numpy cuts them", classes("a", "a\0", "b")),
-        answered("names that only look alike (é as one character and as two)", FIT,
-            lambda: fit(labels=names("e", "e\u0301", "é")), "different classes", classes("e", "e\u0301", "é")),
+        warned("names that only look alike (é as one character and as two)", FIT,
+            lambda: fit(labels=names("e", "e\u0301", "é")), "differ only in spelling", "different classes",
+            classes("e", "e\u0301", "é")),
+        warned("Yes and yes, or 1, 1.0 and 01", FIT, lambda: fit(labels=names("1", "01", "1.0")),
+            "classes '01', '1' and '1.0' differ only in spelling", "names them", classes("01", "1", "1.0")),
+        warned("a zero-width space", ESTIMATE, lambda: estimate(labels=names("a", "a\u200b", "b")),
+            "differ only in spelling", "names them"),
+        warned("two spaces for one", POSTERIORS,
+            lambda: cs.collision_matrix_from_posteriors(fit().posteriors_, names("a", "New York", "New  York")),
+            "'New  York' and 'New York' differ only in spelling", "names them"),
+        answered("long numbers that differ in the last digit", FIT,
+            lambda: fit(labels=names("12345678901234567", "12345678901234568", "2")), "different classes"),
         answered("whole numbers around 2⁵³", FIT, lambda: fit(labels=np.array([3, 2**53, 2**53 + 1])[y]),
             "stay apart", classes(3, 2**53, 2**53 + 1)),
         answered("0.0 and -0.0", FIT, lambda: fit(labels=np.array([0.0, -0.0, 1.0])[y]), "one class: they are equal",
@@ -269,6 +303,14 @@ CASES = {
         answered("a categorical with a level that has no rows", FIT,
             lambda: fit(labels=pd.Categorical(names("a", "b", "c"), categories=["z", "c", "b", "a"])),
             "the level is no class", classes("a", "b", "c")),
+        warned("votes with a class that leads in no row", FIT, lambda: fit(labels=votes_without_a_lead()),
+            "nearly singular", "S of all classes: that one cannot be told from the others", classes(0, 1, 2)),
+        refused("votes with a class that one row has", FIT,
+            lambda: fit(labels=votes_without_a_lead() * [1, 0, 1] + [0, 1, 0] * FIRST),
+            "has votes for class 1 in no training row of fold", "names the class"),
+        warned("votes that all stand there three times", "`collision_matrix_from_votes`",
+            lambda: cs.collision_matrix_from_votes(3 * votes_without_a_lead()), "every count of votes is a multiple of 3",
+            "says that PBER is too low"),
         refused("two columns", FIT, lambda: fit(labels=np.column_stack([y, y])), "pass one column", "taken as votes"),
     ],
     "Weights": [
@@ -361,6 +403,51 @@ def test_what_happens_is_what_the_table_says(case):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert case.then(result)
+
+
+def test_posteriors_that_are_classes_are_said_without_labels():
+    with pytest.warns(
+        cs.CollisionWarning, match="all 0 or 1 .* say nothing of collisions"
+    ):
+        cs.collision_matrix_from_posteriors(np.eye(3)[y])
+
+
+def test_a_matrix_with_a_range_says_what_unlimited_rows_would_leave():
+    said = str(estimate(limit=True))
+    assert "[PBER at the limit]" in said
+    assert "was not estimated" not in said
+
+
+def test_a_model_that_may_beat_the_priors_is_not_said_to_do_no_better():
+    own = np.where(np.arange(20) < 14, 0.9, 0.3)
+    posteriors = np.column_stack([own, 1 - own])
+    one_step = cs.collision_matrix_from_posteriors(posteriors, np.arange(20) > 11)
+    (said,) = cautions(one_step, one_step, 0.0)
+    assert "the model may do no better than the priors" in said
+
+
+def test_no_splitter_is_advised_that_a_fit_refuses():
+    """Every row must be held out once, which splits of time series do not do."""
+    package = Path(cs.__file__).parent
+    code = "\n".join(path.read_text() for path in package.rglob("*.py"))
+    advised = set(re.findall(r"\b[A-Z]\w*(?:KFold|Split|Group(?:s)?Out)\b", code))
+    assert "GroupKFold" in advised
+    for name in advised:
+        splitter = getattr(model_selection, name)(3)
+        estimate(cv=splitter, groups=np.arange(N) // 3 if "Group" in name else None)
+
+
+def test_classes_that_a_report_joins_are_explained(tmp_path):
+    many = np.eye(214) * 0.5 + 0.5 / 214
+    cm = cs.collision_matrix_from_posteriors(np.repeat(many, 3, axis=0))
+    page = cs.report(cm, path=tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Of 214 classes, the 100 that collide most have a row" in page
+
+
+def test_no_jobs_are_refused_by_every_function_that_has_some():
+    for call in (fit, estimate):
+        with pytest.raises(ValueError, match="n_jobs must be None"):
+            call(n_jobs=0)
 
 
 def page_table() -> str:

@@ -1,15 +1,18 @@
 """Networks for images: what is chosen, when training ends, what users may set, what comes back."""
 
 import contextlib
+import warnings
 
 import numpy as np
 import pytest
 import torch
+from sklearn.base import BaseEstimator
 from torch import nn
 
 from collidescope import CollisionClassifier, CollisionWarning, crossfit
 from collidescope.learners import images, recipe
 from collidescope.learners.base import Task
+from collidescope.sample import make_sample, validated
 from collidescope.training import loop
 
 BRIEF = {"max_epochs": 2}
@@ -108,7 +111,7 @@ def test_a_run_is_resumed_from_its_checkpoint(monkeypatch, tmp_path, epoch):
     monkeypatch.setattr(loop, "run_epoch", run_epoch)
     resumed = fitted(X, codes, training=BRIEF, checkpoint=tmp_path)
     assert np.array_equal(resumed.log_posteriors(X), undisturbed.log_posteriors(X))
-    assert len(done) == 9  # eight epochs of four runs, one of them twice
+    assert len(done) == 11  # ten epochs of five runs, one of them twice
 
 
 def test_the_same_seed_gives_the_same_network():
@@ -126,6 +129,8 @@ def test_the_same_seed_gives_the_same_network():
         ("mirrored", 1),
         ("history", "none"),
         ("width", 0),
+        ("n_networks", 0),
+        ("noise", -0.1),
     ],
 )
 def test_a_file_that_no_network_would_have_written_is_refused(name, bad, left_or_right):
@@ -176,14 +181,56 @@ def test_the_temperature_of_planted_logits_is_found():
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(20_000, 3, generator=generator)
     y = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
-    sharpened = images.Images(logits, y, torch.ones(len(y)))
-    assert images.best_temperature(2 * logits, sharpened) == pytest.approx(2, rel=0.1)
+    temperature, noise = images.calibrated(2 * logits, y, torch.ones(len(y)))
+    assert temperature == pytest.approx(2, rel=0.1)
+    assert noise < 0.01
+
+
+def test_the_share_of_wrong_labels_is_found():
+    generator = torch.Generator().manual_seed(0)
+    logits = 4 * torch.randn(20_000, 4, generator=generator)
+    y = torch.multinomial(torch.softmax(logits, 1), 1, generator=generator)[:, 0]
+    anything = torch.randint(4, y.shape, generator=generator)
+    wrong = torch.rand(y.shape, generator=generator) < 0.08
+    noisy = torch.where(wrong, anything, y)
+    temperature, noise = images.calibrated(logits, noisy, torch.ones(len(y)))
+    assert noise == 0.08
+    assert temperature == pytest.approx(1, rel=0.1)
+
+
+def test_a_handful_of_images_hardly_calibrates():
+    logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
+    y = torch.tensor([0, 1, 1])
+    temperature, noise = images.calibrated(logits, y, torch.ones(3))
+    assert temperature == pytest.approx(1, rel=0.5)
+    assert noise == 0
+
+
+def test_logits_of_two_networks_are_averaged(left_or_right):
+    X, _ = corners(10, seed=1)
+    first, second = left_or_right.module
+    x = torch.from_numpy(X)
+    with torch.inference_mode():
+        mean = (first(x) + second(x)) / 2
+        assert torch.allclose(left_or_right.module(x), mean, atol=1e-6)
+        assert not torch.allclose(first(x), second(x), atol=0.1)
 
 
 def test_weights_count_as_copies_of_images_in_the_gain():
-    before = images.Scores(torch.tensor([0.5, 0.3]), torch.tensor([1.0, 3.0]), 1.0)
-    after = images.Scores(torch.tensor([0.1, 0.3]), torch.tensor([1.0, 3.0]), 1.0)
+    before = images.Scores(torch.tensor([0.5, 0.3]), torch.tensor([1.0, 3.0]), 1.0, 0.0)
+    after = images.Scores(torch.tensor([0.1, 0.3]), torch.tensor([1.0, 3.0]), 1.0, 0.0)
     assert images.paired_gain(before, after)[0] == pytest.approx(0.1)
+
+
+def test_pixels_stay_bytes_until_they_are_standardised():
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
+    labels = np.arange(20) % 2
+    rows, _ = validated(BaseEstimator(), pixels, labels)
+    assert rows.dtype == np.uint8
+    as_bytes = make_sample(pixels, labels)
+    as_floats = make_sample(pixels.astype(np.float64), labels)
+    assert np.array_equal(as_bytes.X, as_floats.X)
+    assert np.array_equal(as_bytes.hashes, as_floats.hashes)
 
 
 @ignore_warnings
@@ -209,6 +256,25 @@ def test_a_range_of_capped_networks_is_limited_by_training(epochs, capped):
     assert (clf.limit_.state == "capped") == capped
 
 
+@pytest.fixture(scope="module")
+def ended_early():
+    X, y = bars(160)
+    clf = CollisionClassifier(
+        ["convolution"], cv=2, training={"max_epochs": 1}, device="cpu", random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollisionWarning)
+        return clf.fit(X, y)
+
+
+def test_a_range_of_networks_that_ended_early_has_no_lower_end(ended_early):
+    assert ended_early.limit_.pber_interval()[0] == 0
+
+
+def test_words_say_that_training_is_the_limit(ended_early):
+    assert "limited by training, not by rows" in str(ended_early.limit_)
+
+
 def encoder(channels, n_classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64 * channels, n_classes))
 
@@ -223,6 +289,35 @@ def test_a_network_of_the_user_has_a_point_at_every_size():
     clf = CollisionClassifier([encoder], cv=2, training=fast, random_state=0).fit(X, y)
     assert list(clf.posteriors_by_size_) == [20, 40, 80, 160]
     assert not clf.limit_.capped
+
+
+def blind(channels, n_classes):
+    """A network that knows the shares of the classes alone."""
+    layer = nn.Linear(64 * channels, n_classes)
+    layer.weight.requires_grad_(False)
+    layer.weight.data.zero_()
+    return nn.Sequential(nn.Flatten(), layer)
+
+
+@pytest.fixture(scope="module")
+def two_factories():
+    X, y = corners(160)
+    fast = {"learning_rate": 0.05, "max_epochs": 20}
+    factories = [blind, encoder]
+    clf = CollisionClassifier(factories, cv=2, training=fast, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollisionWarning)
+        return clf.fit(X, y)
+
+
+def test_the_better_of_two_factories_has_the_weight(two_factories):
+    for weights in two_factories.member_weights_:
+        assert weights["module-2"] > weights.get("module", 0.0)
+
+
+def test_a_second_factory_is_not_saved(two_factories, tmp_path):
+    with pytest.raises(ValueError, match="several factories"):
+        two_factories.save(tmp_path / "m.collide")
 
 
 @ignore_warnings

@@ -155,18 +155,12 @@ def test_softmax_regression_reaches_the_optimum_of_its_objective_and_with_produc
 ):
     X, codes = blobs(300, 3, 3, apart=0.7)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    for name, penalty in (
-        ("linear", 0.3),
-        ("linear-smooth", 0.9),
-    ):  # the latter per feature
-        P = (
-            LogisticRegression(C=1 / penalty, tol=1e-8, max_iter=5000)
-            .fit(X, codes)
-            .predict_proba(X)
-        )
-        np.testing.assert_allclose(
-            np.exp(fitted(name, X, codes).log_posteriors(X)), P, atol=5e-3
-        )
+    reference = LogisticRegression(C=1 / 0.3, tol=1e-8, max_iter=5000).fit(X, codes)
+    np.testing.assert_allclose(
+        np.exp(fitted("linear", X, codes).log_posteriors(X)),
+        reference.predict_proba(X),
+        atol=5e-3,
+    )
     codes = (X[:, 0] * X[:, 1] > 0).astype(int)
     assert held_out("linear", X, codes, 200) > 0.6
     assert held_out("quadratic", X, codes, 200) < 0.25
@@ -418,9 +412,7 @@ def test_gaussian_classes_and_additive_functions_need_few_rows_and_ranks_ignore_
     turned = np.where(
         codes[:, None] == 1, wide[0] @ np.linalg.qr(X[0, :10])[0] + X[0, :, ::-1], X[0]
     )
-    assert held_out("gaussian", turned, codes) < held_out(
-        "quadratic-smooth", turned, codes
-    )
+    assert held_out("gaussian", turned, codes) < held_out("quadratic", turned, codes)
     assert held_out("gaussian-independent", wide[0], codes) < held_out(
         "gaussian", wide[0], codes
     )
@@ -627,20 +619,16 @@ def test_a_field_that_no_member_has_is_refused() -> None:
         recipe("linear").restore({**tree, "another": 1}, (3,), 2)
 
 
-@pytest.mark.parametrize(("right", "message"), [(True, "deeper"), (False, "outside")])
-def test_a_tree_whose_pointers_do_not_close_is_refused(
-    right: bool, message: str
-) -> None:
-    chain = 100  # left children all the way down
-    steps = 2 * np.arange(chain, 0, -1) if right else np.zeros(chain)
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("step", [0, 5])
+def test_a_tree_that_points_outside_of_itself_is_refused(step: int) -> None:
+    with pytest.raises(ValueError, match="outside"):
         trees.Trees(
             feature=np.zeros(1, np.uint16),
             threshold=np.zeros(1, np.float32),
-            cut=np.zeros(chain, np.uint16),
-            right=steps.astype(np.uint16),
-            sizes=np.array([2 * chain + 1], np.uint16),
-            inner=np.packbits(np.arange(2 * chain + 1) < chain),
+            cut=np.zeros(2, np.uint16),
+            right=np.array([4, step], np.uint16),  # two would be right
+            sizes=np.array([5], np.uint16),
+            inner=np.packbits([1, 1, 0, 0, 0]),
             n_features=1,
         )
 
@@ -667,14 +655,14 @@ def embeddings(n: int, d: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 def test_a_discriminant_is_better_than_regression_on_embeddings() -> None:
     X, codes = embeddings(2500, 100, 20)
-    best = min(held_out(name, X, codes, 2000) for name in ("linear", "linear-smooth"))
-    assert held_out("discriminant", X, codes, 2000) < 0.8 * best
+    fixed = held_out("linear", X, codes, 2000)
+    assert held_out("discriminant", X, codes, 2000) < 0.8 * fixed
 
 
-def test_a_tuned_penalty_is_better_than_fixed_ones_on_embeddings() -> None:
+def test_a_tuned_penalty_is_better_than_a_fixed_one_on_embeddings() -> None:
     X, codes = embeddings(2500, 100, 20)
-    best = min(held_out(name, X, codes, 2000) for name in ("linear", "linear-smooth"))
-    assert held_out("linear-tuned", X, codes, 2000) < 0.95 * best
+    fixed = held_out("linear", X, codes, 2000)
+    assert held_out("linear-tuned", X, codes, 2000) < 0.95 * fixed
 
 
 def test_a_discriminant_of_many_rows_is_that_of_scikit_learn() -> None:
@@ -775,7 +763,7 @@ def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> No
     what is not there."""
     excess, names = (
         [],
-        ("priors", "linear", "quadratic-smooth", "kernel", "neighbours", "trees"),
+        ("priors", "linear", "quadratic", "kernel", "neighbours", "trees"),
     )
     for seed in range(3):
         generator = np.random.default_rng(seed)

@@ -1,5 +1,6 @@
 """The evaluator logs into a real local MLflow store what the estimator says."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +11,14 @@ from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.datasets import GaussianProblem
 
 mlflow = pytest.importorskip("mlflow")
+PAGE = Path(__file__).parents[1] / "docs" / "watch.md"
+
+
+def recipe() -> str:
+    """The code block of the page that calls the evaluator."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (code,) = [block for block in blocks if "mlflow" in block]
+    return code
 
 
 @pytest.mark.filterwarnings("ignore")  # those of mlflow itself
@@ -32,12 +41,12 @@ def test_a_run_gets_S_its_interval_and_the_report(tmp_path, monkeypatch):
     columns = ["u", "v"]
     model = LogisticRegression().fit(pd.DataFrame(X[:300], columns=columns), y[:300])
     rows = pd.DataFrame(X[300:], columns=columns)
-    how = {"targets": "y", "model_type": "classifier", "evaluators": ["collidescope"]}
     with mlflow.start_run() as run:
         uri = mlflow.sklearn.log_model(
             model, name="model", serialization_format="pickle"
         ).model_uri
-        mlflow.models.evaluate(uri, rows.assign(y=y[300:]), **how)
+        given = {"mlflow": mlflow, "uri": uri, "data": rows.assign(y=y[300:])}
+        exec(compile(recipe(), str(PAGE), "exec"), given)
     expected = collision_matrix_from_posteriors(model.predict_proba(rows), y[300:])
     logged = mlflow.get_run(run.info.run_id).data.metrics
     assert logged["pber"] == pytest.approx(expected.pber)

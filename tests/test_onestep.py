@@ -18,7 +18,7 @@ from collidescope import (
     shift_priors,
 )
 from collidescope._checks import CollisionWarning, labelled_posteriors
-from collidescope.datasets import imbalanced, scenario_a
+from collidescope.datasets import scenario_a
 from collidescope.equations.gramian import gramian_from_posteriors
 from collidescope.equations.moments import (
     MAX_COVARIANCE_CLASSES,
@@ -29,6 +29,7 @@ from collidescope.equations.moments import (
 )
 from collidescope.equations.projection import project
 from helpers import assert_same, mean_tvd, random_posteriors, tempered
+from studies.known import imbalanced
 
 
 def terms(P: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -1,18 +1,29 @@
 """The race before the folds: which models are dropped, why, and that it is the same race again."""
 
+import itertools
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from collidescope import CollisionClassifier, CollisionWarning, load
-from collidescope.crossfit import Engine
+from collidescope.crossfit import Engine, cross_fit
 from collidescope.folds import make_folds
 from collidescope.models import models_for
-from collidescope.race import Race, Round, affordable, nested_heats, race, run_round
+from collidescope.race import (
+    Race,
+    Raced,
+    Round,
+    affordable,
+    nested_heats,
+    race,
+    run_round,
+)
 from collidescope.sample import make_sample
+from collidescope.training import loop
 
 NAMES = ("leader", "late", "hopeless", "cheap", "helper")
 COSTS = {"leader": 4.0, "late": 4.0, "hopeless": 4.0, "cheap": 0.01, "helper": 4.0}
@@ -96,9 +107,9 @@ def raced(n_jobs=None, budget=None):
     X, y = problem()
     sample = make_sample(X, y)
     folds = make_folds(sample, 3, random_state=0)
-    return race(
-        sample, priced(sample, folds), folds, Engine(n_jobs=n_jobs, budget=budget)
-    )
+    engine = Engine(n_jobs=n_jobs, budget=budget)
+    found = race(sample, priced(sample, folds), folds, engine)
+    return found.models, found.found
 
 
 def test_an_expensive_model_of_no_use_is_not_trained():
@@ -194,3 +205,131 @@ def test_progress_says_what_was_dropped(capsys):
     folds = make_folds(sample, 3, random_state=0)
     race(sample, priced(sample, folds), folds, Engine(verbose=1))
     assert "dropped priors: with" in capsys.readouterr().err
+
+
+def chosen(sizes, weights, costs):
+    """A race with a round of each size, and the weights of models in it."""
+    models = [Priced(name, 1.0, None, simple=True) for name in costs]
+    raced = Raced(models, costs)
+    for size, of_round in zip(sizes, weights, strict=True):
+        losses = dict.fromkeys(costs, 0.5)
+        raced.drop(Round(size, losses, of_round), 8000, lambda names: 0.5)
+    whole = SimpleNamespace(models=models, weights={"a": 1.0})
+    return lambda size: raced.at_smaller_size(whole, size)
+
+
+def test_a_simple_model_is_trained_on_few_rows_where_it_had_a_weight_in_the_race():
+    costs = {"a": 1.0, "b": 1.0, "c": 1.0, "free": 0.01}
+    names = chosen([1000], [{"a": 0.5, "b": 0.5, "c": 0.0}], costs)
+    assert names(1000) == ["a", "b", "free"]
+
+
+def test_every_simple_model_is_trained_at_sizes_that_the_race_did_not_see():
+    costs = {"a": 1.0, "b": 1.0}
+    names = chosen([4000], [{"a": 1.0}], costs)
+    assert names(1000) == ["a", "b"]
+
+
+def whole_fit(**settings):
+    X, y = problem()
+    sample = make_sample(X, y)
+    folds = make_folds(sample, 3, random_state=0)
+    prices = {"linear": 1e-3, "linear-smooth": 1.0, "gaussian": 1e-3, "priors": 1e-3}
+    models = [
+        Priced(name, price, models_for([name], sample, folds)[0])
+        for name, price in prices.items()
+    ]
+    engine = Engine(**settings)
+    raced = race(sample, models, folds, engine)
+    fit = cross_fit(sample, raced.models, folds, engine=engine, choice=raced)
+    return raced, fit
+
+
+def test_the_first_fold_is_the_last_heat():
+    raced, fit = whole_fit()
+    assert raced.found.rounds[-1].size == len(fit.folds.splits[0][0])
+    last = [each.model for each in raced.found.dropped if each.size == 1000]
+    assert last == ["linear-smooth"]
+    assert all("linear-smooth" not in weights for weights in fit.fold_weights)
+
+
+def test_what_a_heat_has_trained_is_not_trained_again():
+    raced, fit = whole_fit()
+    sample = make_sample(*problem())
+    alone = cross_fit(sample, raced.models, fit.folds)
+    for mine, plain in zip(fit.curve, alone.curve, strict=True):
+        np.testing.assert_array_equal(mine.posteriors, plain.posteriors)
+
+
+@pytest.mark.parametrize("n_jobs", [2, -1])
+def test_a_raced_fit_is_the_same_for_any_number_of_jobs(n_jobs):
+    raced, fit = whole_fit(n_jobs=n_jobs)
+    in_turn, of_one = whole_fit()
+    assert raced.found == in_turn.found
+    for mine, other in zip(fit.curve, of_one.curve, strict=True):
+        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+
+
+def interrupted_at(monkeypatch, epoch):
+    """Ctrl-C in an epoch of the networks that are trained from now on."""
+    original = loop.run_epoch
+    numbers = itertools.count(1)
+
+    def run_epoch(*arguments):
+        if next(numbers) == epoch:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(loop, "run_epoch", run_epoch)
+
+
+def test_a_raced_fit_resumed_from_its_checkpoint_ends_as_an_undisturbed_one(
+    monkeypatch, tmp_path
+):
+    sample = make_sample(*problem())
+    folds = make_folds(sample, 3, random_state=0)
+    prices = {"linear": 1e-3, "gaussian": 1e-3, "priors": 1e-3, "network": 1e-9}
+    models = [
+        Priced(each.name, prices[each.name], each)
+        for each in models_for(list(prices), sample, folds)
+    ]
+    training = {"hidden_layer_sizes": (8,), "max_epochs": 4}
+
+    def fitted(checkpoint=None, at=None):
+        engine = Engine(training=training, checkpoint=checkpoint)
+        raced = race(sample, models, folds, engine)
+        with monkeypatch.context() as patch:
+            if at is not None:
+                interrupted_at(patch, at)
+            return cross_fit(sample, raced.models, folds, engine=engine, choice=raced)
+
+    assert fitted(tmp_path, at=6).interrupted
+    resumed = fitted(tmp_path)
+    undisturbed = fitted()
+    for mine, other in zip(resumed.curve, undisturbed.curve, strict=True):
+        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+
+
+def test_ctrl_c_after_the_first_fold_keeps_what_it_has_trained():
+    sample = make_sample(*problem())
+    folds = make_folds(sample, 3, random_state=0)
+    raced = race(sample, priced(sample, folds), folds, Engine())
+    linear = raced.models[0]
+    n_fits = itertools.count(1)
+
+    def fit(task):
+        if next(n_fits) == 2:
+            raise KeyboardInterrupt
+        return linear.inner.fit(task)
+
+    raced.models[0] = replace(linear, inner=SimpleNamespace(fit=fit))
+    crossfit = cross_fit(sample, raced.models, folds, limit=False, choice=raced)
+    assert crossfit.interrupted
+    assert len(crossfit.ensemble.folds) == 1
+
+
+def test_the_first_heat_of_many_rows_is_small():
+    sample = make_sample(*problem(n=4000))
+    folds = make_folds(sample, 4, random_state=0)
+    heats = nested_heats(sample, folds, most_first=100)
+    assert [len(heat.splits[0][0]) for heat in heats] == [94, 188, 375, 750, 1500]

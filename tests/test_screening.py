@@ -272,3 +272,24 @@ def test_codes_of_digits_and_letters_are_ids():
         {"plate": [f"{k + 1000}{letter}" for k, letter in enumerate(letters)]}
     )
     assert "plate" in screen(table, np.arange(200) % 2).ids
+
+
+def test_titles_in_names_tell_the_sex():
+    rng = np.random.default_rng(1)
+    sex = rng.choice(["male", "female"], 400)
+    titles = {"male": ["Mr.", "Master."], "female": ["Mrs.", "Miss.", "Ms."]}
+    names = [f"{rng.integers(300)}, {rng.choice(titles[own])} X" for own in sex]
+    names[::66] = [f"{n}, Dr. X" for n in range(len(names[::66]))]
+    assert screen(pd.DataFrame({"name": names}), sex).leaks["name"].by == "words"
+
+
+def test_a_threshold_in_few_rows_is_a_leak():
+    """Whether it is found depends on no single split."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        debt = np.sort(rng.lognormal(0, 3, 265))
+        recent = np.arange(265) >= 224
+        recent[226] = False
+        order = rng.permutation(265)
+        found = screen(pd.DataFrame({"debt": debt[order]}), recent[order])
+        assert "debt" in found.leaks

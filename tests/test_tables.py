@@ -286,7 +286,7 @@ def test_numbers_in_text_are_no_ids():
     model = TableClassifier(**SHORT).fit(table, y)
     (said,) = [note for note in model.notes_ if "'price'" in note]
     assert "text is read as numbers (such as '$1" in said
-    assert "categories=['price'] (--category 'price') keeps it as text" in said
+    assert "categories=['price'] keeps it as text" in said
 
 
 def test_categories_keep_numbers_in_text_as_they_are():
@@ -644,7 +644,7 @@ def test_columns_that_name_groups_of_rows_with_one_label_are_found():
         1.0,
         pytest.approx(np.mean(y) ** 2 + np.mean(1 - y) ** 2),
     )
-    assert "groups=X['patient'] (--groups 'patient')" in found.cautions()[1]
+    assert "groups=X['patient']" in found.cautions()[1]
     # the name says what it is: then less than certainty is enough
     assert set(screen(table, mostly).groups) == {"patient"}
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence, Sized
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array, issparse, sparray, spmatrix
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -22,6 +24,7 @@ Array = npt.NDArray[Any]
 ArrayLike = npt.ArrayLike  #: what callers may pass for an array
 Given = ArrayLike | None
 Names = Sequence[Any] | Array  #: of classes
+SparseLike = sparray | spmatrix  #: of scipy.sparse, of any format
 
 #: float32 probabilities sum to 1 within about K * 6e-8: nearer rows are scaled, others refused.
 SUM_TOLERANCE = 1e-5
@@ -39,7 +42,7 @@ class CollisionWarning(UserWarning):
     """Something about the estimate that its reader should know."""
 
 
-def to_numpy(values: Any) -> Any:
+def to_numpy(values: object) -> Any:
     """Tensors as arrays, from any device, with or without gradients; all else as it is.
 
     bfloat16, which numpy lacks, becomes float32.
@@ -69,13 +72,17 @@ def sum_tolerance(values: Any) -> float:
 
 
 def check_finite(
-    values: npt.ArrayLike, name: str, *, ndim: int | tuple[int, ...] | None = None
+    values: object, name: str, *, ndim: int | tuple[int, ...] | None = None
 ) -> FloatArray:
     """``values`` as a finite float64 array of ``ndim`` dimensions."""
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(
             f"{name} must not be a masked array: drop or fill what is masked, then pass a plain "
             f"array"
+        )
+    if issparse(values):
+        raise ValueError(
+            f"{name} must be a dense array here, got a sparse one: pass {name}.toarray()"
         )
     values = to_numpy(values)
     try:
@@ -169,42 +176,104 @@ def check_priors(
 
 
 def check_posteriors(
-    P: npt.ArrayLike, name: str = "P", n_classes: int | None = None
+    P: object, name: str = "P", n_classes: int | None = None
 ) -> FloatArray:
     """``P`` as an n×K array of probability rows, not to be written to.
 
     In float64, rows sum to 1 up to rounding.
     """
     array = check_finite(P, name, ndim=2)
-    if array.shape[1] < 2:
-        hint = "binary scores? pass np.column_stack([1 - p, p])"
-        raise ValueError(
-            f"{name} must have one column per class, at least 2, got shape {array.shape} ({hint})"
-        )
-    if n_classes is not None and array.shape[1] != n_classes:
-        raise ValueError(
-            f"{name} must have one column per class ({n_classes}), got {array.shape[1]}"
-        )
-    # a float32 softmax or a difference of float64 terms can leave a zero at -1e-9
-    if (lowest := array.min()) < -1e-9:
-        raise ValueError(
-            f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)"
-        )
+    _check_columns(array.shape, name, n_classes)
+    lowest = _check_probabilities(array, name)
     totals = array.sum(axis=1)
-    off = np.abs(totals - 1)
-    # half precision is asked for last
-    if off.max() > SUM_TOLERANCE and off.max() > sum_tolerance(P):
-        said = f"row {off.argmax()} sums to {totals[off.argmax()]:.8g}"
-        raise ValueError(
-            f"every row of {name} must sum to 1, {said} (logits or one-vs-rest scores?)"
-        )
+    farthest = _check_sums(totals, sum_tolerance(P), name)
     # as good as it gets: a copy of many rows costs more than all checks
-    if lowest >= 0 and off.max() <= EXACT_SUM:
+    if lowest >= 0 and farthest <= EXACT_SUM:
         return array
     # with thousands of classes one copy is enough
     copied = isinstance(P, np.ndarray) and P.dtype != array.dtype
     array = np.maximum(array, 0.0, out=array if copied else None)
     return np.divide(array, array.sum(axis=1, keepdims=True), out=array)
+
+
+def check_sparse_posteriors(
+    P: SparseLike, name: str = "P", n_classes: int | None = None
+) -> csr_array:
+    """``P`` as a sparse n×K array of probability rows, as :func:`check_posteriors` of a dense one.
+
+    What a row does not name has probability 0.
+
+    >>> check_sparse_posteriors(csr_array([[0.6, 0.4, 0], [0, 0, 0.9]]))
+    Traceback (most recent call last):
+        ...
+    ValueError: every row of P must sum to 1, row 1 sums to 0.9 (only the largest posteriors of
+    every row? divide by the sum of each, sklearn.preprocessing.normalize(P, norm="l1"): the
+    classes that are kept then share the rest)
+    """
+    rows = csr_array(P)  # type: ignore[call-overload]  # the stubs know no spmatrix
+    _check_columns(rows.shape, name, n_classes)
+    if not rows.has_canonical_format:  # an entry given twice, columns in any order
+        rows = rows.copy()
+        rows.sum_duplicates()
+    data = check_finite(rows.data, f"{name}.data", ndim=1)
+    lowest = _check_probabilities(data, name)
+    rows = csr_array((np.maximum(data, 0.0), rows.indices, rows.indptr), rows.shape)
+    totals: FloatArray = rows.sum(axis=1, dtype=np.float64)
+    hint = (
+        "only the largest posteriors of every row? divide by the sum of each, "
+        'sklearn.preprocessing.normalize(P, norm="l1"): the classes that are kept then share the '
+        "rest"
+    )
+    farthest = _check_sums(totals, SUM_TOLERANCE, name, hint)
+    if lowest < 0 or farthest > EXACT_SUM:
+        rows.data /= np.repeat(totals, np.diff(rows.indptr))
+    return rows
+
+
+def _check_columns(
+    shape: tuple[int, ...], name: str, n_classes: int | None = None
+) -> None:
+    """Refuse posteriors without a column for every class."""
+    if len(shape) != 2 or shape[1] < 2:
+        hint = "binary scores? pass np.column_stack([1 - p, p])"
+        raise ValueError(
+            f"{name} must have one column per class, at least 2, got shape {shape} ({hint})"
+        )
+    if n_classes is not None and shape[1] != n_classes:
+        raise ValueError(
+            f"{name} must have one column per class ({n_classes}), got {shape[1]}"
+        )
+
+
+def _check_probabilities(
+    values: FloatArray, name: str, rounding: float = 1e-9
+) -> float:
+    """The lowest of ``values``.
+
+    A float32 softmax or a difference of float64 terms can leave a zero at -1e-9; what is lower is
+    refused.
+    """
+    lowest = float(values.min())
+    if lowest < -rounding:
+        raise ValueError(
+            f"{name} must hold probabilities, got {lowest:.6g} (logits? apply a softmax first)"
+        )
+    return lowest
+
+
+def _check_sums(
+    totals: FloatArray,
+    tolerance: float,
+    name: str,
+    hint: str = "logits or one-vs-rest scores?",
+) -> float:
+    """How far from 1 the sum of a row is at most, refused beyond ``tolerance``."""
+    off = np.abs(totals - 1)
+    row = int(off.argmax())
+    if off[row] > tolerance:
+        said = f"row {row} sums to {totals[row]:.8g}"
+        raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
+    return float(off[row])
 
 
 def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
@@ -252,7 +321,7 @@ def one_each(values: Sized, n: int, name: str, what: str = "row") -> Any:
     return values
 
 
-def check_text(value: Any, name: str = "names", *, optional: bool = False) -> Any:
+def check_text(value: object, name: str = "names", *, optional: bool = False) -> Any:
     """``value``, when it is text (or None, where ``optional``)."""
     if not isinstance(value, str) and not (optional and value is None):
         raise ValueError(f"{name} must be text, got {type(value).__name__}: {value!r}")
@@ -417,13 +486,13 @@ def spelling_variants(y: npt.NDArray[Any]) -> list[str]:
 
 
 def _plain_spelling(label: str) -> str:
-    """A label without case, outer spaces and full stops, and characters that nobody sees."""
+    """A label without case, extra spaces, full stops at its ends, and characters nobody sees."""
     normal = unicodedata.normalize("NFKC", label)
     seen = "".join(char for char in normal if unicodedata.category(char) != "Cf")
-    plain = seen.casefold().strip(" .")
+    plain = " ".join(seen.casefold().strip(" .").split())
     try:
-        return f"{float(plain):g}"
-    except ValueError:
+        return str(Decimal(plain).normalize())  # exact, unlike float
+    except InvalidOperation:
         return plain
 
 
@@ -469,7 +538,12 @@ def _label_codes(labels: Array, classes: Array, name: str) -> IntArray:
 
 
 def labelled_posteriors(
-    P: Any, y: Any = None, classes: Any = None, *, name: str = "P", y_name: str = "y"
+    P: object,
+    y: Given = None,
+    classes: Names | None = None,
+    *,
+    name: str = "P",
+    y_name: str = "y",
 ) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
     """(posteriors n×K, class numbers or None, class names), fitted together here and only here.
 
@@ -492,24 +566,7 @@ def labelled_posteriors(
         P = _both_columns(P, name)
     posteriors = check_posteriors(P, name)
     k = posteriors.shape[1]
-    if classes is not None:
-        names = check_classes(classes, k)
-    elif labels is None:
-        names = np.arange(k) if columns is None else check_classes(columns, k)
-    else:
-        names = classes_of(labels, y_name)
-        found = {str(label): label for label in names.tolist()}
-        if columns is not None and set(found) < {
-            str(column) for column in columns
-        }:  # classes without a row
-            names = check_classes(
-                [found.get(str(column), column) for column in columns], k
-            )
-        elif len(names) != k:
-            hint = "pass classes, in the order of the columns"
-            raise ValueError(
-                f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: {hint}"
-            )
+    names = _class_names(classes, labels, columns, k, f"{name} has {k} columns", y_name)
     if columns is not None:
         posteriors = aligned(posteriors, columns, names, name)
     if labels is None:
@@ -519,8 +576,52 @@ def labelled_posteriors(
     return posteriors, codes, names
 
 
-def posterior_warnings(P: FloatArray, codes: IntArray) -> list[str]:
-    """What looks wrong with posteriors of labelled rows: labels in their place, columns permuted.
+def labelled_sparse_posteriors(
+    P: SparseLike, y: Given = None, classes: Names | None = None
+) -> tuple[csr_array, IntArray | None, Array]:
+    """As :func:`labelled_posteriors`, of posteriors in a sparse matrix of scipy."""
+    labels = None
+    if y is not None:
+        labels = check_labels(y)
+    posteriors = check_sparse_posteriors(P)
+    k = posteriors.shape[1]
+    names = _class_names(classes, labels, None, k, f"P has {k} columns", "y")
+    if labels is None:
+        return posteriors, None, names
+    codes = encode_labels(labels, names)
+    check_same_length(posteriors, codes, "P and y")
+    return posteriors, codes, names
+
+
+def _class_names(
+    classes: Names | None,
+    labels: Array | None,
+    columns: list[Any] | None,
+    k: int,
+    said: str,
+    y_name: str,
+) -> Array:
+    """The names of the k classes: those given, the labels, or the names of the columns."""
+    if classes is not None:
+        return check_classes(classes, k)
+    if labels is None:
+        return check_classes(columns, k)
+    names = classes_of(labels, y_name)
+    if columns is not None:
+        found = {str(label): label for label in names.tolist()}
+        if set(found) < {str(column) for column in columns}:  # classes without a row
+            every = [found.get(str(column), column) for column in columns]
+            return check_classes(every, k)
+    if len(names) != k:
+        hint = "pass classes, in the order of the columns"
+        raise ValueError(
+            f"{said} and {y_name} has {len(names)} distinct labels: {hint}"
+        )
+    return names
+
+
+def posterior_warnings(P: FloatArray, codes: IntArray | None) -> list[str]:
+    """What looks wrong with posteriors: labels in their place, columns permuted.
 
     >>> labels = np.arange(60) % 2
     >>> posterior_warnings(np.eye(2)[labels], labels)
@@ -530,9 +631,15 @@ def posterior_warnings(P: FloatArray, codes: IntArray) -> list[str]:
     n, n_classes = P.shape
     if n < 20:
         return []
-    likeliest = P.argmax(axis=1)
-    right = likeliest == codes
     certain = bool((P.max(axis=1) > 1 - EXACT_SUM).all())
+    if codes is None and certain:
+        return [
+            "the posteriors are all 0 or 1 (labels, or predicted classes?): they say nothing of "
+            "collisions. Pass probabilities, as of predict_proba"
+        ]
+    if codes is None:
+        return []
+    right = P.argmax(axis=1) == codes
     few_rows = len(np.unique(P[:1000], axis=0)) <= n_classes
     if right.all() and (certain or few_rows):
         return [
@@ -604,7 +711,7 @@ def aligned(
     return values[:, order]
 
 
-def column_names(P: Any) -> list[Any] | None:
+def column_names(P: object) -> list[Any] | None:
     """Names of the columns of a table; None for arrays and for the names that tables invent."""
     columns = list(getattr(P, "columns", []))
     numbers = range(len(columns))
@@ -613,7 +720,7 @@ def column_names(P: Any) -> list[Any] | None:
     return columns
 
 
-def _both_columns(p: Any, name: str) -> Any:
+def _both_columns(p: object, name: str) -> object:
     """Posteriors of both classes where ``p`` is a vector, those of the second class; else ``p``."""
     try:
         if np.ndim(to_numpy(p)) != 1:
@@ -630,9 +737,7 @@ def _both_columns(p: Any, name: str) -> Any:
     return np.column_stack([1 - positive, positive])
 
 
-def check_same_length(
-    first: npt.NDArray[Any], second: npt.NDArray[Any], names: str
-) -> None:
+def check_same_length(first: Array | csr_array, second: Array, names: str) -> None:
     """Refuse two arrays with different numbers of rows."""
     if first.shape[0] != second.shape[0]:
         raise ValueError(
@@ -647,6 +752,13 @@ def check_choice(value: str, choices: Sequence[str], name: str) -> str:
             f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
         )
     return value
+
+
+def check_flag(value: bool, name: str) -> bool:
+    """``value``, when it is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
 
 
 def check_between(
@@ -697,13 +809,14 @@ def check_n_jobs(n_jobs: int | None) -> int | None:
     return n_jobs
 
 
-def check_seed(random_state: Any) -> Any:
+def check_seed(random_state: object) -> Any:
     """``random_state``, when it is None, a seed, or a generator of numpy."""
-    seed = isinstance(random_state, (int, np.integer)) and not isinstance(
-        random_state, bool
-    )
     drawn = isinstance(random_state, (np.random.RandomState, np.random.Generator))
-    if random_state is None or drawn or (seed and 0 <= random_state < 2**32):
+    if random_state is None or drawn:
+        return random_state
+    flag = isinstance(random_state, bool)
+    whole = isinstance(random_state, (int, np.integer)) and not flag
+    if whole and random_state in range(2**32):
         return random_state
     raise ValueError(
         f"random_state must be None, a whole number from 0 to 2³² - 1, a RandomState or a "
@@ -711,11 +824,11 @@ def check_seed(random_state: Any) -> Any:
     )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
-def _is_cut(name: Any) -> bool:
+def _is_cut(name: object) -> bool:
     """Would numpy's text arrays drop zero characters at its end, which can make two names one?"""
     return isinstance(name, str) and name.endswith("\0")
 
@@ -726,14 +839,14 @@ def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def _is_missing(label: Any) -> bool:
+def _is_missing(label: object) -> bool:
     try:
         return label is None or bool(label != label)
     except TypeError:  # pandas.NA compares to NA, which is neither true nor false
         return True
 
 
-def group_numbers(groups: Any, n_rows: int) -> IntArray:
+def group_numbers(groups: ArrayLike, n_rows: int) -> IntArray:
     """A number 0 … G-1 for the group of every row, at least two groups."""
     labels = one_each(check_labels(groups, "groups"), n_rows, "groups")
     numbers: dict[Any, int] = {}

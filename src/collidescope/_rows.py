@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from collidescope._scaling import blocks
 
+if TYPE_CHECKING:
+    from collidescope.sample import Table
+
 Hashes = npt.NDArray[np.uint64]
 IntArray = npt.NDArray[np.intp]
 BoolArray = npt.NDArray[np.bool_]
 
 
-def row_hashes(X: Any) -> Hashes:
+def row_hashes(X: object) -> Hashes:
     """64-bit hashes of the n rows of an array, sparse matrix or DataFrame.
 
     Numbers are compared as float32, in which models are trained, so that the dtype does not matter;
@@ -27,17 +30,18 @@ def row_hashes(X: Any) -> Hashes:
     >>> np.array_equal(a, b), bool(a[0] != a[1])
     (True, True)
     """
+    table: Any = X
     if not hasattr(X, "shape"):
-        X = np.asarray(X)
-    n = X.shape[0]
-    width = int(np.prod(X.shape[1:]))
+        table = np.asarray(X)
+    n = table.shape[0]
+    width = int(np.prod(table.shape[1:]))
     multipliers = _multipliers(width)
     at_once = 500_000  # numbers: a few copies of 4 MB
-    if hasattr(X, "columns") or X.dtype == object:
+    if hasattr(table, "columns") or table.dtype == object:
         at_once = n * width  # whether a column is text is known by all of it
     hashes = np.empty(n, dtype=np.uint64)
     for block in blocks(n, width, at_once):
-        bits = _row_bits(X[block])
+        bits = _row_bits(table[block])
         with np.errstate(over="ignore"):
             products = bits * multipliers
             # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
@@ -63,7 +67,7 @@ def _row_bits(part: Any) -> Hashes:
     return _bits(cells.reshape(len(cells), -1))
 
 
-def _bits(values: Any) -> Hashes:
+def _bits(values: npt.ArrayLike) -> Hashes:
     try:
         exact = np.asarray(values, dtype=np.float64) + 0.0  # -0.0 is 0.0
     except (TypeError, ValueError):
@@ -89,14 +93,18 @@ def _word_bits(cells: npt.NDArray[Any]) -> Hashes:
 
 
 def copies(
-    hashes: Hashes, labels: npt.NDArray[Any], folds: npt.NDArray[Any], X: Any = None
+    hashes: Hashes,
+    labels: npt.NDArray[Any],
+    folds: npt.NDArray[Any],
+    X: Table | None = None,
 ) -> BoolArray:
     """Which rows, given by their hashes, look like copies of a row in another fold.
 
     Copies have the label of the case that was copied. Where inputs that repeat often have several
     labels, they are separate cases that happen to be alike, and no row is a copy. Given the rows
     ``X``, inputs with a value that no other repeated input has (measurements) are judged apart from
-    those that only combine values of others (answers, codes).
+    those that only combine values of others (answers, codes). A copied table shows, besides, in how
+    often its rows occur (:func:`_too_regular`).
 
     >>> labels, folds = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
     >>> copies(np.array([7, 8, 7, 8], dtype=np.uint64), labels, folds).tolist()
@@ -114,7 +122,31 @@ def copies(
         repeated = again & kind
         if (alike & kind).sum() < 0.9 * repeated.sum():
             alike &= ~kind
-    return alike
+    classes, codes = np.unique(labels, return_inverse=True)
+    pairs = np.unique(inputs * len(classes) + codes, return_inverse=True)[1]
+    in_folds = _distinct_per_input(pairs, folds) > 1
+    return alike | (in_folds & _too_regular(pairs))
+
+
+def _too_regular(pairs: IntArray, fewest: int = 30, excess: float = 2.5) -> BoolArray:
+    """Which rows have an (input, label) pair that occurs as often as only copies do.
+
+    How often pairs of separate cases occur is a mixture of Poisson distributions: with f_k pairs
+    that occur k times, k! f_k are moments of a positive measure, so that f_k² is at most
+    (k + 1)/k f_{k-1} f_{k+1} (Cauchy-Schwarz). A table that stands in the file three times has
+    many pairs with k = 3 and hardly any with k = 2 or 4.
+
+    >>> _too_regular(np.repeat(np.arange(30), 3)).all()
+    np.True_
+    """
+    times = np.bincount(pairs)
+    n_pairs = np.bincount(times, minlength=times.max() + 2)
+    k = np.arange(1, len(n_pairs) - 1)
+    below = n_pairs[k - 1] + 3.0  # so that few pairs prove nothing
+    above = n_pairs[k + 1] + 3.0
+    most = np.sqrt((k + 1) / k * below * above)
+    suspicious = (n_pairs[k] >= fewest) & (n_pairs[k] > excess * most) & (k > 1)
+    return np.isin(times, k[suspicious])[pairs]
 
 
 def _distinct_per_input(inputs: IntArray, values: npt.NDArray[Any]) -> IntArray:
@@ -125,7 +157,7 @@ def _distinct_per_input(inputs: IntArray, values: npt.NDArray[Any]) -> IntArray:
 
 
 def _has_own_value(
-    X: Any, inputs: IntArray, again: BoolArray, most_cells: int = 20_000_000
+    X: Table, inputs: IntArray, again: BoolArray, most_cells: int = 20_000_000
 ) -> BoolArray:
     """Has the input of a row a value, in some column, that no other repeated input has?"""
     repeated, first = np.unique(inputs[again], return_index=True)
@@ -169,25 +201,9 @@ def copy_notes(
         )
     return [
         f"{said}. If they are copies of one case, PBER is too low: leave them out "
-        f"(X.drop_duplicates(), --unique), or keep them in one fold (groups=input_groups(X), from "
+        f"(X.drop_duplicates()), or keep them in one fold (groups=input_groups(X), from "
         f"collidescope.counting). If they are separate cases that happen to be alike, "
         f"count_collisions(X, y) needs no model for them"
-    ]
-
-
-def training_row_notes(hashes: Hashes, trained: Hashes) -> list[str]:
-    """What to say where rows to predict, by their hashes, are those that a model was trained on.
-
-    >>> training_row_notes(np.array([1, 2, 3], np.uint64), np.array([9, 3], np.uint64))
-    ['1 of 3 rows are training rows of the model: it has seen their labels, so that its posteriors
-    are too sure. posteriors_ holds the held-out ones']
-    """
-    seen = int(np.isin(hashes, trained).sum())
-    if not seen:
-        return []
-    return [
-        f"{seen:,} of {len(hashes):,} rows are training rows of the model: it has seen their "
-        f"labels, so that its posteriors are too sure. posteriors_ holds the held-out ones"
     ]
 
 

@@ -51,7 +51,7 @@ NOT_SAVED = {"saved": False}
 T = TypeVar("T")
 
 
-def to_tree(value: Any) -> Any:
+def to_tree(value: object) -> Any:
     """``value`` as nested dicts and lists of arrays, text, numbers, booleans and None.
 
     >>> to_tree((1.5, {"a": [None, True]}))
@@ -60,7 +60,7 @@ def to_tree(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if _saves_itself(type(value)):
-        return value.export()
+        return value.export()  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(value):
         names = saved_fields(type(value))
         parts = {name: to_tree(getattr(value, name)) for name in names}
@@ -76,7 +76,7 @@ def to_tree(value: Any) -> Any:
 
 def from_tree(
     cls: type[T],
-    tree: Any,
+    tree: object,
     sizes: Mapping[str, int] | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> T:
@@ -90,12 +90,12 @@ def from_tree(
     return value
 
 
-def _saves_itself(cls: Any) -> bool:
+def _saves_itself(cls: object) -> bool:
     """Whether a class has its own form in files: ``export`` and ``restore``."""
     return hasattr(cls, "export") and hasattr(cls, "restore")
 
 
-def saved_fields(cls: Any) -> list[str]:
+def saved_fields(cls: type) -> list[str]:
     """The names of the fields that a file holds."""
     return [
         field.name
@@ -105,7 +105,7 @@ def saved_fields(cls: Any) -> list[str]:
 
 
 @cache
-def _hints(cls: Any) -> dict[str, Any]:
+def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls, include_extras=True)
 
 
@@ -135,13 +135,13 @@ class _Reader:
             return _instance(value, np.ndarray, where)
         if _saves_itself(kind):
             return kind.restore(value)
-        if dataclasses.is_dataclass(kind):
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             return self._dataclass(kind, value, where)
         if isinstance(kind, type) and issubclass(kind, Enum):
             return kind(_choice(value, [member.value for member in kind], where))
         return _plain(kind, value, where)
 
-    def _dataclass(self, cls: Any, tree: object, where: str) -> Any:
+    def _dataclass(self, cls: type, tree: object, where: str) -> Any:
         if not isinstance(tree, Mapping):
             raise ValueError(f"{where} must be a {cls.__name__}, got {_short(tree)}")
         chosen = _chosen(cls, tree, where)
@@ -164,7 +164,7 @@ class _Reader:
                 values[field.name] = self.given[field.name]
         return chosen(**values)
 
-    def _annotated(self, kind: Any, value: object, where: str) -> Any:
+    def _annotated(self, kind: object, value: object, where: str) -> Any:
         base, form, *limits = get_args(kind)
         if limits:
             return _between(_plain(base, value, where), form, limits[0], where)
@@ -206,7 +206,7 @@ class _Reader:
                 errors.append(str(error))
         raise ValueError("; or ".join(errors))
 
-    def _sequence(self, kind: Any, origin: Any, value: object, where: str) -> Any:
+    def _sequence(self, kind: object, origin: object, value: object, where: str) -> Any:
         parts = _instance(value, list, where)
         kinds = get_args(kind)
         if origin is tuple and kinds[-1:] != (...,):
@@ -224,7 +224,7 @@ class _Reader:
             return tuple(read)
         return read
 
-    def _mapping(self, kind: Any, value: object, where: str) -> dict[str, Any]:
+    def _mapping(self, kind: object, value: object, where: str) -> dict[str, Any]:
         _, own = get_args(kind)
         parts = _instance(value, dict, where)
         return {
@@ -233,7 +233,7 @@ class _Reader:
         }
 
 
-def _chosen(cls: Any, tree: Mapping[str, Any], where: str) -> Any:
+def _chosen(cls: type, tree: Mapping[str, Any], where: str) -> Any:
     """The class that a tree names: ``cls``, or one of its subclasses."""
     locate = getattr(cls, "saved_class", None)
     chosen = cls if locate is None else locate(tree)
@@ -266,7 +266,7 @@ def check_array(
     return value
 
 
-def _plain(kind: Any, value: Any, where: str) -> Any:
+def _plain(kind: object, value: Any, where: str) -> Any:
     """Text, numbers, booleans and None, each of exactly its type; whole numbers pass as floats."""
     if kind in (None, types.NoneType):
         if value is not None:
@@ -289,7 +289,7 @@ def _any_float(value: object, where: str) -> float:
     return float(_plain(float, value, where))
 
 
-def _instance(value: Any, kind: type, where: str) -> Any:
+def _instance(value: object, kind: type, where: str) -> Any:
     if type(value) is not kind:
         raise ValueError(
             f"{where} must be of type {kind.__name__}, got {_short(value)}"
@@ -297,7 +297,7 @@ def _instance(value: Any, kind: type, where: str) -> Any:
     return value
 
 
-def _between(value: Any, low: float, high: float, where: str) -> Any:
+def _between(value: float, low: float, high: float, where: str) -> Any:
     if not low <= value <= high:
         raise ValueError(
             f"{where} must be between {low:g} and {high:g}, got {_short(value)}"
@@ -305,7 +305,7 @@ def _between(value: Any, low: float, high: float, where: str) -> Any:
     return value
 
 
-def _choice(value: Any, choices: Sequence[Any], where: str) -> Any:
+def _choice(value: object, choices: Sequence[Any], where: str) -> Any:
     if not isinstance(value, bool | int | str) or value not in choices:
         raise ValueError(f"{where} must be one of {list(choices)}, got {_short(value)}")
     return value

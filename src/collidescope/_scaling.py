@@ -15,9 +15,8 @@ from collidescope._checks import FloatArray
 LARGEST = 20.0
 QUANTILE_ROWS = 100_000  #: rows that decide the quantiles: more would not change them
 FEWEST_ROWS = 10_000  #: of wide tables
-BLOCK_NUMBERS = (
-    4_000_000  #: numbers that are worked on at once (32 MB in double precision)
-)
+#: numbers that are worked on at once (32 MB in double precision)
+BLOCK_NUMBERS = 4_000_000
 
 
 def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
@@ -28,17 +27,21 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     and down to the smallest.
     """
     n = X.shape[0]
-    width = max(1, int(np.prod(X.shape[1:])))
+    width = max(1, math.prod(X.shape[1:]))
     # Of wide tables fewer rows, so that they stay below so many numbers, but not too few.
     affordable = max(64_000_000 // width, FEWEST_ROWS)
     n_sampled = min(n, QUANTILE_ROWS, affordable)
-    places = np.linspace(0, n - 1, n_sampled).astype(np.intp)
-    sample = _dense(X[np.unique(places)])
+    places = np.linspace(0, n - 1, n_sampled)
+    chosen = np.unique(places.astype(np.intp))
+    sample = _dense(X[chosen])
     if sample.ndim > 2:
-        step = max(1, sample.size // (10 * QUANTILE_ROWS))
-        sample = sample.reshape(-1, 1)[::step]
-    centres, scales = [], []
-    for part in blocks(sample.shape[1], len(sample), BLOCK_NUMBERS):
+        values = sample.reshape(-1, 1)
+        step = len(values) // (10 * QUANTILE_ROWS)
+        sample = values[:: max(1, step)]
+    n_rows, n_columns = sample.shape
+    centres = []
+    scales = []
+    for part in blocks(n_columns, n_rows, BLOCK_NUMBERS):
         centre, scale = _centre_and_scale(sample[:, part])
         centres.append(centre)
         scales.append(scale)
@@ -47,22 +50,26 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
 
 def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
     normal_iqr = 1.349  # the interquartile range of a standard normal
-    rounding = (
-        1e-12  # an interquartile range below this share of the median is rounding
-    )
+    # An interquartile range below this share of the median is rounding.
+    rounding = 1e-12
     smallest = 5e-324  # above 0: a scale must not be rounded to 0
     sample = columns.astype(np.float64)
-    constant = sample.min(axis=0) == sample.max(axis=0)
+    lowest = sample.min(axis=0)
+    highest = sample.max(axis=0)
     # In units of the largest value no sum or square can overflow or vanish.
-    unit = np.abs(sample).max(axis=0)
+    unit = np.maximum(-lowest, highest)
     sample /= np.where(unit > 0, unit, 1.0)
     low, median, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     robust = (high - low) / normal_iqr
-    mostly_equal = robust <= rounding * np.abs(median)
-    centre = np.where(mostly_equal, sample.mean(axis=0), median)
-    scale = np.where(mostly_equal, sample.std(axis=0), np.minimum(robust, 1.0))
-    scale = np.maximum(scale * unit, smallest * (scale > 0))
-    scale[constant] = 0.0
+    negligible = rounding * np.abs(median)
+    mostly_equal = robust <= negligible
+    mean = sample.mean(axis=0)
+    deviation = sample.std(axis=0)
+    centre = np.where(mostly_equal, mean, median)
+    scale = np.where(mostly_equal, deviation, np.minimum(robust, 1.0))
+    least = np.where(scale > 0, smallest, 0.0)
+    scale = np.maximum(scale * unit, least)
+    scale[lowest == highest] = 0.0
     return centre * unit, scale
 
 
@@ -73,21 +80,26 @@ def apply_scaling(
     largest_float = np.finfo(np.float64).max
     divisor = np.where(scale > 0, scale, np.inf)
     out = np.empty(X.shape, dtype=np.float32)
-    for block in blocks(len(out), math.prod(X.shape[1:]), BLOCK_NUMBERS):
-        part = _dense(X[block]).astype(np.float64)
+    width = math.prod(X.shape[1:])
+    for block in blocks(len(out), width, BLOCK_NUMBERS):
+        rows = _dense(X[block])
+        part = rows.astype(np.float64)
         with np.errstate(over="ignore"):
             part -= centre
             # an overflow is far out, not infinite: a constant feature must not become inf / inf
             np.clip(part, -largest_float, largest_float, out=part)
             part /= divisor
-        out[block] = np.clip(part, -LARGEST, LARGEST, out=part)
+        np.clip(part, -LARGEST, LARGEST, out=part)
+        out[block] = part
     return out
 
 
 def blocks(n: int, width: float, numbers: int) -> Iterator[slice]:
     """Slices of n rows of ``width`` numbers: as many rows as ``numbers`` allows, at least one."""
-    size = max(1, int(numbers // max(1, width)))
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+    affordable = int(numbers // max(1, width))
+    size = max(1, affordable)
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
 
 
 def is_memory_map(X: Any) -> bool:

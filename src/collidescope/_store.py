@@ -34,7 +34,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -153,7 +153,7 @@ class _Flat:
         self.arrays: Arrays = {}
         self._names: dict[Any, str] = {}
 
-    def add(self, value: Any, where: str) -> Any:
+    def add(self, value: object, where: str) -> Any:
         """The skeleton of ``value``, whose place in the tree errors and tensors are named by."""
         if isinstance(value, np.ndarray):
             return self._add_array(value, where)
@@ -238,7 +238,7 @@ def _pack(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     return np.pad(packed, (0, max(0, fewest - packed.size)))
 
 
-def _unpack(packed: npt.NDArray[Any], shape: Any, dtype: str) -> npt.NDArray[Any]:
+def _unpack(packed: npt.NDArray[Any], shape: list[int], dtype: str) -> npt.NDArray[Any]:
     plain = np.dtype(np.int64)
     if not TIMES.fullmatch(dtype):
         plain = np.dtype(dtype)
@@ -258,7 +258,7 @@ class _Reading:
         self.arrays = arrays
         self.used: dict[str, tuple[Tree, npt.NDArray[Any]]] = {}
 
-    def value(self, node: Any) -> Any:
+    def value(self, node: object) -> Any:
         if isinstance(node, list):
             return [self.value(part) for part in node]
         if not isinstance(node, dict):
@@ -296,14 +296,14 @@ class _Reading:
         return array
 
 
-def _text_array(value: Any) -> npt.NDArray[Any] | None:
+def _text_array(value: list[object]) -> npt.NDArray[Any] | None:
     text = np.array(value, dtype=np.str_)
     if text.tolist() != value:  # something else than text
         return None
     return text
 
 
-def _object_array(value: Any) -> npt.NDArray[Any] | None:
+def _object_array(value: list[object]) -> npt.NDArray[Any] | None:
     if any(isinstance(part, list | dict) for part in value):
         return None
     objects = np.empty(len(value), dtype=object)
@@ -345,7 +345,7 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
     return str(arrays.pop(HEADER)), arrays
 
 
-def _check_claim(file: Any, entry: zipfile.ZipInfo, name: str) -> None:
+def _check_claim(file: IO[bytes], entry: zipfile.ZipInfo, name: str) -> None:
     """Refuse an entry whose header claims more than it holds: numpy would take the memory."""
     major, _ = npy.read_magic(file)
     read_header = npy.read_array_header_2_0
@@ -404,7 +404,7 @@ def _read_source(source: str | Path) -> bytes:
         raise ValueError(f"{said}: {error}") from None
 
 
-def _dumps(value: Any, indent: int | None = None) -> str:
+def _dumps(value: object, indent: int | None = None) -> str:
     """JSON that any reader takes: NaN, infinities and halves of surrogate pairs are refused."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)
     text.encode()
@@ -428,7 +428,7 @@ def plain_labels(labels: npt.NDArray[Any]) -> Any:
     return {"dtype": labels.dtype.name, "values": labels.astype(written).tolist()}
 
 
-def labels_from_plain(value: Any) -> Any:
+def labels_from_plain(value: object) -> Any:
     """The inverse of :func:`plain_labels`, for what a file holds."""
     if not isinstance(value, Mapping):
         return value

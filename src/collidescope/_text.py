@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collidescope.limit import Limit
     from collidescope.matrix import CollisionMatrix
 
 #: Up to this many classes S is shown in full; beyond it only its largest collisions.
@@ -140,7 +141,7 @@ def diagnostics(cm: CollisionMatrix) -> Mapping[str, Any]:
     return cm.diagnostics.known()
 
 
-def limit_facts(limit: Any) -> dict[str, str | float | None]:
+def limit_facts(limit: Limit) -> dict[str, str | float | None]:
     """What the headline needs of a ``Limit``, as plain values that a collision matrix can hold."""
     low, high = limit.pber_interval(LEVEL)
     facts: dict[str, str | float | None] = {
@@ -165,7 +166,7 @@ def stored_limit(cm: CollisionMatrix) -> Mapping[str, Any]:
     return {} if cm.limit is None else limit_facts(cm.limit)
 
 
-def headline(cm: CollisionMatrix, limit: Any = None) -> list[str]:
+def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
     """The answer in sentences, with intervals at ``LEVEL``.
 
     ``limit`` is by default what ``cm`` holds of one (:func:`limit_facts`).
@@ -327,9 +328,8 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
     lines += _matrix_lines(cm)
     stderr = stated(cm).stderr
     if stderr is not None:
-        from numpy import (
-            median,
-        )  # not at the top: the help of the command line needs no numpy
+        # Not at the top: the help of the command line needs no numpy.
+        from numpy import median
 
         errors = f"median {median(stderr):.4f}, largest {stderr.max():.4f}"
         lines.append(f"Standard errors: {errors}.")
@@ -344,7 +344,10 @@ def _matrix_lines(cm: CollisionMatrix) -> list[str]:
     top = "seen in".ljust(left)
     for name in heads:
         top += name.rjust(width)
-    lines = [f"{top}   ← seen again in"]
+    again = "   ← seen again in"
+    lines = [f"{top}{again}"]
+    if len(lines[0]) > 80:  # too wide for a terminal
+        lines = ["seen in ↓, seen again in →", top.replace("seen in", "       ", 1)]
     for name, row in zip(names, cm.matrix, strict=True):
         line = name.ljust(left)
         for value in row:

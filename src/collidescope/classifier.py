@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.utils import Tags
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, CollisionWarning, Given
@@ -48,15 +47,13 @@ class CollisionClassifier(FittedCollisions):
         What happens to classes with a single row: refused, left out, or joined into one class
         ("other classes").
     budget : float, optional
-        Seconds to keep within: of ``members="auto"`` only the best models that fit in are trained,
-        and once they are spent no further training size of the range is started. A warning says
-        what was left out.
+        Seconds to keep within, by leaving out models of ``members="auto"`` and training sizes of
+        the range. A warning says which.
     training : mapping, optional
         What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``,
         ``learning_rate``, ``weight_decay``, ``dropout``
         (:class:`collidescope.training.config.TrainingConfig`).
-    checkpoint : folder, optional, where the training of networks is saved after every epoch and
-        resumed from
+    checkpoint : folder, optional, where networks are saved after every epoch, and resumed from
     device : str, of torch: "auto" takes a GPU where there is one
     n_jobs : int, optional, models of folds in parallel (joblib)
     verbose : int, 1 shows progress with the time left
@@ -70,9 +67,9 @@ class CollisionClassifier(FittedCollisions):
     gramian_ : array of shape (K, K)
     recovery_ : Recovery, S from ``gramian_``, with diagnostics
     posteriors_ : array of shape (n, K)
-        Held-out posteriors of the training rows, at ``priors_`` (nan for rows of interrupted folds,
-        of weight 0 or of dropped classes, and beyond the 100,000 held-out rows that are enough);
-        beyond 67 million numbers float32.
+        Held-out posteriors of the training rows, at ``priors_``; beyond 67 million numbers float32.
+        nan: interrupted folds, weight 0, dropped classes, and of 100,000 rows or more those beyond
+        the 40,000 held-out rows that are enough.
     posteriors_by_size_ : dict, the same by the mean number of rows trained on, fewer too (empty
         without ``limit``)
     member_weights_ : list of dict, with which weights the held-out rows of each fold were pooled
@@ -125,13 +122,9 @@ class CollisionClassifier(FittedCollisions):
     ) -> PrintedClassifier | Self:
         """The paper's Algorithms 1 and 2: as printed, or scored on held-out rows.
 
-        As printed (a :class:`~collidescope.pairwise.paper.PrintedClassifier`, which takes rows of
-        numbers and cannot be saved): one network V of 6 × 128, trained on all rows for 500 epochs,
-        averages over these same rows, gradient descent, S⁻¹ q neither clipped nor scaled.
-        ``settings`` are fields of :class:`~collidescope.pairwise.printed.PrintedSettings`
-        (``penalty`` λ, ``step_size`` η, ``tolerance`` γ, ``max_steps``, ``pairs_per_entry`` m …),
-        ``network`` and ``random_state``. ``cross_fitted`` gives a classifier of this class with
-        posteriors on the simplex; ``settings`` are its parameters, or those of ``Pairwise``.
+        As printed this makes a :class:`~collidescope.pairwise.paper.PrintedClassifier`, of the
+        fields of its settings, ``network`` and ``random_state``; ``cross_fitted`` a classifier of
+        this class, of its parameters and those of ``Pairwise``.
         """
         if cross_fitted:
             return cls(**cross_fitted_paper(settings))
@@ -143,7 +136,7 @@ class CollisionClassifier(FittedCollisions):
     def fit(
         self,
         X: Table | ArrayLike,
-        y: Any,
+        y: ArrayLike,
         sample_weight: Given = None,
         groups: Given = None,
     ) -> Self:
@@ -173,10 +166,16 @@ class CollisionClassifier(FittedCollisions):
         folds = make_folds(sample, self.cv, self.random_state)
         models = models_for(self.members, sample, folds)
         engine = self._engine()
-        self.race_ = Race()
+        raced = None
         if isinstance(self.members, str):  # models that the user names are all trained
-            models, self.race_ = race(sample, models, folds, engine)
-        crossfit = cross_fit(sample, models, folds, limit=self.limit, engine=engine)
+            raced = race(sample, models, folds, engine)
+            models = raced.models
+        crossfit = cross_fit(
+            sample, models, folds, limit=self.limit, engine=engine, choice=raced
+        )
+        self.race_ = Race()
+        if raced is not None:
+            self.race_ = raced.found
         found = estimate(sample, crossfit)
         self._keep(sample, crossfit, found)
         self.class_order_ = class_order(y, sample.classes)
@@ -196,9 +195,7 @@ class CollisionClassifier(FittedCollisions):
         )
 
     def _check_parameters(self) -> None:
-        if not isinstance(self.limit, (bool, np.bool_)):
-            raise ValueError(f"limit must be True or False, got {self.limit!r}")
-        check.check_choice(self.rare, ["error", "drop", "merge"], "rare")
+        check.check_flag(self.limit, "limit")
         check.check_n_jobs(self.n_jobs)
         check.check_seed(self.random_state)
         if self.budget is not None:
@@ -207,9 +204,3 @@ class CollisionClassifier(FittedCollisions):
             from collidescope.training.config import TrainingConfig
 
             TrainingConfig.from_mapping(self.training, "cpu")
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.non_deterministic = self.random_state is None
-        return tags

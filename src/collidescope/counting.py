@@ -21,6 +21,7 @@ rows as its posterior p, where the count is the one-step estimator mean(c pᵀ +
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,11 +46,13 @@ LARGE_GROUP = 4
 #: costs a K×K sum.
 SPARSE_ROWS = 20
 
+Inputs = ArrayLike | pd.DataFrame | pd.Series  #: a table, or what names an input
+
 #: Votes per item for which :func:`votes_needed` plans.
 VOTES_PER_ITEM = (2, 3, 4, 5, 7, 10, 15, 20, 30, 50)
 
 
-def input_groups(X: Any) -> IntArray:
+def input_groups(X: Inputs) -> IntArray:
     """A number for every row of ``X`` (table or array), the same for equal rows.
 
     A missing value equals another.
@@ -94,7 +97,7 @@ def input_groups(X: Any) -> IntArray:
     return np.asarray(groups, dtype=np.intp)
 
 
-def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
+def repeated_rows(X: Inputs) -> npt.NDArray[np.bool_]:
     """Which rows of ``X`` have an input that occurs more than once.
 
     >>> repeated_rows(["a", "b", "a"])
@@ -105,7 +108,7 @@ def repeated_rows(X: Any) -> npt.NDArray[np.bool_]:
 
 
 def count_collisions(
-    X: Any, y: ArrayLike, *, average: str = "rows", classes: Names | None = None
+    X: Inputs, y: ArrayLike, *, average: str = "rows", classes: Names | None = None
 ) -> CollisionMatrix:
     """Count collisions among rows whose inputs are exactly equal, or among votes on the same item.
 
@@ -186,6 +189,7 @@ def collision_matrix_from_votes(
         )
     else:
         counts, names = vote_table(votes, classes)
+        warn_of_copied_votes(counts)
         sums, _ = _count(counts)
     return _as_matrix(
         sums, sums, names, "items", "votes has no item with two votes", "votes"
@@ -325,7 +329,7 @@ def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
 
 
 def label_codes(
-    y: Any, classes: Names | None = None, name: str = "y"
+    y: ArrayLike, classes: Names | None = None, name: str = "y"
 ) -> tuple[IntArray, Array]:
     """Class numbers and names.
 
@@ -352,6 +356,23 @@ def label_codes(
         else check.check_classes(classes)
     )
     return check.encode_labels(labels, names, name), names
+
+
+def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
+    """Counts that are all multiples of one number are copies of votes, not votes.
+
+    Items whose votes agree are multiples of their number anyway: ``fewest`` others are needed.
+    """
+    if not counts.nnz or (counts.data % 1).any():  # shares of votes
+        return
+    common = int(np.gcd.reduce(counts.data.astype(np.int64)))
+    split = np.diff(counts.indptr) > 1
+    if common > 1 and split.sum() >= fewest:
+        seen = f"every count of votes is a multiple of {common}"
+        why = "copies of votes agree by construction, so PBER is too low"
+        remedy = f"count each vote once (votes / {common})"
+        words = f"{seen}: {why}; {remedy}"
+        warnings.warn(words, check.CollisionWarning, stacklevel=3)
 
 
 def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, Array]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -115,7 +115,8 @@ class HeldOut:
     size: float  #: training rows of a fold, on average
     rows: IntArray
     posteriors: npt.NDArray[np.floating]
-    capped: bool = False  #: whether a model with a weight ended for lack of steps
+    #: whether a model with a weight ended for lack of steps, or the pool learns from a sample
+    capped: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,9 @@ class Ensemble:
     def posteriors(self, X: Table) -> FloatArray:
         """Posteriors of new rows at ``train_priors``, averaged over the folds."""
         rows = self._scaled(X)
-        out = np.zeros((rows.shape[0], len(self.train_priors)))
-        for block in row_blocks(rows, out.shape[1]):
+        n_classes = len(self.train_priors)
+        out = np.zeros((rows.shape[0], n_classes))
+        for block in row_blocks(rows, n_classes):
             out[block] = self._score(rows[block])
         return out
 
@@ -153,19 +155,24 @@ class Ensemble:
         if shape != self.row_shape:
             wanted = f"rows of shape {self.row_shape} as in training"
             raise ValueError(f"X must have {wanted}, got {shape}")
-        return X if self.scaling is None else self.scaling.standardised(X)
+        if self.scaling is None:
+            return X
+        return self.scaling.standardised(X)
 
     def _score(self, block: Table) -> FloatArray:
         weights = list(self.weights.values())
-        total = np.zeros((block.shape[0], len(self.train_priors)))
+        shape = (block.shape[0], len(self.train_priors))
+        total = np.zeros(shape)
         known: dict[int, FloatArray] = {}  # a comparison is one for all folds
         for fold in self.folds:
             logs = []
             for name in self.weights:
                 fitted = fold[name]
-                if id(fitted) not in known:
-                    known[id(fitted)] = log_posteriors(self.models[name], fitted, block)
-                logs.append(known[id(fitted)])
+                key = id(fitted)
+                if key not in known:
+                    model = self.models[name]
+                    known[key] = log_posteriors(model, fitted, block)
+                logs.append(known[key])
             total += pool(np.stack(logs), weights)
         return np.asarray(total / len(self.folds))
 
@@ -187,18 +194,35 @@ class SizeFit:
     interrupted: bool
 
 
-#: Which models are trained at the next size, by name, given what was trained so far.
-Keep = Callable[[Sequence[SizeFit]], Sequence[str]]
+class Choice:
+    """Which models are trained next, and which are trained already.
 
+    This one trains all models on all rows. What has no weight then has none with a share of the
+    rows, unless it is simple.
+    """
 
-def with_weight(done: Sequence[SizeFit]) -> list[str]:
-    """What has no weight with all rows has none with a share of them, unless it is simple."""
-    first = done[0]
-    return [
-        model.name
-        for model in first.models
-        if model.simple or model.name in first.weights
-    ]
+    @property
+    def by_first_fold(self) -> bool:
+        """Whether the first fold decides what the others train."""
+        return False
+
+    def trained(self, share: float) -> Mapping[str, Fitted]:
+        """Models that have learned from this share of the first fold's training rows already."""
+        return {}
+
+    def after_first_fold(
+        self, sample: Sample, folds: Folds, units: FoldUnits
+    ) -> Collection[str]:
+        """Names of the models that the other folds train, given what the first fold found."""
+        return list(units)
+
+    def at_smaller_size(self, whole: SizeFit, size: float) -> Collection[str]:
+        """Names of the models that are trained on so many rows, given the fit of all rows."""
+        return [
+            model.name
+            for model in whole.models
+            if model.simple or model.name in whole.weights
+        ]
 
 
 @dataclass(frozen=True)
@@ -234,7 +258,7 @@ def cross_fit(
     *,
     limit: bool = True,
     engine: Engine | None = None,
-    keep: Keep = with_weight,
+    choice: Choice | None = None,
 ) -> CrossFit:
     """Train every model on every fold, and score the rows that the fold holds out.
 
@@ -243,7 +267,7 @@ def cross_fit(
     sample, models, folds : of :func:`make_sample`, :func:`models_for` and :func:`make_folds`
     limit : whether to train on 1/8, 1/4 and 1/2 of the rows too
     engine : device, settings of networks, processes, progress, budget
-    keep : which models are trained at the next size
+    choice : which models are trained next
 
     A model with the methods of :class:`~collidescope.models.Comparing` gives no posteriors by
     itself: once all folds of a size are trained it is handed the sample and the folds, compares
@@ -263,13 +287,14 @@ def cross_fit(
     [20.0, 40.0]
     """
     engine = engine or Engine()
+    choice = choice or Choice()
     smaller = _smaller(sample, folds) if limit else []
     steps = int(STEPS * len(folds.splits) * (1 + sum(part.share for part in smaller)))
     _check(models, sample, folds, engine)
     _announce(models, sample, [folds, *smaller], engine)
     notes = list[str]()
     with Progress("training folds", steps, engine.verbose) as progress:
-        whole = fit_size(sample, models, folds, engine, progress)
+        whole = fit_size(sample, models, folds, engine, progress, choice)
         done = [whole]
         try:
             for number, part in enumerate(smaller):
@@ -278,7 +303,7 @@ def cross_fit(
                 if engine.budget is not None and engine.overdue():
                     notes.append(_left_out(smaller[number:], engine.budget))
                     break
-                names = keep(done)
+                names = choice.at_smaller_size(whole, part.size)
                 kept = [model for model in models if model.name in names]
                 try:
                     _check(kept, sample, part, engine)
@@ -286,7 +311,7 @@ def cross_fit(
                     ValueError
                 ):  # too few rows for a model; smaller sizes have fewer still
                     break
-                fit = fit_size(sample, kept, part, engine, progress)
+                fit = fit_size(sample, kept, part, engine, progress, choice)
                 if fit.interrupted:
                     raise KeyboardInterrupt
                 done.append(fit)
@@ -334,12 +359,14 @@ def _announce(
     """Warn before networks for images keep a CPU busy for minutes: nobody waits a silent hour."""
     if engine.device != "cpu":
         return
-    d = math.prod(sample.X.shape[1:])
+    shape = sample.X.shape[1:]
+    d = math.prod(shape)
     seconds = 0.0
     for model in models:
-        if model.images and len(sample.X.shape) > 2 and hasattr(model, "cost"):
-            costs = [model.cost(int(part.size), d, sample.n_classes) for part in parts]
-            seconds += sum(costs) * len(parts[0].splits)
+        if model.images and len(shape) > 1 and hasattr(model, "cost"):
+            for part in parts:
+                of_fold = model.cost(int(part.size), d, sample.n_classes)
+                seconds += of_fold * len(part.splits)
     minutes = seconds / 60
     if minutes > silent_minutes:
         said = f"networks for images take about {minutes:.0f} minutes of one core here"
@@ -354,8 +381,11 @@ def _left_out(parts: Sequence[Folds], budget: float) -> str:
 
 
 def _total_seconds(fits: Sequence[SizeFit]) -> dict[str, float]:
-    names = fits[0].seconds
-    return {name: sum(fit.seconds.get(name, 0.0) for fit in fits) for name in names}
+    total = dict.fromkeys(fits[0].seconds, 0.0)
+    for fit in fits:
+        for name, seconds in fit.seconds.items():
+            total[name] += seconds
+    return total
 
 
 def _ensemble(sample: Sample, fit: SizeFit) -> Ensemble:
@@ -376,9 +406,18 @@ def fit_size(
     folds: Folds,
     engine: Engine,
     progress: Progress,
+    choice: Choice,
 ) -> SizeFit:
-    """Train every model on every fold at one size, and pool the log posteriors of held-out rows."""
-    trained, interrupted = train_folds(sample, models, folds, engine, progress)
+    """Train models on every fold at one size, and pool the log posteriors of held-out rows."""
+    if choice.by_first_fold and folds.share == 1:
+        trained, interrupted = train_chosen(
+            sample, models, folds, engine, progress, choice
+        )
+        models = [model for model in models if model.name in trained[0]]
+    else:
+        trained, interrupted = train_folds(
+            sample, models, folds, engine, progress, known=choice.trained(folds.share)
+        )
     # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds
     # come in order, so the first splits belong to the folds that are kept.
     complete = [units for units in trained if len(units) == len(models)]
@@ -386,22 +425,57 @@ def fit_size(
     known = [model for model in models if model.name in whole[0]]
     names = [model.name for model in known]
     scores, comparisons = _scores(known, whole, sample, folds)
-    tests = [test for _, test in folds.splits[: len(whole)]]
+    splits = folds.splits[: len(whole)]
+    tests = [test for _, test in splits]
     pooled = pool_folds(sample, tests, scores, names)
-    alone = names[0] if len(names) == 1 else ""
+    weights = pooled.weights
+    stopped = _capped(whole, weights)
+    sampled = learns_from_few(known, weights, folds.size)
+    comparison = None
+    if len(names) == 1:
+        comparison = comparisons.get(names[0])
     return SizeFit(
         models=known,
         folds=[_fitted(fold) | comparisons for fold in whole],
         held_out=HeldOut(
-            folds.size, pooled.rows, pooled.posteriors, _capped(whole, pooled.weights)
+            size=folds.size,
+            rows=pooled.rows,
+            posteriors=pooled.posteriors,
+            capped=stopped or sampled,
         ),
-        weights=pooled.weights,
+        weights=weights,
         fold_weights=pooled.fold_weights,
-        comparison=comparisons.get(alone),
-        history=[_histories(fold, pooled.weights) for fold in whole],
+        comparison=comparison,
+        history=[_histories(fold, weights) for fold in whole],
         seconds=_seconds(whole),
         interrupted=interrupted,
     )
+
+
+def train_chosen(
+    sample: Sample,
+    models: Sequence[Model],
+    folds: Folds,
+    engine: Engine,
+    progress: Progress,
+    choice: Choice,
+) -> tuple[list[FoldUnits], bool]:
+    """As :func:`train_folds`, but the first fold decides which models the others train."""
+    trained, interrupted = train_folds(sample, models, folds, engine, progress, [0])
+    if interrupted:
+        return trained, True
+    units = trained[0]
+    names = choice.after_first_fold(sample, folds, units)
+    left = [model for model in models if model.name in names]
+    first = {model.name: units[model.name] for model in left}
+    numbers = range(1, len(folds.splits))
+    try:
+        others, interrupted = train_folds(
+            sample, left, folds, engine, progress, numbers
+        )
+    except KeyboardInterrupt:  # before any of them was trained
+        return [first], True
+    return [first, *others], interrupted
 
 
 def train_folds(
@@ -410,37 +484,61 @@ def train_folds(
     folds: Folds,
     engine: Engine,
     progress: Progress,
+    numbers: Sequence[int] | None = None,
+    known: Mapping[str, Fitted] | None = None,
 ) -> tuple[list[FoldUnits], bool]:
     """The units of every fold that was begun, and whether Ctrl-C ended the training.
 
     Every unit is work of its own for ``n_jobs``. It takes the rows of its fold from the sample,
     which processes share: beside the sample each holds the training rows of one fold.
+
+    Parameters
+    ----------
+    sample, models, folds, engine, progress : as in :func:`cross_fit`
+    numbers : of the folds that are trained; all of them, unless given
+    known : models that have learned from the training rows of the first fold already, by name;
+        other processes train them again, which is cheaper than to send them
     """
+    if numbers is None:
+        numbers = range(len(folds.splits))
+    if known is None or engine.n_jobs not in (None, 1):
+        known = {}
     n_models = len(models)
     most_held_out = max(len(test) for _, test in folds.splits)
+    n_scores = most_held_out * sample.n_classes * n_models
     dtype: npt.DTypeLike = np.float64
-    if most_held_out * sample.n_classes * n_models > SCORED_NUMBERS:
+    if n_scores > SCORED_NUMBERS:
         dtype = np.float32
 
     def train(number: int, report: Report | None) -> Unit:
-        fold, place = divmod(number, n_models)
+        turn, place = divmod(number, n_models)
+        fold = numbers[turn]
+        model = models[place]
         task = make_task(sample, folds, engine, fold, report)
-        return train_unit(
-            models[place], task, sample.take(folds.splits[fold][1]), dtype
-        )
+        _, held_out = folds.splits[fold]
+        test = sample.take(held_out)
+        fitted = None
+        if fold == 0:
+            fitted = known.get(model.name)
+        return train_unit(model, task, test, dtype, fitted)
 
-    n_units = n_models * len(folds.splits)
+    n_units = n_models * len(numbers)
     steps = int(STEPS * folds.share)
-    small = folds.size * math.prod(sample.X.shape[1:]) <= ONE_THREAD_NUMBERS
+    d = math.prod(sample.X.shape[1:])
+    small = folds.size * d <= ONE_THREAD_NUMBERS
+    threaded = any(has_own_threads(model) for model in models)
     # Once for all units where it can be: finding the libraries takes milliseconds.
-    with one_thread(small and not any(has_own_threads(model) for model in models)):
+    with one_thread(small and not threaded):
         units, interrupted = run_units(
             train, n_units, engine.n_jobs, progress, steps, per_step=n_models
         )
     trained = list[FoldUnits]()
-    for first in range(0, len(units), n_models):
-        own = zip(models, units[first : first + n_models], strict=False)
-        trained.append({model.name: unit for model, unit in own})
+    for number, unit in enumerate(units):
+        place = number % n_models
+        if place == 0:
+            trained.append({})
+        name = models[place].name
+        trained[-1][name] = unit
     return trained, interrupted
 
 
@@ -496,14 +594,22 @@ def has_own_threads(model: Model) -> bool:
 
 
 def train_unit(
-    model: Model, task: Task, test: Table, dtype: npt.DTypeLike = np.float64
+    model: Model,
+    task: Task,
+    test: Table,
+    dtype: npt.DTypeLike = np.float64,
+    fitted: Fitted | None = None,
 ) -> Unit:
-    """Fit one model to the training rows of a fold, and score the rows that it holds out."""
+    """Fit one model to the training rows of a fold, and score the rows that it holds out.
+
+    A model that is ``fitted`` already only scores.
+    """
     started = time.perf_counter()
     k = task.n_classes
     scores = None
     with one_thread(needs_one_thread(model, task)):
-        fitted = copy(model).fit(task_of(model, task))
+        if fitted is None:
+            fitted = copy(model).fit(task_of(model, task))
         if not isinstance(model, Comparing):
             scores = np.empty((test.shape[0], k), dtype)
             for block in row_blocks(test, k):
@@ -537,23 +643,31 @@ def pool_folds(
     Posteriors of more than so many numbers are float32: half of the memory, and models know no
     more.
     """
-    k = sample.n_classes
     rows = np.sort(np.concatenate(tests))
-    dtype = np.float32 if len(rows) * k > double_numbers else np.float64
-    P = np.empty((len(rows), k), dtype)
+    shape = (len(rows), sample.n_classes)
+    dtype: npt.DTypeLike = np.float64
+    if math.prod(shape) > double_numbers:
+        dtype = np.float32
+    P = np.empty(shape, dtype)
     numbers = range(len(tests))
     fold_weights = []
-    for number in numbers:
+    for number, test in enumerate(tests):
         others = [other for other in numbers if other != number]
         weights = _weights(sample, tests, scores, others)
-        place = np.searchsorted(rows, tests[number])
+        fold_weights.append(named(names, weights))
+        place = np.searchsorted(rows, test)
         P[place] = pool(scores[number], weights)
-        named = zip(names, weights.tolist(), strict=True)
-        fold_weights.append(dict(named))
     final = _weights(sample, tests, scores, numbers)
-    named = zip(names, final.tolist(), strict=True)
-    kept = {name: weight for name, weight in named if weight > 0}
+    kept = {}
+    for name, weight in named(names, final).items():
+        if weight > 0:
+            kept[name] = weight
     return Pooled(rows, P, kept, fold_weights)
+
+
+def named(names: Sequence[str], values: FloatArray) -> dict[str, float]:
+    """Numbers by the names of models."""
+    return dict(zip(names, values.tolist(), strict=True))
 
 
 def _weights(
@@ -596,7 +710,9 @@ def _scores(
         for model in models:
             comparison = comparisons.get(model.name)
             own = fold[model.name].scores
-            each.append(own if comparison is None else comparison.held_out[number])
+            if comparison is not None:
+                own = comparison.held_out[number]
+            each.append(own)
         stacked.append(np.stack(each))  # type: ignore[arg-type]
     return stacked, comparisons
 
@@ -607,6 +723,24 @@ def _fitted(fold: FoldUnits) -> dict[str, Fitted]:
 
 def _capped(trained: Sequence[FoldUnits], weights: dict[str, float]) -> bool:
     return any(fold[name].capped for fold in trained for name in weights)
+
+
+def learns_from_few(
+    models: Sequence[Model], weights: Mapping[str, float], n_rows: float
+) -> bool:
+    """Whether models that take no more than a sample of so many rows have most of the weight.
+
+    More rows teach them nothing, so that the curve is flat where others would still learn. Simple
+    models have learned all they can from a sample.
+    """
+    total = sum(weights.values())
+    sampled = 0.0
+    for model in models:
+        most_rows: float = getattr(model, "most_rows", math.inf)
+        sampling = most_rows < n_rows and not model.simple
+        if sampling and model.name in weights:
+            sampled += weights[model.name]
+    return sampled > 0.5 * total
 
 
 def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:

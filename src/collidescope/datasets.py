@@ -4,7 +4,7 @@ A :class:`Problem` draws rows, gives the true posterior of any row, and knows it
 *nodes*: blocks of posteriors with weights, over which B = Σ w y yᵀ and BER = 1 - Σ w max(y).
 Gaussians of equal scale whose centres span a line or a plane, and discrete problems, have exact
 nodes (quadrature); others draw them. Every function below makes one; a custom one comes from the
-posteriors of a teacher (:func:`taught`) or from densities (:func:`dense`).
+posteriors of a teacher (:class:`Problem`) or from densities (:func:`dense`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ TRUTH_DRAWS = 1_000_000  #: behind the truth of problems without exact nodes
 TRUTH_SEED = 20_250  #: makes it the same every time
 BLOCK = 50_000
 
-Inputs = Callable[[int, np.random.Generator], FloatArray]
 Draws = Callable[[IntArray, np.random.Generator], Array]
 Posteriors = Callable[[FloatArray], FloatArray]
 Blocks = Iterator[tuple[FloatArray, FloatArray]]
@@ -231,89 +230,6 @@ def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
     return np.stack(axes, axis=-1).reshape(-1, len(sides))
 
 
-def led(noise: float = 0.1, priors: Given = None) -> Problem:
-    """A digit on seven segments, each of which shows the wrong state with probability ``noise``.
-
-    The 128 possible inputs make every quantity exact, and inputs repeat, so that collisions can be
-    counted.
-    """
-    check.check_between(noise, 0, 0.5, "noise")
-    shares = np.full(10, 0.1) if priors is None else check.check_priors(priors, 10)
-    # Of each digit: top, upper left, upper right, middle, lower left, lower right, bottom.
-    shown = "1110111 0010010 1011101 1011011 0111010 1101011 1101111 1010010 1111111 1111011"
-    segments = np.array([list(map(int, digit)) for digit in shown.split()])
-
-    def draw(codes: IntArray, rng: np.random.Generator) -> IntArray:
-        wrong = rng.random((len(codes), 7)) < noise
-        return (segments[codes] ^ wrong).astype(np.intp)
-
-    def joint(X: FloatArray) -> FloatArray:
-        known = np.isin(X, (0, 1))
-        odd = X[~known]
-        if odd.size:
-            raise ValueError(f"X must hold segments of 0 or 1, got {odd[0]:.6g}")
-        differing = np.abs(X[:, None, :] - segments)
-        wrong = differing.sum(axis=2)
-        right = 7 - wrong
-        likelihood = noise**wrong * (1 - noise) ** right
-        return np.asarray(likelihood * shares)
-
-    def posteriors(X: FloatArray) -> FloatArray:
-        likelihoods = joint(X)
-        return likelihoods / likelihoods.sum(axis=1, keepdims=True)
-
-    def nodes() -> Blocks:
-        numbers = np.arange(128)[:, None]
-        bits = (numbers >> np.arange(7)) & 1
-        X = bits.astype(np.float64)
-        yield posteriors(X), joint(X).sum(axis=1)
-
-    return Problem(shares, np.arange(10), draw, posteriors, 7, nodes)
-
-
-def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
-    """Inputs drawn by ``inputs(n, rng)``, labels from the posteriors that ``teacher(X)`` gives.
-
-    >>> coin = taught(
-    ...     lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X])
-    ... )
-    >>> (
-    ...     round(coin.bayes_error(), 2),
-    ...     round(coin.collision_matrix().pber, 2),
-    ... )  # 1/4 and 1/3
-    (0.25, 0.33)
-    """
-
-    def nodes() -> Blocks:
-        rng = np.random.default_rng(TRUTH_SEED)
-        for _ in range(TRUTH_DRAWS // BLOCK):
-            yield teacher(inputs(BLOCK, rng)), np.full(BLOCK, 1 / TRUTH_DRAWS)
-
-    priors = np.sum([weights @ P for P, weights in nodes()], axis=0)
-
-    def draw(codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Inputs are drawn until their labels fit."""
-        wanted = [np.flatnonzero(codes == k).tolist() for k in range(len(priors))]
-        X = inputs(len(codes), rng)
-        while any(wanted):
-            block = inputs(len(codes) + 100, rng)
-            labels = _drawn_labels(teacher(block), rng)
-            for k, places in enumerate(wanted):
-                found = np.flatnonzero(labels == k)[: len(places)]
-                X[places[: len(found)]] = block[found]
-                del places[: len(found)]
-        return X
-
-    n_features = inputs(1, np.random.default_rng(0)).shape[1]
-    return Problem(priors, np.arange(len(priors)), draw, teacher, n_features, nodes)
-
-
-def _drawn_labels(P: FloatArray, rng: np.random.Generator) -> IntArray:
-    """A class number for every row, drawn from its posterior."""
-    uniform = rng.random((len(P), 1))
-    return (uniform >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)
-
-
 def dense(
     draw: Draws, log_densities: Posteriors, n_classes: int, n_features: int
 ) -> Problem:
@@ -459,24 +375,6 @@ def tangled(
         return np.asarray(logsumexp(logs, axis=1)).T
 
     return dense(draws, log_densities, n_classes, n_features)
-
-
-def imbalanced(
-    n_classes: int = 5,
-    ratio: float = 100.0,
-    n_features: int = 4,
-    length: float = 6.0,
-    random_state: Seed = None,
-) -> GaussianProblem:
-    """:func:`equidistant` with priors that fall geometrically.
-
-    The first class is ``ratio`` times as common as the last.
-    """
-    check.check_at_least(ratio, 1, "ratio")
-    weights = np.geomspace(ratio, 1, check.check_count(n_classes, "n_classes", least=2))
-    return equidistant(
-        n_classes, n_features, length, weights / weights.sum(), random_state
-    )
 
 
 def waveform() -> Problem:

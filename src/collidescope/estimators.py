@@ -106,7 +106,7 @@ def estimate_collisions(
 
 def _estimate_dask(
     classifier: Classifier,
-    X: Any,
+    X: _dask.Collection,
     y: ArrayLike,
     cv: CV | str,
     priors: ArrayLike | str,
@@ -160,6 +160,7 @@ def _cross_fit(
 ) -> CrossFit:
     """The cross-fit of one classifier on rows as they are; half a fit is none."""
     check_classifier(classifier)
+    check.check_n_jobs(n_jobs)
     drawn = as_random_state(random_state)
     try:
         clone(classifier)
@@ -171,7 +172,7 @@ def _cross_fit(
     splits, notes = resolve_splits(
         cv, labels, sample.classes, drawn, groups=sample.groups
     )
-    for note in notes:
+    for note in (*sample.notes, *notes):
         warnings.warn(note, CollisionWarning, stacklevel=4)
     folds = Folds(splits, seeds=[0] * len(splits))
     engine = Engine(n_jobs=n_jobs)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _store, saving, trust
@@ -16,6 +17,7 @@ from collidescope._checks import Array, ArrayLike, FloatArray
 from collidescope.crossfit import CrossFit, Ensemble
 from collidescope.equations.posterior import shift_priors
 from collidescope.estimate import Estimate
+from collidescope.folds import RandomState
 from collidescope.models import Factory, keeps_layout
 from collidescope.sample import Sample, Table, validated
 from collidescope.scale import _dask
@@ -25,6 +27,7 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
     """The half of a classifier that a fit, or a file, brings to life."""
 
     members: str | Sequence[Any]
+    random_state: RandomState
     #: The classes in their order, where the labels were an ordered categorical of pandas.
     class_order_: list[Any] | None = None
     _ensemble: Ensemble
@@ -58,7 +61,11 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         self._read_posteriors = None
 
     def predict_proba(self, X: Table | ArrayLike) -> FloatArray:
-        """Posteriors of new rows at ``priors_``, a mean over the folds; lazy for Dask."""
+        """Posteriors of new rows at ``priors_``, a mean over the folds; lazy for Dask.
+
+        Models have seen the rows of the fit, and are too sure of them: ``posteriors_`` holds the
+        held-out posteriors of those.
+        """
         check_is_fitted(self, "collision_matrix_")
         if _dask.is_dask(X):
             lazy: FloatArray = _dask.map_rows(
@@ -102,6 +109,12 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
 
     def _restore_fit(self, tree: _store.Tree, model: Factory | None = None) -> None:
         saving.restore_fit(self, tree, model)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.random_state is None
+        return tags
 
     @property
     def _channels_first(self) -> bool:

@@ -68,7 +68,9 @@ class Folds:
         parts = nested_splits(
             self.splits, sample.codes, share, self.seed, sample.groups
         )
-        return None if parts is None else replace(self, splits=parts, share=share)
+        if parts is None:
+            return None
+        return replace(self, splits=parts, share=share)
 
 
 def as_random_state(random_state: RandomState) -> np.random.RandomState:
@@ -98,16 +100,45 @@ def make_folds(sample: Sample, cv: CV, random_state: RandomState = None) -> Fold
     draw = as_random_state(random_state)
     largest = 2**31 - 1
     of_folds, of_subsets = draw.randint(largest, size=2).tolist()
-    classes = sample.classes
-    labels = classes[sample.codes]
+    labels, classes = _strata(sample)
     splits, notes = resolve_splits(
         cv, labels, classes, of_folds, sample.used, sample.groups
     )
+    _check_votes(sample, splits)
     seeds = draw.randint(largest, size=len(splits))
     folds = Folds(splits, seeds.tolist(), of_subsets, notes=tuple(notes))
     if isinstance(cv, int):  # folds that the user made are all trained
         return enough_folds(folds)
     return folds
+
+
+def _strata(sample: Sample) -> tuple[Array, Array]:
+    """The labels by which folds are balanced, and their classes.
+
+    A class that leads the votes of fewer than two rows need not be in every fold: its votes on
+    other rows teach it.
+    """
+    classes = sample.classes
+    if sample.votes is None:
+        return classes[sample.codes], classes
+    n_led = np.bincount(sample.codes, minlength=len(classes))
+    leading = np.flatnonzero(n_led >= 2)
+    if not len(leading):
+        leading = np.array([0])
+    chosen = sample.votes[:, leading].argmax(axis=1)
+    return classes[leading][chosen], np.unique(classes[leading][chosen])
+
+
+def _check_votes(sample: Sample, splits: Sequence[Split]) -> None:
+    """Refuse folds whose training rows have no vote for a class."""
+    if sample.votes is None:
+        return
+    for number, (train, _) in enumerate(splits):
+        voted = sample.votes[train].any(axis=0)
+        if not voted.all():
+            name = sample.classes.tolist()[int(voted.argmin())]
+            said = f"y (votes) has votes for class {name!r} in no training row of fold {number}"
+            raise ValueError(f"{said}: leave that column out, or join it with another")
 
 
 def resolve_splits(
@@ -130,24 +161,30 @@ def resolve_splits(
     else:
         splits = _given_splits(cv, y, used, groups)
         _check_splits(splits, cv, len(y), groups)
-    for number, (train, _) in enumerate(splits):
-        missing = np.setdiff1d(classes, y[train]).tolist()
-        if missing:
-            said = f"cv leaves class {missing[0]!r} out of the training rows of fold {number}"
-            raise ValueError(
-                f"{said}: every class must be in every fold's training rows"
-            )
+    _check_classes(splits, y, classes)
     return splits, notes
+
+
+def _check_classes(splits: Sequence[Split], y: Array, classes: Array) -> None:
+    for number, (train, _) in enumerate(splits):
+        missing = np.setdiff1d(classes, y[train])
+        if len(missing):
+            name = missing.tolist()[0]
+            said = f"cv leaves class {name!r} out of the training rows of fold {number}"
+            wanted = "every class must be in every fold's training rows"
+            raise ValueError(f"{said}: {wanted}")
 
 
 def _given_splits(
     cv: CV, y: Array, used: IntArray | None, groups: IntArray | None
 ) -> list[Split]:
     try:
-        splits = list(check_cv(cv, y, classifier=True).split(y, y, groups))
-        _check_row_numbers(
-            splits, n_rows=int(len(y) if used is None else used.max() + 1)
-        )
+        splitter = check_cv(cv, y, classifier=True)
+        splits = list(splitter.split(y, y, groups))
+        n_rows = len(y)
+        if used is not None:
+            n_rows = int(used.max()) + 1
+        _check_row_numbers(splits, n_rows)
         if used is None or hasattr(cv, "split"):
             return splits
         # A list counts the rows of the whole table: keep those in use, numbered among themselves.
@@ -165,12 +202,14 @@ def _check_row_numbers(splits: Sequence[Split], n_rows: int) -> None:
     for number, split in enumerate(splits):
         for part in split:
             rows = np.asarray(part)
-            if rows.size and rows.dtype.kind in "iu" and rows.min() < 0:
-                said = f"fold {number} has the row {rows.min()}"
+            if rows.size == 0 or rows.dtype.kind not in "iu":
+                continue
+            lowest = int(rows.min())
+            if lowest < 0:
+                said = f"fold {number} has the row {lowest}"
                 known = f"rows are numbered from 0 to {n_rows - 1}"
-                raise ValueError(
-                    f"{said}, {known}: write {n_rows + int(rows.min())} for it"
-                )
+                hint = f"write {n_rows + lowest} for it"
+                raise ValueError(f"{said}, {known}: {hint}")
 
 
 def _among(used: IntArray, rows: ArrayLike) -> IntArray:
@@ -196,7 +235,8 @@ def _check_splits(
             raise ValueError(
                 f"{said}: use a number of folds, or a splitter such as GroupKFold"
             )
-    tested = np.sort(np.concatenate([test for _, test in splits]))
+    tests = [test for _, test in splits]
+    tested = np.sort(np.concatenate(tests))
     if not np.array_equal(tested, np.arange(n_rows)):
         said = f"cv must test every one of the {n_rows} rows exactly once"
         raise ValueError(f"{said}, {type(cv).__name__} does not")
@@ -245,7 +285,7 @@ def _numbered_splits(
         if others:
             said += f", as are {others} more classes in fewer than all"
         notes.append(
-            f"{said}: leave such classes out (--drop-rare {n_folds}) if S varies too much"
+            f"{said}: if S varies too much, leave out classes of fewer than {n_folds} rows"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # which says the same
@@ -261,19 +301,26 @@ def fold_numbers(splits: Sequence[Split], n_rows: int) -> IntArray:
     return folds
 
 
-def enough_folds(folds: Folds, enough: int = 100_000) -> Folds:
-    """Only as many folds as give enough held-out rows, and at least two.
+def enough_folds(folds: Folds, enough: int = 40_000, many: int = 100_000) -> Folds:
+    """Of many rows only as many folds as give enough held-out ones, and at least two.
 
-    With 100,000 the sampling error of PBER is at most .002, less than what is not known about
-    unlimited rows. Two, as the weights of the models come from rows of other folds.
+    With 40,000 the sampling error of PBER is at most .0025, mostly far less than what is not known
+    about unlimited rows. Two, as the weights of the models come from rows of other folds.
     """
+    n_folds = len(folds.splits)
     held_out = np.cumsum([len(test) for _, test in folds.splits])
-    wanted = max(2, int(np.searchsorted(held_out, enough)) + 1)
-    if wanted >= len(folds.splits):
+    n_rows = int(held_out[-1])
+    wanted = int(np.searchsorted(held_out, enough)) + 1
+    wanted = max(wanted, 2)
+    if n_rows < many or wanted >= n_folds:
         return folds
     scored = int(held_out[wanted - 1])
-    said = f"{scored:,} held-out rows are enough: {wanted} of {len(folds.splits)} folds are trained"
-    note = f"{said}, and the posteriors of the other {held_out[-1] - scored:,} rows are nan"
+    others = n_rows - scored
+    trained = f"{wanted} of {n_folds} folds are trained"
+    said = f"{scored:,} held-out rows are enough: {trained}"
+    unscored = f"the posteriors of the other {others:,} rows are nan"
+    hint = "a splitter of scikit-learn as cv trains all folds"
+    note = f"{said}, and {unscored} ({hint})"
     return replace(
         folds,
         splits=folds.splits[:wanted],
@@ -311,9 +358,13 @@ def nested_splits(
         if size < fewest:
             return None
         rng = np.random.default_rng([seed, number])
-        place = _places(codes[train], None if groups is None else groups[train], rng)
-        first = np.argsort(place, kind="stable")[:size]
-        smaller.append((np.sort(train[first]), test))
+        own_groups = None
+        if groups is not None:
+            own_groups = groups[train]
+        place = _places(codes[train], own_groups, rng)
+        order = np.argsort(place, kind="stable")
+        taken = train[order[:size]]
+        smaller.append((np.sort(taken), test))
     return smaller
 
 
@@ -321,17 +372,20 @@ def _places(
     codes: IntArray, groups: IntArray | None, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
     """In which order rows are taken, by any fraction: so subsets are nested."""
-    order = rng.permutation(len(codes))
+    n = len(codes)
+    order = rng.permutation(n)
     shuffled = codes[order]
     present, first = np.unique(shuffled, return_index=True)
-    place = np.empty(len(codes))
+    place = np.empty(n)
     if groups is not None:
-        _, unit = np.unique(groups, return_inverse=True)
-        place[:] = rng.permutation(unit.max() + 1)[unit]
+        names, unit = np.unique(groups, return_inverse=True)
+        of_group = rng.permutation(len(names))
+        place[:] = of_group[unit]
     else:
         for c in present:  # rank within the class, as a share of it
             members = order[shuffled == c]
-            place[members] = (np.arange(len(members)) + 0.5) / len(members)
+            rank = np.arange(len(members)) + 0.5
+            place[members] = rank / len(members)
     place[order[first]] = -1  # a row of every class
     return place
 

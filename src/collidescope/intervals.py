@@ -31,6 +31,7 @@ from collidescope._checks import ArrayLike, FloatArray, Given
 #: One more row differs by at least this much from the mean: where all scores are alike the
 #: standard error is near zero, yet n rows cannot rule out rates below about 1/n.
 UNSEEN = 0.5
+LARGEST_SCORE = 2.0  #: of the Brier score ‖c - p‖², where p is sure of a wrong class
 
 
 def upper_limit(
@@ -119,6 +120,22 @@ def interval(
     return low, high
 
 
+def score_interval(
+    mean: float,
+    stderr: float,
+    units: float | None,
+    level: float,
+    *,
+    grouped: bool = False,
+) -> tuple[float, float]:
+    """(low, high) of a mean Brier score: of rows scores reach 2, of groups of rows about 1."""
+    top = LARGEST_SCORE
+    if grouped:
+        top = max(1.0, mean)
+    low, high = interval(mean, stderr, units, level, top=top, grouped=grouped)
+    return float(low), float(high)
+
+
 def brier_interval(
     mean: float,
     stderr: float,
@@ -127,27 +144,30 @@ def brier_interval(
     *,
     grouped: bool = False,
 ) -> tuple[float, float]:
-    """(low, high) of a PBER from Brier scores: of rows they reach 2, of groups of rows about 1."""
-    top = 1.0 if grouped else 2.0
-    low, high = interval(mean, stderr, units, level, top=top, grouped=grouped)
-    return float(low), min(float(high), 1.0)
+    """(low, high) of a PBER, at most 1, from Brier scores."""
+    low, high = score_interval(mean, stderr, units, level, grouped=grouped)
+    return min(low, 1.0), min(high, 1.0)
 
 
 def difference_interval(
-    first: float,
-    of_first: tuple[float, float],
-    second: float,
-    of_second: tuple[float, float],
-) -> tuple[float, float]:
+    first: ArrayLike,
+    of_first: tuple[ArrayLike, ArrayLike],
+    second: ArrayLike,
+    of_second: tuple[ArrayLike, ArrayLike],
+) -> tuple[FloatArray, FloatArray]:
     """(low, high) of first - second, independent estimates, from the interval of each.
 
     The distances to their ends add up like standard errors (Zou and Donner, 2008), so that few
     errors on one side are allowed for.
     """
-    gap = first - second
-    below = np.hypot(first - of_first[0], of_second[1] - second)
-    above = np.hypot(of_first[1] - first, second - of_second[0])
-    return float(gap - below), float(gap + above)
+    gap = np.subtract(first, second)
+    first_below = np.subtract(first, of_first[0])
+    first_above = np.subtract(of_first[1], first)
+    second_below = np.subtract(second, of_second[0])
+    second_above = np.subtract(of_second[1], second)
+    low = gap - np.hypot(first_below, second_above)
+    high = gap + np.hypot(first_above, second_below)
+    return low, high
 
 
 def half_width(

@@ -17,7 +17,7 @@ is believed of the PBER.
 Nothing of this holds without the assumption: some curves are flat for any number of rows and fall
 later (Antos, Devroye and Györfi, 1999). There is no lower end where a curve has not begun to fall,
 falls faster and faster, does not fit a power at all, was ended by a cap on training, or contains
-miscalibration that more rows do not remove (:func:`_needed_power`).
+miscalibration that more rows do not remove (:func:`without_end_if_miscalibrated`).
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from collidescope.intervals import (
     UNSEEN,
     brier_interval,
     effective_units,
+    score_interval,
     upper_limit,
     widening,
 )
@@ -79,11 +80,12 @@ class RowsNeeded(NamedTuple):
         goal = f"{name} {self.target:.1%}"
         if np.isinf(self.low):
             return f"{goal} cannot be reached with more rows of this kind ({self.level:.0%})."
-        least = f"at least {self.low:,.0f} training rows"
         if np.isinf(self.likely):
+            least = f"at least {self.low:,.0f} training rows"
             return f"{goal} needs {least}, and probably cannot be reached."
         if np.isinf(self.high):
-            return f"{goal} needs about {self.likely:,.0f} training rows, {least}, perhaps more."
+            likely = f"about {self.likely:,.0f} training rows, at least {self.low:,.0f}"
+            return f"{goal} needs {likely}; perhaps it cannot be reached."
         ends = f"{self.low:,.0f} to {self.high:,.0f}"
         return f"{goal} needs about {self.likely:,.0f} training rows ({ends})."
 
@@ -414,7 +416,10 @@ class Limit(Value):
         )
 
     def _half_width(self, level: float) -> float:
-        low, high = self._plain_interval(level)
+        now = float(self.scores[-1])
+        low, high = score_interval(
+            now, self.stderr, self._units, level, grouped=self.grouped
+        )
         return (high - low) / 2
 
     @property
@@ -429,7 +434,8 @@ class Limit(Value):
     def _no_lower_end(self) -> str:
         """Why the curve cannot be continued, or nothing."""
         if self.capped:
-            return "limited by training, not by rows: a model stopped at a cap of steps or time"
+            why = "a model stopped at a cap of rows, steps or time"
+            return f"limited by training, not by rows: {why}"
         if self.power is not None:
             kind = "over" if self.power < 1 else "under"
             return f"posteriors are {kind}-confident, which rows do not cure: calibrate them"
@@ -583,7 +589,7 @@ def limit_from_scores(
             raise ValueError(f"baseline must be {wanted}, got {len(given)}")
         gained = (given - rows[:, -1])[:, None]
         skill, variance, _ = _covariance(gained, sample)
-        values["baseline"] = float(means[-1] + skill[0])
+        values["baseline"] = max(float(means[-1] + skill[0]), 0.0)
         values["skill_stderr"] = float(np.sqrt(variance[0, 0]))
     return Limit(
         sizes, means, covariance, float(np.sqrt(row_covariance[-1, -1])), **values
@@ -639,7 +645,7 @@ def limit_from_posteriors(
         capped=capped,
     )
     sample = _Sample.checked(len(labels), weights, None, groups)
-    limit = replace(limit, power=_needed_power(arrays, labels, limit, sample))
+    limit = without_end_if_miscalibrated(limit, arrays, labels, weights, groups)
     matrix = _matrix(limit, residuals, onehot, sample, pi)
     return replace(limit, matrix=replace(matrix, classes=names, counts=counts))
 
@@ -664,27 +670,32 @@ class _Sample(NamedTuple):
         return cls(check.unit_weights(check.check_weights(weights, n)), numbers, units)
 
 
-def _needed_power(
-    posteriors: list[FloatArray], codes: IntArray, limit: Limit, sample: _Sample
-) -> float | None:
-    """The power that calibrates the posteriors, where they need one and rows do not provide it.
+def without_end_if_miscalibrated(
+    limit: Limit,
+    posteriors: Sequence[FloatArray],
+    codes: IntArray,
+    sample_weight: Given = None,
+    groups: Given = None,
+) -> Limit:
+    """The limit, with the power that calibrates the posteriors where they need one.
 
     They need one where it lowers the score on other rows beyond the error of that gain. The excess
     then has a part that does not fall like a power of the rows, unless the gain at n is clearly
     smaller than at the smallest size.
     """
+    sample = _Sample.checked(len(codes), sample_weight, None, groups)
     gains, power = recalibration_gains(
         posteriors[-1], codes, sample.weights, sample.units
     )
     (last,), (variance,), _ = _covariance(gains[:, None], sample)
     error = np.hypot(np.sqrt(variance[0]), UNSEEN / limit.n_rows)
     if last <= SEEN * error:
-        return None
+        return limit
     gains, _ = recalibration_gains(posteriors[0], codes, sample.weights, sample.units)
     first = sample.weights @ gains / sample.weights.sum()
     if last < first * (limit.sizes[-1] / limit.sizes[0]) ** -0.25:
-        return None
-    return power
+        return limit
+    return replace(limit, power=power)
 
 
 def _power_sums(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -15,7 +15,7 @@ decides; they are the row sums of B. The population on which it is scored may ha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -646,14 +646,13 @@ class CollisionMatrix(Value):
         return tree
 
     @classmethod
-    def restore(cls, tree: Any) -> CollisionMatrix:
+    def restore(cls, tree: object) -> CollisionMatrix:
         """The inverse of :meth:`export`, with every check of the constructor."""
         names = {f.name for f in fields(cls)} - {"covariance"} | {"covariance_lower"}
-        found = set(tree) if isinstance(tree, Mapping) else set()
-        if found != names:
-            wrong = ", ".join(sorted(map(str, names ^ found)))
+        values = dict(tree) if isinstance(tree, Mapping) else {}
+        if set(values) != names:
+            wrong = ", ".join(sorted(map(str, names ^ set(values))))
             raise ValueError(f"a collision matrix is damaged: check {wrong}")
-        values = dict(tree)
         values["diagnostics"] = _restored_diagnostics(values["diagnostics"])
         if values["limit"] is not None:
             from collidescope.limit import Limit  # it imports this module
@@ -730,7 +729,7 @@ def plain(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def opened(
-    data: Any, header: Mapping[str, Any], what: str, maker: str
+    data: object, header: Mapping[str, Any], what: str, maker: str
 ) -> dict[str, Any]:
     """What a dictionary holds beside its ``header``: format and version."""
     if not isinstance(data, Mapping) or data.get("format") != header["format"]:
@@ -743,7 +742,7 @@ def opened(
     return {name: value for name, value in data.items() if name not in header}
 
 
-def _restored_diagnostics(tree: Any) -> Diagnostics:
+def _restored_diagnostics(tree: object) -> Diagnostics:
     known = {each.name for each in fields(Diagnostics)}
     if not isinstance(tree, Mapping) or not set(tree) <= known:
         raise ValueError(
@@ -752,7 +751,7 @@ def _restored_diagnostics(tree: Any) -> Diagnostics:
     return Diagnostics(**tree)
 
 
-def _from_lower(lower: Any, size: int) -> FloatArray:
+def _from_lower(lower: ArrayLike, size: int) -> FloatArray:
     """A symmetric matrix from its lower triangle, row by row."""
     flat = check.check_finite(lower, "covariance_lower", ndim=1)
     if flat.shape != (n_pairs(size),):  # before memory is taken for it
@@ -875,7 +874,7 @@ def membership(
     return A, np.array(merged)
 
 
-def _check_names(names: Any, n_groups: int) -> None:
+def _check_names(names: object, n_groups: int) -> None:
     if names is None:
         return
     if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
@@ -906,7 +905,9 @@ def _first_repeated(values: list[Any]) -> Any:
     return next((value for value, times in Counter(values).items() if times > 1), None)
 
 
-def class_numbers(classes: Array, groups: Any, argument: str) -> list[list[int]]:
+def class_numbers(
+    classes: Array, groups: Iterable[Any], argument: str
+) -> list[list[int]]:
     """Groups of class numbers from groups of class names, or of these as text."""
     if not _is_list(groups) or not all(map(_is_list, groups)):
         raise ValueError(

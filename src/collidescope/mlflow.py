@@ -29,6 +29,7 @@ from mlflow.models.evaluation.base import (
 )
 from mlflow.tracking import MlflowClient
 
+from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
 
@@ -82,7 +83,7 @@ class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
         return EvaluationResult(metrics=metrics, artifacts={})
 
 
-def _metrics(cm: CollisionMatrix, limit: Any) -> dict[str, float]:
+def _metrics(cm: CollisionMatrix, limit: Limit | None) -> dict[str, float]:
     """PBER and its interval; with a limit the range that unlimited rows would leave."""
     found = {"pber": cm.pber}
     found["pber_low"], found["pber_high"] = cm.pber_interval() or (np.nan, np.nan)

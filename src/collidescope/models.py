@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Protocol, runtime_checkable
 
@@ -97,8 +98,8 @@ def models_for(
     """The models that a fit trains: those that its user names, or those that suit the rows.
 
     ``members`` are "auto", "quick", or a list of names, scikit-learn classifiers, pairs ("name",
-    classifier), a factory of torch modules, and :class:`~collidescope.Pairwise`. Of rows that are
-    read batch by batch only networks learn.
+    classifier), factories of torch modules ("module", "module-2", …), and
+    :class:`~collidescope.Pairwise`. Of rows that are read batch by batch only networks learn.
 
     >>> from collidescope.folds import make_folds
     >>> from collidescope.sample import make_sample
@@ -121,7 +122,7 @@ def models_for(
         raise ValueError(
             f"members must be 'auto', 'quick' or a list of models, got {members!r}"
         )
-    models = [as_model(entry) for entry in chosen]
+    models = _numbered([as_model(entry) for entry in chosen])
     names = [model.name for model in models]
     if not models or len(set(names)) < len(names):
         raise ValueError(
@@ -157,8 +158,26 @@ def _suited(
     if not sample.in_memory:
         return ["network"]
     n = min(len(train) for train, _ in folds.splits)
-    suited = members_for(n, math.prod(shape), sample.n_classes, len(shape) > 1)
-    return [name for name in suited if members == "auto" or name in QUICK]
+    d = math.prod(shape)
+    images = len(shape) > 1
+    suited = members_for(n, d, sample.n_classes, images)
+    if members == "quick":
+        return [name for name in suited if name in QUICK]
+    return list(suited)
+
+
+def _numbered(models: Sequence[Model]) -> list[Model]:
+    """The models, with a number behind the name of every factory but the first."""
+    found = list[Model]()
+    n_factories = 0
+    for model in models:
+        if getattr(model, "factory", None) is not None:
+            n_factories += 1
+            if n_factories > 1:
+                named: Any = model
+                model = replace(named, name=f"{model.name}-{n_factories}")
+        found.append(model)
+    return found
 
 
 def as_model(entry: Any) -> Model:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope._checks import (
@@ -36,6 +37,7 @@ from collidescope._checks import (
     Given,
     IntArray,
     Names,
+    SparseLike,
     check_class_sizes,
     group_numbers,
 )
@@ -47,6 +49,7 @@ from collidescope.equations.moments import (
     merged,
     row_blocks,
     row_units,
+    shifted,
 )
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
@@ -56,6 +59,7 @@ from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 from collidescope.scale import _dask
 
 Floats = FloatArray | None
+Posteriors = Array | csr_array  #: n×K, dense or sparse
 #: Classes up to which the sums of every class are kept apart when priors are given: K³ numbers,
 #: 1.5 GB here.
 MAX_STRATA = 400
@@ -102,7 +106,11 @@ def shift_in_place(P: Array, old: FloatArray, new: FloatArray) -> None:
 
 
 def labelled_moments(
-    P: Array, codes: IntArray, weights: Floats, n_classes: int, target: Floats = None
+    P: Posteriors,
+    codes: IntArray,
+    weights: Floats,
+    n_classes: int,
+    target: Floats = None,
 ) -> Moments:
     """Sums of all rows in one pass.
 
@@ -283,16 +291,22 @@ class CollisionAccumulator:
         self._strata = [Moments(k) for _ in range(1 if priors is None else k)]
 
     def update(
-        self, P: ArrayLike, y: Given = None, sample_weight: Given = None
+        self,
+        P: ArrayLike | SparseLike,
+        y: Given = None,
+        sample_weight: Given = None,
     ) -> CollisionAccumulator:
-        """Add rows: held-out posteriors ``P`` (n×K), and their labels ``y`` where known."""
-        posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
-        return self._update(
-            posteriors, codes, check.check_weights(sample_weight, len(posteriors))
-        )
+        """Add rows: held-out posteriors ``P`` (n×K), and their labels ``y`` where known.
+
+        ``P`` may be a sparse matrix of scipy, as of the ten largest posteriors of every row, scaled
+        to sum to 1.
+        """
+        posteriors, codes, _ = _checked(P, y, self.classes)
+        weights = check.check_weights(sample_weight, posteriors.shape[0])
+        return self._update(posteriors, codes, weights)
 
     def _update(
-        self, P: FloatArray, codes: IntArray | None, w: FloatArray, ratio: Floats = None
+        self, P: Posteriors, codes: IntArray | None, w: FloatArray, ratio: Floats = None
     ) -> Self:
         """As :meth:`update`, checked; P is shifted by ``ratio``, wanted over observed priors."""
         low = check.SMALLEST_WEIGHT
@@ -325,13 +339,15 @@ class CollisionAccumulator:
             for block in row_blocks(*P.shape):
                 self._add_by_class(P[block], codes[block], w[block], ratio)
         self._labelled = labelled
-        self.n_rows += len(P)
+        self.n_rows += len(w)
         return self
 
     def _add_by_class(
-        self, P: FloatArray, codes: IntArray, w: FloatArray, ratio: Floats
+        self, P: Posteriors, codes: IntArray, w: FloatArray, ratio: Floats
     ) -> None:
-        """Add rows to the sums of their classes."""
+        """Add some rows to the sums of their classes."""
+        if isinstance(P, csr_array):
+            P = P.toarray()
         if ratio is not None:
             P = shift_rows(P, ratio)
         units = row_units(P, codes, None, w)
@@ -431,7 +447,7 @@ class CollisionAccumulator:
 
 
 def collision_matrix_from_posteriors(
-    P: ArrayLike,
+    P: ArrayLike | SparseLike,
     y: Given = None,
     *,
     votes: Given = None,
@@ -450,7 +466,9 @@ def collision_matrix_from_posteriors(
     ----------
     P : (n, K), or n values p(second class) for two classes
         Posteriors of rows that the model did not see in training, for the population the rows come
-        from. Named columns of a DataFrame are aligned with the labels by name.
+        from. Named columns of a DataFrame are aligned with the labels by name. Sparse matrices of
+        scipy are never made dense: rows must sum to 1, so that those of the largest posteriors are
+        divided by their sums first.
     y : n labels, optional; without them the estimate is the mean of p pᵀ, as right as the
         posteriors are: it has no intervals
     votes : (n, K), optional; instead of ``y``, how many votes each class got
@@ -493,37 +511,61 @@ def collision_matrix_from_posteriors(
         raise ValueError(
             "votes must be given without y and with priors='empirical': they stand for both"
         )
-    posteriors, codes, names = check.labelled_posteriors(P, y, classes)
-    if codes is not None:
-        for words in check.posterior_warnings(posteriors, codes):
-            warnings.warn(words, check.CollisionWarning, stacklevel=2)
+    if votes is not None and isinstance(P, SparseLike):
+        raise ValueError("votes must be left out with a sparse P: pass P.toarray()")
+    posteriors, codes, names = _checked(P, y, classes)
+    odd = [*_warnings(posteriors, codes), *check.spelling_variants(names)]
+    for words in odd:
+        warnings.warn(words, check.CollisionWarning, stacklevel=2)
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
     counted = None if votes is None else _check_votes(votes, posteriors, names)
-    target, ratio = target_priors(
-        priors, None if codes is None else np.bincount(codes, weights, k), names
-    )
+    counts = None if codes is None else np.bincount(codes, weights, k)
+    target, ratio = target_priors(priors, counts, names)
     if groups is None and counted is None:
         return _accumulated(posteriors, codes, weights, names, ratio, target).result()
     if ratio is not None:
-        posteriors, weights = shift_rows(posteriors, ratio), weights * ratio[codes]
+        posteriors = shifted(posteriors, ratio)
+        weights = weights * ratio[codes]
     method = Method.ONE_STEP if codes is not None else Method.PLUG_IN
     if counted is not None:
         method = Method.VOTES
-    rows, moments = row_units(posteriors, codes, counted, weights), Moments(k)
+    rows = row_units(posteriors, codes, counted, weights)
+    moments = Moments(k)
     if groups is None:
         for block in row_blocks(n, k):
             moments.add(rows.take(block))
     else:
         moments.add_groups(rows, group_numbers(groups, n))
     check_class_sizes(moments.rho, names)
-    counts = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
+    effective = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
     return of_moments(
-        moments, names, counts, method, target, grouped=groups is not None
+        moments, names, effective, method, target, grouped=groups is not None
     )
 
 
-def _check_votes(votes: Any, P: FloatArray, names: Array) -> FloatArray:
+def _checked(
+    P: ArrayLike | SparseLike, y: Given, classes: Names | None
+) -> tuple[Posteriors, IntArray | None, Array]:
+    """Posteriors, class numbers or None, and class names; sparse posteriors stay sparse."""
+    if isinstance(P, SparseLike):
+        return check.labelled_sparse_posteriors(P, y, classes)
+    return check.labelled_posteriors(P, y, classes)
+
+
+def _warnings(
+    P: Posteriors, codes: IntArray | None, most_numbers: int = 4_000_000
+) -> list[str]:
+    """What looks wrong with posteriors; of sparse ones, with some of the rows."""
+    if isinstance(P, csr_array):
+        n, k = P.shape
+        step = max(n * k // most_numbers, 1)
+        P = P[::step].toarray()
+        codes = None if codes is None else codes[::step]
+    return check.posterior_warnings(P, codes)
+
+
+def _check_votes(votes: ArrayLike, P: Posteriors, names: Array) -> FloatArray:
     counted = check.check_votes(votes, "votes")
     if counted.shape != P.shape:
         raise ValueError(
@@ -536,7 +578,7 @@ def _check_votes(votes: Any, P: FloatArray, names: Array) -> FloatArray:
 
 
 def _accumulated(
-    P: FloatArray,
+    P: Posteriors,
     codes: IntArray | None,
     w: FloatArray,
     names: Array,
@@ -595,7 +637,11 @@ def accumulate(
 
 
 def _from_dask(
-    P: Any, y: Any, classes: Any, priors: ArrayLike | str, sample_weight: Given
+    P: _dask.Collection,
+    y: _dask.Collection | None,
+    classes: Names | None,
+    priors: ArrayLike | str,
+    sample_weight: _dask.Collection | None,
 ) -> CollisionMatrix:
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
@@ -624,7 +670,7 @@ def _from_dask(
 
 
 def _dask_block(
-    P: Any, y: Any, w: Any, *, names: Any, ratio: Any, target: Any
+    P: Array, y: Given, w: Given, *, names: Array, ratio: Floats, target: Floats
 ) -> CollisionAccumulator:
     if not len(P):
         return CollisionAccumulator(names, target if len(names) <= MAX_STRATA else None)
@@ -634,7 +680,7 @@ def _dask_block(
     )
 
 
-def _label_counts(y: Any, w: Any) -> dict[Any, float]:
+def _label_counts(y: ArrayLike, w: Given) -> dict[Any, float]:
     labels, codes = np.unique(np.asarray(y), return_inverse=True)
     return dict(
         zip(labels.tolist(), np.bincount(codes, w, len(labels)).tolist(), strict=True)
@@ -649,7 +695,7 @@ def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
 
 
 def shrunk_collision_matrix(
-    P: ArrayLike,
+    P: ArrayLike | SparseLike,
     y: ArrayLike,
     *,
     classes: Names | None = None,
@@ -669,9 +715,7 @@ def shrunk_collision_matrix(
     >>> shrunk_collision_matrix(P, y).diagnostics.one_step_share < 0.5
     True
     """
-    posteriors, codes, names = check.labelled_posteriors(
-        P, check.check_labels(y), classes
-    )
+    posteriors, codes, names = _checked(P, check.check_labels(y), classes)
     assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
     target, _ = target_priors(priors, np.bincount(codes, weights, len(names)), names)
@@ -681,7 +725,7 @@ def shrunk_collision_matrix(
 
 
 def one_step_and_moments(
-    P: Array,
+    P: Posteriors,
     codes: IntArray,
     weights: Floats,
     classes: Array,

@@ -16,9 +16,11 @@ has no weight in the pool at m rows, or if that pool without it loses next to no
 next to nothing stays. Costs are counted (``Member.cost``), not timed, so the same seed runs the
 same race on any machine, busy or not; only with a ``budget`` does the clock decide too.
 
-The race is run once, before the folds are trained, on nested subsets (1/16 to 1/2) of the training
-rows of the first fold; other training rows of that fold are scored. It decides which models are
-trained, never how they are weighed.
+The race is run once, before the folds are trained, on nested subsets (1/16 to 1/2, and of
+many rows smaller ones) of the training rows of the first fold; other training rows of that fold are
+scored. The last heat is the first fold itself: what has no place in the pool of its held-out rows
+is not trained on the other folds. What a heat has trained is not trained again for the curve. The
+race decides which models are trained, never how they are weighed.
 """
 
 from __future__ import annotations
@@ -30,13 +32,20 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from collidescope._checks import FloatArray
+from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
-from collidescope.crossfit import Engine, train_folds
-from collidescope.folds import Folds
+from collidescope.crossfit import (
+    Choice,
+    Engine,
+    FoldUnits,
+    SizeFit,
+    named,
+    train_folds,
+)
+from collidescope.folds import FRACTIONS, Folds
 from collidescope.learners.base import some
 from collidescope.learners.pool import pool, pool_weights
-from collidescope.models import Comparing, Model
+from collidescope.models import Comparing, Fitted, Model
 from collidescope.sample import Entries, Sample
 
 if TYPE_CHECKING:
@@ -90,9 +99,11 @@ class Race:
         """A row for every model: its loss at every size it was trained on, why it was dropped."""
         import pandas as pd
 
+        if not self.rounds:
+            return pd.DataFrame()
         reasons = {each.model: reason(each) for each in self.dropped}
         lines = []
-        for model in self.rounds[0].losses if self.rounds else ():
+        for model in self.rounds[0].losses:
             line: dict[str, object] = {"model": model}
             for each in self.rounds:
                 line[f"{each.size:,.0f} rows"] = each.losses.get(model, math.nan)
@@ -108,12 +119,16 @@ class Race:
 
 def reason(dropped: Dropped) -> str:
     """Why a model left the race, in words."""
-    seen = f"with {dropped.size:,.0f} rows its log loss is {dropped.loss:.3f}"
-    future = f"at best {dropped.hope:.3f} with all rows, where others reach {dropped.bar:.3f}"
-    share = f"{dropped.cost:.0%} of the cost"
+    parts = [
+        f"with {dropped.size:,.0f} rows its log loss is {dropped.loss:.3f}",
+        f"at best {dropped.hope:.3f} with all rows",
+        f"where others reach {dropped.bar:.3f}",
+    ]
+    why = f"{dropped.cost:.0%} of the cost"
     if dropped.gain > 0:
-        share += f", and without it the loss of the pool is {dropped.gain:.2%} higher"
-    return f"{seen}, {future} ({share})"
+        higher = f"{dropped.gain:.2%} higher"
+        why += f", and without it the loss of the pool is {higher}"
+    return f"{', '.join(parts)} ({why})"
 
 
 #: The log loss of a pool of some models, by name, on the rows that a round scored.
@@ -159,19 +174,22 @@ def run_round(
     if not common:
         return []
     bar = min(continued(before, last, model, 0.5) for model in common)
-    ahead = max(
-        2 * math.log2(n / last.size), 0.5
-    )  # the leader's hope is the bar, or lower
+    doublings = math.log2(n / last.size)
+    ahead = max(2 * doublings, 0.5)  # the leader's hope is the bar, or lower
     total = sum(costs[model] for model in last.losses)
-    hopeless = []
+    idle: list[Dropped] = []
+    weighed: list[Dropped] = []
     for model in common:
         hope = continued(before, last, model, ahead)
         share = costs[model] / total
-        if hope > bar and share > cheap:
-            loss = last.losses[model]
-            hopeless.append(Dropped(model, last.size, loss, hope, bar, share))
-    idle = [each for each in hopeless if not last.weights.get(each.model)]
-    weighed = [each for each in hopeless if each not in idle]
+        if hope <= bar or share <= cheap:
+            continue
+        loss = last.losses[model]
+        hopeless = Dropped(model, last.size, loss, hope, bar, share)
+        if last.weights.get(model):
+            weighed.append(hopeless)
+        else:
+            idle.append(hopeless)
     gone = {each.model for each in idle}
     left = [model for model in last.losses if model not in gone]
     return idle + _not_worth(weighed, left, pool_loss, worth)
@@ -216,28 +234,110 @@ def worth_racing(
     return len(models) > 3 and sum(costs.values()) * n_folds > least_seconds
 
 
+class Raced(Choice):
+    """The models that a race has left, and what it knows of those that are trained next."""
+
+    def __init__(self, models: Sequence[Model], costs: Mapping[str, float]) -> None:
+        self.models = list(models)
+        self.costs = costs  #: of training on the rows of a fold
+        self.found = Race()
+        #: what heats have trained, by the share of the rows and the name of the model
+        self.fitted: dict[float, dict[str, Fitted]] = {}
+
+    @property
+    def by_first_fold(self) -> bool:
+        return bool(self.found.rounds)
+
+    def trained(self, share: float) -> Mapping[str, Fitted]:
+        return self.fitted.get(share, {})
+
+    def after_first_fold(
+        self, sample: Sample, folds: Folds, units: FoldUnits
+    ) -> list[str]:
+        """The last heat: with all training rows of the first fold, scored where it holds out."""
+        train, scored = folds.splits[0]
+        last, pool_loss = scored_round(sample, units, len(train), scored)
+        # Few models are left, so each takes a large share of the cost.
+        self.drop(last, last.size, pool_loss, worth=0.002)
+        return [model.name for model in self.models]
+
+    def at_smaller_size(self, whole: SizeFit, size: float) -> list[str]:
+        """Simple models without a weight are trained where they had one in the race."""
+        names = []
+        for model in whole.models:
+            simple = model.simple and self._may_count(model.name, size)
+            if simple or model.name in whole.weights:
+                names.append(model.name)
+        return names
+
+    def _may_count(self, name: str, size: float, cheap: float = 0.01) -> bool:
+        """Whether a model had a weight in a round of about so many rows or fewer, or is cheap."""
+        most = 1.5 * size
+        near = [each for each in self.found.rounds if each.size < most]
+        if not near:
+            return True
+        if any(each.weights.get(name) for each in near):
+            return True
+        total = sum(self.costs[model.name] for model in self.models)
+        return self.costs[name] <= cheap * total
+
+    def keep_fitted(self, share: float, units: FoldUnits) -> None:
+        """What a heat has trained, as far as it is still in the race."""
+        names = [model.name for model in self.models]
+        self.fitted[share] = {name: units[name].fitted for name in names}
+
+    def drop(
+        self, last: Round, n: float, pool_loss: PoolLoss, worth: float = 0.01
+    ) -> list[Dropped]:
+        """Add a round, and drop the models that cannot matter with n rows after it."""
+        found = self.found
+        out = list[Dropped]()
+        if found.rounds:
+            before = found.rounds[-1]
+            out = run_round(before, last, n, self.costs, pool_loss, worth=worth)
+        self.found = replace(
+            found,
+            rounds=(*found.rounds, last),
+            dropped=(*found.dropped, *out),
+        )
+        gone = {each.model for each in out}
+        self.models = [model for model in self.models if model.name not in gone]
+        return out
+
+
 def race(
-    sample: Sample, models: Sequence[AnyModel], folds: Folds, engine: Engine
-) -> tuple[list[AnyModel], Race]:
+    sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine
+) -> Raced:
     """The models that may matter with all rows, and what was dropped when and why."""
+    n_folds = len(folds.splits)
+    costs = counted_costs(models, sample, fewest_rows(folds))
+    raced = Raced(models, costs)
     compared = any(isinstance(model, Comparing) for model in models)
     if compared or not sample.in_memory:
-        return list(models), Race()
-    n = min(len(train) for train, _ in folds.splits)
-    costs = counted_costs(models, sample, n)
-    running = list(models)
-    found = Race()
-    if worth_racing(models, costs, len(folds.splits)):
-        running, found = run_heats(sample, models, folds, engine)
+        return raced
+    if worth_racing(models, costs, n_folds):
+        run_heats(raced, sample, folds, engine)
     if engine.budget is not None:
-        per_model = {name: cost * len(folds.splits) for name, cost in costs.items()}
-        losses: Mapping[str, float] = {}
-        if found.rounds:
-            losses = found.rounds[-1].losses
-        paid = affordable(running, losses, per_model, engine.seconds_left)
-        found = replace(found, notes=left_out(running, paid, engine.budget))
-        running = paid
-    return running, found
+        of_a_fold = engine.seconds_left / n_folds
+        keep_affordable(raced, of_a_fold, engine.budget)
+    return raced
+
+
+def keep_affordable(raced: Raced, seconds: float, budget: float) -> None:
+    """Keep the best models of which a fold can be trained in so many seconds."""
+    found = raced.found
+    losses: Mapping[str, float] = {}
+    if found.rounds:
+        losses = found.rounds[-1].losses
+    paid = affordable(raced.models, losses, raced.costs, seconds)
+    notes = left_out(raced.models, paid, budget)
+    raced.found = replace(found, notes=notes)
+    raced.models = paid
+
+
+def fewest_rows(folds: Folds) -> int:
+    """Training rows of the smallest fold."""
+    return min(len(train) for train, _ in folds.splits)
 
 
 def counted_costs(
@@ -253,35 +353,41 @@ def counted_costs(
     return costs
 
 
-def run_heats(
-    sample: Sample, models: Sequence[AnyModel], folds: Folds, engine: Engine
-) -> tuple[list[AnyModel], Race]:
+def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> None:
     """Drop models after every heat that they cannot win, until another heat would not pay."""
-    running = list(models)
-    rounds: list[Round] = []
-    dropped: list[Dropped] = []
-    n = min(len(train) for train, _ in folds.splits)
-    costs = counted_costs(models, sample, n)
+    n = fewest_rows(folds)
     share_of_budget = 0.25
     with Progress("choosing models", 0, engine.verbose) as progress:
-        for heat in nested_heats(sample, folds):
-            if rounds and not pays(
-                rounds[-1], counted_costs(running, sample, heat.size), costs
-            ):
+        for heat in telling_heats(raced.models, sample, folds):
+            of_heat = counted_costs(raced.models, sample, heat.size)
+            rounds = raced.found.rounds
+            if rounds and not pays(rounds[-1], of_heat, raced.costs):
                 break
             if engine.overdue(share_of_budget):
                 break
-            last, pool_loss = run_heat(sample, running, heat, engine, progress)
-            rounds.append(last)
-            if len(rounds) < 2:
-                continue
-            out = run_round(rounds[-2], last, n, costs, pool_loss)
-            dropped += out
-            gone = {each.model for each in out}
-            running = [model for model in running if model.name not in gone]
+            units = run_heat(sample, raced.models, heat, engine, progress)
+            _, scored = heat.splits[0]
+            last, pool_loss = scored_round(sample, units, heat.size, scored)
+            out = raced.drop(last, n, pool_loss)
+            if heat.share in FRACTIONS:
+                raced.keep_fitted(heat.share, units)
             for each in out:
                 progress.say(f"dropped {each.model}: {reason(each)}")
-    return running, Race(tuple(rounds), tuple(dropped))
+
+
+def telling_heats(
+    models: Sequence[Model], sample: Sample, folds: Folds, much: float = 0.8
+) -> list[Folds]:
+    """The heats, without a first one that costs nearly as much as the next and tells less."""
+    heats = nested_heats(sample, folds)
+    if len(heats) < 3:
+        return heats
+    first, second = (
+        sum(counted_costs(models, sample, heat.size).values()) for heat in heats[:2]
+    )
+    if first > much * second:
+        return heats[1:]
+    return heats
 
 
 def pays(last: Round, of_heat: Mapping[str, float], costs: Mapping[str, float]) -> bool:
@@ -301,18 +407,21 @@ def affordable(
 
     Where no losses are known the cheapest come first.
     """
-    cheapest = min(models, key=lambda model: costs[model.name])
-    best_first = sorted(
-        models, key=lambda model: (losses.get(model.name, math.inf), costs[model.name])
-    )
+
+    def loss_then_cost(model: Model) -> tuple[float, float]:
+        return losses.get(model.name, math.inf), costs[model.name]
+
     names = set[str]()
     spent = 0.0
-    for model in best_first:
+    for model in sorted(models, key=loss_then_cost):
         cost = costs[model.name]
         if spent + cost <= seconds:
             names.add(model.name)
             spent += cost
-    return [model for model in models if model.name in (names or {cheapest.name})]
+    if not names:
+        cheapest = min(models, key=lambda model: costs[model.name])
+        return [cheapest]
+    return [model for model in models if model.name in names]
 
 
 def left_out(
@@ -326,25 +435,41 @@ def left_out(
     return (said,)
 
 
-def nested_heats(sample: Sample, folds: Folds, most_scored: int = 4000) -> list[Folds]:
-    """Four nested subsets of the first fold's training rows, from a sixteenth to a half of them.
+def nested_heats(
+    sample: Sample, folds: Folds, most_scored: int = 4000, most_first: int = 8000
+) -> list[Folds]:
+    """Nested subsets of the first fold's training rows, each half of the next: to a half of them.
 
-    Other training rows of the fold are scored. Sizes with too few rows of a class are left out.
+    Four, or more where the first would have more than ``most_first`` rows. Other training rows of
+    the fold are scored. Sizes with too few rows of a class are left out.
     """
-    train = folds.splits[0][0]
+    train, _ = folds.splits[0]
     first = replace(folds, splits=folds.splits[:1], seeds=folds.seeds[:1])
-    parts = [first.smaller(sample, share) for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2)]
-    heats = [part for part in parts if part is not None]
+    halvings = math.log2(len(train) / most_first)
+    n_heats = max(4, math.ceil(halvings))
+    heats = []
+    for power in range(n_heats, 0, -1):
+        part = first.smaller(sample, 0.5**power)
+        if part is not None:
+            heats.append(part)
     if not heats:
         return []
-    used = heats[-1].splits[0][0]
+    used, _ = heats[-1].splits[0]
     rest = np.setdiff1d(train, used)
     if sample.groups is not None:
-        rest = rest[~np.isin(sample.groups[rest], sample.groups[used])]
+        own = sample.groups[rest]
+        taken = np.isin(own, sample.groups[used])
+        rest = rest[~taken]
     if not len(rest):
         return []
-    scored = some(rest, most_scored, np.random.default_rng(folds.seed))
-    return [replace(heat, splits=[(heat.splits[0][0], scored)]) for heat in heats]
+    generator = np.random.default_rng(folds.seed)
+    scored = some(rest, most_scored, generator)
+    return [_scoring(heat, scored) for heat in heats]
+
+
+def _scoring(heat: Folds, scored: IntArray) -> Folds:
+    train, _ = heat.splits[0]
+    return replace(heat, splits=[(train, scored)])
 
 
 def run_heat(
@@ -353,25 +478,32 @@ def run_heat(
     heat: Folds,
     engine: Engine,
     progress: Progress,
-) -> tuple[Round, PoolLoss]:
+) -> FoldUnits:
     """Train every model on the rows of a heat, and score the same other rows with each."""
-    train, scored = heat.splits[0]
     quiet = replace(engine, checkpoint=None)
-    units, interrupted = train_folds(sample, models, heat, quiet, progress)
+    trained, interrupted = train_folds(sample, models, heat, quiet, progress)
     if interrupted:
         raise KeyboardInterrupt
+    return trained[0]
+
+
+def scored_round(
+    sample: Sample, units: FoldUnits, size: float, scored: IntArray
+) -> tuple[Round, PoolLoss]:
+    """Losses and weights of models that were trained on so many rows, and losses of their pools."""
     entries = sample.entries(scored)
-    names = [model.name for model in models]
-    logs = np.stack(
-        [np.asarray(units[0][name].scores)[entries.place] for name in names]
-    )
-    own = logs[:, np.arange(len(entries.codes)), entries.codes]
-    losses = -np.average(own, axis=1, weights=entries.weights)
-    weights = pool_weights(logs, entries.codes, entries.weights)
+    codes = entries.codes
+    scores = [np.asarray(unit.scores) for unit in units.values()]
+    logs = np.stack([each[entries.place] for each in scores])
+    every = np.arange(len(codes))
+    likelihoods = logs[:, every, codes]  # of the labels
+    losses = -np.average(likelihoods, axis=1, weights=entries.weights)
+    weights = pool_weights(logs, codes, entries.weights)
+    names = list(units)
     last = Round(
-        size=float(len(train)),
-        losses=dict(zip(names, losses.tolist(), strict=True)),
-        weights=dict(zip(names, weights.tolist(), strict=True)),
+        size=float(size),
+        losses=named(names, losses),
+        weights=named(names, weights),
     )
     return last, pool_loss_of(logs, entries, names)
 
@@ -390,15 +522,19 @@ def pool_loss_of(
     if entries.weights is not None:
         row_weights = entries.weights[::step]
 
+    every = np.arange(len(codes))
+
     def pool_loss(chosen: Sequence[str]) -> float:
         if not chosen:
             return math.inf
-        own = few[[names.index(name) for name in chosen]]
+        places = [names.index(name) for name in chosen]
+        own = few[places]
         weights = np.ones(1)
         if len(chosen) > 1:
             weights = pool_weights(own, codes, row_weights)
         P = pool(own, weights)
-        right = P[np.arange(len(codes)), codes]
-        return float(-np.average(np.log(np.maximum(right, 1e-9)), weights=row_weights))
+        right = np.maximum(P[every, codes], 1e-9)
+        losses = -np.log(right)
+        return float(np.average(losses, weights=row_weights))
 
     return pool_loss

@@ -168,7 +168,7 @@ def taken(values: NumberArray | None, rows: IntArray) -> NumberArray | None:
 
 def make_sample(
     X: Table | ArrayLike,
-    y: Any,
+    y: ArrayLike,
     *,
     sample_weight: Given = None,
     groups: Given = None,
@@ -195,6 +195,7 @@ def make_sample(
     >>> sample.codes.tolist(), sample.classes.tolist(), sample.priors.tolist()
     ([1, 0, 1, 0], ['a', 'b'], [0.5, 0.5])
     """
+    check.check_choice(rare, ["error", "drop", "merge"], "rare")
     votes, classes = as_votes(y)
     labels = y
     if votes is not None:
@@ -212,6 +213,7 @@ def make_sample(
         present = check_targets(labels)
         labels, used = handle_rare(labels, used, rare, notes)
         classes = check.classes_of(labels[used])
+        notes.extend(check.spelling_variants(classes))
         lost = np.setdiff1d(present, classes).tolist()
         if lost and rare == "error":
             said = f"classes {lost} have weight 0 in every row"
@@ -274,6 +276,7 @@ def sample_as_given(
         used=rows,
         hashes=np.empty(0, np.uint64),
         labels=labels,
+        notes=tuple(check.spelling_variants(classes)),
     )
 
 
@@ -306,7 +309,7 @@ def _indexable(X: Any) -> Table:
     return array
 
 
-def collected(X: Any) -> Any:
+def collected(X: object) -> Any:
     """Frames of polars as those of pandas, lazy ones collected; all else as it is."""
     if hasattr(X, "collect") and hasattr(X, "collect_schema"):
         X = X.collect()
@@ -316,7 +319,7 @@ def collected(X: Any) -> Any:
 
 
 def validated(
-    estimator: BaseEstimator, X: Any, *labels: Any, channels_first: bool = True
+    estimator: BaseEstimator, X: object, *labels: ArrayLike, channels_first: bool = True
 ) -> Any:
     """X as an array of floats, and the labels where given: scikit-learn's checks in our words."""
     check_table(X)
@@ -326,7 +329,9 @@ def validated(
         # Before scikit-learn counts features: channels, as in a saved model, in any order they
         # came.
         X = as_images(X if isinstance(X, np.ndarray) else np.asarray(X))
-    floats = [np.float64, np.float32]
+    floats: list[type[np.generic]] = [np.float64, np.float32]
+    if dimensions > 2:  # pixels stay bytes until they are standardised, block by block
+        floats.append(np.uint8)
     try:
         if not labels:
             return validate_data(
@@ -376,7 +381,7 @@ def as_images(X: Array, most_channels: int = 4) -> Array:
     return X
 
 
-def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
+def as_votes(y: ArrayLike) -> tuple[FloatArray | None, Any]:
     """(votes of every row, class names) of a table with a column per class, else (None, None)."""
     shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) != 2 or shape[1] < 2:
@@ -394,7 +399,7 @@ def as_votes(y: Any) -> tuple[FloatArray | None, Any]:
     return votes[:, order], classes[order]
 
 
-def plain_labels(y: Any) -> Any:
+def plain_labels(y: ArrayLike) -> Any:
     """Labels before scikit-learn makes text or floats of them; numbers and columns pass."""
     numbers = isinstance(y, np.ndarray) and y.dtype.kind in "biuf"
     if y is None or numbers or getattr(y, "ndim", 1) != 1:
@@ -402,13 +407,13 @@ def plain_labels(y: Any) -> Any:
     return check.check_labels(y)
 
 
-def class_order(y: Any, classes: Array) -> list[Any] | None:
+def class_order(y: object, classes: Array) -> list[Any] | None:
     """The classes in their order, where the labels are an ordered categorical of pandas."""
-    dtype = getattr(y, "dtype", None)
+    dtype: Any = getattr(y, "dtype", None)
     if not getattr(dtype, "ordered", False):
         return None
     known = classes.tolist()
-    order = [name for name in y.dtype.categories.tolist() if name in known]
+    order = [name for name in dtype.categories.tolist() if name in known]
     if len(order) < len(
         known
     ):  # rare classes were joined, and have no place in the order

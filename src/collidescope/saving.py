@@ -325,7 +325,7 @@ def _saved_parameters(clf: CollisionClassifier) -> Tree:
     return parameters
 
 
-def _plain_member(entry: Any) -> Any:
+def _plain_member(entry: object) -> Any:
     if isinstance(entry, Pairwise):
         return {"pairwise": to_tree(entry), "custom": entry.network is not None}
     if is_factory(entry):
@@ -352,7 +352,7 @@ def _restored_parameters(tree: Tree, model: Factory | None) -> Tree:
     return parameters
 
 
-def _member(stored: Any, factory: Factory | None) -> Any:
+def _member(stored: object, factory: Factory | None) -> Any:
     if isinstance(stored, str):
         return stored
     if not isinstance(stored, Mapping):

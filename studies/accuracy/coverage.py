@@ -17,7 +17,6 @@ from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.datasets import (
     GaussianProblem,
     Problem,
-    imbalanced,
     ring,
     scenario_a,
     scenario_b,
@@ -25,6 +24,7 @@ from collidescope.datasets import (
 from collidescope.equations.projection import balance, project
 from collidescope.equations.shrinkage import one_step_share, plug_in_and_one_step
 from collidescope.onestep import one_step_and_moments, shrink
+from studies.known import imbalanced
 from studies.markdown import table
 from studies.measures import tvd
 from studies.store import Cell, Record, Study

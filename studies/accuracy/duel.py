@@ -114,7 +114,10 @@ from collidescope import CollisionClassifier
 
 X, y = images("train", {size})
 X = X.reshape(len(X), -1)
-print(mst_bounds(X, y), CollisionClassifier(random_state=0).fit(X, y).limit_.bayes_error_interval())
+print(
+    mst_bounds(X, y),
+    CollisionClassifier(random_state=0).fit(X, y).limit_.bayes_error_interval(),
+)
 ```
 
 {table(head, rows)}

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.linear_model import QuantileRegressor
 
 from collidescope import CollisionClassifier
 from collidescope import limit as limits
@@ -68,8 +69,13 @@ def cells(quick: bool) -> list[Cell]:
 def run(cell: Cell) -> dict[str, Any]:
     """One fit against the truth."""
     problem = (PROBLEMS | FRESH)[cell["problem"]]()
-    X, y = problem.sample(cell["rows"], cell["seed"], stratified=False)
-    clf = CollisionClassifier(random_state=cell["seed"]).fit(X, y)
+    return against_truth(problem, cell["rows"], cell["seed"])
+
+
+def against_truth(problem: datasets.Problem, rows: int, seed: int) -> dict[str, Any]:
+    """What a fit of the default pool says, and what is true."""
+    X, y = problem.sample(rows, seed, stratified=False)
+    clf = CollisionClassifier(random_state=seed).fit(X, y)
     limit = clf.limit_
     now = clf.collision_matrix_
     truth = problem.collision_matrix()
@@ -201,6 +207,124 @@ def families_left_out(chosen: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def scaled_left_out(chosen: list[dict[str, Any]]) -> pd.DataFrame:
+    """Lower ends drawn towards the PBER now: by how much is learned from the other families.
+
+    The lower end of a curve is ``now - share · (now - low)``, where ``low`` is that of the range
+    and the share a quantile over other families (every problem counts the same) of what the truth
+    would have needed: (now - truth) / (now - low). The share may depend on what is seen of a curve
+    (exponent, last fall, how falls shrink, skill, sampling error), by quantile regression with a
+    conformal correction for families left out.
+    """
+    frame = pd.DataFrame([_facts(run) for run in chosen])
+    rows = []
+    for quantile in (0.9, 0.95, 0.99):
+        for name, rule in (("one", _one_share), ("by curve", _shares_by_curve)):
+            parts = []
+            for family in frame["family"].unique():
+                out = frame["family"] == family
+                own = frame[out].copy()
+                share = np.clip(rule(frame[~out], own, quantile), 0, 1)
+                own["low"] = 1 - share * (1 - own["low"])
+                parts.append(own)
+            rows.append({"share": name, "quantile": quantile, **_judged(parts)})
+    rows.append({"share": "1 (as it is)", "quantile": np.nan, **_judged([frame])})
+    return pd.DataFrame(rows)
+
+
+def _facts(run: dict[str, Any]) -> dict[str, Any]:
+    """What is seen of a curve, and the truth, in units of the PBER now."""
+    limit = Limit.from_dict(run["curve"])
+    now = float(limit.scores[-1])
+    low, high = limit.pber_interval(LEVEL)
+    before, last = -np.diff(limit.scores[-3:]) / now
+    of_problem = {name: family for family, names in FAMILIES.items() for name in names}
+    return {
+        "problem": run["problem"],
+        "family": of_problem.get(run["problem"], "fresh"),
+        "rows": run["rows"],
+        "truth": run["truth"] / now,
+        "low": low / now,
+        "high": high / now,
+        "needed": (now - run["truth"]) / max(now - low, 1e-9),
+        "exponent": limit._pber_curve.exponent,
+        "fall": np.log(max(last, 1e-4)),
+        "shrink": np.clip(before / max(last, 1e-3), -1, 6),
+        "skill": limit._skill[2],
+        "sampling": limit._half_width(LEVEL) / now,
+    }
+
+
+SEEN_OF_CURVES = ["exponent", "fall", "shrink", "skill", "sampling"]
+
+
+def _weighted_quantile(
+    values: pd.Series, problems: pd.Series, quantile: float
+) -> float:
+    """Every problem counts the same."""
+    weight = (1 / problems.map(problems.value_counts())).to_numpy()
+    order = np.argsort(values.to_numpy())
+    total = weight[order].cumsum()
+    place = np.searchsorted(total, quantile * total[-1])
+    return float(values.to_numpy()[order][place])
+
+
+def _one_share(others: pd.DataFrame, own: pd.DataFrame, quantile: float) -> np.ndarray:
+    share = _weighted_quantile(others["needed"], others["problem"], quantile)
+    return np.full(len(own), share)
+
+
+def _shares_by_curve(
+    others: pd.DataFrame, own: pd.DataFrame, quantile: float
+) -> np.ndarray:
+    beyond = []
+    for family in others["family"].unique():
+        out = others["family"] == family
+        fitted = _regression(others[~out], quantile)
+        said = fitted.predict(others.loc[out, SEEN_OF_CURVES])
+        beyond.append(others.loc[out, "needed"] - said)
+    correction = _weighted_quantile(pd.concat(beyond), others["problem"], LEVEL)
+    said = _regression(others, quantile).predict(own[SEEN_OF_CURVES])
+    return np.asarray(said + correction)
+
+
+def _regression(frame: pd.DataFrame, quantile: float) -> QuantileRegressor:
+    weight = 1 / frame["problem"].map(frame["problem"].value_counts())
+    model = QuantileRegressor(quantile=quantile, alpha=0.01)
+    return model.fit(frame[SEEN_OF_CURVES], frame["needed"], sample_weight=weight)
+
+
+def _judged(parts: list[pd.DataFrame]) -> dict[str, float]:
+    frame = pd.concat(parts)
+    held = frame["truth"].between(frame["low"], frame["high"])
+    width = frame["high"] - frame["low"]
+    by_family = held.groupby(frame["family"]).mean()
+    return {
+        "covers": held.mean(),
+        "worst family": by_family.min(),
+        "width at 3,000 rows": width[frame["rows"] == 3000].mean(),
+    }
+
+
+def nearer_table(chosen: list[dict[str, Any]]) -> pd.DataFrame:
+    """How often S∞ is nearer to the truth than S(n), and how much further off at worst."""
+    frame = pd.DataFrame(chosen)[["problem", "rows", "tvd_now", "tvd_limit"]]
+    by_problem = frame.groupby("problem").mean(numeric_only=True)
+    by_size = frame.groupby(["problem", "rows"]).mean(numeric_only=True)
+    rows = []
+    for name, part in (
+        ("problems", by_problem),
+        ("problems and sizes", by_size),
+        ("fits", frame),
+    ):
+        ratio = part["tvd_limit"] / part["tvd_now"]
+        row = {"over": name, "number": len(ratio), "nearer": (ratio < 1).mean()}
+        row["beyond 1.15"] = (ratio > 1.15).mean()
+        row["worst"] = ratio.max()
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
 def _held_and_width(run: dict[str, Any], level: float) -> tuple[bool, float]:
     """The upper end is at least that of the plain interval at ``LEVEL``."""
     limit = Limit.from_dict(run["curve"])
@@ -307,3 +431,5 @@ if __name__ == "__main__":
     detectable = [run for run in recorded if run["problem"] != UNDETECTABLE]
     print(tune(detectable).round(3).to_string(index=False))
     print(families_left_out(runs("limit")).round(3).to_string(index=False))
+    print(scaled_left_out(runs("limit")).round(3).to_string(index=False))
+    print(nearer_table(runs("limit")).round(3).to_string(index=False))

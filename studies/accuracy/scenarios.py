@@ -20,7 +20,6 @@ from collidescope import CollisionClassifier, collision_matrix_from_posteriors
 from collidescope.datasets import (
     GaussianProblem,
     Problem,
-    imbalanced,
     ring,
     scenario_a,
     scenario_b,
@@ -28,6 +27,7 @@ from collidescope.datasets import (
 from studies import known as datasets
 from studies.baselines import class_averages
 from studies.baselines.stock import held_out_posteriors, usual_rivals
+from studies.known import imbalanced
 from studies.markdown import made, table
 from studies.measures import clear_best, mean_error, tvd
 from studies.store import Cell, Record, Study, flat

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from collidescope import smooth_labels
-from collidescope.datasets import imbalanced, scenario_a
+from collidescope.datasets import scenario_a
 from collidescope.training.networks import mlp
+from studies.known import imbalanced
 from studies.store import Cell, Result
 
 FloatArray = npt.NDArray[np.float64]

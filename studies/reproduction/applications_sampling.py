@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from collidescope import CollisionClassifier, shift_priors
 from collidescope.applications import AdaptiveSampler, bayes_confusion
-from collidescope.datasets import imbalanced
+from studies.known import imbalanced
 from studies.models import estimator_settings
 from studies.real_data import load_brfss, load_covertype, load_letter
 from studies.store import Cell, Study

@@ -65,9 +65,12 @@ def teacher(n: int = 100_000, d: int = 30, used: int = 10, k: int = 5) -> Proble
     first = rng.normal(size=(used, 16)) / np.sqrt(used)
     second = rng.normal(size=(16, k))
     X = rng.normal(size=(n, d))
-    hidden = np.tanh(2 * X[:, :used] @ first)
-    P = softmax(0.75 * hidden @ second)
-    return Problem(X, drawn(P, rng), pber_of(P))
+    seen = 2 * X[:, :used]
+    hidden = np.tanh(seen @ first)
+    logits = 0.75 * hidden @ second
+    P = softmax(logits)
+    y = drawn(P, rng)
+    return Problem(X, y, pber_of(P))
 
 
 def embeddings(n: int, d: int, k: int, heavy: bool = False) -> Problem:
@@ -77,18 +80,21 @@ def embeddings(n: int, d: int, k: int, heavy: bool = False) -> Problem:
     """
     rng = np.random.default_rng(0)
     rank = 32
-    means = (
-        rng.normal(size=(k, rank))
-        @ rng.normal(size=(rank, d))
-        * (3.5 / np.sqrt(rank * d))
-    )
+    places = rng.normal(size=(k, rank))
+    directions = rng.normal(size=(rank, d))
+    means = places @ directions * (3.5 / np.sqrt(rank * d))
     y = rng.integers(0, k, n)
-    rows = means[y] + rng.normal(size=(n, d))
-    scores = rows @ means.T - 0.5 * (means * means).sum(axis=1)
-    mixed = rows @ (rng.normal(size=(d, d)) / np.sqrt(d))
+    noise = rng.normal(size=(n, d))
+    rows = means[y] + noise
+    squares = (means * means).sum(axis=1)
+    scores = rows @ means.T - 0.5 * squares
+    P = softmax(scores)
+    mixing = rng.normal(size=(d, d)) / np.sqrt(d)
+    mixed = rows @ mixing
     if heavy:
-        mixed = np.sign(mixed) * np.abs(mixed) ** 1.5
-    return Problem(mixed.astype(np.float32), y, pber_of(softmax(scores)))
+        size = np.abs(mixed) ** 1.5
+        mixed = np.sign(mixed) * size
+    return Problem(mixed.astype(np.float32), y, pber_of(P))
 
 
 def some_rows(X: np.ndarray, y: np.ndarray, n: int = 100_000) -> Problem:
@@ -108,6 +114,7 @@ LOGISTIC: Classifiers = {
     "neighbours": lambda: KNeighborsClassifier(30),
     "MLP": lambda: make_pipeline(StandardScaler(), MLPClassifier(early_stopping=True)),
 }
+BASE: Classifiers = {"logistic regression": LOGISTIC["logistic regression"]}
 STOCK: Classifiers = {
     "logistic regression": lambda: make_pipeline(
         StandardScaler(), LogisticRegression()
@@ -130,6 +137,8 @@ CASES: dict[str, tuple[Callable[[], Problem], Classifiers]] = {
     "brfss": (lambda: some_rows(*load_brfss()), LIGHTGBM),
     "network teacher": (teacher, LIGHTGBM),
     "covertype": (lambda: some_rows(*load_covertype()), LIGHTGBM),
+    "embeddings 50,000 × 384, K = 100": (lambda: embeddings(50_000, 384, 100), BASE),
+    "network teacher, K = 2": (lambda: teacher(1_000_000, k=2), LIGHTGBM),
 }
 
 
@@ -175,13 +184,18 @@ def beside(problem: Problem, kind: Callable[[], Any]) -> dict[str, float]:
     X = problem.X
     y = problem.y
     start = time.process_time()
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
     losses = []
-    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y):
-        P = kind().fit(X[train], y[train]).predict_proba(X[test])
-        own = P[np.arange(len(test)), y[test]]
-        losses.append(1 - 2 * own + (P * P).sum(axis=1))
+    for train, test in folds.split(X, y):
+        fitted = kind().fit(X[train], y[train])
+        P = fitted.predict_proba(X[test])
+        every = np.arange(len(test))
+        own = P[every, y[test]]
+        squares = (P * P).sum(axis=1)
+        losses.append(1 - 2 * own + squares)
     seconds = time.process_time() - start
-    return {"seconds": seconds, "brier": float(np.concatenate(losses).mean())}
+    brier = np.concatenate(losses).mean()
+    return {"seconds": seconds, "brier": float(brier)}
 
 
 def text(records: list[Record]) -> str:

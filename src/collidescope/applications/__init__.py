@@ -24,9 +24,7 @@ from collidescope.applications.judges import compare_judges as compare_judges
 from collidescope.applications.ordered import ExpectedDistance as ExpectedDistance
 from collidescope.applications.ordered import expected_distance as expected_distance
 from collidescope.applications.plan import Plan as Plan
-from collidescope.applications.plan import RowsNeeded as RowsNeeded
 from collidescope.applications.plan import plan as plan
-from collidescope.applications.plan import rows_needed as rows_needed
 from collidescope.applications.splitting import SplitCandidates as SplitCandidates
 from collidescope.applications.splitting import split_candidates as split_candidates
 from collidescope.applications.training import AdaptiveSampler as AdaptiveSampler

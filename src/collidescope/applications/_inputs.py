@@ -95,7 +95,8 @@ class Result(ABC):
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         table: pd.DataFrame = getattr(self, self.TABLE)
-        return table.drop(columns=list(self.HIDDEN)).dropna(axis=1, how="all")[:most]
+        shown = table.drop(columns=list(self.HIDDEN))
+        return shown.dropna(axis=1, how="all")[:most]
 
     def __str__(self) -> str:
         shown = self._shown(self.ROWS[0])
@@ -120,8 +121,10 @@ def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, 
         shown[name] = table[name].map({True: "yes", False: ""})
     rows = [list(row.values()) for row in plain(shown)]
     columns = [str(name).replace("_", " ") for name in table.columns]
-    contents = {"columns": columns, "rows": rows}
-    return {"title": title, "sentences": sentences, "table": contents if rows else None}
+    contents = None
+    if rows:
+        contents = {"columns": columns, "rows": rows}
+    return {"title": title, "sentences": sentences, "table": contents}
 
 
 def plain(value: object) -> Any:
@@ -216,7 +219,8 @@ def _with_held_out(
     note = (
         f"{how_many}: their held-out posteriors are used in place of its predictions."
     )
-    return np.where(seen[:, None], means.to_numpy()[place], P), (note,)
+    held_out = means.to_numpy()[place]
+    return np.where(seen[:, None], held_out, P), (note,)
 
 
 def curve_of(
@@ -283,7 +287,8 @@ def group_codes(
     groups: ArrayLike, n: int, name: str = "groups"
 ) -> tuple[IntArray, Array]:
     """(group number of every row, names of the groups); text, numbers or a mixture of them."""
-    given = check.one_each(check.check_labels(groups, name), n, name).astype(object)
+    labels = check.check_labels(groups, name)
+    given = check.one_each(labels, n, name).astype(object)
     try:
         codes, names = pd.factorize(given, sort=True)
     except TypeError:  # mixed types have no order: that of their first rows
@@ -322,7 +327,8 @@ class Mean(NamedTuple):
     df: Any
 
     def interval(self, level: float) -> tuple[Any, Any]:
-        half = stdtrit(self.df, (1 + level) / 2) * self.stderr
+        t = stdtrit(self.df, (1 + level) / 2)
+        half = t * self.stderr
         return self.value - half, self.value + half
 
     def columns(self, name: str, level: float, before: str = "") -> dict[str, Any]:
@@ -373,12 +379,15 @@ def mean_and_error(values: FloatArray, clusters: Given = None) -> Mean:
     if clusters is None:
         if n < 2:
             return Mean(mean, np.full_like(mean, np.nan), 1)
-        return Mean(mean, values.std(axis=0, ddof=1) / np.sqrt(n), n - 1)
+        deviation = values.std(axis=0, ddof=1)
+        return Mean(mean, deviation / np.sqrt(n), n - 1)
     _, own = np.unique(clusters, return_inverse=True)
-    sums = np.zeros((own.max() + 1, *values.shape[1:]))
+    n_clusters = int(own.max()) + 1
+    df = max(n_clusters - 1, 1)
+    sums = np.zeros((n_clusters, *values.shape[1:]))
     np.add.at(sums, own, values - mean)
-    df = max(len(sums) - 1, 1)
-    variance = (sums**2).sum(axis=0) * len(sums) / df
+    squares = (sums**2).sum(axis=0)
+    variance = squares * n_clusters / df
     return Mean(mean, np.sqrt(variance) / n, df)
 
 
@@ -393,7 +402,8 @@ def loss_and_rates(r: FloatArray, pairs: tuple[IntArray, IntArray]) -> FloatArra
     """What PBER and the rates of pairs are means of, one column each."""
     i, j = pairs
     loss = (r**2).sum(axis=1)
-    return np.column_stack([loss, -2 * r[:, i] * r[:, j]])
+    rates = -2 * r[:, i] * r[:, j]
+    return np.column_stack([loss, rates])
 
 
 def flagged(
@@ -404,7 +414,8 @@ def flagged(
     effect = table[by].to_numpy(dtype=np.float64)
     if not signed:
         effect = np.abs(effect)
-    return table.iloc[np.argsort(-effect, kind="stable")].reset_index(drop=True)
+    order = np.argsort(-effect, kind="stable")
+    return table.iloc[order].reset_index(drop=True)
 
 
 def discovered(p_values: ArrayLike, fdr: float) -> BoolArray:
@@ -439,11 +450,13 @@ def share_interval(
         worth = variance / stderr**2
     worth = min(n, worth)
     z = stdtrit(df, (1 + level) / 2)
+    # Wilson's interval with ``worth`` rows.
+    shift = z**2 / (2 * worth)
+    spread = (z / (2 * worth)) ** 2
+    half = z * np.sqrt(variance / worth + spread)
     shrink = 1 + z**2 / worth
-    centre = mean + z**2 / (2 * worth)
-    half = z * np.sqrt(variance / worth + (z / (2 * worth)) ** 2)
-    low = (centre - half) / shrink
-    high = (centre + half) / shrink
+    low = (mean + shift - half) / shrink
+    high = (mean + shift + half) / shrink
     return max(float(low), 0.0), min(float(high), 1.0)
 
 

@@ -27,7 +27,6 @@ narrow. They are simultaneous (Bonferroni over the pairs).
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +40,6 @@ from collidescope import _checks as check
 from collidescope._checks import (
     Array,
     ArrayLike,
-    CollisionWarning,
     FloatArray,
     IntArray,
 )
@@ -95,7 +93,6 @@ def agreement(
         raise ValueError(f"votes are all for one class: {why}")
     counts = counts[:, used]  # a class that nobody votes for changes no coefficient
     totals = totals[kept]
-    _warn_of_copies(counts)
     pairs = totals * (totals - 1)
     disagree = 1 - (np.asarray((counts * counts).sum(axis=1)) - totals) / pairs
     counted = collision_matrix_from_votes(counts)
@@ -120,20 +117,6 @@ def agreement(
         rows, orient="index", columns=["value", "low", "high", "formula"]
     )
     return table.rename_axis("coefficient")
-
-
-def _warn_of_copies(counts: csr_array, fewest: int = 5) -> None:
-    """Counts that are all multiples of one number are copies of votes, not votes.
-
-    Items whose votes agree are multiples of their number anyway: ``fewest`` others are needed.
-    """
-    common = int(np.gcd.reduce(counts.data.astype(np.int64)))
-    split = np.diff(counts.indptr) > 1
-    if common > 1 and split.sum() >= fewest:
-        seen = f"every count of votes is a multiple of {common}"
-        why = "copies of votes agree by construction, so agreement is too high"
-        remedy = f"count each vote once (votes / {common})"
-        warnings.warn(f"{seen}: {why}; {remedy}", CollisionWarning, stacklevel=3)
 
 
 def _coefficient(
@@ -212,7 +195,12 @@ class _Votes:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AnnotatorReport(Result, title="Who votes differently?", table="annotators"):
+class AnnotatorReport(
+    Result,
+    title="Who votes differently?",
+    table="annotators",
+    hidden=("items", "others", "pber_without", "p_value"),
+):
     """What :func:`compare_annotators` found.
 
     ``matrix`` is S from all pairs of votes by different annotators (mean over items), ``agreement``

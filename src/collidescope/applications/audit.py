@@ -101,7 +101,9 @@ class AuditReport(
         if self.inherent_interval is None:
             return None
         low, high = self.inherent_interval
-        return max(self.best - high, 0.0), max(self.best - low, 0.0)
+        least = max(self.best - high, 0.0)
+        most = max(self.best - low, 0.0)
+        return least, most
 
     def rows(self, true: object, predicted: object, kind: str = "fixable") -> IntArray:
         """Numbers of the rows of class ``true`` that the classifier took for ``predicted``.
@@ -139,21 +141,31 @@ class AuditReport(
             return f"{errs} There is nothing to fix."
         if self.fixable_interval[0] <= 0:
             return f"{errs} {self._nothing_found()}"
+        fixable = f"{self._points(self.fixable)} points"
+        ends = self._points(*self.fixable_interval)
+        fix = f"{fixable} ({ends}) could be fixed by a better model"
+        return f"{errs} {fix}, {self._largest_part()}; {self._rest()}."
+
+    def _largest_part(self) -> str:
+        """The pair that makes up most of what can be fixed."""
         found = self.pairs[self.pairs["flagged"]]
         if not len(found):
             found = self.pairs
-        top = found.nlargest(1, "points").to_dict("records")[0]
-        part = "most of it" if top["points"] > self.fixable / 2 else "the largest part"
-        most = f"{part} {top['true']} taken for {top['predicted']}"
-        fixable = f"{self._points(self.fixable)} points ({self._points(*self.fixable_interval)})"
-        return f"{errs} {fixable} could be fixed by a better model, {most}; {self._rest()}."
+        top = found.nlargest(1, "points").iloc[0]
+        part = "the largest part"
+        if top["points"] > self.fixable / 2:
+            part = "most of it"
+        return f"{part} {top['true']} taken for {top['predicted']}"
 
     @property
     def _digits(self) -> int:
-        return 1 if self.error >= 0.01 else 2
+        if self.error >= 0.01:
+            return 1
+        return 2
 
     def _points(self, *values: float) -> str:
-        return " to ".join(f"{100 * value:.{self._digits}f}" for value in values)
+        points = [f"{100 * value:.{self._digits}f}" for value in values]
+        return " to ".join(points)
 
     def _nothing_found(self) -> str:
         fix = self._points(*self.fixable_interval)
@@ -162,10 +174,9 @@ class AuditReport(
             f"{none} (difference to the best rule known {fix} points): {self._rest()}."
         )
         words = f"{words} To err less takes better features or more rows."
-        flagged = self.pairs[self.pairs["flagged"]].head(self.ROWS[0] or 0)
-        names = [
-            f"{a} taken for {b}" for a, b in flagged[["true", "predicted"]].to_numpy()
-        ]
+        flagged = self.pairs[self.pairs["flagged"]]
+        top = flagged[["true", "predicted"]].head(5)
+        names = [f"{a} taken for {b}" for a, b in top.to_numpy()]
         if names:
             words = f"{words} Some pairs still stand out: {', '.join(names)}."
         return words
@@ -175,8 +186,10 @@ class AuditReport(
         if self.inherent_interval is None or self.not_learned_interval is None:
             return f"{self._points(self.best)} points are inherent in the data or not learned yet"
         inherent = self._points(*self.inherent_interval)
-        left = f"{inherent} points are inherent in the data (unlimited rows would leave them)"
-        return f"{left}, {self._points(*self.not_learned_interval)} points are not learned yet"
+        why = "unlimited rows would leave them"
+        left = f"{inherent} points are inherent in the data ({why})"
+        more = self._points(*self.not_learned_interval)
+        return f"{left}, {more} points are not learned yet"
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
@@ -256,6 +269,8 @@ def audit(
     best_wrong = best != y
     worse = int((wrong & ~best_wrong).sum())
     better = int((best_wrong & ~wrong).sum())
+    fixable = (worse - better) / n
+    best_error = float(best_wrong.mean())
     if limit is None:
         limit = getattr(model_or_posteriors, "limit_", None)
     inherent = None
@@ -265,15 +280,15 @@ def audit(
     return AuditReport(
         classes=names,
         n_rows=n,
-        error=float(best_wrong.mean()) + (worse - better) / n,
+        error=best_error + fixable,
         error_interval=share_interval(wrong, clusters, level),
-        best=float(best_wrong.mean()),
-        fixable=(worse - better) / n,
+        best=best_error,
+        fixable=fixable,
         fixable_interval=_fixable_interval(wrong, best_wrong, clusters, level),
         inherent_interval=inherent,
         bayes_error=float((1 - P.max(axis=1)).mean()),
         bayes_error_limit=_error_limit(P, y, clusters, level),
-        pairs=_pair_table(y, said, best, names, clusters, level, fdr),
+        pairs=_pair_table(_Rules(y, said, best), names, clusters, level, fdr),
         level=level,
         fdr=fdr,
         notes=(*notes, *_calibration_note(P, best_wrong, clusters)),
@@ -285,15 +300,20 @@ def _fixable_interval(
     wrong: BoolArray, best_wrong: BoolArray, clusters: IntArray | None, level: float
 ) -> tuple[float, float]:
     """Of the difference of two errors on the same rows; never narrower for clusters."""
-    worse = wrong & ~best_wrong
-    better = best_wrong & ~wrong
+    worse = (wrong & ~best_wrong).sum()
+    better = (best_wrong & ~wrong).sum()
     n = np.array(len(wrong))
-    low, high = paired_interval(worse.sum(), better.sum(), n, level)
+    ends = paired_interval(worse, better, n, level)
+    low = float(ends[0])
+    high = float(ends[1])
     if clusters is None:
-        return float(low), float(high)
+        return low, high
     difference = wrong.astype(np.float64) - best_wrong
-    lower, upper = mean_and_error(difference, clusters).interval(level)
-    return max(float(min(low, lower)), -1.0), min(float(max(high, upper)), 1.0)
+    by_clusters = mean_and_error(difference, clusters)
+    lower, upper = by_clusters.interval(level)
+    low = max(min(low, float(lower)), -1.0)
+    high = min(max(high, float(upper)), 1.0)
+    return low, high
 
 
 def _error_limit(
@@ -329,7 +349,9 @@ def _calibration_note(
     gap, stderr, _ = mean_and_error(best_wrong - claimed, clusters)
     if len(P) < 2 or abs(gap) <= most * stderr:
         return ()
-    how = "over" if gap > 0 else "under"
+    how = "under"
+    if gap > 0:
+        how = "over"
     claim = f"they claim that their rule errs on {claimed.mean():.1%}"
     seen = f"it errs on {best_wrong.mean():.1%}"
     more = "Better ones may find more that can be fixed."
@@ -372,7 +394,7 @@ def predicted_codes(y_pred: object, X: Given, classes: Array) -> IntArray:
             )
         y_pred = y_pred.predict(X)
     if is_table(y_pred):
-        return check.check_posteriors(y_pred, "y_pred", len(classes)).argmax(axis=1)  # type: ignore[arg-type]
+        return check.check_posteriors(y_pred, "y_pred", len(classes)).argmax(axis=1)
     return check.encode_labels(y_pred, classes, "y_pred")  # type: ignore[arg-type]
 
 
@@ -395,7 +417,8 @@ def paired_interval(
     centre = (b - c) / total
     # b and c are multinomial: Var(b - c) = b + c - (b - c)² / n.
     variance = b + c - (b - c) ** 2 / total
-    half = ndtri((1 + level) / 2) * np.sqrt(variance) / total
+    z = ndtri((1 + level) / 2)
+    half = z * np.sqrt(variance) / total
     difference = (only_first - only_second) / n
     low = np.minimum(centre - half, difference)
     high = np.maximum(centre + half, difference)
@@ -404,75 +427,118 @@ def paired_interval(
 
 def mcnemar_p(only_first: IntArray, only_second: IntArray) -> FloatArray:
     """Exact one-sided p-value of McNemar's test: are rows of the first kind more than chance?"""
-    return np.asarray(binom.sf(only_first - 1, only_first + only_second, 0.5))
+    either = only_first + only_second
+    return np.asarray(binom.sf(only_first - 1, either, 0.5))
 
 
 def confusion_table(y: IntArray, said: IntArray, k: int) -> FloatArray:
     """How many rows of class i are called j."""
-    return np.bincount(y * k + said, minlength=k * k).reshape(k, k).astype(np.float64)
+    pairs = y * k + said
+    counts = np.bincount(pairs, minlength=k * k).reshape(k, k)
+    return counts.astype(np.float64)
+
+
+class _Rules(NamedTuple):
+    """Class numbers of the audited rows."""
+
+    y: IntArray  #: labels
+    said: IntArray  #: what the audited rule says
+    best: IntArray  #: what the best rule says
+
+
+class _PairCounts(NamedTuple):
+    """Rows of class i that are called j, K×K."""
+
+    observed: FloatArray  #: by the audited rule
+    best: FloatArray
+    more: IntArray  #: by the audited rule alone
+    fewer: IntArray  #: by the best rule alone
+
+    @classmethod
+    def of(cls, rules: _Rules, k: int) -> _PairCounts:
+        observed = confusion_table(rules.y, rules.said, k)
+        best = confusion_table(rules.y, rules.best, k)
+        # Rows that both rules call j cancel.
+        same = rules.said == rules.best
+        agreed = confusion_table(rules.y[same], rules.said[same], k)
+        more = (observed - agreed).astype(np.intp)
+        fewer = (best - agreed).astype(np.intp)
+        return cls(observed, best, more, fewer)
+
+    def p_values(self, i: IntArray, j: IntArray) -> FloatArray:
+        """Of "no more errors than by the best rule", for i called j and for both directions."""
+        worse = self.more[i, j]
+        better = self.fewer[i, j]
+        one_way = mcnemar_p(worse, better)
+        worse_either_way = worse + self.more[j, i]
+        better_either_way = better + self.fewer[j, i]
+        both_ways = mcnemar_p(worse_either_way, better_either_way)
+        return np.maximum(one_way, both_ways)
+
+    def excess(self) -> IntArray:
+        """Errors on the rows of every class beyond those of the best rule."""
+        difference = self.more - self.fewer
+        return np.asarray(difference.sum(axis=1) - np.diag(difference))
 
 
 def _pair_table(
-    y: IntArray,
-    said: IntArray,
-    best: IntArray,
-    classes: Array,
-    clusters: IntArray | None,
-    level: float,
-    fdr: float,
+    rules: _Rules, classes: Array, clusters: IntArray | None, level: float, fdr: float
 ) -> pd.DataFrame:
-    """:attr:`AuditReport.pairs` from class numbers: labels, the audited rule, the best rule."""
+    """:attr:`AuditReport.pairs`."""
     k = len(classes)
-    observed = confusion_table(y, said, k)
-    inherent = confusion_table(y, best, k)
-    same = said == best
-    agreed = confusion_table(y[same], said[same], k)
-    # Rows that both call j cancel: those called j by the audited rule alone, by the best alone.
-    more = (observed - agreed).astype(np.intp)
-    fewer = (inherent - agreed).astype(np.intp)
-    i, j = np.nonzero((observed + inherent) * (1 - np.eye(k)))
-    rows = np.bincount(y, minlength=k)[i]
-    worse = more[i, j]
-    better = fewer[i, j]
-    one_way = mcnemar_p(worse, better)
-    both_ways = mcnemar_p(worse + more[j, i], better + fewer[j, i])
-    p = np.maximum(one_way, both_ways)
+    counts = _PairCounts.of(rules, k)
+    occurs = counts.observed + counts.best > 0
+    np.fill_diagonal(occurs, False)
+    i, j = np.nonzero(occurs)
+    class_sizes = np.bincount(rules.y, minlength=k)
+    rows = class_sizes[i]
+    worse = counts.more[i, j]
+    better = counts.fewer[i, j]
+    fixable = (worse - better) / rows
     low, high = paired_interval(worse, better, rows, level)
+    p = counts.p_values(i, j)
     if clusters is not None:
-        errors = _cluster_errors(y, said, best, clusters, k)
-        gap = (worse - better) / rows
-        half = stdtrit(errors.df, (1 + level) / 2) * errors.share[i, j]
-        low = np.maximum(np.minimum(low, gap - half), -1.0)
-        high = np.minimum(np.maximum(high, gap + half), 1.0)
+        errors = _cluster_errors(rules, clusters, k)
+        t = stdtrit(errors.df, (1 + level) / 2)
+        half = t * errors.share[i, j]
+        lower = np.minimum(low, fixable - half)
+        upper = np.maximum(high, fixable + half)
+        low = np.maximum(lower, -1.0)
+        high = np.minimum(upper, 1.0)
         p = np.maximum(p, errors.p_value[i, j])
     # A rule that prefers other classes than the best one does, of several that nobody can tell
     # apart, confuses its favourites more and is right about them more often: where their rows come
     # out no worse, nothing can be fixed.
-    excess = (more - fewer).sum(axis=1) - np.diag(more - fewer)
-    p = np.where(excess[i] + excess[j] > 0, p, 1.0)
-    # With m rows between the rules no p-value is below 2⁻ᵐ. Pairs that could never be flagged take
-    # no part: m does not depend on whom the rows favour, so leaving them out favours nobody.
-    tested = 0.5 ** (worse + better) <= fdr
-    flagged = tested.copy()
-    flagged[tested] = discovered(p[tested], fdr)
-    table = pd.DataFrame(
-        {
-            "true": classes[i],
-            "predicted": classes[j],
-            "rows": rows,
-            "observed": observed[i, j] / rows,
-            "best": inherent[i, j] / rows,
-            "fixable": (worse - better) / rows,
-            "low": low,
-            "high": high,
-            "points": (worse - better) / len(y),
-            "p_value": p,
-            "flagged": flagged,
-        }
-    )
+    excess = counts.excess()
+    comes_out_worse = excess[i] + excess[j] > 0
+    p = np.where(comes_out_worse, p, 1.0)
+    columns = {
+        "true": classes[i],
+        "predicted": classes[j],
+        "rows": rows,
+        "observed": counts.observed[i, j] / rows,
+        "best": counts.best[i, j] / rows,
+        "fixable": fixable,
+        "low": low,
+        "high": high,
+        "points": (worse - better) / len(rules.y),
+        "p_value": p,
+        "flagged": _flagged(p, worse + better, fdr),
+    }
+    table = pd.DataFrame(columns)
     return table.sort_values(
         "fixable", ascending=False, kind="stable", ignore_index=True
     )
+
+
+def _flagged(p_values: FloatArray, differing: IntArray, fdr: float) -> BoolArray:
+    """Which pairs count, of those that ``differing`` rows between the rules could ever flag."""
+    # With m rows between the rules no p-value is below 2⁻ᵐ. Pairs that could never be flagged take
+    # no part: m does not depend on whom the rows favour, so leaving them out favours nobody.
+    tested = 0.5**differing <= fdr
+    flags = tested.copy()
+    flags[tested] = discovered(p_values[tested], fdr)
+    return np.asarray(flags)
 
 
 class _ClusterErrors(NamedTuple):
@@ -483,29 +549,35 @@ class _ClusterErrors(NamedTuple):
     df: int
 
 
-def _cluster_errors(
-    y: IntArray, said: IntArray, best: IntArray, clusters: IntArray, k: int
-) -> _ClusterErrors:
+def _cluster_errors(rules: _Rules, clusters: IntArray, k: int) -> _ClusterErrors:
     n_clusters = int(clusters.max()) + 1
-    shape = (n_clusters, k * k)
-    differ = np.flatnonzero(said != best)
+    differ = np.flatnonzero(rules.said != rules.best)
     # +1 for the pair that the audited rule falls into, -1 for that of the best one.
     signs = np.repeat([1.0, -1.0], len(differ))
     own = np.tile(clusters[differ], 2)
-    true = np.tile(y[differ], 2)
-    called = np.concatenate([said[differ], best[differ]])
+    true = np.tile(rules.y[differ], 2)
+    called = np.concatenate([rules.said[differ], rules.best[differ]])
     first = np.minimum(true, called)
     second = np.maximum(true, called)
-    # Sparse clusters × pairs; what repeats is added up.
-    pairs = csr_array((signs, (own, true * k + called)), shape=shape)
-    unordered = csr_array((signs, (own, first * k + second)), shape=shape)
+    shape = (n_clusters, k * k)
+    pairs = _sums(signs, own, true * k + called, shape)
+    unordered = _sums(signs, own, first * k + second, shape)
     one_way = _not_above_zero(pairs).reshape(k, k)
-    upper = np.triu(_not_above_zero(unordered).reshape(k, k))
+    of_both = _not_above_zero(unordered).reshape(k, k)
+    upper = np.triu(of_both)
     both_ways = np.maximum(upper, upper.T)
     per_class = np.zeros((n_clusters, k))
-    np.add.at(per_class, (clusters, y), 1.0)
+    np.add.at(per_class, (clusters, rules.y), 1.0)
     share = _share_errors(pairs, per_class)
-    return _ClusterErrors(share, np.maximum(one_way, both_ways), max(n_clusters - 1, 1))
+    p_value = np.maximum(one_way, both_ways)
+    return _ClusterErrors(share, p_value, max(n_clusters - 1, 1))
+
+
+def _sums(
+    values: FloatArray, rows: IntArray, columns: IntArray, shape: tuple[int, int]
+) -> csr_array:
+    """Sparse; values of the same place are added up."""
+    return csr_array((values, (rows, columns)), shape=shape)
 
 
 def _not_above_zero(sums: csr_array) -> FloatArray:
@@ -518,23 +590,29 @@ def _not_above_zero(sums: csr_array) -> FloatArray:
     variance = centred * n_clusters / df
     varies = variance > 1e-12
     stderr = np.sqrt(np.where(varies, variance, 1.0))
-    constant = np.where(total > 0, 0.0, 1.0)
-    return np.where(varies, stdtr(df, -total / stderr), constant)
+    of_t = stdtr(df, -total / stderr)
+    of_constants = np.where(total > 0, 0.0, 1.0)
+    return np.where(varies, of_t, of_constants)
 
 
 def _share_errors(pairs: csr_array, per_class: FloatArray) -> FloatArray:
     """Standard errors of sums over the rows of class i, a ratio: deviations s_g - r · n_g."""
     n_clusters, k = per_class.shape
-    rows = np.maximum(per_class.sum(axis=0), 1.0)[:, None]
+    totals = per_class.sum(axis=0)
+    rows = np.maximum(totals, 1.0)[:, None]
+    total = pairs.sum(axis=0).reshape(k, k)
+    rate = total / rows
+    # Σ (s_g - r n_g)² = Σ s_g² - 2 r Σ s_g n_g + r² Σ n_g²
+    squares = (pairs * pairs).sum(axis=0).reshape(k, k)
     sizes = (per_class**2).sum(axis=0)[:, None]
     entries = pairs.tocoo()
-    own_rows = per_class[entries.row, entries.col // k]
-    total = pairs.sum(axis=0).reshape(k, k)
-    squares = (pairs * pairs).sum(axis=0).reshape(k, k)
-    products = np.bincount(entries.col, entries.data * own_rows, k * k).reshape(k, k)
-    rate = total / rows
+    of_class = entries.col // k
+    own_rows = per_class[entries.row, of_class]
+    weighted = entries.data * own_rows
+    products = np.bincount(entries.col, weighted, k * k).reshape(k, k)
     deviations = squares - 2 * rate * products + rate**2 * sizes
-    variance = np.maximum(deviations, 0.0) * n_clusters / max(n_clusters - 1, 1)
+    deviations = np.maximum(deviations, 0.0)
+    variance = deviations * n_clusters / max(n_clusters - 1, 1)
     return np.asarray(np.sqrt(variance) / rows)
 
 
@@ -585,26 +663,26 @@ def ambiguous(
         p_label = P[rows, codes]
         stray = np.where(p_label <= SUSPECT, "suspect label", "ambiguous")
         kind = np.where(clear & (codes != first), stray, kind)
-    found = pd.DataFrame(
-        {
-            "index": rows,
-            "label": label,
-            "predicted": names[first],
-            "second": names[second],
-            "p_label": p_label,
-            "p_first": p_first,
-            "p_second": p_second,
-            "entropy": entropy,
-            "kind": kind,
-        }
-    )
+    columns = {
+        "index": rows,
+        "label": label,
+        "predicted": names[first],
+        "second": names[second],
+        "p_label": p_label,
+        "p_first": p_first,
+        "p_second": p_second,
+        "entropy": entropy,
+        "kind": kind,
+    }
+    found = pd.DataFrame(columns)
     if by == "label":
         key = -_scores(P, codes)
     elif by == "margin":
         key = p_first - p_second
     else:
         key = -entropy
-    return found.iloc[np.argsort(key, kind="stable")[:top]].reset_index(drop=True)
+    order = np.argsort(key, kind="stable")
+    return found.iloc[order[:top]].reset_index(drop=True)
 
 
 def _second_and_entropy(P: FloatArray, first: IntArray) -> tuple[IntArray, FloatArray]:
@@ -650,12 +728,13 @@ def stray_labels(
     beyond = (P.max(axis=1) - CLEAR) / (1 - CLEAR)
     clarity = np.maximum(beyond, 0.0) ** 2
     likeliest = P.argmax(axis=1)
-    counts = np.bincount(likeliest * k + codes, clarity, k * k)
-    counts = counts.reshape(k, k)
+    pairs = likeliest * k + codes
+    counts = np.bincount(pairs, clarity, k * k).reshape(k, k)
     np.fill_diagonal(counts, 0.0)
     others = 1 - np.eye(k)
     counts += pseudo_count / (k - 1) * others
-    return counts / counts.sum(axis=1, keepdims=True)
+    totals = counts.sum(axis=1, keepdims=True)
+    return np.asarray(counts / totals)
 
 
 def _scores(P: FloatArray, codes: IntArray, smallest: float = 1e-6) -> FloatArray:
@@ -665,11 +744,13 @@ def _scores(P: FloatArray, codes: IntArray, smallest: float = 1e-6) -> FloatArra
     strayed = np.empty(len(P))
     for block in row_blocks(*P.shape):
         # R[l, l] = 0: the label's own class adds nothing
-        strayed[block] = np.einsum("nj,nj->n", P[block], towards[codes[block]])
-    own = P[np.arange(len(P)), codes]
+        to_label = towards[codes[block]]
+        strayed[block] = np.einsum("nj,nj->n", P[block], to_label)
+    rows = np.arange(len(P))
+    own = np.maximum(P[rows, codes], smallest)
     least = smallest * R[R > 0].min()
     elsewhere = np.maximum(strayed, least)
-    return np.log(elsewhere) - np.log(np.maximum(own, smallest))
+    return np.log(elsewhere) - np.log(own)
 
 
 def entropies(P: FloatArray) -> FloatArray:

@@ -9,7 +9,8 @@ PBER. Where rows belong together, standard errors are those of the sums of their
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,12 +38,14 @@ from collidescope.applications._inputs import (
     scored,
 )
 from collidescope.counting import label_codes
-from collidescope.intervals import brier_interval, difference_interval
-from collidescope.limit import limit_from_scores
+from collidescope.intervals import LARGEST_SCORE, difference_interval, interval
+from collidescope.limit import (
+    Limit,
+    limit_from_scores,
+    without_end_if_miscalibrated,
+)
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
-
-LARGEST_SCORE = 2.0  #: of the Brier score ‖c - p‖², where p is sure of a wrong class
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,14 +71,15 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
     @property
     def verdict(self) -> str:
         more = ""
-        small = int((self.table["verdict"] == "too few rows").sum())
-        if small:
-            more = f" {small} groups are too small to tell."
+        too_small = self.table["verdict"] == "too few rows"
+        if too_small.any():
+            more = f" {too_small.sum()} groups are too small to tell."
+        differs = self.table["verdict"].isin(["higher", "lower"])
         said = []
-        for row in self.table.to_dict("records"):
-            if row["verdict"] in ("higher", "lower"):
-                points = f"{100 * row['difference']:+.1f} points, {row['verdict']}"
-                said.append(f"{row['group']} {row['pber']:.1%} ({points})")
+        for row in self.table[differs].to_dict("records"):
+            difference = f"{100 * row['difference']:+.1f} points"
+            pber = f"{row['pber']:.1%}"
+            said.append(f"{row['group']} {pber} ({difference}, {row['verdict']})")
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         how_many = (
@@ -92,48 +96,74 @@ class _Rows:
     codes: IntArray
     classes: Array
     clusters: IntArray | None
-    by_size: dict[int, FloatArray]  #: Brier score of every row by training size
+    by_size: dict[int, FloatArray]  #: posteriors of every row by training size
     stats: FloatArray  #: of every row: its Brier score, then the terms of the rates of pairs
 
     def mean(self, here: BoolArray) -> Mean:
         """Of the statistics, on some of the rows."""
-        if self.clusters is None:
-            return mean_and_error(self.stats[here])
-        return mean_and_error(self.stats[here], self.clusters[here])
+        return mean_and_error(self.stats[here], self._groups(here))
 
     def n_units(self, here: BoolArray) -> int:
         """Independent units among some of the rows."""
+        return _n_units(self._groups(here), int(here.sum()))
+
+    def _groups(self, here: BoolArray) -> IntArray | None:
+        """The groups of some of the rows, where rows belong together."""
         if self.clusters is None:
-            return int(here.sum())
-        return len(np.unique(self.clusters[here]))
+            return None
+        return self.clusters[here]
 
     def limit(self, here: BoolArray, level: float) -> tuple[float, float]:
         """Range of the PBER that unlimited rows would leave."""
-        units = np.flatnonzero(here) if self.clusters is None else self.clusters[here]
-        scores = pd.DataFrame(self.by_size)[here]
-        # Clusters are the independent units of the curve: their means, weighted by their rows.
-        together = scores.groupby(units)
-        shares = np.bincount(self.codes[here]) / here.sum()
-        limit = limit_from_scores(
-            together.mean(),
+        found = replace(self._curve(here), power=self._power)
+        return found.pber_interval(level)
+
+    def _curve(self, here: BoolArray) -> Limit:
+        codes = self.codes[here]
+        scores = [brier_scores(P[here], codes) for P in self.by_size.values()]
+        return limit_from_scores(
+            np.column_stack(scores),
             list(self.by_size),
-            baseline=1 - float((shares**2).sum()),
-            sample_weight=together.size(),
+            baseline=_chance_score(codes),
+            groups=self._groups(here),
         )
-        return limit.pber_interval(level)
+
+    @cached_property
+    def _power(self) -> float | None:
+        """That calibrates the posteriors of all rows, where more rows would not: else None."""
+        everywhere = np.full(len(self.codes), True)
+        found = without_end_if_miscalibrated(
+            self._curve(everywhere),
+            list(self.by_size.values()),
+            self.codes,
+            groups=self.clusters,
+        )
+        return found.power
 
     def matrix(self, here: BoolArray) -> CollisionMatrix | None:
         """S of some of the rows; None where they lack a class."""
         codes = self.codes[here]
         if len(np.unique(codes)) < len(self.classes):
             return None
-        groups = None if self.clusters is None else self.clusters[here]
         return collision_matrix_from_posteriors(
             self.posteriors[here],
             self.classes[codes],
             classes=self.classes,
-            groups=groups,
+            groups=self._groups(here),
         )
+
+    def against_rest(self, here: BoolArray) -> tuple[Mean, Mean]:
+        """The statistics of some of the rows, and their difference to all others."""
+        own = self.mean(here)
+        rest = self.mean(~here)
+        n = int(here.sum())
+        return own, own.minus(rest, n, len(here) - n)
+
+
+def _chance_score(codes: IntArray) -> float:
+    """Brier score of the class shares."""
+    shares = np.bincount(codes) / len(codes)
+    return 1 - float((shares**2).sum())
 
 
 def collisions_by(
@@ -180,58 +210,51 @@ def collisions_by(
     own, names = group_codes(by, n, "by")
     r = residuals(given.posteriors, given.codes)
     i, j = largest_collisions(r)
-    by_size = {size: brier_scores(Q, given.codes) for size, Q in curves.items()}
     rows = _Rows(
         given.posteriors,
         given.codes,
         given.classes,
         clusters_of(groups, n),
-        by_size,
+        curves,
         loss_and_rates(r, (i, j)),
     )
     parts = {name: own == number for number, name in enumerate(names.tolist())}
-    judged = {
-        name: here
-        for name, here in parts.items()
-        if fewest <= here.sum() < n and rows.n_units(here) >= fewest / 3
-    }
-    per_group = 3 if curves else 2  # PBER, difference, and range of each
-    each = level ** (1 / max(per_group * len(judged), 1))
+    judged = []
+    for name, here in parts.items():
+        if fewest <= here.sum() < n and rows.n_units(here) >= fewest / 3:
+            judged.append(name)
+    per_group = 2  # PBER and difference
+    if curves:
+        per_group = 3  # and range
+    n_intervals = max(per_group * len(judged), 1)
+    each = level ** (1 / n_intervals)
     lines = []
-    pairs = []
+    pairs = [pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])]
     matrices = {}
     for name, here in parts.items():
-        line: dict[str, Any] = {"group": name, "rows": int(here.sum())}
+        n_rows = int(here.sum())
+        line: dict[str, Any] = {"group": name, "rows": n_rows}
+        lines.append(line)
         if name not in judged:
-            line["verdict"] = "too few rows" if line["rows"] < n else "the only group"
-            lines.append(line)
+            line["verdict"] = "too few rows" if n_rows < n else "the only group"
             continue
-        mean = rows.mean(here)
-        gap = mean.minus(rows.mean(~here), line["rows"], n - line["rows"])
+        mean, gap = rows.against_rest(here)
         line |= _line(mean.wider(rows.n_units(here)), gap, each)
         if curves:
             line["limit_low"], line["limit_high"] = rows.limit(here, each)
-        lines.append(line)
-        rates = {
-            "group": [name] * len(i),
-            "class": given.classes[i],
-            "other": given.classes[j],
-        }
-        rates |= {"rate": mean.value[1:], "difference": gap.value[1:]}
-        pairs.append(pd.DataFrame(rates | {"p_value": gap.p_value()[1:]}))
+        rates = {"group": name, "class": given.classes[i], "other": given.classes[j]}
+        rates["rate"] = mean.value[1:]
+        rates["difference"] = gap.value[1:]
+        rates["p_value"] = gap.p_value()[1:]
+        pairs.append(pd.DataFrame(rates))
         matrix = rows.matrix(here)
         if matrix is not None:
             matrices[name] = matrix
-    pber = ["pber", "low", "high"]
-    difference = ["difference", "difference_low", "difference_high"]
-    limits = ["limit_low", "limit_high"]
-    shown = ["group", "rows", *pber, *difference, *limits, "verdict"]
+    shown = ["group", "rows", "pber", "low", "high"]
+    shown += ["difference", "difference_low", "difference_high"]
+    shown += ["limit_low", "limit_high", "verdict"]
     table = pd.DataFrame(lines).reindex(columns=shown)
-    if not pairs:
-        pairs = [
-            pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])
-        ]
-    found = flagged(pd.concat(pairs), fdr)
+    found = flagged(pd.concat(pairs[1:] or pairs), fdr)
     notes = _warnings(table, parts, given.codes)
     return SubgroupCollisions(table, found, matrices, level, fdr, notes)
 
@@ -261,11 +284,10 @@ def _warnings(
 ) -> tuple[str, ...]:
     """Subgroups in which the class shares alone would predict better than the posteriors."""
     worse = []
-    for row in table.to_dict("records"):
-        own = codes[parts[row["group"]]]
-        shares = np.bincount(own) / len(own)
-        if row["low"] > 1 - float((shares**2).sum()):
-            worse.append(str(row["group"]))
+    for name, low in zip(table["group"], table["low"], strict=True):
+        here = parts[name]
+        if low > _chance_score(codes[here]):
+            worse.append(str(name))
     if not worse:
         return ()
     why = "over-confident, or their columns are in another order than the classes"
@@ -294,17 +316,18 @@ class CollisionChange(Result, title="Did collisions change?"):
     @property
     def verdict(self) -> str:
         low, high = self.interval
-        how = "the same rows, paired" if self.paired else "different rows"
+        how = "different rows"
+        if self.paired:
+            how = "the same rows, paired"
         word = "did not change beyond chance"
         if low > 0:
             word = "rose"
         elif high < 0:
             word = "fell"
+        both = f"{self.before:.2%} before, {self.after:.2%} after"
         ends = f"{100 * low:+.2f} to {100 * high:+.2f}"
         change = f"change {100 * self.change:+.2f} points ({ends}; {how})"
-        return (
-            f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, {change}."
-        )
+        return f"PBER {word}: {both}, {change}."
 
 
 def collision_change(
@@ -347,18 +370,16 @@ def collision_change(
     if y_after is None:
         gap = mean_and_error(after - before, own).wider(_n_units(own, len(after)))
         low, high = gap.interval(level)
-        ends = (float(low[0]), float(high[0]))
     else:
         theirs = clusters_of(groups_after, len(after))
         earlier = mean_and_error(before, own)
         later = mean_and_error(after, theirs)
         gap = later.minus(earlier, len(after), len(before))
-        low, high = gap.interval(level)
-        ends = difference_interval(
-            float(later.value[0]),
-            _pber_interval(later, theirs, len(after), level),
-            float(earlier.value[0]),
-            _pber_interval(earlier, own, len(before), level),
+        low, high = difference_interval(
+            later.value,
+            _rate_intervals(later, theirs, len(after), level),
+            earlier.value,
+            _rate_intervals(earlier, own, len(before), level),
         )
     rates = {
         "class": names[i],
@@ -374,7 +395,7 @@ def collision_change(
         before=float(before[:, 0].mean()),
         after=float(after[:, 0].mean()),
         change=float(gap.value[0]),
-        interval=ends,
+        interval=(float(low[0]), float(high[0])),
         paired=y_after is None,
         table=flagged(pd.DataFrame(rates), fdr),
     )
@@ -386,17 +407,15 @@ def _n_units(clusters: IntArray | None, n: int) -> int:
     return len(np.unique(clusters))
 
 
-def _pber_interval(
+def _rate_intervals(
     mean: Mean, clusters: IntArray | None, n: int, level: float
-) -> tuple[float, float]:
-    """Of the first of the means, a PBER: it holds with few errors too."""
-    return brier_interval(
-        float(mean.value[0]),
-        float(mean.stderr[0]),
-        _n_units(clusters, n),
-        level,
-        grouped=clusters is not None,
-    )
+) -> tuple[FloatArray, FloatArray]:
+    """Of a PBER and the rates of pairs: they hold with few errors too."""
+    grouped = clusters is not None
+    top = 1.0 if grouped else LARGEST_SCORE
+    top = max(top, float(np.max(mean.value)))
+    units = _n_units(clusters, n)
+    return interval(mean.value, mean.stderr, units, level, top=top, grouped=grouped)
 
 
 class GroupedLabels(NamedTuple):

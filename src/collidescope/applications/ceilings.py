@@ -26,6 +26,7 @@ from scipy.special import ndtri, stdtrit
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
+from collidescope._text import READABLE
 from collidescope.applications._inputs import (
     Mean,
     Names,
@@ -38,11 +39,26 @@ from collidescope.applications._inputs import (
     is_table,
 )
 from collidescope.applications.ordered import distances
-from collidescope.intervals import effective_units
+from collidescope.intervals import LARGEST_SCORE, effective_units
 from collidescope.intervals import interval as bounded_interval
-from collidescope.limit import Limit
+from collidescope.limit import Limit, limit_from_posteriors
 
 QUADRATIC_KAPPA = "quadratic kappa"
+#: Of the table, in this order.
+COLUMNS = (
+    "metric",
+    "now",
+    "low",
+    "high",
+    "limit_low",
+    "limit_high",
+    "yours",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "higher_is_better",
+    "direction",
+)
 #: Probabilities below this count as this in the log loss: a class ruled out costs 16 nats.
 LEAST = 1e-7
 
@@ -61,33 +77,39 @@ class _Metric(NamedTuple):
     values: FloatArray
     best: float = 1.0  #: the best possible value
     higher_is_better: bool = True
-    top: float | None = 1.0  #: values lie between 0 and this; None: no bound
-    units: float = np.inf  #: effective number of independent units
-    grouped: bool = False  #: whether units are groups of rows
+    span: float = 1.0  #: from the best to the worst value that a single row can have
 
-    def interval(self, level: float) -> tuple[float, float]:
-        if (
-            self.top is None
-            or not 0 <= self.values[0] <= self.top
-            or np.isnan(self.values).any()
-        ):
-            low, high = _interval(self.values, level)
-        else:
-            low, high = self._bounded_interval(self.top, level)
+    @property
+    def distances(self) -> FloatArray:
+        """To the best possible value."""
+        return np.asarray(np.abs(self.values - self.best))
+
+    def from_distances(self, near: float, far: float) -> tuple[float, float]:
+        """(low, high) of the metric from the ends of its distance to the best value."""
         if self.higher_is_better:
-            return max(low, 0.0), min(high, self.best)
-        return max(low, self.best), high
+            return self.best - far, self.best - near
+        return self.best + near, self.best + far
 
-    def _bounded_interval(self, top: float, level: float) -> tuple[float, float]:
-        """It holds with few errors too."""
-        low, high = _interval(self.values, level)
-        stderr = (
-            (high - low) / 2 / ndtri((1 + level) / 2)
-        )  # with Student's t of the jackknife
-        ends = bounded_interval(
-            self.values[0], stderr, self.units, level, top=top, grouped=self.grouped
+    def interval(
+        self, level: float, units: float, grouped: bool
+    ) -> tuple[float, float]:
+        """(low, high), with few errors too: see :mod:`collidescope.intervals`."""
+        found = _jackknifed(self.distances)
+        if not np.isfinite(found.stderr):  # a class that is in no other part
+            return np.nan, np.nan
+        stderr = found.stderr * _heavier_tails(found.df, level)
+        span = max(self.span, found.value)
+        near, far = bounded_interval(
+            found.value, stderr, units, level, top=span, grouped=grouped
         )
-        return float(ends[0]), float(ends[1])
+        return self.from_distances(float(near), float(far))
+
+    def beside(self, other: _Metric, level: float, units: float) -> dict[str, float]:
+        """Another model's values less these, on the same rows, as columns of a table."""
+        gap = _jackknifed(other.values - self.values)
+        # One more row may tell the two apart by the whole span.
+        gap = gap.wider(units / self.span)
+        return gap.columns("difference", level, "difference_")
 
     def direction(self, name: str) -> str:
         """The way in which errors of the posteriors push the metric."""
@@ -110,13 +132,15 @@ class _Jackknife(NamedTuple):
         self, P: FloatArray, costs: dict[str, FloatArray]
     ) -> dict[str, _Metric]:
         """Every metric, of the best rule for it given P."""
-        shares = np.maximum(np.bincount(self.codes) / len(P), LEAST)
+        shares = np.bincount(self.codes) / len(P)
+        at_equal_shares = P / np.maximum(shares, LEAST)
         likeliest = self._confusion(P.argmax(axis=1))
-        at_equal_shares = self._confusion((P / shares).argmax(axis=1))
-        found = _of_decisions(likeliest, at_equal_shares)
+        even = self._confusion(at_equal_shares.argmax(axis=1))
+        found = _of_decisions(likeliest, even)
         found |= self._of_probabilities(P)
         for name, cost in costs.items():
-            cheapest = self._confusion((P @ cost).argmin(axis=1))
+            expected = P @ cost
+            cheapest = self._confusion(expected.argmin(axis=1))
             found[name] = _of_costs(name, cheapest, cost)
         return found
 
@@ -131,64 +155,72 @@ class _Jackknife(NamedTuple):
         return found
 
     def _of_probabilities(self, P: FloatArray) -> dict[str, _Metric]:
-        rows = np.arange(len(P))
-        roc, precision = self._areas(P)
-        name = "ROC AUC" if self.k == 2 else "ROC AUC, one-vs-rest"
-        found = {name: _Metric(roc)}
-        found["average precision"] = _Metric(precision)
-        of_many = 5 if self.k > 10 else 2
-        top = min(self.k - 1, of_many)
-        if top > 1:
+        found = self._areas(P)
+        n_top = 2
+        if self.k > 10:
+            n_top = 5
+        n_top = min(self.k - 1, n_top)
+        if n_top > 1:
             order = np.argsort(-P, axis=1, kind="stable")  # ties as in argmax
-            hits = order[:, :top] == self.codes[:, None]
-            among = hits.any(axis=1).astype(np.float64)
-            found[f"top-{top} accuracy"] = _Metric(self._mean(among))
+            own = self.codes[:, None]
+            hits = (order[:, :n_top] == own).any(axis=1)
+            found[f"top-{n_top} accuracy"] = _Metric(self._mean(hits))
         floored = np.maximum(P, LEAST)
-        own = floored[rows, self.codes]
-        log_loss = -np.log(own / floored.sum(axis=1))
-        brier = brier_scores(P, self.codes)
-        worst = float(-np.log(floored.min()))
-        found["log loss"] = _Metric(self._mean(log_loss), 0.0, False, worst)
-        found["Brier score"] = _Metric(self._mean(brier), 0.0, False, 2.0)
+        rows = np.arange(len(P))
+        own_posterior = floored[rows, self.codes]
+        log_loss = -np.log(own_posterior / floored.sum(axis=1))
+        worst = -np.log(floored.min())
+        found["log loss"] = _Metric(self._mean(log_loss), 0.0, False, float(worst))
+        brier = self._mean(brier_scores(P, self.codes))
+        found["Brier score"] = _Metric(brier, 0.0, False, LARGEST_SCORE)
         return found
 
-    def _mean(self, values: FloatArray) -> FloatArray:
-        sums = np.bincount(self.part, values)
-        left = len(values) - np.bincount(self.part)
-        return np.append(values.mean(), (values.sum() - sums) / left)
+    def _mean(self, values: Array) -> FloatArray:
+        given = values.astype(np.float64)
+        sums = np.bincount(self.part, given)
+        left = len(given) - np.bincount(self.part)
+        without = (given.sum() - sums) / left
+        return np.append(given.mean(), without)
 
     def _confusion(self, said: IntArray) -> FloatArray:
         """Counts of rows by true class and decision, (1 + g) × K × K."""
         n_parts = int(self.part.max()) + 1
-        shape = (n_parts, self.k, self.k)
-        counts = np.zeros(shape)
-        np.add.at(counts, (self.part, self.codes, said), 1.0)
-        total = counts.sum(axis=0)
+        counts = np.zeros((n_parts, self.k, self.k))
+        places = (self.part, self.codes, said)
+        np.add.at(counts, places, 1.0)
+        total = counts.sum(axis=0, keepdims=True)
         without = total - counts
-        return np.concatenate([total[None], without])
+        return np.concatenate([total, without])
 
-    def _areas(self, P: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _areas(self, P: FloatArray) -> dict[str, _Metric]:
         """Areas under the ROC and the precision-recall curve, means over classes.
 
-        Of two classes, those of the second. Sorted once for all parts: scikit-learn's functions
-        would sort and check 26 times.
+        Of two classes, those of the second.
         """
-        classes = range(self.k) if self.k > 2 else (1,)
-        kept = [np.full(len(P), True)]
-        kept += [self.part != g for g in range(self.part.max() + 1)]
-        areas = np.empty((2, len(classes), len(kept)))
-        for place, c in enumerate(classes):
-            score = P[:, c]
-            order = np.argsort(-score, kind="stable")
-            changes = np.diff(score[order]) != 0
-            last = np.append(changes, True)  # of rows with the same score
-            hit = self.codes[order] == c
-            for g, rows in enumerate(kept):
-                used = rows[order]
-                areas[:, place, g] = _curve_areas(used, hit, last)
+        name = "ROC AUC, one-vs-rest"
+        classes = range(self.k)
+        if self.k == 2:
+            name = "ROC AUC"
+            classes = range(1, 2)
+        areas = np.array([self._areas_of_class(P[:, c], c) for c in classes])
+        # A class that is in no other part has no area there.
         known = np.ma.masked_invalid(areas)
-        roc, precision = known.mean(axis=1).filled(np.nan)
-        return roc, precision
+        means = known.mean(axis=0).filled(np.nan)
+        roc, precision = means.T
+        return {name: _Metric(roc), "average precision": _Metric(precision)}
+
+    def _areas_of_class(self, score: FloatArray, c: int) -> list[tuple[float, float]]:
+        """Sorted once for all parts: scikit-learn's functions would sort and check 26 times."""
+        order = np.argsort(-score, kind="stable")
+        changes = np.diff(score[order]) != 0
+        last = np.append(changes, True)  # of rows with the same score
+        hit = self.codes[order] == c
+        part = self.part[order]
+        everything = np.full(len(score), True)
+        areas = [_curve_areas(everything, hit, last)]
+        for number in range(self.part.max() + 1):
+            areas.append(_curve_areas(part != number, hit, last))
+        return areas
 
 
 def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
@@ -198,20 +230,20 @@ def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
     """
     true_so_far = np.cumsum(used & hit)
     seen_so_far = np.cumsum(used)
-    true = np.append(0, true_so_far[last])  # with at least each of the scores
-    seen = np.append(0, seen_so_far[last])
+    true = true_so_far[last]  # with at least each of the scores
+    seen = seen_so_far[last]
+    before = np.append(0, true[:-1])
     false = seen - true
-    new_true = np.diff(true)
-    new_false = np.diff(false)
-    heights = true[1:] + true[:-1]
-    shown = np.maximum(seen[1:], 1)
+    new_true = true - before
+    new_false = np.diff(false, prepend=0)
+    heights = true + before
+    trapezoids = heights * new_false
+    steps = new_true * true / np.maximum(seen, 1)  # precision · Δrecall
+    all_true = true[-1]
+    pairs = all_true * false[-1]  # of a true and a false row
     with np.errstate(invalid="ignore"):  # a class that is in no other part has no area
-        # Trapezoids, as a share of all pairs of a true and a false row.
-        pairs = true[-1] * false[-1]
-        roc = (heights * new_false).sum() / (2 * pairs)
-        # Σ precision · Δrecall.
-        steps = new_true * true[1:] / shown
-        precision = steps.sum() / true[-1]
+        roc = trapezoids.sum() / (2 * pairs)
+        precision = steps.sum() / all_true
     return roc, precision
 
 
@@ -219,29 +251,35 @@ def _of_decisions(C: FloatArray, even: FloatArray) -> dict[str, _Metric]:
     """Of confusion matrices; balanced accuracy has its own rule, ``even``."""
     total = C.sum(axis=(1, 2))
     true = C.sum(axis=2)
+    said = C.sum(axis=1)
     right = np.diagonal(C, axis1=1, axis2=2)
+    found = np.diagonal(even, axis1=1, axis2=2)
     with np.errstate(invalid="ignore"):  # a class that is in no other part has none
-        recalls = np.diagonal(even, axis1=1, axis2=2) / even.sum(axis=2)
-    f1 = 2 * right / np.maximum(C.sum(axis=1) + true, 1)
-    weighted = (f1 * (true / total[:, None])).sum(axis=1)
+        recalls = found / even.sum(axis=2)
+    f1 = 2 * right / np.maximum(said + true, 1)
+    shares = true / total[:, None]
+    weighted = f1 * shares
     return {
         "accuracy": _Metric(right.sum(axis=1) / total),
         "balanced accuracy": _Metric(np.nanmean(recalls, axis=1)),
         "macro F1": _Metric(f1.mean(axis=1)),
-        "weighted F1": _Metric(weighted),
+        "weighted F1": _Metric(weighted.sum(axis=1)),
     }
 
 
 def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
     """The mean cost; of quadratic kappa, 1 - its ratio to that of decisions at random."""
     total = C.sum(axis=(1, 2))
-    mean = (C * cost).sum(axis=(1, 2)) / total
+    costs = C * cost
+    mean = costs.sum(axis=(1, 2)) / total
+    largest = float(cost.max())
     if name != QUADRATIC_KAPPA:
-        return _Metric(mean, float(cost.min()), False, None)
+        least = float(cost.min())
+        return _Metric(mean, least, False, largest - least)
     true = C.sum(axis=2) / total[:, None]
     said = C.sum(axis=1) / total[:, None]
     at_random = np.einsum("gi,ij,gj->g", true, cost, said)
-    return _Metric(1 - mean / at_random, top=None)
+    return _Metric(1 - mean / at_random, span=largest / float(at_random[0]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -266,12 +304,13 @@ class Ceilings(
     def verdict(self) -> str:
         """The accuracy in words."""
         row = self.table.set_index("metric").loc["accuracy"]
-        words = f"Reachable accuracy {row['now']:.1%} ({row['low']:.1%} to {row['high']:.1%})"
+        shown = {name: f"{row[name]:.1%}" for name in COLUMNS[1:7]}
+        words = "Reachable accuracy {now} ({low} to {high})".format_map(shown)
         if pd.notna(row["yours"]):
-            words = f"Your model {row['yours']:.1%}. {words}"
+            words = f"Your model {shown['yours']}. {words}"
         if pd.notna(row["limit_high"]):
-            high = f"{row['limit_high']:.1%}"
-            words += f"; with unlimited rows {row['limit_low']:.1%} to {high}, nothing above {high}"
+            limit = "{limit_low} to {limit_high}, nothing above {limit_high}"
+            words += f"; with unlimited rows {limit.format_map(shown)}"
         return f"{words}."
 
 
@@ -324,12 +363,6 @@ def ceilings(
         limit = getattr(P, "limit_", None)
     given, curves = curve_of(P, y, classes, posteriors_by_size)
     n, k = given.posteriors.shape
-    costs: dict[str, FloatArray] = {}
-    if cost is not None:
-        costs["expected cost"] = check.check_square(cost, "cost", k)
-    if ordered:  # the median of p has the least expected distance, its mean the least squared one
-        costs["mean absolute error"] = distances(k)
-        costs[QUADRATIC_KAPPA] = distances(k) ** 2
     if len(np.unique(given.codes)) < k:
         raise ValueError(
             "y must have rows of every class: leave the others out of the columns of P"
@@ -337,44 +370,53 @@ def ceilings(
     clusters = clusters_of(groups, n)
     parts = _parts(n, clusters, random_state)
     jackknife = _Jackknife(given.codes, parts, k)
-    rival: dict[str, _Metric] = {}
-    if y_pred is not None:
-        check.one_each(y_pred, n, "y_pred")  # type: ignore[arg-type]
-        if is_table(y_pred):
-            rival = jackknife.metrics(
-                check.check_posteriors(y_pred, "y_pred", k), costs
-            )
-        else:
-            said = check.encode_labels(y_pred, given.classes, "y_pred")
-            rival = jackknife.metrics_of_labels(said, costs)
+    costs = _costs(cost, ordered, k)
+    rival = _rival(jackknife, y_pred, given.classes, costs)
     limits = _known_limits(limit, level)
-    by_size = [jackknife.metrics(Q, costs) for Q in curves.values()]
+    curve = _Curve.of(jackknife, curves, costs, groups)
     table = []
     for name, metric in jackknife.metrics(given.posteriors, costs).items():
         units = _units(name, given.codes, clusters)
-        low, high = metric._replace(units=units, grouped=groups is not None).interval(
-            level
-        )
+        low, high = metric.interval(level, units, groups is not None)
         row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
         if name in limits:
             row["limit_low"], row["limit_high"] = limits[name]
         elif curves:
-            curve = metric._replace(
-                values=np.array([found[name].values for found in by_size])
-            )
-            row["limit_low"], row["limit_high"] = _range(list(curves), curve, level, n)
+            ends = curve.range_of(name, metric, level)
+            row["limit_low"], row["limit_high"] = _not_worse(metric, ends, (low, high))
         if name in rival:
-            gap = rival[name].values - metric.values
             row["yours"] = rival[name].values[0]
-            row["difference"] = gap[0]
-            row["difference_low"], row["difference_high"] = _interval(gap, level)
+            row |= metric.beside(rival[name], level, units)
         row["higher_is_better"] = metric.higher_is_better
         row["direction"] = metric.direction(name)
         table.append(row)
-    ends = ["now", "low", "high", "limit_low", "limit_high"]
-    compared = ["yours", "difference", "difference_low", "difference_high"]
-    columns = ["metric", *ends, *compared, "higher_is_better", "direction"]
-    return Ceilings(pd.DataFrame(table).reindex(columns=columns), level)
+    return Ceilings(pd.DataFrame(table).reindex(columns=list(COLUMNS)), level)
+
+
+def _costs(cost: Given, ordered: bool, k: int) -> dict[str, FloatArray]:
+    """K×K costs by the name of their metric."""
+    costs: dict[str, FloatArray] = {}
+    if cost is not None:
+        costs["expected cost"] = check.check_square(cost, "cost", k)
+    if ordered:  # the median of p has the least expected distance, its mean the least squared one
+        apart = distances(k)
+        costs["mean absolute error"] = apart
+        costs[QUADRATIC_KAPPA] = apart**2
+    return costs
+
+
+def _rival(
+    jackknife: _Jackknife, y_pred: Given, classes: Array, costs: dict[str, FloatArray]
+) -> dict[str, _Metric]:
+    """Metrics of another classifier, from its labels or posteriors."""
+    if y_pred is None:
+        return {}
+    check.one_each(y_pred, len(jackknife.codes), "y_pred")  # type: ignore[arg-type]
+    if is_table(y_pred):
+        posteriors = check.check_posteriors(y_pred, "y_pred", jackknife.k)
+        return jackknife.metrics(posteriors, costs)
+    said = check.encode_labels(y_pred, classes, "y_pred")
+    return jackknife.metrics_of_labels(said, costs)
 
 
 def _known_limits(limit: Ranges | None, level: float) -> dict[str, tuple[float, float]]:
@@ -388,14 +430,16 @@ def _known_limits(limit: Ranges | None, level: float) -> dict[str, tuple[float, 
 
 def _units(name: str, codes: IntArray, clusters: IntArray | None) -> float:
     """Effective number of independent units; a mean over classes counts the rows of rare ones."""
-    counts = np.bincount(codes).astype(np.float64)
     units = float(len(codes))
     if name.startswith(("balanced", "macro", "ROC", "average precision")):
-        inverse = 1 / counts  # the weight of a row
-        squares = (inverse**2).sum()
-        units = float(effective_units(len(counts), inverse.sum(), squares))
+        counts = np.bincount(codes).astype(np.float64)
+        weight = 1 / counts  # of a row
+        second = weight.sum()
+        third = (weight**2).sum()
+        units = float(effective_units(len(counts), second, third))
     if clusters is not None:
-        units = min(units, float(clusters.max()) + 1)
+        n_clusters = float(clusters.max()) + 1
+        units = min(units, n_clusters)
     return units
 
 
@@ -408,46 +452,88 @@ def _parts(
     parts there are 24 degrees of freedom, and each metric is computed 26 times. Few clusters are
     parts of their own: parts of one cluster beside parts of two would not be alike.
     """
-    rng = np.random.default_rng(
-        check.check_count(random_state, "random_state", least=0)
-    )
+    seed = check.check_count(random_state, "random_state", least=0)
+    rng = np.random.default_rng(seed)
     if clusters is None:
         return np.asarray(rng.permutation(n) % most)
     n_clusters = int(clusters.max()) + 1
     if n_clusters <= 3 * most:
         return clusters
-    return np.asarray(rng.permutation(n_clusters)[clusters] % most)
+    part_of_cluster = rng.permutation(n_clusters) % most
+    return np.asarray(part_of_cluster[clusters])
 
 
-def _interval(values: FloatArray, level: float) -> tuple[float, float]:
-    g = len(values) - 1
-    deviations = values[1:] - values[1:].mean()
-    stderr = np.sqrt((g - 1) / g * (deviations**2).sum())
-    return Mean(values[0], stderr, g - 1).interval(level)
+def _jackknifed(values: FloatArray) -> Mean:
+    """Value of all rows, standard error and degrees of freedom from those without each part."""
+    without = values[1:]
+    g = len(without)
+    deviations = without - without.mean()
+    squares = float((deviations**2).sum())
+    variance = (g - 1) / g * squares
+    return Mean(float(values[0]), np.sqrt(variance), g - 1)
 
 
-def _range(
-    sizes: list[int], curve: _Metric, level: float, n: int
-) -> tuple[float, float]:
-    """(low, high) with unlimited rows from a curve (sizes × (1 + parts))."""
-    distance = np.abs(curve.values - curve.best)
-    if not np.isfinite(distance).all():  # a part holds all rows of a class
-        return np.nan, np.nan
-    now = distance[:, 0]
-    without = distance[:, 1:]
-    scale = 2 * max(float(now.max()), 0.5)  # a Limit has no more than 1
-    g = without.shape[1]
-    means = without.mean(axis=1, keepdims=True)
-    deviations = (without - means) / scale
-    # A Limit has normal errors; those of a jackknife have heavier tails.
+def _heavier_tails(df: float, level: float) -> float:
+    """Student's t over the normal quantile: errors of a jackknife have heavier tails."""
     quantile = (1 + level) / 2
-    wider = stdtrit(g - 1, quantile) / ndtri(quantile)
-    factor = wider**2 * (g - 1) / g
-    covariance = factor * deviations @ deviations.T
-    variance = covariance[-1, -1]
-    stderr = float(np.sqrt(variance))
-    found = Limit(np.array(sizes), now / scale, covariance, stderr, n)
-    near, far = found.pber_interval(level)
-    if curve.higher_is_better:
-        return curve.best - scale * far, curve.best - scale * near
-    return curve.best + scale * near, curve.best + scale * far
+    return float(stdtrit(df, quantile) / ndtri(quantile))
+
+
+class _Curve(NamedTuple):
+    """Metrics of models of growing training sizes."""
+
+    sizes: list[int]
+    by_size: list[dict[str, _Metric]]
+    n_rows: int
+    endless: bool  #: whether the curve of the PBER has no end: no metric's has one then
+
+    @classmethod
+    def of(
+        cls,
+        jackknife: _Jackknife,
+        curves: dict[int, FloatArray],
+        costs: dict[str, FloatArray],
+        groups: Given,
+    ) -> _Curve:
+        sizes = list(curves)
+        posteriors = list(curves.values())
+        by_size = [jackknife.metrics(P, costs) for P in posteriors]
+        endless = False
+        if curves:
+            limit = limit_from_posteriors(
+                posteriors, jackknife.codes, sizes, groups=groups
+            )
+            endless = limit.state not in READABLE
+        return cls(sizes, by_size, len(jackknife.codes), endless)
+
+    def range_of(self, name: str, metric: _Metric, level: float) -> tuple[float, float]:
+        """(low, high) of a metric with unlimited rows."""
+        values = np.array([found[name].values for found in self.by_size])
+        distance = metric._replace(values=values).distances
+        if not np.isfinite(distance).all():  # a part holds all rows of a class
+            return np.nan, np.nan
+        now = distance[:, 0]
+        without = distance[:, 1:]
+        scale = 2 * max(float(now.max()), 0.5)  # a Limit has no more than 1
+        means = without.mean(axis=1, keepdims=True)
+        deviations = (without - means) / scale
+        df = without.shape[1] - 1
+        factor = _heavier_tails(df, level) ** 2 * df / (df + 1)
+        covariance = factor * deviations @ deviations.T
+        stderr = float(np.sqrt(covariance[-1, -1]))
+        sizes = np.array(self.sizes)
+        found = Limit(sizes, now / scale, covariance, stderr, self.n_rows)
+        near, far = found.pber_interval(level)
+        if self.endless:
+            near = 0.0
+        return metric.from_distances(scale * near, scale * far)
+
+
+def _not_worse(
+    metric: _Metric, limits: tuple[float, float], now: tuple[float, float]
+) -> tuple[float, float]:
+    """More rows make no metric worse: at its worse end a range reaches as far as the one now."""
+    low, high = limits
+    if metric.higher_is_better:
+        return min(low, now[0]), high
+    return low, max(high, now[1])

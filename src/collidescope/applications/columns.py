@@ -32,6 +32,7 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._progress import Progress
 from collidescope.applications._inputs import (
+    Mean,
     Result,
     check_rates,
     clusters_of,
@@ -43,6 +44,7 @@ from collidescope.applications._inputs import (
 )
 from collidescope.estimators import check_classifier, crossfit_posteriors
 from collidescope.folds import resolve_splits
+from collidescope.intervals import LARGEST_SCORE, interval, score_interval
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
 from collidescope.sample import check_rows, check_targets
@@ -77,10 +79,13 @@ class ColumnValue(
     @property
     def verdict(self) -> str:
         with_all = f"PBER {self.pber:.1%} with all columns."
+        flagged_units = self.table[self.table["flagged"]].head(3)
         said = []
-        for row in self.table[self.table["flagged"]].head(3).to_dict("records"):
-            low, high = 100 * row["low"], 100 * row["high"]
-            points = f"{100 * row['needed']:+.1f} points, {low:.1f} to {high:.1f}"
+        for row in flagged_units.to_dict("records"):
+            needed = 100 * row["needed"]
+            low = 100 * row["low"]
+            high = 100 * row["high"]
+            points = f"{needed:+.1f} points, {low:.1f} to {high:.1f}"
             said.append(f"{row['unit']} ({points})")
         if not said:
             return f"{with_all} No column is missed beyond chance when the others are there."
@@ -92,7 +97,7 @@ class _CrossFits:
     """One classifier, cross-fitted on some of the columns, always with the same folds."""
 
     clf: Any
-    X: Any
+    X: ArrayLike
     labels: Array
     codes: IntArray
     columns: list[Any]
@@ -100,11 +105,75 @@ class _CrossFits:
 
     def residuals(self, kept: Sequence[Any]) -> FloatArray:
         """Of held-out posteriors; with no column those of the class shares of training rows."""
-        model = self.clf if kept else DummyClassifier()
-        places = [self.columns.index(column) for column in kept] or [0]
+        model = self.clf
+        places = [self.columns.index(column) for column in kept]
+        if not places:
+            model = DummyClassifier()
+            places = [0]
         rows = _safe_indexing(self.X, places, axis=1)
         P = crossfit_posteriors(model, rows, self.labels, cv=self.splits)
         return residuals(P, self.codes)
+
+    def with_all(self) -> FloatArray:
+        return self.residuals(self.columns)
+
+    def without(self, members: list[Any]) -> FloatArray:
+        return self.residuals([name for name in self.columns if name not in members])
+
+
+@dataclass(frozen=True)
+class _Effects:
+    """What units change: PBER and the rates of pairs (classes ``i`` and ``j``) row by row."""
+
+    i: IntArray
+    j: IntArray
+    classes: Array
+    full: FloatArray  # residuals with all columns
+    with_all: FloatArray
+    with_none: FloatArray
+    clusters: IntArray | None
+    level: float
+
+    def of_unit(
+        self, name: Any, without: FloatArray, alone: FloatArray
+    ) -> pd.DataFrame:
+        """The PBER first, then the pairs; from residuals without a unit, and with it alone."""
+        pairs = (self.i, self.j)
+        rise = loss_and_rates(without, pairs) - self.with_all
+        fall = self.with_none - loss_and_rates(alone, pairs)
+        needed = mean_and_error(rise, self.clusters)
+        widening = _training_widening(self.full, without, float(needed.value[0]))
+        needed = needed._replace(stderr=widening * needed.stderr)
+        worth = mean_and_error(fall, self.clusters)
+        columns: dict[str, Any] = {
+            "unit": name,
+            "class": ["", *self.classes[self.i]],
+            "other": ["", *self.classes[self.j]],
+            "rate": self.with_all.mean(axis=0),
+        }
+        # Rows that a column changes may be too rare to be among these.
+        n = len(self.with_all)
+        columns |= needed.wider(n).columns("needed", self.level)
+        columns["p_value"] = needed.p_value(sides=1)
+        columns["alone"] = worth.value
+        columns["alone_low"], columns["alone_high"] = self._ends(fall, worth)
+        return pd.DataFrame(columns)
+
+    def _ends(self, fall: FloatArray, worth: Mean) -> tuple[FloatArray, FloatArray]:
+        """Of the means of falls, which miss the largest ones by rare errors."""
+        most = fall.max(axis=0)
+        grouped = self.clusters is not None
+        units = len(fall)
+        worst = LARGEST_SCORE
+        if self.clusters is not None:
+            units = int(self.clusters.max()) + 1
+            worst = 1.0
+        top = worst + float(most.max())
+        missed = most - worth.value
+        near, far = interval(
+            missed, worth.stderr, units, self.level, top=top, grouped=grouped
+        )
+        return most - far, most - near
 
 
 def column_value(
@@ -171,47 +240,60 @@ def column_value(
     check_classifier(clf, "clf")
     codes = check.encode_labels(labels, names)
     fits = _CrossFits(clf, X, labels, codes, every, splits)
-    with Progress("columns", 1 + 2 * len(units), verbose) as progress:
-        full = fits.residuals(every)
+    n_fits = 1 + 2 * len(units)
+    with Progress("columns", n_fits, verbose) as progress:
+        full = fits.with_all()
         i, j = largest_collisions(full, most=5)
         with_all = loss_and_rates(full, (i, j))
         with_none = loss_and_rates(fits.residuals([]), (i, j))
+        effects = _Effects(i, j, names, full, with_all, with_none, clusters, level)
         progress.step()
         found = []
         for name, members in units.items():
-            rest = [column for column in every if column not in members]
-            without = loss_and_rates(fits.residuals(rest), (i, j))
-            alone = loss_and_rates(fits.residuals(members), (i, j))
+            without = fits.without(members)
+            alone = fits.residuals(members)
+            found.append(effects.of_unit(name, without, alone))
             progress.step(2)
-            rates: dict[str, Any] = {"unit": [name] * (1 + len(i))}
-            rates["class"] = ["", *names[i]]  # PBER first, then the pairs
-            rates["other"] = ["", *names[j]]
-            rates["rate"] = with_all.mean(axis=0)
-            rise = mean_and_error(without - with_all, clusters)
-            rates |= rise.columns("needed", level)
-            rates["p_value"] = rise.p_value(sides=1)
-            fall = mean_and_error(with_none - alone, clusters)
-            rates |= fall.columns("alone", level, "alone_")
-            found.append(pd.DataFrame(rates))
-    base = mean_and_error(with_all[:, 0], clusters)
-    low, high = base.interval(level)
     P = np.eye(len(names))[codes] - full  # r = c - p
+    cm = collision_matrix_from_posteriors(P, labels, classes=names, groups=clusters)
+    pber = float(with_all[:, 0].mean())
+    pairs = pd.concat([part[1:] for part in found])
     return ColumnValue(
-        table=_unit_table(found, units, prices, float(base.value), fdr),
-        pairs=flagged(
-            pd.concat([part[1:] for part in found]), fdr, "needed", signed=True
-        ),
-        pber=float(base.value),
-        pber_interval=(
-            max(float(low), 0.0),
-            max(min(float(high), 1.0), float(base.value)),
-        ),
-        fits=1 + 2 * len(units),
-        matrix=collision_matrix_from_posteriors(
-            P, labels, classes=names, groups=clusters
-        ),
+        table=_unit_table(found, units, prices, pber, fdr),
+        pairs=flagged(pairs, fdr, "needed", signed=True),
+        pber=pber,
+        pber_interval=_pber_interval(with_all[:, 0], clusters, level),
+        fits=n_fits,
+        matrix=cm,
         notes=tuple(notes),
     )
+
+
+def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> float:
+    """By what the standard error of a rise of PBER grows, as held-out rows also train models.
+
+    Of E‖p - p'‖², by how much the posteriors move without the column, the rise is what the column
+    tells; the rest is noise of training. That part of the difference of losses is a sum over pairs
+    (held-out row, training row). Every pair occurs twice, with the roles changed, and both terms
+    vary together: the variance is twice that of independent rows.
+    """
+    moved = float(((full - reduced) ** 2).sum(axis=1).mean())
+    if moved <= 0:
+        return 1.0
+    told = float(np.clip(rise / moved, 0.0, 1.0))
+    return float(np.sqrt(2 - told))
+
+
+def _pber_interval(
+    scores: FloatArray, clusters: IntArray | None, level: float
+) -> tuple[float, float]:
+    """Of their mean, also where few errors were seen."""
+    mean = mean_and_error(scores, clusters)
+    units = mean.df + 1
+    grouped = clusters is not None
+    value = float(mean.value)
+    low, high = score_interval(value, mean.stderr, units, level, grouped=grouped)
+    return low, max(min(high, 1.0), value)
 
 
 def _column_names(X: ArrayLike) -> list[Any]:
@@ -230,9 +312,11 @@ def _unit_table(
     pber: float,
     fdr: float,
 ) -> pd.DataFrame:
-    table = pd.concat([part[:1] for part in found], ignore_index=True)
+    firsts = [part[:1] for part in found]
+    table = pd.concat(firsts, ignore_index=True)
     table = table.drop(columns=["class", "other", "rate"])
-    table.insert(1, "columns", [list(members) for members in units.values()])
+    members = list(units.values())
+    table.insert(1, "columns", members)
     table["pber_without"] = pber + table["needed"]
     if prices:
         table["cost"] = table["unit"].map(prices)
@@ -309,25 +393,31 @@ def _together(
 ) -> tuple[Units, list[str]]:
     """Columns that go together as units, at most ``most`` of them; notes that say so."""
     n = np.shape(X)[0]
-    rows = np.random.default_rng(seed).choice(n, min(n, most_rows), replace=False)
-    frame = pd.DataFrame(_safe_indexing(X, np.sort(rows))).reset_index(drop=True)
-    distance = 1 - np.clip(_association(frame), 0, 1)
+    rng = np.random.default_rng(seed)
+    rows = rng.choice(n, min(n, most_rows), replace=False)
+    some = _safe_indexing(X, np.sort(rows))
+    frame = pd.DataFrame(some).reset_index(drop=True)
+    similar = np.clip(_association(frame), 0, 1)
+    distance = 1 - similar
     np.fill_diagonal(distance, 0.0)
     # Complete linkage: any two columns of a unit are alike; a chain of likenesses is not enough.
-    tree = linkage(squareform(distance, checks=False), "complete")
+    condensed = squareform(distance, checks=False)
+    tree = linkage(condensed, "complete")
     cluster = fcluster(tree, 1 - alike, "distance")
     if cluster.max() > most:
         cluster = fcluster(tree, most, "maxclust")
     units: Units = {}
     notes = []
     for own in pd.unique(cluster):
-        part = [every[c] for c in np.flatnonzero(cluster == own)]
+        places = np.flatnonzero(cluster == own)
+        part = [every[place] for place in places]
         if len(part) == 1:
             units[part[0]] = part
-        else:
-            units[" & ".join(map(str, part))] = part
-            listed = ", ".join(map(str, part))
-            notes.append(f"columns that go together are one unit: {listed}")
+            continue
+        names = [str(column) for column in part]
+        units[" & ".join(names)] = part
+        listed = ", ".join(names)
+        notes.append(f"columns that go together are one unit: {listed}")
     return units, notes
 
 
@@ -336,17 +426,22 @@ def _association(frame: pd.DataFrame) -> FloatArray:
     is_number = pd.api.types.is_numeric_dtype
     number = frame.apply(is_number).to_numpy()
 
-    def ranked(column: pd.Series) -> Any:
-        return column.rank() if is_number(column) else pd.factorize(column)[0]
+    def ranked(column: pd.Series) -> pd.Series:
+        if is_number(column):
+            return column.rank()
+        return pd.Series(pd.factorize(column)[0], index=column.index)
 
     ranks = frame.apply(ranked)
-    similar = np.nan_to_num(np.abs(ranks.corr().to_numpy()))
+    correlation = ranks.corr().to_numpy()
+    similar = np.nan_to_num(np.abs(correlation))
     # Names have no order: mutual information, for numbers that of tenths of their ranks.
     tenths = ranks.rank(pct=True).mul(10).round()
-    levels = np.nan_to_num(np.where(number, tenths, ranks), nan=-1)
+    levels = np.where(number, tenths, ranks)
+    levels = np.nan_to_num(levels, nan=-1)
     for a in np.flatnonzero(~number):
-        for b in range(len(number)):
-            shared = normalized_mutual_info_score(levels[:, a], levels[:, b])
+        first = levels[:, a]
+        for b, second in enumerate(levels.T):
+            shared = normalized_mutual_info_score(first, second)
             similar[a, b] = shared
             similar[b, a] = shared
     return np.asarray(similar)
@@ -362,7 +457,8 @@ def _prices(costs: Mapping[Any, float] | None, units: Units) -> dict[Any, float]
         check.check_between(cost, 0, np.inf, f"costs[{name!r}]")
     prices = {}
     for name, part in units.items():
-        total = known.get(name, sum(known.get(column, 0.0) for column in part))
+        of_columns = [known.get(column, 0.0) for column in part]
+        total = known.get(name, sum(of_columns))
         if total > 0:
             prices[name] = total
     return prices

@@ -127,9 +127,9 @@ class ConsolidationPlan(
         if at_chance.empty:
             return ()
         row = at_chance.iloc[0]
-        pair = (
-            f"{row['first']} with {row['second']}" if row["first"] else "some of them"
-        )
+        pair = "some of them"
+        if row["first"]:
+            pair = f"{row['first']} with {row['second']}"
         which = f"{len(at_chance)} of {len(merged)} merges ({pair}, for instance)"
         why = "join a class that is told from the others no better than chance"
         advice = "they are no reason to merge, but one for better columns or more rows"
@@ -137,9 +137,11 @@ class ConsolidationPlan(
 
     def transform(self, y: ArrayLike | pd.Series) -> Any:
         """Labels → names of their groups: an array of text, or a Series for a Series."""
-        mapping = self.mapping
-        names = np.array([mapping[name] for name in self.source.classes.tolist()])
-        merged = names[check.encode_labels(y, self.source.classes)]
+        classes = self.source.classes
+        group_of = self.mapping
+        names = np.array([group_of[name] for name in classes.tolist()])
+        codes = check.encode_labels(y, classes)
+        merged = names[codes]
         if isinstance(y, pd.Series):
             return pd.Series(merged, y.index, name=y.name)
         return merged
@@ -158,28 +160,27 @@ class ConsolidationPlan(
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         """The groups, largest first, as many as ``most``, and the others as one line."""
-        table = pd.DataFrame(
-            {
-                "group": self.matrix.classes,
-                "classes": [len(group) for group in self.groups],
-                "prior": self.matrix.priors,
-                "found again in it": self.matrix.recall(),
-            }
-        )
+        columns = {
+            "group": self.matrix.classes,
+            "classes": [len(group) for group in self.groups],
+            "prior": self.matrix.priors,
+            "found again in it": self.matrix.recall(),
+        }
+        table = pd.DataFrame(columns)
         table = table.sort_values("classes", ascending=False, kind="stable")
         left = table.iloc[most:]
         if not len(left):
             return table
-        again = np.average(left["found again in it"], weights=left["prior"])
-        rest = [
-            f"({len(left)} more)",
-            left["classes"].sum(),
-            left["prior"].sum(),
-            again,
-        ]
-        return pd.concat(
-            [table.iloc[:most], pd.DataFrame([rest], columns=table.columns)]
-        )
+        rest = {
+            "group": f"({len(left)} more)",
+            "classes": left["classes"].sum(),
+            "prior": left["prior"].sum(),
+            "found again in it": np.average(
+                left["found again in it"], weights=left["prior"]
+            ),
+        }
+        last = pd.DataFrame([rest])
+        return pd.concat([table.iloc[:most], last])
 
 
 def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
@@ -188,9 +189,8 @@ def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
     kind = file.suffix.lower()
     if kind == ".json":
         named = {str(name): group for name, group in mapping.items()}
-        file.write_text(
-            json.dumps(named, ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
-        )
+        text = json.dumps(named, ensure_ascii=False, indent=1)
+        file.write_text(f"{text}\n", encoding="utf-8")
     elif kind == ".csv":
         table = pd.DataFrame(list(mapping.items()), columns=["class", "group"])
         table.to_csv(file, index=False)
@@ -295,7 +295,10 @@ def consolidate(
     rules = _constraints(cm.classes, must_merge, cannot_merge, most, places)
     W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
-    found = _greedy(W, rules, balance) if method == "greedy" else _optimal(W, rules)
+    if method == "greedy":
+        found = _greedy(W, rules, balance)
+    else:
+        found = _optimal(W, rules)
     if found.groupings[0].max() < 1:
         raise ValueError(
             "must_merge joins every class into one: keep at least 2 groups"
@@ -305,9 +308,9 @@ def consolidate(
         plain = _greedy(W, replace(rules, most=cm.n_classes))
     path = _path_table(cm, found, plain)
     plan = ConsolidationPlan([], cm, path, found.linkage, found.groupings, cm)
-    return plan.at(
-        _most_groups(path, max_pber) if n_groups is None else n_groups, names
-    )
+    if n_groups is None:
+        n_groups = _most_groups(path, max_pber)
+    return plan.at(n_groups, names)
 
 
 def _check_targets(
@@ -350,12 +353,13 @@ def group_name(members: Sequence[Any]) -> str:
     if len(names) < 2 or len(whole) <= NAME_WIDTH:
         return whole
     end = f"… ({len(names)})"
-    kept = 1
-    while (
-        kept + 1 < len(names) and len("+".join([*names[: kept + 1], end])) <= NAME_WIDTH
-    ):
-        kept += 1
-    return "+".join([*names[:kept], end])
+    short = "+".join([names[0], end])
+    for kept in range(2, len(names)):
+        longer = "+".join([*names[:kept], end])
+        if len(longer) > NAME_WIDTH:
+            break
+        short = longer
+    return short
 
 
 def _default_names(groups: list[list[Any]]) -> list[str]:
@@ -376,7 +380,8 @@ def _with_interval(cm: CollisionMatrix) -> str:
     interval = cm.pber_interval(LEVEL)
     if interval is None:
         return f"{cm.pber:.2%}"
-    return f"{cm.pber:.2%} (95% interval {interval[0]:.2%} to {interval[1]:.2%})"
+    low, high = interval
+    return f"{cm.pber:.2%} (95% interval {low:.2%} to {high:.2%})"
 
 
 def _constraints(
@@ -387,13 +392,7 @@ def _constraints(
     places: IntArray | None,
 ) -> _Constraints:
     names = classes.tolist()
-    together: list[list[int]] = []
-    for group in _groups(
-        classes, must_merge, "must_merge"
-    ):  # groups that share a class are one
-        touching = [other for other in together if set(other) & set(group)]
-        together = [other for other in together if other not in touching]
-        together.append(sorted(set(group).union(*touching)))
+    together = _joined(_groups(classes, must_merge, "must_merge"))
     apart = np.zeros((len(names), len(names)), dtype=bool)
     for pair in _groups(classes, cannot_merge, "cannot_merge"):
         apart[np.ix_(pair, pair)] = True
@@ -416,10 +415,23 @@ def _constraints(
     return _Constraints(together, apart, most, places)
 
 
+def _joined(groups: list[list[int]]) -> list[list[int]]:
+    """Groups that share a class become one."""
+    found: list[list[int]] = []
+    for group in groups:
+        touching = [other for other in found if set(other) & set(group)]
+        found = [other for other in found if other not in touching]
+        whole = set(group).union(*touching)
+        found.append(sorted(whole))
+    return found
+
+
 def _places(classes: Array, ordered: bool | Sequence[Any]) -> IntArray | None:
     """The place of every class in the order of all, or None where they have none."""
     if isinstance(ordered, bool):
-        return np.arange(len(classes)) if ordered else None
+        if not ordered:
+            return None
+        return np.arange(len(classes))
     order = class_numbers(classes, [list(ordered)], "ordered")[0]
     if sorted(order) != list(range(len(classes))):
         known = classes.tolist()
@@ -462,40 +474,47 @@ class _Tree:
         # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes.
         step = len(self.pairs)
         nodes = sorted((self.node[a], self.node[b]))
-        removed = sum(self.gains)
-        self.linkage[step] = [*nodes, removed, self.size[a]]
+        self.linkage[step, :2] = nodes
+        self.linkage[step, 2] = sum(self.gains)
+        self.linkage[step, 3] = self.size[a]
         self.node[a] = len(self.W) + step
         self.pairs.append((a, b))
         # Gains between groups add up. Row b stays: a group of size 0 takes no further part.
         self.W[a] += self.W[b]
         self.W[:, a] += self.W[:, b]
         self.first[self.first == b] = a
-        self.groupings.append(np.unique(self.first, return_inverse=True)[1])
+        _, grouping = np.unique(self.first, return_inverse=True)
+        self.groupings.append(grouping)
 
     def merge_all(self, allowed: Callable[[IntArray], bool], balance: float) -> None:
         """Merge the two groups with the best score, again and again: O(K²) each time."""
-        sizes = np.outer(self.size, self.size)
-        scores = np.where(
-            sizes > 0, self.W / np.maximum(sizes, 1) ** balance, FORBIDDEN
-        )
-        np.fill_diagonal(scores, FORBIDDEN)
+        every = range(len(self.W))
+        scores = np.array([self.scores_of(group, balance) for group in every])
         while scores.max() > FORBIDDEN:
             # Scores are symmetric, so the first of the best has a < b: a remains the first member.
             best = int((scores >= scores.max() - TIE).argmax())
             a, b = divmod(best, len(self.W))
-            both = np.flatnonzero((self.first == a) | (self.first == b))
-            if not allowed(both):
+            in_either = (self.first == a) | (self.first == b)
+            if not allowed(np.flatnonzero(in_either)):
                 scores[a, b] = FORBIDDEN
                 scores[b, a] = FORBIDDEN
                 continue
             self.merge(a, b)
-            near = self.W[a] / np.maximum(self.size * self.size[a], 1) ** balance
-            near = np.where(self.size > 0, near, FORBIDDEN)
-            near[a] = FORBIDDEN
-            scores[a] = near
-            scores[:, a] = near
             scores[b] = FORBIDDEN
             scores[:, b] = FORBIDDEN
+            near = self.scores_of(a, balance)
+            scores[a] = near
+            scores[:, a] = near
+
+    def scores_of(self, a: int, balance: float) -> FloatArray:
+        """Of merging group a with every other: the gain, for ``balance`` 1 per pair of classes."""
+        if self.size[a] == 0:
+            return np.full(len(self.W), FORBIDDEN)
+        pairs = self.size * self.size[a]
+        scores = self.W[a] / np.maximum(pairs, 1) ** balance
+        scores[pairs == 0] = FORBIDDEN
+        scores[a] = FORBIDDEN
+        return np.asarray(scores)
 
 
 def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
@@ -509,10 +528,13 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
     n_allowed = len(tree.pairs)
     tree.merge_all(lambda group: True, 0.0)  # the rest of the tree, by gain
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
-    left = np.append(np.cumsum(tree.gains[::-1])[::-1], 0.0)
+    later = np.cumsum(tree.gains[::-1])[::-1]
+    left = np.append(later, 0.0)
     steps = slice(n_forced, n_allowed + 1)
-    groupings = np.array(tree.groupings[steps], dtype=np.min_scalar_type(len(W)))
-    return _Path(groupings, left[steps], tree.pairs[n_forced:n_allowed], tree.linkage)
+    smallest = np.min_scalar_type(len(W))
+    groupings = np.array(tree.groupings[steps], dtype=smallest)
+    pairs = tree.pairs[n_forced:n_allowed]
+    return _Path(groupings, left[steps], pairs, tree.linkage)
 
 
 def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
@@ -530,15 +552,18 @@ def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Pat
     i, j = np.triu_indices(k, 1)
     pber = np.zeros(len(every))
     for a, b in zip(i, j, strict=True):
-        pber += W[a, b] * (every[:, a] != every[:, b])
-    sizes = every.max(axis=1) + 1
+        are_apart = every[:, a] != every[:, b]
+        pber += W[a, b] * are_apart
+    n_groups = every.max(axis=1) + 1
     chosen = []
-    for n in np.unique(sizes)[::-1]:
-        own = np.flatnonzero(sizes == n)
+    for n in np.unique(n_groups)[::-1]:
+        own = np.flatnonzero(n_groups == n)
         lowest = pber[own].min() + TIE
-        chosen.append(own[pber[own] <= lowest][0])
+        ties = own[pber[own] <= lowest]
+        chosen.append(ties[0])
     best = every[chosen]
-    return _Path(best, (best[:, i] != best[:, j]) @ W[i, j], (), None)
+    are_apart = best[:, i] != best[:, j]
+    return _Path(best, are_apart @ W[i, j], (), None)
 
 
 def _partitions(k: int) -> npt.NDArray[np.int8]:
@@ -553,14 +578,17 @@ def _legal(every: npt.NDArray[np.int8], rules: _Constraints) -> BoolArray:
     k = every.shape[1]
     legal = np.ones(len(every), dtype=bool)
     for first, *others in rules.together:
-        legal &= (every[:, others] == every[:, [first]]).all(axis=1)
+        joined = every[:, others] == every[:, [first]]
+        legal &= joined.all(axis=1)
     # A set of classes is a number, its members the digits in base 2.
     digits = 1 << np.arange(k)
     allowed = [True]
     for members in range(1, 1 << k):
         allowed.append(rules.allow(np.flatnonzero(members & digits)))
+    is_allowed = np.array(allowed)
     for group in range(k):
-        legal &= np.array(allowed)[(every == group) @ digits]
+        members_of = (every == group) @ digits
+        legal &= is_allowed[members_of]
     return legal
 
 
@@ -568,21 +596,21 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
     n_groups = found.n_groups
     low, high = _ends(cm, found)
     first, second, chance = _merged_names(cm, found)
-    reference = pd.Series(plain.pber, plain.n_groups).reindex(n_groups).to_numpy()
-    return pd.DataFrame(
-        {
-            "step": np.arange(len(n_groups)),
-            "n_groups": n_groups,
-            "first": first,
-            "second": second,
-            "pber": found.pber,
-            "pber_low": low,
-            "pber_high": high,
-            "gain": np.append(0.0, -np.diff(found.pber)),
-            "price": found.pber - reference,
-            "chance": chance,
-        }
-    )
+    by_gain = pd.Series(plain.pber, plain.n_groups)
+    reference = by_gain.reindex(n_groups).to_numpy()
+    columns = {
+        "step": np.arange(len(n_groups)),
+        "n_groups": n_groups,
+        "first": first,
+        "second": second,
+        "pber": found.pber,
+        "pber_low": low,
+        "pber_high": high,
+        "gain": np.append(0.0, -np.diff(found.pber)),
+        "price": found.pber - reference,
+        "chance": chance,
+    }
+    return pd.DataFrame(columns)
 
 
 def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
@@ -605,9 +633,8 @@ def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
     stderr = np.full(len(groupings), np.nan)
     if cm.covariance is not None:
         i, j = np.triu_indices(cm.n_classes)
-        for step, grouping in enumerate(
-            groupings
-        ):  # PBER = 1 - v·B, over the upper triangle of B
+        # PBER = 1 - v·B, over the upper triangle of B.
+        for step, grouping in enumerate(groupings):
             together = grouping[i] == grouping[j]
             v = np.where(i == j, 1.0, 2.0 * together)
             variance = float(v @ cm.covariance @ v)
@@ -625,8 +652,10 @@ def at_chance_level(cm: CollisionMatrix) -> BoolArray:
     Where S has errors, not above it with 95% confidence.
     """
     interval = cm.interval(LEVEL)
-    recall = np.diag(cm.matrix if interval is None else interval[0])
-    return np.asarray(recall <= cm.priors)
+    lowest = cm.matrix
+    if interval is not None:
+        lowest = interval[0]
+    return np.asarray(np.diag(lowest) <= cm.priors)
 
 
 def _merged_names(cm: CollisionMatrix, found: _Path) -> tuple[Array, Array, BoolArray]:
@@ -640,7 +669,7 @@ def _merged_names(cm: CollisionMatrix, found: _Path) -> tuple[Array, Array, Bool
         before = found.groupings[step - 1]
         in_first = before == before[a]
         in_second = before == before[b]
-        first[step] = group_name(cm.classes[in_first].tolist())
-        second[step] = group_name(cm.classes[in_second].tolist())
+        first[step] = group_name(cm.classes[in_first])
+        second[step] = group_name(cm.classes[in_second])
         chance[step] = lost[in_first].all() or lost[in_second].all()
     return first, second, chance

@@ -39,7 +39,11 @@ from collidescope.counting import label_codes, vote_table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JudgeReport(Result, title="Is the judge as good as one more human?"):
+class JudgeReport(
+    Result,
+    title="Is the judge as good as one more human?",
+    hidden=("items", "p_value"),
+):
     """What :func:`compare_judges` found.
 
     ``table`` has one row per ``judge``: ``items``, ``agreement`` with a held-out human vote,
@@ -61,14 +65,15 @@ class JudgeReport(Result, title="Is the judge as good as one more human?"):
         low, high = self.best_interval
         said = []
         for row in self.table.to_dict("records"):
-            rates = f"{row['agreement']:.1%} agreement with a human, {row['human']:.1%} among them"
+            agreement = f"{row['agreement']:.1%} agreement with a human"
+            rates = f"{agreement}, {row['human']:.1%} among them"
             words = f"{row['judge']}: {row['verdict']} ({rates})"
-            found = self.pairs[
-                self.pairs["flagged"] & (self.pairs["judge"] == row["judge"])
-            ]
+            found = self._flagged(row["judge"])
             if len(found):
                 top = found.iloc[0]
-                taken = f"taken for {top['says']}" if top["says"] else "missed"
+                taken = "missed"
+                if top["says"]:
+                    taken = f"taken for {top['says']}"
                 words += f", most of all {top['human']} {taken}"
             said.append(words)
         best = f"At best a judge would agree {low:.1%} to {high:.1%} of the time."
@@ -80,12 +85,12 @@ class JudgeReport(Result, title="Is the judge as good as one more human?"):
         if own.empty:
             known = self.table["judge"].tolist()
             raise ValueError(f"judge must be one of {known}, got {judge!r}")
-        worse = bool((own["verdict"] == "worse than a human").any())
-        flagged = self.pairs["flagged"] & (self.pairs["judge"] == judge)
-        return not worse and not bool(flagged.any())
+        worse = own["verdict"] == "worse than a human"
+        return not worse.any() and self._flagged(judge).empty
 
-    def _shown(self, most: int | None) -> pd.DataFrame:
-        return self.table
+    def _flagged(self, judge: object) -> pd.DataFrame:
+        own = self.pairs[self.pairs["judge"] == judge]
+        return own[own["flagged"]]
 
 
 def compare_judges(
@@ -156,15 +161,17 @@ def _counts(
 ) -> tuple[FloatArray, Array]:
     """(votes of every item for every class, names of the classes)."""
     frame = pd.DataFrame(votes)  # type: ignore[arg-type]
-    if not all(pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes):
-        cells = frame.stack().dropna()
-        codes, names = label_codes(cells.to_numpy(), classes, "votes")
-        items = frame.index.get_indexer(cells.index.get_level_values(0))
-        counts = np.zeros((len(frame), len(names)))
-        np.add.at(counts, (items, codes), 1.0)
-        return counts, names
-    table, names = vote_table(votes, classes)
-    return table.toarray(), names
+    is_number = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
+    if all(is_number):
+        table, names = vote_table(votes, classes)
+        return table.toarray(), names
+    cells = frame.stack().dropna()
+    codes, names = label_codes(cells.to_numpy(), classes, "votes")
+    item_names = cells.index.get_level_values(0)
+    items = frame.index.get_indexer(item_names)
+    counts = np.zeros((len(frame), len(names)))
+    np.add.at(counts, (items, codes), 1.0)
+    return counts, names
 
 
 def _human_pairs(counts: FloatArray) -> FloatArray:
@@ -173,8 +180,9 @@ def _human_pairs(counts: FloatArray) -> FloatArray:
     pairs = n_votes * (n_votes - 1)
     both = np.einsum("ni,nj->nij", counts, counts)
     k = np.arange(counts.shape[1])
-    both[:, k, k] -= counts
-    return np.asarray(both / pairs[:, None, None])
+    both[:, k, k] -= counts  # a vote and itself are no pair
+    shares = both / pairs[:, None, None]
+    return np.asarray(shares)
 
 
 def _overall(
@@ -209,22 +217,22 @@ def _pairs(
     i, j = np.nonzero(~np.eye(k, dtype=bool))
     rate = _missed_and_pairs(shares, judged, i, j)
     by_humans = _missed_and_pairs(shares, humans, i, j)
-    expected = np.column_stack([shares**2 * spread, null[:, i, j]])
+    missed = shares**2 * spread
+    expected = np.column_stack([missed, null[:, i, j]])
     gap = mean_and_error(rate - by_humans)
     least = np.sqrt(expected.sum(axis=0)) / len(said)
     stderr = np.maximum(gap.stderr, least)
     gap = Mean(gap.value, stderr, gap.df).wider(len(said))
-    return pd.DataFrame(
-        {
-            "judge": name,
-            "human": [*names, *names[i]],
-            "says": [*[""] * k, *names[j]],
-            "rate": rate.mean(axis=0),
-            "by_humans": by_humans.mean(axis=0),
-            "difference": gap.value,
-            "p_value": gap.p_value(sides=1),
-        }
-    )
+    columns = {
+        "judge": name,
+        "human": [*names, *names[i]],
+        "says": [*[""] * k, *names[j]],
+        "rate": rate.mean(axis=0),
+        "by_humans": by_humans.mean(axis=0),
+        "difference": gap.value,
+        "p_value": gap.p_value(sides=1),
+    }
+    return pd.DataFrame(columns)
 
 
 def _missed_and_pairs(
@@ -248,16 +256,16 @@ def _holm(p_values: FloatArray) -> FloatArray:
 def _best(counts: FloatArray, level: float) -> tuple[float, float]:
     """What a judge's agreement with a human could be at best, with sampling error."""
     n = counts.sum(axis=1)
-    majority = np.zeros(
-        len(counts)
-    )  # of the other votes, ties shared; agrees with one held out
+    # The majority of the other votes, ties shared, agrees with the vote held out.
+    majority = np.zeros(len(counts))
     for k in range(counts.shape[1]):
         others = counts.copy()
         others[:, k] -= 1
         top = others.max(axis=1)
-        ties = (others == top[:, None]).sum(axis=1)
-        majority += counts[:, k] / n * (others[:, k] == top) / ties
+        tied = others == top[:, None]
+        chance = tied[:, k] / tied.sum(axis=1)
+        majority += counts[:, k] / n * chance
     plurality = counts.max(axis=1) / n
-    low = mean_and_error(majority).interval(level)[0]
-    high = mean_and_error(plurality).interval(level)[1]
+    low, _ = mean_and_error(majority).interval(level)
+    _, high = mean_and_error(plurality).interval(level)
     return max(float(low), 0.0), min(float(high), 1.0)

@@ -4,7 +4,7 @@ Every option is judged by the fall of the PBER that it buys, with an interval, p
 Its numbers come from what the package says elsewhere::
 
     rows      the learning curve, continued (:class:`~collidescope.Limit`)
-    labels    suspect labels beyond those that chance makes (:func:`ambiguous`)
+    labels    suspect labels, put right, and models trained on them (:func:`ambiguous`)
     columns   the rise of PBER without a column (:func:`column_value`)
     merge     the PBER that merging classes removes (:func:`consolidate`)
     votes     measure the PBER, and do not lower it: shown without rank
@@ -33,6 +33,7 @@ from collidescope.applications._inputs import (
     Classifier,
     Result,
     Scored,
+    brier_scores,
     check_rates,
     curve_of,
 )
@@ -46,26 +47,10 @@ from collidescope.applications.consolidation import (
     save_mapping,
 )
 from collidescope.limit import Limit
-from collidescope.limit import RowsNeeded as RowsNeeded
 from collidescope.matrix import CollisionMatrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-def rows_needed(
-    limit: Limit,
-    target: float,
-    *,
-    of: str = "pber",
-    level: float = 0.95,
-    most: float = 1e12,
-) -> RowsNeeded:
-    """How many training rows would bring the PBER, or the error, down to ``target``?
-
-    See :meth:`Limit.rows_needed`.
-    """
-    return limit.rows_needed(target, of=of, level=level, most=most)
 
 
 class Option(NamedTuple):
@@ -106,13 +91,13 @@ class Plan(Result, title="What to do with the next euro"):
         row = ranked.iloc[0]
         if row["fall"] <= 0:
             return f"No priced option is expected to lower the PBER of {self.pber:.1%}."
-        ends = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
-        fall = f"PBER {self.pber:.1%} would fall by about {100 * row['fall']:.2f} points ({ends})"
-        sure = "" if row["low"] > 0 else "; whether it falls at all cannot be told"
-        what = (
-            row["what"][0].upper() + row["what"][1:]
-        )  # names of classes stay as they are
-        return f"{what} for {row['cost']:,.6g}: {fall}{sure}."
+        # Not capitalize(): names of classes stay as they are.
+        what = row["what"][0].upper() + row["what"][1:]
+        fall = f"PBER {self.pber:.1%} would fall by about {_points(row)}"
+        said = f"{what} for {row['cost']:,.6g}: {fall}"
+        if row["low"] > 0:
+            return f"{said}."
+        return f"{said}; whether it falls at all cannot be told."
 
     @property
     def verdict(self) -> str:
@@ -121,15 +106,18 @@ class Plan(Result, title="What to do with the next euro"):
     def _shown(self, most: int | None) -> pd.DataFrame:
         """For people: falls in points, also per 100 units of money."""
         table = self.table
-        shown = table[["what", "cost"]].copy()
-        shown.insert(0, "rank", table["rank"].map("{:.0f}".format, na_action="ignore"))
+        columns = {
+            "rank": table["rank"].map("{:.0f}".format, na_action="ignore"),
+            "what": table["what"],
+            "cost": table["cost"].map("{:.3g}".format, na_action="ignore"),
+        }
         for name in ("fall", "low", "high"):
-            shown[name] = (100 * table[name]).map("{:.2f}".format, na_action="ignore")
-        shown["per 100"] = 100 * 100 * table["per_money"]
-        digits = "{:.3g}".format
-        for name in ("cost", "per 100"):
-            shown[name] = shown[name].map(digits, na_action="ignore")
-        return shown.astype(object).where(shown.notna(), "")[:most]
+            points = 100 * table[name]
+            columns[name] = points.map("{:.2f}".format, na_action="ignore")
+        per_100 = 100 * 100 * table["per_money"]
+        columns["per 100"] = per_100.map("{:.3g}".format, na_action="ignore")
+        shown = pd.DataFrame(columns).astype(object)
+        return shown.where(shown.notna(), "")[:most]
 
     def section(self) -> dict[str, Any]:
         """For ``sections=`` of :func:`~collidescope.report`, with a bar for every fall."""
@@ -143,21 +131,16 @@ class Plan(Result, title="What to do with the next euro"):
         if shown.empty:
             return []
         start = min(shown["low"].min(), 0.0)
-        end = min(shown["high"].max(), 2.5 * shown["fall"].max())
+        largest = shown["fall"].max()
+        end = min(shown["high"].max(), 2.5 * largest)
         if end <= start:
             end = start + 1e-9
-        places = ((shown[["fall", "low", "high"]] - start) / (end - start)).clip(
-            0.0, 1.0
-        )
+        places = (shown[["fall", "low", "high"]] - start) / (end - start)
         bars = []
-        for row, place in zip(
-            shown.to_dict("records"), places.to_dict("records"), strict=True
-        ):
-            points = f"{100 * row['fall']:.2f} points"
-            interval = f"{100 * row['low']:.2f} to {100 * row['high']:.2f}"
-            bars.append(
-                {"name": row["what"], "words": f"{points} ({interval})", **place}
-            )
+        rows = shown.to_dict("records")
+        for row, place in zip(rows, places.clip(0, 1).to_dict("records"), strict=True):
+            words = {"name": row["what"], "words": _points(row)}
+            bars.append({**words, "ranked": row["rank"] > 0, **place})
         return bars
 
     def save_mapping(self, path: str | Path) -> None:
@@ -173,15 +156,24 @@ class Plan(Result, title="What to do with the next euro"):
         if ax is None:
             _, ax = plt.subplots(layout="constrained")
         shown = self.table[self.table["fall"].notna()].iloc[::-1]
-        falls = 100 * shown["fall"].to_numpy()
-        below = falls - 100 * shown["low"].to_numpy()
-        above = 100 * shown["high"].to_numpy() - falls
+        points = 100 * shown[["fall", "low", "high"]]
+        falls = points["fall"].to_numpy()
+        below = falls - points["low"].to_numpy()
+        above = points["high"].to_numpy() - falls
         places = np.arange(len(shown))
         ax.errorbar(falls, places, xerr=[below, above], fmt="o", capsize=3)
         ax.set_yticks(places, shown["what"].tolist())
         ax.axvline(0.0, linewidth=0.8, color="0.7")
         ax.set_xlabel("fall of the PBER (points)")
         return ax
+
+
+def _points(row: Mapping[Any, Any] | pd.Series) -> str:
+    """A fall of the PBER with its interval."""
+    fall = 100 * row["fall"]
+    low = 100 * row["low"]
+    high = 100 * row["high"]
+    return f"{fall:.2f} points ({low:.2f} to {high:.2f})"
 
 
 def plan(
@@ -235,9 +227,10 @@ def plan(
     else:
         check.check_at_least(budget, 0, "budget")
     options = []
-    if len(suspects):
-        options.append(_labels(given, suspects, money.get("label"), budget, level))
     limit = getattr(clf, "limit_", None)
+    if len(suspects):
+        found = _labels(given, suspects, limit, money.get("label"), budget, level)
+        options.append(found)
     if limit is not None:
         options.append(_rows(limit, n, money.get("row"), budget, level))
     if columns is None and X is not None:
@@ -254,7 +247,7 @@ def plan(
     options += [_merged(found, money.get("merge"), level) for found in merges]
     options.append(_votes(given, money.get("vote"), budget))
     table = _ranked(options)
-    pber = float(_brier(given).mean())
+    pber = float(brier_scores(given.posteriors, given.codes).mean())
     return Plan(pber, budget, table, _best_mapping(table, merges), level, notes)
 
 
@@ -263,8 +256,10 @@ def _check_prices(prices: Mapping[str, Any] | None) -> dict[str, Any]:
     money = dict(prices or {})
     for name, price in money.items():
         check.check_choice(name, known, "prices")
-        each = price.items() if name == "columns" else [(name, price)]
-        for what, amount in each:
+        each = {name: price}
+        if name == "columns":
+            each = price
+        for what, amount in each.items():
             check.check_between(amount, 0, np.inf, f"prices[{what!r}]")
     return money
 
@@ -285,12 +280,9 @@ def _affordable(price: float | None, budget: float | None, most: float) -> float
 
 
 def _cost(price: float | None, amount: float) -> float:
-    return np.nan if price is None else price * amount
-
-
-def _brier(given: Scored) -> FloatArray:
-    onehot = np.eye(len(given.classes))[given.codes]
-    return np.asarray(((onehot - given.posteriors) ** 2).sum(axis=1))
+    if price is None:
+        return np.nan
+    return price * amount
 
 
 def _suspects(given: Scored) -> pd.DataFrame:
@@ -303,6 +295,7 @@ def _suspects(given: Scored) -> pd.DataFrame:
 def _labels(
     given: Scored,
     suspects: pd.DataFrame,
+    limit: Limit | None,
     price: float | None,
     budget: float | None,
     level: float,
@@ -312,29 +305,65 @@ def _labels(
     Posteriors alone cannot tell wrong labels from rare ones. At least those are wrong that chance
     does not explain, at most all; most likely, as many as on the clearest rows (anchor points,
     which belong to a class almost surely), where every unlikely label is wrong.
+
+    Right labels also train better models. The posteriors of a linear smoother H are H c; a label
+    that moves by Δ, ‖Δ‖² = 2, moves the loss of the other rows by 2 h, h = Σ_k H_ki². As the noise
+    of all labels makes the excess, h is about its ratio to what unlimited rows leave. It is at
+    most 1, for the nearest neighbour.
     """
     P = given.posteriors
     amount = int(_affordable(price, budget, len(suspects)))
     rows = suspects["index"].to_numpy()[:amount]
-    before = _brier(given)[rows]
-    put_right = given.codes.copy()
-    put_right[rows] = P[rows].argmax(axis=1)
-    after = _brier(given._replace(codes=put_right))[rows]
+    likeliest = P[rows].argmax(axis=1)
+    before = brier_scores(P[rows], given.codes[rows])
+    after = brier_scores(P[rows], likeliest)
     gain = float((before - after).sum()) / len(P)
+    training_gain = 2 * amount / len(P)  # times h
+    shares = _wrong_shares(given, suspects, level)
+    with_training = gain + _excess_ratio(limit) * training_gain
+    return Option(
+        "labels",
+        f"check {amount:,} suspect labels",
+        amount,
+        _cost(price, amount),
+        fall=shares.likely * with_training,
+        low=shares.least * gain,
+        high=gain + training_gain,
+    )
+
+
+class _WrongShares(NamedTuple):
+    """Of the suspect labels, how many are wrong; at most all."""
+
+    least: float
+    likely: float
+
+
+def _wrong_shares(given: Scored, suspects: pd.DataFrame, level: float) -> _WrongShares:
+    P = given.posteriors
     clear = P.max(axis=1, keepdims=True) >= CLEAR
     unlikely = clear & (P <= SUSPECT)
     by_chance = float(P.sum(where=unlikely))
+    at_most_by_chance = float(poisson.ppf((1 + level) / 2, by_chance))
     found = max(len(suspects), 1)
+    least = max(1 - at_most_by_chance / found, 0.0)
     beyond_chance = max(1 - by_chance / found, 0.0)
-    share = max(beyond_chance, _wrong_share(given, suspects))
-    at_most = float(poisson.ppf((1 + level) / 2, by_chance))
-    least = max(1 - at_most / found, 0.0)
-    what = f"check {amount:,} suspect labels"
-    cost = _cost(price, amount)
-    return Option("labels", what, amount, cost, share * gain, least * gain, gain)
+    of_clearest = _share_of_clearest(given, suspects)
+    return _WrongShares(least, max(beyond_chance, of_clearest))
 
 
-def _wrong_share(
+def _excess_ratio(limit: Limit | None) -> float:
+    """What more rows would take off the PBER, to what they would leave: 0 to 1."""
+    if limit is None:
+        return 0.0
+    left = limit._pber_curve.at().quantile(0.5)
+    excess = max(float(limit.scores[-1]) - left, 0.0)
+    if excess >= left:
+        return 1.0
+    return excess / left
+
+
+def _share_of_clearest(
     given: Scored, suspects: pd.DataFrame, clearest: float = 0.25
 ) -> float:
     """Of suspect labels: wrong ones, if all clear rows had as many as the clearest of them."""
@@ -346,10 +375,10 @@ def _wrong_share(
     is_suspect = np.zeros(len(largest), dtype=bool)
     is_suspect[suspects["index"].to_numpy()] = True
     anchors = is_suspect[largest >= bound]
-    rate = (anchors.sum() + 0.5) / (
-        len(anchors) + 1
-    )  # none among few is not never: Jeffreys
-    return min(float(rate * clear.sum() / len(suspects)), 1.0)
+    # None among few is not never: Jeffreys.
+    rate = (anchors.sum() + 0.5) / (len(anchors) + 1)
+    expected = float(rate * clear.sum())
+    return min(expected / len(suspects), 1.0)
 
 
 def _rows(
@@ -363,38 +392,47 @@ def _rows(
     curve = limit._pber_curve
     falls = curve.level - curve.at(size).means  # PBER(n) - PBER(size), for every curve
     # Which rows are drawn moves the models too, about as much as it did in the last doubling.
-    contrast = limit.covariance[-2:, -2:]
-    spread = np.sqrt(contrast[0, 0] + contrast[1, 1] - 2 * contrast[0, 1])
+    _, deviation = limit._contrast([1.0, -1.0])
+    expected = _FallMixture(curve.weights, falls, max(deviation, 1e-9))
     tail = (1 - level) / 2
-    low, likely, high = (
-        _mixture_quantile(curve.weights, falls, float(spread), chance)
-        for chance in (tail, 0.5, 1 - tail)
-    )
+    low = expected.quantile(tail)
+    high = expected.quantile(1 - tail)
     if limit.state not in READABLE:  # such a curve may fall by all that is left
         low = min(low, 0.0)
         high = float(limit.scores[-1])
-    what = f"collect {amount:,} more rows"
-    cost = _cost(price, amount)
-    return Option("rows", what, amount, cost, float(likely), float(low), float(high))
+    return Option(
+        "rows",
+        f"collect {amount:,} more rows",
+        amount,
+        _cost(price, amount),
+        fall=expected.quantile(0.5),
+        low=low,
+        high=high,
+    )
 
 
-def _mixture_quantile(
-    weights: FloatArray, means: FloatArray, deviation: float, chance: float
-) -> float:
-    """Of a mixture of normals with one deviation."""
-    deviation = max(deviation, 1e-9)
+class _FallMixture(NamedTuple):
+    """A mixture of normals with one deviation."""
 
-    def below(value: float) -> float:
-        return float(weights @ ndtr((value - means) / deviation)) - chance
+    weights: FloatArray
+    means: FloatArray
+    deviation: float
 
-    reach = 9 * deviation  # the mass beyond it is 1e-19
-    return float(brentq(below, means.min() - reach, means.max() + reach, xtol=1e-9))
+    def quantile(self, chance: float) -> float:
+        def below(value: float) -> float:
+            z = (value - self.means) / self.deviation
+            return float(self.weights @ ndtr(z)) - chance
+
+        reach = 9 * self.deviation  # the mass beyond it is 1e-19
+        lowest = self.means.min() - reach
+        highest = self.means.max() + reach
+        return float(brentq(below, lowest, highest, xtol=1e-9))
 
 
 def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
     """What keeping a column is worth: PBER would rise so much without it."""
     units = found.table.to_dict("records")
-    known = {column for unit in units for column in (unit["unit"], *unit["columns"])}
+    known = set(found.table["unit"]).union(*found.table["columns"])
     for name in costs:
         if name not in known:
             raise ValueError(
@@ -408,9 +446,8 @@ def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
             cost = sum(costs.get(column, 0.0) for column in unit["columns"])
         if cost == 0:
             cost = np.nan
-        options.append(
-            Option("column", what, 1, cost, unit["needed"], unit["low"], unit["high"])
-        )
+        rise = (unit["needed"], unit["low"], unit["high"])
+        options.append(Option("column", what, 1, cost, *rise))
     return options
 
 
@@ -434,11 +471,13 @@ def _merged(found: ConsolidationPlan, price: float | None, level: float) -> Opti
     """The PBER that a grouping removes: Σ of B over classes that become one."""
     cm = found.source
     amount = cm.n_classes - found.n_groups
+    grouping = found.groupings[amount]
     fall = cm.pber - found.matrix.pber
-    low, high = _merged_interval(cm, found.groupings[amount], fall, level)
-    names = [group_name(group) for group in found.groups if len(group) > 1]
-    what = f"merge {' and '.join(names)}"
-    return Option("merge", what, amount, _cost(price, amount), fall, low, high)
+    low, high = _merged_interval(cm, grouping, fall, level)
+    merged = [group for group in found.groups if len(group) > 1]
+    names = " and ".join(group_name(group) for group in merged)
+    cost = _cost(price, amount)
+    return Option("merge", f"merge {names}", amount, cost, fall, low, high)
 
 
 def _merged_interval(
@@ -448,20 +487,25 @@ def _merged_interval(
 
     The best of many pairs looks better than it is: all pairs are allowed for (Bonferroni).
     """
-    n_pairs = cm.n_classes * (cm.n_classes - 1) / 2
+    k = cm.n_classes
+    n_pairs = k * (k - 1) / 2
     level = 1 - (1 - level) / n_pairs
     together = grouping[:, None] == grouping
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
-        gradient = 2.0 * together[np.triu_indices(cm.n_classes)]
+        upper = np.triu_indices(k)
+        gradient = 2.0 * together[upper]
         variance = float(gradient @ cm.covariance @ gradient)
-        half = cm._half_width(float(np.sqrt(max(variance, 0.0))), level)
+        stderr = float(np.sqrt(max(variance, 0.0)))
+        half = cm._half_width(stderr, level)
         return max(fall - half, 0.0), min(fall + half, 1.0)
     ends = cm.interval(level)
     if ends is None:
         return fall, fall
-    low, high = (float((cm.priors[:, None] * S)[together].sum()) for S in ends)
-    return low, high
+    i, j = np.nonzero(together)
+    low = cm.priors[i] @ ends[0][i, j]
+    high = cm.priors[i] @ ends[1][i, j]
+    return float(low), float(high)
 
 
 def _best_mapping(
@@ -479,13 +523,14 @@ def _votes(given: Scored, price: float | None, budget: float | None) -> Option:
     n = len(given.codes)
     doubt = 1 - (given.posteriors**2).sum(axis=1)
     largest = np.sort(doubt)[::-1]
+    total = largest.sum()
     most = max(n // 10, 1)
     if price is not None and budget is not None:
         most = n
     amount = int(_affordable(price, budget, most))
     share = 0.0
-    if largest.sum() > 0:
-        share = largest[:amount].sum() / largest.sum()
+    if total > 0:
+        share = largest[:amount].sum() / total
     what = f"second votes on {amount:,} rows ({share:.0%} of the doubt)"
     cost = _cost(price, amount)
     return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
@@ -494,8 +539,10 @@ def _votes(given: Scored, price: float | None, budget: float | None) -> Option:
 def _ranked(options: list[Option]) -> pd.DataFrame:
     table = pd.DataFrame(options)
     priced = table["cost"] > 0
-    table["per_money"] = (table["fall"] / table["cost"]).where(priced)
-    table.insert(0, "rank", table["per_money"].rank(ascending=False, method="first"))
+    per_money = table["fall"] / table["cost"]
+    table["per_money"] = per_money.where(priced)
+    rank = table["per_money"].rank(ascending=False, method="first")
+    table.insert(0, "rank", rank)
     return table.sort_values(
         "rank", kind="stable", na_position="last", ignore_index=True
     )

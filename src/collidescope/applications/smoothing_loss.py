@@ -101,11 +101,13 @@ class CostCrossEntropy(nn.Module):
         cost = _rows_of(self.cost, labels, logits)
         with torch.no_grad():
             others = torch.softmax(logits, dim=1) * (cost > 0)
-            total = others.sum(dim=1).clamp_min(torch.finfo(logits.dtype).tiny)
-            weight = (others * cost).sum(dim=1) / total
-        return weight * nn.functional.cross_entropy(
-            logits, labels.long(), reduction="none"
-        )
+            smallest = torch.finfo(logits.dtype).tiny
+            total = others.sum(dim=1).clamp_min(smallest)
+            expected = (others * cost).sum(dim=1)
+            weight = expected / total
+        numbers = labels.long()
+        loss = nn.functional.cross_entropy(logits, numbers, reduction="none")
+        return weight * loss
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean loss of logits (B, K, …) and class numbers (B, …)."""
@@ -114,7 +116,8 @@ class CostCrossEntropy(nn.Module):
 
 def _rows_of(table: Tensor, labels: Tensor, logits: Tensor) -> Tensor:
     """The row of the table (K×K) of every label, in the shape and dtype of the logits."""
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+    is_real = labels.is_floating_point() or labels.is_complex()
+    if is_real or labels.dtype == torch.bool:
         seen = f"got {labels.dtype}: convert them with .long()"
         raise ValueError(f"labels must be class numbers (int64), {seen}")
     try:  # unlike indexing, an embedding refuses -1 instead of taking the last class
@@ -123,7 +126,8 @@ def _rows_of(table: Tensor, labels: Tensor, logits: Tensor) -> Tensor:
         seen = f"{int(labels.min())} to {int(labels.max())}"
         wanted = f"class numbers from 0 to {len(table) - 1}"
         raise ValueError(f"labels must be {wanted}, got {seen}") from None
-    rows = rows.to(logits.dtype).movedim(-1, min(1, labels.ndim))
+    classes_at = min(1, labels.ndim)
+    rows = rows.to(logits.dtype).movedim(-1, classes_at)
     if logits.ndim < 2 or logits.shape != rows.shape:
         wanted = f"(B, {len(table)}, …) for labels of shape (B, …)"
         seen = f"{tuple(logits.shape)} for {tuple(labels.shape)}"

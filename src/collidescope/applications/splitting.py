@@ -99,25 +99,28 @@ def split_candidates(
     if len(names) < 3:
         why = "a class needs two others to collide with"
         raise ValueError(f"P must have at least 3 classes, got {len(names)}: {why}")
-    lines: list[tuple[dict[str, Any], Parts]] = []
+    lines: list[dict[str, Any]] = []
+    parts: list[Parts] = []
     for k in range(len(names)):
         for a, b in _colliding(posteriors, codes, k):
             near_either = (posteriors[:, [a, b]] > 1e-6).any(axis=1)
             rows = np.flatnonzero((codes == k) & near_either)
             if len(rows) < 60:  # too few to claim something about
                 continue
-            p = posteriors[rows]
-            p_value, near = _two_modes(p[:, a], p[:, b], rng)
+            p_first = posteriors[rows, a]
+            p_second = posteriors[rows, b]
+            p_value, near = _two_modes(p_first, p_second, rng)
             line = {"class": names[k], "first": names[a], "second": names[b]}
-            line |= _line(p[:, a], p[:, b], near, p_value)
-            lines.append((line, (rows[near], rows[~near])))
-    lines.sort(key=lambda pair: pair[0]["p_value"])
-    if lines:
-        table = pd.DataFrame([line for line, _ in lines])
-    else:
+            lines.append(line | _line(p_first, p_second, near, p_value))
+            parts.append((rows[near], rows[~near]))
+    if not lines:
         table = pd.DataFrame(columns=["class", "first", "second", "p_value"])
-    table = table.assign(flagged=discovered(table["p_value"], fdr))
-    return SplitCandidates(table, [parts for _, parts in lines])
+        return SplitCandidates(table.assign(flagged=[]), [])
+    table = pd.DataFrame(lines)
+    order = np.argsort(table["p_value"], kind="stable")
+    table = table.iloc[order].reset_index(drop=True)
+    table["flagged"] = discovered(table["p_value"], fdr)
+    return SplitCandidates(table, [parts[place] for place in order])
 
 
 def _colliding(
@@ -129,8 +132,9 @@ def _colliding(
         return []
     rates = own.mean(axis=0)
     rates[k] = 0.0
-    largest = np.argsort(-rates, kind="stable")[:most]
-    return [(a, b) for a, b in combinations(largest, 2) if rates[b] > 1e-6]
+    order = np.argsort(-rates, kind="stable")
+    largest = [c for c in order[:most] if rates[c] > 1e-6]
+    return list(combinations(largest, 2))
 
 
 def _two_modes(
@@ -144,7 +148,9 @@ def _two_modes(
     ``never`` stands in for a posterior of 0: where posteriors are cut higher, their contrast piles
     up, which looks like a mode.
     """
-    t = np.log(np.maximum(p_first, never)) - np.log(np.maximum(p_second, never))
+    log_first = np.log(np.maximum(p_first, never))
+    log_second = np.log(np.maximum(p_second, never))
+    t = log_first - log_second
     p_value, valley = silverman(t, rng)
     return p_value, t > valley
 
@@ -169,7 +175,9 @@ def _line(
 
 
 def _mean(values: Array) -> float:
-    return values.mean() if len(values) else 0.0
+    if not len(values):
+        return 0.0
+    return float(values.mean())
 
 
 def silverman(
@@ -180,41 +188,59 @@ def silverman(
     The point is found just below the critical bandwidth; ``resamples`` from the null give
     p-values down to 0.005.
     """
-    edges = np.linspace(t.min() - t.std() - 1e-9, t.max() + t.std() + 1e-9, bins + 1)
-    counts = np.histogram(t, edges)[0].astype(np.float64)
-    low = 0.5
-    critical = float(bins)
-    for _ in range(
-        30
-    ):  # bisection: more smoothing never adds a mode of a Gaussian kernel density
-        middle = np.sqrt(low * critical)
-        if len(_modes(counts, middle)) > 1:
-            low = middle
-        else:
-            critical = middle
-    smooth = gaussian_filter1d(counts, low, mode="constant")
-    highest = sorted(_modes(counts, low), key=lambda mode: -smooth[mode])[:2]
-    if len(highest) < 2:
+    deviation = t.std()
+    margin = deviation + 1e-9
+    lowest = t.min() - margin
+    highest = t.max() + margin
+    edges = np.linspace(lowest, highest, bins + 1)
+    counts = _counts(t, edges)
+    below, critical = _critical_widths(counts)
+    smooth = gaussian_filter1d(counts, below, mode="constant")
+    modes = _modes(counts, below)
+    if len(modes) < 2:
         return 1.0, float(np.median(t))
-    left, right = sorted(highest)
-    between = smooth[left:right]
-    valley = left + int(between.argmin())
+    by_height = sorted(modes, key=lambda mode: -smooth[mode])
+    left, right = sorted(by_height[:2])
+    valley = left + int(smooth[left:right].argmin())
     # Smoothed bootstrap, shrunk to the variance of the sample (Efron and Tibshirani, section 16.5).
     h = critical * (edges[1] - edges[0])
-    shrink = 1 / np.sqrt(1 + (h / t.std()) ** 2)
-    more = 0
+    shrink = 1 / np.sqrt(1 + (h / deviation) ** 2)
     centre = t.mean()
+    more = 0
     for _ in range(resamples):
         picked = rng.choice(t, len(t)) - centre
         moved = picked + h * rng.standard_normal(len(t))
         drawn = centre + shrink * moved
-        drawn_counts = np.histogram(drawn, edges)[0]
-        modes = _modes(drawn_counts.astype(np.float64), critical)
+        modes = _modes(_counts(drawn, edges), critical)
         more += len(modes) > 1
-    return (1 + more) / (1 + resamples), float(edges[valley + 1])
+    p_value = (1 + more) / (1 + resamples)
+    return p_value, float(edges[valley + 1])
+
+
+def _counts(t: FloatArray, edges: FloatArray) -> FloatArray:
+    counts, _ = np.histogram(t, edges)
+    return counts.astype(np.float64)
+
+
+def _critical_widths(counts: FloatArray, steps: int = 30) -> tuple[float, float]:
+    """(a width with several modes, the smallest with one), in bins and close together.
+
+    By bisection: more smoothing never adds a mode of a Gaussian kernel density.
+    """
+    low = 0.5
+    high = float(len(counts))
+    for _ in range(steps):
+        middle = float(np.sqrt(low * high))
+        if len(_modes(counts, middle)) > 1:
+            low = middle
+        else:
+            high = middle
+    return low, high
 
 
 def _modes(counts: FloatArray, width: float, flat: float = 1e-9) -> IntArray:
     """Changes of a density below ``flat`` of its largest value are rounding."""
     density = gaussian_filter1d(counts, width, mode="constant")
-    return np.asarray(find_peaks(density / density.max(), prominence=flat)[0])
+    relative = density / density.max()
+    peaks, _ = find_peaks(relative, prominence=flat)
+    return np.asarray(peaks)

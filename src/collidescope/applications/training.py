@@ -68,7 +68,8 @@ def smooth_labels(
     array([[0.95, 0.05],
            [0.1 , 0.9 ]])
     """
-    rows = smoothing_matrix(cm, strength)[check.encode_labels(y, cm.classes)]
+    codes = check.encode_labels(y, cm.classes)
+    rows = smoothing_matrix(cm, strength)[codes]
     if isinstance(y, pd.Series):
         return pd.DataFrame(rows, y.index, pd.Index(cm.classes))
     return rows
@@ -140,15 +141,15 @@ def choose_smoothing(
     for s, strength in enumerate(tried):
         T = smoothing_matrix(cm, strength)
         for train, test in folds:
+            soft = T[codes[train]]
             # Copies of a row with less weight could not move a loss in its fifth digit.
-            rows, targets = np.nonzero(T[codes[train]] >= 1e-6)
-            weights = T[codes[train]][rows, targets]
-            model = clone(classifier).fit(
-                _safe_indexing(X, train[rows]),
-                cm.classes[targets],
-                **{weight_name: weights},
-            )
-            losses[s, test] = _log_losses(model, _safe_indexing(X, test), labels[test])
+            rows, targets = np.nonzero(soft >= 1e-6)
+            weights = {weight_name: soft[rows, targets]}
+            copies = _safe_indexing(X, train[rows])
+            model = clone(classifier)
+            model.fit(copies, cm.classes[targets], **weights)
+            held_out = _safe_indexing(X, test)
+            losses[s, test] = _log_losses(model, held_out, labels[test])
     means = losses.mean(axis=1)
     best = int(means.argmin())
     gain, stderr, _ = mean_and_error(losses[0] - losses[best])
@@ -161,8 +162,10 @@ def _log_losses(model: BaseEstimator, X: ArrayLike, labels: Array) -> FloatArray
     """Of every row; a class ruled out costs the logarithm of the rounding, and not infinity."""
     P = check.check_posteriors(model.predict_proba(X), "predict_proba of classifier")
     own = check.encode_labels(labels, np.asarray(model.classes_))
-    p = P[np.arange(len(P)), own]
-    return -np.log(np.maximum(p, np.finfo(np.float64).eps))
+    rows = np.arange(len(P))
+    rounding = np.finfo(np.float64).eps
+    p = np.maximum(P[rows, own], rounding)
+    return -np.log(p)
 
 
 def check_strength(value: float, name: str = "strength") -> float:
@@ -257,16 +260,14 @@ class AdaptiveSampler:
         np.fill_diagonal(known, False)
         i, j = np.nonzero(known)
         beyond = np.where(known, np.maximum(excess, 0.0), 0.0)
-        table = pd.DataFrame(
-            {
-                "true": self.classes[i],
-                "predicted": self.classes[j],
-                "observed": observed[i, j],
-                "inherent": self.inherent[i, j],
-                "excess": excess[i, j],
-            }
-        )
-        self.excess_ = table.sort_values(
+        columns = {
+            "true": self.classes[i],
+            "predicted": self.classes[j],
+            "observed": observed[i, j],
+            "inherent": self.inherent[i, j],
+            "excess": excess[i, j],
+        }
+        self.excess_ = pd.DataFrame(columns).sort_values(
             "excess", ascending=False, kind="stable", ignore_index=True
         )
         self.cost_matrix_ = 1 - np.eye(k) + beyond
@@ -290,10 +291,10 @@ class AdaptiveSampler:
         order = self._rng.permutation(n)
         edges = np.cumsum(self.weights_[order])
         edges *= n / edges[-1]
-        times = np.diff(np.floor(edges + self._rng.random()), prepend=0.0).astype(
-            np.intp
-        )
-        yield from self._rng.permutation(np.repeat(order, times)).tolist()
+        passed = np.floor(edges + self._rng.random())
+        times = np.diff(passed, prepend=0.0).astype(np.intp)
+        drawn = np.repeat(order, times)
+        yield from self._rng.permutation(drawn).tolist()
 
 
 def _confusion(y: IntArray, y_pred: ArrayLike, classes: Array) -> FloatArray:
@@ -308,9 +309,9 @@ def _confusion(y: IntArray, y_pred: ArrayLike, classes: Array) -> FloatArray:
         said = check.encode_labels(y_pred, classes, "y_pred")
         check.check_same_length(y, said, "y_true and y_pred")
         table = confusion_table(y, said, k)
-    counts = np.bincount(y, minlength=k).astype(np.float64)[:, None]
+    counts = np.bincount(y, minlength=k).astype(np.float64)
     counts[counts == 0] = np.nan
-    return table / counts
+    return table / counts[:, None]
 
 
 def active_learning_score(
@@ -339,11 +340,15 @@ def active_learning_score(
         if len(array) < 2:
             wanted = "at least 2 models in its first dimension"
             raise ValueError(f"P must hold {wanted}, got shape {array.shape}")
-        return np.maximum(
-            entropies(flat.mean(axis=0)) - entropies(flat).mean(axis=0), 0.0
-        )
+        of_the_mean = entropies(flat.mean(axis=0))
+        mean_of_each = entropies(flat).mean(axis=0)
+        return np.maximum(of_the_mean - mean_of_each, 0.0)
+    doubt = entropies(flat)
     if inherent is None:
-        return entropies(flat)
-    S = inherent.matrix if isinstance(inherent, CollisionMatrix) else inherent
-    expected = entropies(check.check_stochastic(S, "inherent", k))
-    return np.maximum(entropies(flat) - expected[flat.argmax(axis=1)], 0.0)
+        return doubt
+    if isinstance(inherent, CollisionMatrix):
+        inherent = inherent.matrix
+    S = check.check_stochastic(inherent, "inherent", k)
+    of_class = entropies(S)
+    expected = of_class[flat.argmax(axis=1)]
+    return np.maximum(doubt - expected, 0.0)

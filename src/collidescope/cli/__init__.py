@@ -12,9 +12,8 @@ def main() -> None:
     # folds run in parallel instead. This must be said before numpy and torch are loaded.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if hasattr(os, "nice"):
-        os.nice(
-            5
-        )  # workers inherit it: all cores are used, and other programs come first
+        # Workers inherit it: all cores are used, and other programs come first.
+        os.nice(5)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A terminal that knows no "×" must not end the run, nor show names as question marks.

@@ -67,19 +67,31 @@ def fail(words: str) -> None:
 def for_terminal(words: str) -> str:
     """A message of the package as the command line says it: options in the place of Python.
 
-    >>> for_terminal("use rare='drop', or groups=X['age'] (--groups 'age')")
-    "use --rare drop, or --groups 'age'"
+    >>> for_terminal("use rare='drop', drop=['id'], or groups=X['age']")
+    "use --rare drop, --drop 'id', or --groups 'age'"
     """
     said = {
         # The condition number stands in the report, under what to trust.
         r"S is nearly singular \(.*?\): .*?\(.*?\)(; )?": "",
-        r"groups=X\[.*?\] \((--groups .*?)\)": r"\1",
+        r"\bgroups=X\[(.+?)\]": r"--groups \1",
+        r"\b(drop|keep)=\[(.+?)\]": r"--\1 \2",
+        r"\bcategories=\[(.+?)\]": r"--category \1",
         r"\brare='(\w+)'": r"--rare \1",
+        r"\bempty='drop'": "--skip-empty",
+        r"X\.drop_duplicates\(\)": "--unique",
+        r", or keep them in one fold \(groups=input_groups.*?\)": "",
+        r"count_collisions\(X, y\)": "`collidescope count`",
+        r"classes of fewer than (\d+) rows$": r"classes of fewer than \1 rows (--drop-rare \1)",
+        r"classes of fewer than (\d+) rows;": r"classes of fewer than \1 rows (--drop-rare \1);",
+        r" \(votes / \d+\)": "",
+        r" \(groups=\)": " (--groups)",
         r": limit_ is None": ", so the range is not known",
         r", votes\.groupby\(level=0\)\.sum\(\)": "",
         r"merge what top_collisions shows": "merge the pairs that collide most",
         r"\bX lacks a column": "the table lacks a column",
         r"pass prices=\{.*?\}": "give --price row=0.1 or --price label=0.5",
+        r"pass errors='skip'": "go on without them, with --skip-bad",
+        r"pass a smaller size=.*most_bytes=": "use a smaller --size, such as --size 64",
     }
     for python, terminal in said.items():
         words = re.sub(python, terminal, words)
@@ -109,13 +121,27 @@ def fitted(text: str, stream: TextIO) -> str:
     lines = []
     for line in text.splitlines():
         table = "  " in line.strip()
-        if len(line) > width and not table and "`" not in line:
-            indent = "  " if line.startswith("- ") else ""
-            line = textwrap.fill(
-                line, width, subsequent_indent=indent, break_long_words=False
-            )
+        if len(line) > width and not table:
+            line = _wrapped(line, width)
         lines.append(line)
     return "\n".join(lines)
+
+
+def _wrapped(line: str, width: int) -> str:
+    """A sentence over several lines; a command in it stays whole, to be copied."""
+    indent = ""
+    if line.startswith("- "):
+        indent = "  "
+    joint = "\0"  # for a space within a command
+    whole = re.sub("`.*?`", lambda found: found.group().replace(" ", joint), line)
+    broken = textwrap.fill(
+        whole,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return broken.replace(joint, " ")
 
 
 def printable(text: str) -> str:

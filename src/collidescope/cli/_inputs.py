@@ -15,10 +15,12 @@ import numpy.typing as npt
 import pandas as pd
 
 import collidescope as cs
-from collidescope._checks import FloatArray, check_choice
+from collidescope._checks import FloatArray, check_choice, spelling_variants
 from collidescope.applications._inputs import Result
+from collidescope.classifier import CollisionClassifier
 from collidescope.cli._console import for_terminal, note, notes_as_they_come, say
 from collidescope.cli._run import Options, Output, guard, load_model, unguard
+from collidescope.limit import Limit
 from collidescope.sample import handle_rare
 from collidescope.tables.encoding import (
     MISSING_WORDS,
@@ -63,7 +65,7 @@ class Rows:
     #: of the model.
     P: Any = None
     classes: list[Any] = field(default_factory=list)
-    limit: Any = None
+    limit: Limit | None = None
     used: list[str] = field(default_factory=list)
 
     def part(
@@ -259,7 +261,12 @@ def weights(column: pd.Series) -> npt.NDArray[np.float64]:
 class Run(Options):
     """The options of a command, and tables read as they say."""
 
-    def read(self, path: Path, label: Any = None, text: Sequence[str] = ()) -> Table:
+    def read(
+        self,
+        path: Path,
+        label: str | Callable[[Sequence[str]], str] | None = None,
+        text: Sequence[str] = (),
+    ) -> Table:
         """The table in ``path``; says so first where it is large."""
         marks = {"tab": "\t", "\\t": "\t", "space": " "}
         mark = marks.get(self.delimiter or "", self.delimiter)
@@ -316,7 +323,9 @@ class Run(Options):
         kept = X.iloc[numbers].reset_index(drop=True)
         return Rows(path, found.label, kept, y, numbers, [*found.notes, *notes])
 
-    def raw_rows(self, fitted: Any, path: Path) -> tuple[pd.DataFrame, list[str]]:
+    def raw_rows(
+        self, fitted: CollisionClassifier, path: Path
+    ) -> tuple[pd.DataFrame, list[str]]:
         """A table as a model needs it read, and what there is to say about it."""
         encoder = getattr(fitted, "encoder_", None)
         names = list(getattr(encoder, "types", ()))
@@ -325,9 +334,8 @@ class Run(Options):
         notes = []
         if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
             named = False
-            with suppress(
-                ValueError
-            ):  # such as a name that occurs twice, being no name
+            # Such as a name that occurs twice, being no name.
+            with suppress(ValueError):
                 named = set(names) <= set(self.read(path).frame.columns)
             if not named:
                 reading = replace(self, header=False)
@@ -350,7 +358,9 @@ class Run(Options):
             return self.rows(path).scored()
         return self.scored_by(load_model(model), path, other)
 
-    def scored_by(self, fitted: Any, path: Path, other: str | None = None) -> Rows:
+    def scored_by(
+        self, fitted: CollisionClassifier, path: Path, other: str | None = None
+    ) -> Rows:
         """Labelled rows with the posteriors of a fitted model."""
         X, notes = self.raw_rows(fitted, path)
         label = self.label or getattr(fitted, "label_", None)
@@ -429,8 +439,8 @@ def _which_label(names: list[str], path: Path) -> str:
 
 
 def posteriors(
-    fitted: Any, X: pd.DataFrame, held_out: bool = True
-) -> tuple[Any, list[str]]:
+    fitted: CollisionClassifier, X: pd.DataFrame, held_out: bool = True
+) -> tuple[FloatArray, list[str]]:
     """Posteriors of raw rows (held-out ones for rows of the fit), and what was met on the way."""
     from collidescope.applications._inputs import scored
 
@@ -444,7 +454,9 @@ def posteriors(
         return P, [*met, *notes]
 
 
-def _features(fitted: Any, X: pd.DataFrame) -> Any:
+def _features(
+    fitted: CollisionClassifier, X: pd.DataFrame
+) -> pd.DataFrame | FloatArray:
     """For a model that is no TableClassifier: columns by name, or as they are."""
     names = getattr(fitted, "feature_names_in_", None)
     if names is not None:
@@ -473,6 +485,7 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         raise ValueError(f"label {name!r} has {single}: there is nothing to tell apart")
     n = int(rows.sum())
     numbers = _numbers(words)
+    notes += _odd_words(name, words)
     if numbers is not None:
         _check_number_classes(name, numbers, n)
     elif 2 * len(words) > n:  # names or free text
@@ -480,8 +493,6 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         raise ValueError(
             f"label {name!r} has {len(words):,} different values in {n:,} rows {rest}"
         )
-    else:
-        notes += _odd_words(name, words)
     return _as_values(words)[codes[rows]], rows, notes
 
 
@@ -514,14 +525,7 @@ def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -
 
 
 def _odd_words(name: str, words: list[str]) -> list[str]:
-    notes = []
-    alike: dict[str, str] = {}
-    for word in words:
-        first = alike.setdefault(word.casefold().rstrip(". "), word)
-        if first != word:
-            both = f"classes {first!r} and {word!r}"
-            notes.append(f"{both} differ only in spelling: are they one?")
-            break
+    notes = spelling_variants(np.array(words))
     if any(word.lower() == "none" for word in words):
         notes.append(f"'none' in {name!r} is taken as a class, not as a missing label")
     return notes

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from collidescope._checks import Array, IntArray
+    from collidescope.classifier import CollisionClassifier
     from collidescope.matrix import CollisionMatrix
 
 #: How a table is written, by the name of its file: separated by this, or as Parquet.
@@ -64,6 +65,7 @@ reading = panel("Reading the table")
 columns = panel("Columns and rows")
 training = panel("Training")
 results = panel("What comes out")
+images = panel("Images")
 
 #: The name of a column, names, a file.
 Column = str | None
@@ -71,7 +73,11 @@ Columns = list[str] | None
 File = Path | None
 
 Table = Annotated[
-    Path, argument("TABLE", "CSV, TSV (also .gz), Parquet, JSON lines or Excel.")
+    Path,
+    argument(
+        "TABLE",
+        "CSV, TSV (also .gz), Parquet, JSON lines or Excel; a folder of images.",
+    ),
 ]
 Drop = Annotated[
     Columns,
@@ -169,10 +175,10 @@ class Options:
             page_template()  # which needs jinja2
         return self
 
-    def about(self, table: Path, label: str | None, **more: Any) -> dict[str, Any]:
+    def about(self, file: str, label: str | None, **more: Any) -> dict[str, Any]:
         """Where the rows come from, for the report; ``more`` of what summarise takes."""
         known = {
-            "file": table.name,
+            "file": file,
             "label": label,
             "command": typed(),
             "saved": self.matrix,
@@ -275,7 +281,9 @@ def write_all(outputs: Sequence[Output]) -> None:
 
 
 def is_device(path: Path) -> bool:
-    """Is it a device or a pipe, such as /dev/stdout?"""
+    """Is it a device, a pipe or an open stream, such as /dev/stdout, behind which may be a file?"""
+    if re.fullmatch(r"/dev/(stdout|stderr|fd/\d+)", str(path)):
+        return True
     return path.exists() and not path.is_file()
 
 
@@ -344,9 +352,8 @@ def command(
             options = {name: given.pop(name) for name in offered}
             function(Run(**options), **given)
 
-        function.__annotations__.pop(
-            "run"
-        )  # a class of a module that is not imported for --help
+        # A class of a module that is not imported for --help.
+        function.__annotations__.pop("run")
         every = dict(inspect.signature(function, eval_str=True).parameters)
         common = inspect.signature(Options, eval_str=True).parameters
         del every["run"]
@@ -394,7 +401,7 @@ def load(path: Path) -> Any:
     raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
 
 
-def load_model(path: Path) -> Any:
+def load_model(path: Path) -> CollisionClassifier:
     """A model, and nothing else."""
     source = load(path)
     if not hasattr(source, "predict_proba"):

@@ -6,8 +6,9 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from collidescope.cli._inputs import BoolArray, Rows, Run
     from collidescope.tables.screening import Screening
+    from collidescope.trust import ShuffledControl
 
 app = typer.Typer(
     name="collidescope",
@@ -82,10 +84,12 @@ def main(
     """
 
 
-@command("quiet", report=PAGE)
+@command("quiet", "matrix", report=PAGE)
 def demo(run: Run) -> None:
     """The main job on handwritten digits that come with scikit-learn: a minute or two."""
     from sklearn.datasets import load_digits
+
+    from collidescope.cli._inputs import summarised
 
     run.start()
     X, y = load_digits(return_X_y=True)
@@ -93,9 +97,9 @@ def demo(run: Run) -> None:
         f"Which digits in {len(y):,} images of 8×8 pixels cannot be told apart? (a minute or two)"
     )
     model = cs.CollisionClassifier(random_state=0, verbose=int(not run.quiet)).fit(X, y)
-    about = {"file": "scikit-learn’s digits", "label": "digit"}
+    about = run.about("scikit-learn’s digits", "digit")
     title = "Which handwritten digits are mistaken for which?"
-    summary = cs.summarise(model, X, y, image_shape=(8, 8), title=title, about=about)
+    summary = summarised(model, X, y, image_shape=(8, 8), title=title, about=about)
     run.finish(model.collision_matrix_, summary)
 
 
@@ -229,8 +233,29 @@ def fit(
     ] = None,
     device: Annotated[str, training(None, "auto, cpu or cuda.")] = "auto",
     seed: opt.Seed = 0,
+    images: Annotated[
+        bool,
+        opt.images(
+            None,
+            "TABLE is a folder with one subfolder per class (known without this), or a table "
+            "with a column of paths and one of labels.",
+            "--images",
+        ),
+    ] = False,
+    size: Annotated[
+        int | None,
+        opt.images(
+            "PIXELS",
+            "Scale images to squares of this side.  [default: as they are, up to 96]",
+            min=4,
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        opt.images(None, "Name files that are no images and go on.", "--skip-bad"),
+    ] = False,
 ) -> None:
-    """Which classes of a labelled table cannot be told apart, and how sure is that?
+    """Which classes of a labelled table, or of images, cannot be told apart, and how sure is that?
 
     Trains on part of the rows and scores the others, in turn, then estimates S: how often an input
     seen in one class would carry the label of another if it were seen again. Numbers, text, dates
@@ -244,10 +269,46 @@ def fit(
     - `collidescope fit table.csv --label income --quick --sample 5000` (a first look)
     - `collidescope fit table.csv --label income --report report.html --save model.collide`
     - `collidescope fit visits.csv -l diagnosis --groups patient --rare drop --json > summary.json`
+    - `collidescope fit photos/ --report report.html` (one subfolder per class)
     """
     from collidescope.cli._inputs import summarised, weights
 
     pool = _pool(quick, members)
+    if images or table.is_dir():
+        from collidescope.cli.images import check_options, fit_images, read_files
+
+        check_options(
+            {
+                "--drop": drop,
+                "--keep": keep,
+                "--category": category,
+                "--groups": groups,
+                "--sample-weight": sample_weight,
+                "--ordered": ordered,
+                "--unique": unique,
+                "--with": copied,
+            }
+        )
+        found_images = read_files(
+            run.start(table, outputs=(save,)), table, size, skip_bad
+        )
+        files = found_images.files.without_rare(drop_rare)
+        files = files.sampled(sample, seed).with_rare_handled(rare)
+        opt.check_matrix_name(run.matrix, len(set(files.y.tolist())))
+        classifier = cs.CollisionClassifier(
+            members=pool,
+            cv=cv,
+            limit=limit,
+            priors=priors,
+            device=device,
+            n_jobs=n_jobs,
+            budget=budget,
+            random_state=seed,
+            verbose=int(not run.quiet),
+        )
+        chosen = replace(found_images, files=files)
+        fit_images(run, classifier, chosen, save, control)
+        return
     whole = run.start(table, outputs=(save,)).rows(table, category or ())
     n_read = len(whole.y)
     if unique:
@@ -258,16 +319,12 @@ def fit(
     inputs = _chosen(rows.X, copied)
     rows, grouped = rows.take(groups, "--groups")
     rows, weighed = rows.take(sample_weight, "--sample-weight", weights)
-    _introduce(rows, n_read, quick, cv)
-    dropped = [*(drop or ())]
-    cautions = []
+    _introduce(rows, n_read, quick)
+    found = None
     if len(rows.y) < len(whole.y):  # what a sample hides shows in all rows
-        found = _screened(
-            whole, [*dropped, groups, sample_weight], [*(keep or ()), *(category or ())]
-        )
-        note(*found.notes(), *found.cautions())
-        dropped += [name for name in found.ids if name in rows.X]
-        cautions += found.cautions()
+        unused = [*(drop or ()), groups, sample_weight]
+        found = _screened(whole, unused, [*(keep or ()), *(category or ())])
+    cautions = []
     if quick:
         cautions.append(
             "a small pool of models (--quick) was used: fit without it before you act"
@@ -284,19 +341,19 @@ def fit(
             budget=budget,
             random_state=seed,
             verbose=int(not run.quiet),
-            drop=dropped,
+            drop=drop or (),
             keep=keep or (),
             categories=category or (),
         )
         y = _in_order(_named(rows), ordered)
-        model.fit(rows.X, y, sample_weight=weighed, groups=grouped)
+        model.fit(rows.X, y, weighed, grouped, screening=found)
         checked = None
         if control:
             checked = _control(model, rows)
         seconds = time.perf_counter() - started
         say(f"Took {duration(seconds)} and {_peak_memory()}.")
         about = run.about(
-            table,
+            table.name,
             rows.label,
             saved=save or run.matrix,
             seconds=seconds,
@@ -354,8 +411,8 @@ def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:
     return X[copied]
 
 
-def _introduce(rows: Rows, n_read: int, quick: bool, cv: int) -> None:
-    """Say what was read, and what may take long or lack rows."""
+def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
+    """Say what was read, and what may take long."""
     import pandas as pd
 
     n = len(rows.y)
@@ -372,10 +429,6 @@ def _introduce(rows: Rows, n_read: int, quick: bool, cv: int) -> None:
     if quick:
         first_look = "a first look, whose numbers may change with the full pool"
         rows.notes.append(f"a small pool of models (--quick): {first_look}")
-    if counts.iloc[-1] < cv:
-        few = f"class {counts.index[-1]!r} has only {counts.iloc[-1]} rows"
-        less = "all classes get fewer folds, and the range may not be known"
-        rows.notes.append(f"{few}, so {less}: --drop-rare {cv} leaves such classes out")
     note(*rows.notes)
     if n > 50_000 and not quick:
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
@@ -422,7 +475,7 @@ def _labels(rows: Rows) -> pd.DataFrame:
     return _named(rows).to_frame(name)
 
 
-def _control(model: Any, rows: Rows) -> Any:
+def _control(model: cs.TableClassifier, rows: Rows) -> ShuffledControl | None:
     if model.interrupted_:
         return None
     say("Again, on shuffled labels, where nothing must be found:")
@@ -486,7 +539,7 @@ def posteriors(run: Run, table: opt.Table) -> None:
     rows = run.start(table).scored(table)
     note(*rows.notes)
     cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=rows.classes)
-    about = run.about(table, rows.label, columns=rows.classes)
+    about = run.about(table.name, rows.label, columns=rows.classes)
     shown = None
     if rows.X.shape[1]:
         shown = rows.X
@@ -525,7 +578,7 @@ def count(
     notes = [*rows.notes, *found.notes(), *cautions, *left_out]
     note(*notes)
     cm = cs.count_collisions(X[kept], rows.y[kept])
-    about = run.about(table, rows.label, columns=X.columns, cautions=cautions)
+    about = run.about(table.name, rows.label, columns=X.columns, cautions=cautions)
     run.finish(cm, summarised(cm, title=run.title, notes=notes, about=about))
 
 

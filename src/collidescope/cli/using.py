@@ -32,7 +32,9 @@ from collidescope.cli._run import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from collidescope._checks import IntArray
     from collidescope.applications.consolidation import ConsolidationPlan
+    from collidescope.classifier import CollisionClassifier
     from collidescope.cli._inputs import Rows, Run
     from collidescope.matrix import CollisionMatrix
 
@@ -117,7 +119,7 @@ def predict(
     run.tell(None, data, table=found)
 
 
-def _without_label(fitted: Any, X: pd.DataFrame) -> pd.DataFrame:
+def _without_label(fitted: CollisionClassifier, X: pd.DataFrame) -> pd.DataFrame:
     """New rows may hold the label, which is no feature."""
     label = getattr(fitted, "label_", None)
     used = getattr(getattr(fitted, "encoder_", None), "types", ())
@@ -126,8 +128,10 @@ def _without_label(fitted: Any, X: pd.DataFrame) -> pd.DataFrame:
     return X.drop(columns=label, errors="ignore")
 
 
-def _training_rows(fitted: Any, X: pd.DataFrame) -> list[str]:
+def _training_rows(fitted: CollisionClassifier, X: pd.DataFrame) -> list[str]:
     """What to know about rows that the model has seen: it is too sure of them."""
+    import numpy as np
+
     from collidescope._rows import row_hashes
 
     trained = getattr(fitted, "row_hashes_", None)
@@ -135,8 +139,7 @@ def _training_rows(fitted: Any, X: pd.DataFrame) -> list[str]:
         return []
     with notes_as_they_come():
         hashes = row_hashes(fitted.encode(X))
-    known = set(trained.tolist())
-    seen = sum(row in known for row in hashes.tolist())
+    seen = int(np.isin(hashes, trained).sum())
     if not seen:
         return []
     many = f"{seen:,} of {len(X):,} rows are training rows of the model, which is too sure of them"
@@ -282,6 +285,20 @@ def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
     }
 
 
+def _column_of_classes(frame: pd.DataFrame, classes: set[str]) -> str | None:
+    """The only column whose values are all classes, if there is one."""
+    from collidescope.tables.encoding import as_word
+
+    found = []
+    for name in frame.columns:
+        values = {as_word(value) for value in frame[name].dropna().unique()}
+        if values and values <= classes:
+            found.append(name)
+    if len(found) == 1:
+        return str(found[0])
+    return None
+
+
 def _with_groups(
     run: Run, path: Path, label: str | None, mapping: dict[str, str]
 ) -> pd.DataFrame:
@@ -292,6 +309,8 @@ def _with_groups(
     from collidescope.cli._inputs import match_labels
 
     found = run.read(path)
+    if label is None:
+        label = _column_of_classes(found.frame, set(mapping))
     name = run.column(list(found.frame.columns), label, path)
     said, labelled = match_labels(found.frame[name], list(mapping), "label")
     merged = np.full(len(found.frame), None, dtype=object)
@@ -397,7 +416,6 @@ def limit(
     - `collidescope limit table.csv --label income --json`
     """
     from collidescope._text import headline
-    from collidescope.applications import rows_needed
     from collidescope.trust import learning_curve, limit_of
 
     run.start(source, outputs=(plot,))
@@ -419,7 +437,7 @@ def limit(
     data = found.to_dict()
     data |= {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
     if target is not None:
-        needed = rows_needed(found, _share(target, "--target"))
+        needed = found.rows_needed(_share(target, "--target"))
         words += f"\n{needed}"
         ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
         reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
@@ -495,7 +513,7 @@ def report(
         if run.title is not None:
             summary["title"] = run.title
     else:
-        about = run.about(source, None, saved=source)
+        about = run.about(source.name, None, saved=source)
         notes = list(getattr(found, "notes_", ()))
         summary = summarised(found, title=run.title, notes=notes, about=about)
     run.tell(None, summary)
@@ -512,7 +530,7 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str
     asked.posteriors_ = rows.P
     asked.row_hashes_ = None
     notes = [*rows.notes, *getattr(found, "notes_", ())]
-    about = run.about(table, rows.label, saved=source)
+    about = run.about(table.name, rows.label, saved=source)
     return summarised(asked, rows.X, rows.y, title=run.title, notes=notes, about=about)
 
 
@@ -690,13 +708,14 @@ def plan(
 
     run.start(source, table, outputs=(plot, mapping))
     prices = _pairs(price, "--price", float)
+    model: Any
     if table is None:
         rows = run.rows(source)
         model = _fitted(run, rows, seed)
     else:
-        model = opt.load_model(source)
-        rows = run.scored_by(model, table)
-        model = copy(model)  # asked about these rows, in place of its own
+        fitted = opt.load_model(source)
+        rows = run.scored_by(fitted, table)
+        model = copy(fitted)  # asked about these rows, in place of its own
         model.posteriors_ = rows.P
         model.row_hashes_ = None
     kinds = ("row", "label", "vote", "merge")
@@ -876,7 +895,7 @@ def compare(
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
 
-def _paired(first: Rows, second: Rows, key: str) -> tuple[Any, Any]:
+def _paired(first: Rows, second: Rows, key: str) -> tuple[IntArray, IntArray]:
     """Places of the same rows in both tables."""
     import pandas as pd
 

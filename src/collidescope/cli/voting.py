@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import collidescope as cs
 from collidescope.cli import _run as opt
-from collidescope.cli._console import note
+from collidescope.cli._console import note, notes_as_they_come
 from collidescope.cli._run import Column, Columns, File, command, load_matrix, option
 
 if TYPE_CHECKING:
     import pandas as pd
+    from scipy.sparse import csr_array
 
     from collidescope._checks import Array
+    from collidescope.applications.annotators import AnnotatorReport
     from collidescope.applications.judges import JudgeReport
-    from collidescope.cli._inputs import Run
+    from collidescope.cli._inputs import BoolArray, Run
     from collidescope.matrix import CollisionMatrix
 
 
@@ -25,12 +27,11 @@ if TYPE_CHECKING:
 class Votes:
     """Counts of items × classes, names of the classes, and the comparison of annotators if any."""
 
-    counts: Any
-    classes: Any = None
-    people: Any = None
-    judges: dict[str, pd.Series] = field(
-        default_factory=dict
-    )  #: what each says of every item
+    counts: csr_array
+    classes: Array
+    people: AnnotatorReport | None = None
+    #: What each says of every item.
+    judges: dict[str, pd.Series] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -127,13 +128,15 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
     from collidescope.applications._inputs import plain, section
     from collidescope.cli._inputs import summarised
 
-    cm = cs.collision_matrix_from_votes(found.counts, found.classes)
+    with notes_as_they_come() as met:
+        cm = cs.collision_matrix_from_votes(found.counts, found.classes)
+        told = cs.agreement(found.counts, found.classes)
+    found.notes += met
     once = cm.diagnostics.inputs_seen_once or 0
     if once:
         why = "which has nothing to be compared with: not counted"
         found.notes.append(f"{once:,} items have a single vote, {why}")
     note(*found.notes)
-    told = cs.agreement(found.counts, found.classes)
     beside = None
     if other is not None:
         beside = cs.compare(other, cm)
@@ -146,7 +149,7 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
         cm,
         title=run.title,
         notes=found.notes,
-        about=run.about(table, run.label),
+        about=run.about(table.name, run.label),
         sections=[shown, *more],
     )
     summary["votes"] = {"agreement": plain(told)}
@@ -156,9 +159,9 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
         summary["votes"]["judges"] = judged.to_dict()
     if beside is not None:
         summary["votes"]["compared"] = beside.to_dict()
-    agreed = "\nAgreement, with 95% intervals:\n" + told.to_string(
-        float_format="{:.4f}".format
-    )
+    rates = told.drop(columns="formula").rename_axis(None)
+    rows = rates.to_string(float_format="{:.4f}".format)
+    agreed = f"\nAgreement, with 95% intervals:\n{rows}"
     run.finish(cm, summary, said="\n\n".join([agreed, *map(str, more)]))
 
 
@@ -171,13 +174,8 @@ def _judged(found: Votes) -> JudgeReport | None:
 
     if not found.judges:
         return None
-    classes = found.classes
-    counts: Any = found.counts
-    if classes is None:
-        classes = list(counts.columns)
-    if hasattr(counts, "toarray"):
-        counts = counts.toarray()
-    counts = np.asarray(counts)
+    classes = found.classes.tolist()
+    counts = found.counts.toarray()
     said = {}
     every = np.ones(len(counts), dtype=bool)
     for name, labels in found.judges.items():
@@ -201,6 +199,8 @@ def _from_counts(
     judge: list[str],
 ) -> Votes:
     """One row per item, one column per class."""
+    from collidescope.counting import vote_table
+
     counts, notes = _items(run, table, item, drop)
     counts, judges = _without_judges(counts, judge)
     for name in counts.columns:
@@ -214,17 +214,23 @@ def _from_counts(
                 f"column {name!r} names the items, and is no class: {hint}"
             )
     empty = (counts.fillna(0) == 0).all(axis=1).to_numpy()
-    if empty.any() and skip_empty:
-        counts = counts[~empty]
-        judges = judges[~empty]
-        notes.append(
-            f"{int(empty.sum()):,} items without a vote are left out (--skip-empty)"
-        )
-    elif empty.any():
-        first = ", ".join(str(row) for row in empty.nonzero()[0][:5])
-        many = f"{int(empty.sum()):,} items have no vote (row {first}, counted from 0)"
-        raise ValueError(f"{many}: leave them out with --skip-empty")
-    return Votes(counts, judges=_by_name(judges), notes=notes)
+    _check_empty(empty, skip_empty, notes)
+    table_of_votes, classes = vote_table(counts[~empty])
+    judged = _by_name(judges[~empty])
+    return Votes(table_of_votes, classes, judges=judged, notes=notes)
+
+
+def _check_empty(empty: BoolArray, skip_empty: bool, notes: list[str]) -> None:
+    """Refuse items without a vote, or note that they are left out."""
+    if not empty.any():
+        return
+    many = f"{int(empty.sum()):,} items"
+    if skip_empty:
+        notes.append(f"{many} without a vote are left out (--skip-empty)")
+        return
+    first = ", ".join(str(row) for row in empty.nonzero()[0][:5])
+    where = f"(row {first}, counted from 0)"
+    raise ValueError(f"{many} have no vote {where}: leave them out with --skip-empty")
 
 
 def _without_judges(
@@ -283,14 +289,7 @@ def _from_annotators(
             f"item {twice!r} has two rows: --annotator-columns takes one per item"
         )
     frame, judges = _without_judges(frame, judge)
-    empty = frame.isna().all(axis=1).to_numpy()
-    if empty.any() and not skip_empty:
-        many = f"{int(empty.sum()):,} items have no vote (the first is row {empty.argmax()})"
-        raise ValueError(f"{many}: leave them out with --skip-empty")
-    if empty.any():
-        notes.append(
-            f"{int(empty.sum()):,} items without a vote are left out (--skip-empty)"
-        )
+    _check_empty(frame.isna().all(axis=1).to_numpy(), skip_empty, notes)
     n_items, n_people = frame.shape
     cells = frame.astype(object).to_numpy().T.ravel()  # annotator by annotator
     long = pd.DataFrame(

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 
 from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._scaling import blocks
+from collidescope.equations import _sparse
 from collidescope.equations.posterior import shift_rows
 from collidescope.intervals import effective_units
 from collidescope.matrix import n_pairs
@@ -41,6 +42,18 @@ def row_blocks(n_rows: int, n_classes: int, least: int = 4096) -> list[slice]:
     return list(blocks(n_rows, width, numbers))
 
 
+def _slices(P: Array | csr_array) -> list[slice]:
+    """Slices of rows as of :func:`row_blocks`; of sparse rows by the entries that they hold.
+
+    Their products are added to K² numbers: with many classes a block has no fewer entries than a
+    quarter of that.
+    """
+    n, k = P.shape
+    if isinstance(P, csr_array) and k > MAX_COVARIANCE_CLASSES:
+        return _sparse.row_slices(P, max(BLOCK_NUMBERS, k * k // 4))
+    return row_blocks(n, k)
+
+
 class Units(NamedTuple):
     """n independent units, each with a K×K matrix Z = diag(a) + s h hᵀ: see :class:`Moments`."""
 
@@ -54,6 +67,14 @@ class Units(NamedTuple):
     def take(self, rows: IntArray | slice | npt.NDArray[np.bool_]) -> Units:
         """Some of the units."""
         return Units(*(part[rows] for part in self))
+
+    def dense(self) -> Units:
+        """The same units as arrays."""
+        if not isinstance(self.H, csr_array):
+            return self
+        return self._replace(
+            a=self.a.toarray(), H=self.H.toarray(), rho=self.rho.toarray()
+        )
 
 
 @dataclass(init=False, eq=False)
@@ -115,12 +136,9 @@ class Moments:
 
     def add(self, units: Units, times: FloatArray | None = None) -> None:
         """Add some units, each ``times`` times; ``a``, ``H`` and ``rho`` may be sparse."""
+        if units.H.shape[1] <= MAX_COVARIANCE_CLASSES:
+            units = units.dense()  # of few classes sparse products are slower
         a, s, H, rho, N, miss = units
-        if hasattr(H, "toarray") and H.shape[1] <= MAX_COVARIANCE_CLASSES:
-            # Of few classes sparse products are slower.
-            a = a.toarray()
-            H = H.toarray()
-            rho = rho.toarray()
         m = np.ones(len(N)) if times is None else times
         sH = H * s[:, None]
         shh = sH * H
@@ -142,15 +160,18 @@ class Moments:
         root = np.sqrt(m)
         self._add_triangle(root * s, H, root[:, None] * a, root * N)
 
-    def add_labelled(self, P: Array, codes: IntArray, w: FloatArray) -> None:
+    def add_labelled(
+        self, P: Array | csr_array, codes: IntArray, w: FloatArray
+    ) -> None:
         """Add rows with labels: posteriors n×K (float64 or float32), class numbers and weights.
 
         What :meth:`add` would do, in two products of K² per row, Σ w r rᵀ and Σ w² (r∘r)(r∘r)ᵀ; all
-        else has one entry of c per row and costs K.
+        else has one entry of c per row and costs K. The products of sparse rows cost the squares of
+        their numbers of entries.
         """
         n, k = P.shape
         rows = np.arange(n)
-        single = _in_single(k, w)
+        single = not isinstance(P, csr_array) and _in_single(k, w)
         if single:
             self._rounding = self.single_rounding
         r = _residuals(P, codes, single)
@@ -166,29 +187,29 @@ class Moments:
 
         # Z = w (diag(c) - r rᵀ) and ρ = w c: Z_ij ρ_i is w² (δ_ij - r_i r_j) where i is the label
         # and 0 elsewhere.
-        weights = w.astype(r.dtype)[:, None]
+        weights = w.astype(r.dtype)
         even = bool((w == 1).all())
-        root = r if even else np.sqrt(weights) * r
-        self.Z -= root.T @ root
+        root = r if even else _rows_times(r, np.sqrt(weights))
+        self.Z -= _as_array(root.T @ root)
         del root
-        self.Z_rho += onto(-(w**2) * away) @ r
+        self.Z_rho += _as_array(onto(-(w**2) * away) @ r)
         if self._plug_in:
-            self.cr += onto(w) @ r
+            self.cr += _as_array(onto(w) @ r)
         if self._pairs is not None:
             self._add_triangle(-w, r, onto(w).T.toarray(), w)
         r *= r  # in place: with thousands of classes every further array of n×K counts
         if not even:
-            r *= weights
+            r = _rows_times(r, weights, in_place=True)
         if single:
             r[r < _SINGLE_SMALLEST] = 0
         e = r.sum(axis=1, dtype=np.float64)  # w ‖c - p‖²
-        self.Z2 += r.T @ r
+        self.Z2 += _as_array(r.T @ r)
         weight2 = by_class(w**2)
         self.rho += by_class(w)
         self.rho2 += weight2
         self.rho3 += by_class(w**3)
         if self._plug_in:
-            self.crr += onto(w * (3 - 4 * own)) @ r
+            self.crr += _as_array(onto(w * (3 - 4 * own)) @ r)
             self.off2 += by_class((w * away) ** 2)
             # ‖p‖² = ‖c - r‖² = ‖r‖² + 2 p·c - 1.
             self.p2 += by_class(w * e + w**2 * (2 * own - 1))
@@ -197,21 +218,24 @@ class Moments:
         diagonal(self.Z)[:] += by_class(w)
         diagonal(self.Z2)[:] += by_class(w**2 * (1 - 2 * away**2))
         diagonal(self.Z_rho)[:] += weight2
-        missed = P.argmax(axis=1) != codes
+        missed = likeliest(P) != codes
         self._add_sizes(w, e, w * missed, np.ones(n))
 
     def add_rows(
         self,
-        P: Array,
+        P: Array | csr_array,
         codes: IntArray | None,
         w: FloatArray,
         ratio: FloatArray | None = None,
     ) -> None:
         """Add rows with or without labels, block by block; ``ratio`` as for :func:`shift_rows`."""
-        for block in row_blocks(*P.shape):
+        few_classes = P.shape[1] <= MAX_COVARIANCE_CLASSES
+        for block in _slices(P):
             rows = P[block]
+            if few_classes:
+                rows = _as_array(rows)
             if ratio is not None:
-                rows = shift_rows(rows, ratio)
+                rows = shifted(rows, ratio)
             if codes is None:
                 self.add(row_units(rows, None, None, w[block]))
             else:
@@ -222,9 +246,13 @@ class Moments:
 
         Z, ρ and N of the units of a group are added up first.
         """
-        most_rows = max(BLOCK_NUMBERS // units.H.shape[1] ** 2, 1)
+        k = units.H.shape[1]
+        if isinstance(units.H, csr_array) and k > MAX_COVARIANCE_CLASSES:
+            self._add_sparse_groups(units, groups)
+            return
+        most_rows = max(BLOCK_NUMBERS // k**2, 1)
         for order, edges in _whole_groups(groups, most_rows):
-            own = units.take(order)
+            own = units.take(order).dense()
             if len(edges) == 1:  # its rows may be too many for a matrix each
                 Z = ((own.s[:, None] * own.H).T @ own.H)[None]
             else:
@@ -246,6 +274,39 @@ class Moments:
                 v = Z[:, *self._pairs]
                 self.V_size += v.T @ N
                 self.V2 += v.T @ v
+
+    def _add_sparse_groups(self, units: Units, groups: IntArray) -> None:
+        """:meth:`add_groups` of sparse units: Z of a group is a sparse row of K² numbers."""
+        k = units.H.shape[1]
+        products = float(np.mean(np.diff(units.H.indptr) ** 2))  # entries of Z of a row
+        numbers = max(BLOCK_NUMBERS, k * k // 4)
+        most_rows = max(int(numbers / max(products, 1)), 1)
+        for order, edges in _whole_groups(groups, most_rows):
+            own = units.take(order)
+            n = len(order)
+            ends = np.append(edges, n)
+            # G×n: which rows are in which group
+            member = csr_array((np.ones(n), np.arange(n), ends), shape=(len(edges), n))
+            sH = _sparse.rows_times(own.H, own.s)
+            if len(edges) == 1:  # its rows may be too many for a matrix each
+                Z = csr_array(sH.T @ own.H).reshape((1, k * k)).tocsr()
+            else:
+                Z = member @ _sparse.outer_products(sH, own.H)
+            Z += member @ _sparse.on_diagonal(own.a)
+            rho = member @ own.rho
+            self.Z += Z.sum(axis=0).reshape(k, k)
+            self.Z2 += (Z * Z).sum(axis=0).reshape(k, k)
+            group, entry = Z.tocoo().coords
+            rho_i = rho[group, entry // k]
+            Z_rho = np.bincount(entry, Z.data * rho_i, k * k)
+            self.Z_rho += Z_rho.reshape(k, k)
+            self.rho += rho.sum(axis=0)
+            self.rho2 += (rho**2).sum(axis=0)
+            self.rho3 += (rho**3).sum(axis=0)
+            N = member @ own.N
+            on_diagonal = entry % (k + 1) == 0
+            trace = np.bincount(group, Z.data * on_diagonal, len(N))
+            self._add_sizes(N, N - trace, member @ own.miss, np.ones(len(N)))
 
     def _add_sizes(
         self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray
@@ -344,17 +405,26 @@ def diagonal(A: FloatArray) -> FloatArray:
 
 
 def row_units(
-    P: FloatArray, codes: IntArray | None, votes: FloatArray | None, w: FloatArray
+    P: FloatArray | csr_array,
+    codes: IntArray | None,
+    votes: FloatArray | None,
+    w: FloatArray,
 ) -> Units:
     """Every row as a unit: of a label (one vote), of votes, or of posteriors alone."""
     n, k = P.shape
-    if codes is not None:
-        votes = np.eye(k)[codes]
-    if votes is None:
+    if codes is None and votes is None:
         # Posteriors alone: Z = w p pᵀ, row sums ρ = w p.
-        return Units(
-            a=np.zeros_like(P), s=w, H=P, rho=w[:, None] * P, N=w, miss=np.zeros(n)
-        )
+        none = csr_array(P.shape) if isinstance(P, csr_array) else np.zeros_like(P)
+        return Units(a=none, s=w, H=P, rho=_rows_times(P, w), N=w, miss=np.zeros(n))
+    if isinstance(P, csr_array):
+        if codes is None:
+            raise ValueError("votes need posteriors in a dense array")
+        label = _sparse.one_hot(codes, k)
+        weighted = _sparse.rows_times(label, w)
+        missed = likeliest(P) != codes
+        return Units(a=weighted, s=-w, H=label - P, rho=weighted, N=w, miss=w * missed)
+    if votes is None:
+        votes = np.eye(k)[codes]
     v = votes.sum(axis=1)
     share = votes / v[:, None]
     # Two votes or more: the mean of c_a c_bᵀ over ordered pairs a ≠ b is
@@ -373,6 +443,20 @@ def row_units(
         N=w,
         miss=w * (1 - found),
     )
+
+
+def likeliest(P: Array | csr_array) -> IntArray:
+    """The class of the largest posterior of every row."""
+    if isinstance(P, csr_array):
+        return _sparse.likeliest(P)
+    return P.argmax(axis=1)
+
+
+def shifted(P: Array | csr_array, ratio: FloatArray) -> Array | csr_array:
+    """:func:`shift_rows`, of sparse rows too."""
+    if isinstance(P, csr_array):
+        return _sparse.shifted(P, ratio)
+    return shift_rows(P, ratio)
 
 
 #: What is smaller than this is 0 in float32, where products of smaller numbers are slow, then lost.
@@ -394,9 +478,12 @@ def _in_single(
     return bool(smallest > least_weight * w.max())
 
 
-def _residuals(P: Array, codes: IntArray, single: bool) -> Array:
-    """The residuals r = c - p of every row, in float32 if ``single``."""
-    rows = np.arange(len(P))
+def _residuals(P: Array | csr_array, codes: IntArray, single: bool) -> Any:
+    """The residuals r = c - p of every row, in float32 if ``single``; sparse if P is."""
+    n, k = P.shape
+    if isinstance(P, csr_array):
+        return _sparse.one_hot(codes, k) - P
+    rows = np.arange(n)
     own = P[rows, codes].astype(np.float64)
     dtype = np.float32 if single else np.float64
     r = np.negative(P, dtype=dtype, casting="same_kind")
@@ -406,14 +493,24 @@ def _residuals(P: Array, codes: IntArray, single: bool) -> Array:
     return r
 
 
+def _rows_times(A: Any, factors: FloatArray, in_place: bool = False) -> Any:
+    """Every row of an array or a sparse array times its factor."""
+    if isinstance(A, csr_array):
+        return _sparse.rows_times(A, factors)
+    return np.multiply(A, factors[:, None], out=A if in_place else None)
+
+
+def _as_array(A: Any) -> Array:
+    if hasattr(A, "toarray"):
+        return A.toarray()
+    return A
+
+
 def _weighted_product(left: Any, right: Any, times: FloatArray | None) -> Any:
     """Σ times · left rightᵀ over units, as an array; the factors may be sparse."""
     if times is not None:
         left = left * times[:, None]
-    product = left.T @ right
-    if hasattr(product, "toarray"):
-        return product.toarray()
-    return product
+    return _as_array(left.T @ right)
 
 
 def _whole_groups(

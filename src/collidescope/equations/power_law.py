@@ -34,14 +34,19 @@ class Prior(NamedTuple):
 
     def log_mass(self, exponents: FloatArray, shares: FloatArray) -> FloatArray:
         """Of every point (c, f) of the grid, up to a constant: (exponents, shares)."""
-        # The mass of f between the middles to its neighbours. On an even grid of c the density of
-        # a log-normal is exp(-z²/2) / c.
-        middles = (shares[1:] + shares[:-1]) / 2
+        # The mass of f between the middles to its neighbours.
+        after = shares[1:]
+        before = shares[:-1]
+        middles = (after + before) / 2
         edges = np.concatenate([[0.0], middles, [1.0]])
-        of_share = np.diff(betainc(self.alpha, self.beta, edges))
-        z = np.log(exponents / self.exponent) / self.log_deviation
-        of_exponent = -np.log(exponents) - z**2 / 2
-        return np.asarray(of_exponent[:, None] + np.log(of_share))
+        below_edges = betainc(self.alpha, self.beta, edges)
+        of_shares = np.log(np.diff(below_edges))
+        # On an even grid of c the density of a log-normal is exp(-z²/2) / c.
+        logs = np.log(exponents)
+        distances = np.log(exponents / self.exponent)
+        z = distances / self.log_deviation
+        of_exponents = -logs - z**2 / 2
+        return np.add.outer(of_exponents, of_shares)
 
 
 class Mixture(NamedTuple):
@@ -63,9 +68,10 @@ class Mixture(NamedTuple):
 
         # A normal has 1e-19 of its mass beyond 9 deviations: the ends enclose every quantile.
         reach = 9 * self.deviations
-        low = (self.means - reach).min()
-        high = (self.means + reach).max()
-        return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
+        lowest = self.means - reach
+        highest = self.means + reach
+        found = brentq(beyond, lowest.min(), highest.max(), xtol=1e-9)
+        return max(float(found), 0.0)
 
 
 class PowerLaw(NamedTuple):
@@ -104,11 +110,15 @@ class PowerLaw(NamedTuple):
         """
         # A weighted quantile: at the optimum too_high times the weight below ê equals the weight
         # above it.
-        order = np.argsort(self.excess)
-        loss = self.weights / (np.maximum(self.excess, 0.0) + noise)
+        excess = self.excess
+        order = np.argsort(excess)
+        scale = np.maximum(excess, 0.0) + noise
+        loss = self.weights / scale
         below = loss[order].cumsum()
-        middle = np.searchsorted(below, loss.sum() / (1 + too_high))
-        return float(max(self.excess[order][middle], 0.0))
+        wanted = loss.sum() / (1 + too_high)
+        place = np.searchsorted(below, wanted)
+        chosen = order[place]
+        return float(max(excess[chosen], 0.0))
 
 
 def fit_power_law(
@@ -116,13 +126,15 @@ def fit_power_law(
 ) -> PowerLaw:
     """Generalised least squares for L at every point of the grid; ``noise`` is a covariance."""
     c_values = np.linspace(0.05, 2.0, 40)
-    f_values = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
-    c_grid, f_grid = np.meshgrid(c_values, f_values, indexing="ij")
-    c = c_grid.ravel()
-    f = f_grid.ravel()
-    halvings = np.log2(sizes[-1] / sizes)
+    some = np.geomspace(1e-3, 1.0, 90)
+    f_values = np.append(0.0, some)
+    c = np.repeat(c_values, len(f_values))
+    f = np.tile(f_values, len(c_values))
+    n = float(sizes[-1])
+    halvings = np.log2(n / sizes)
     # s = L h + noise, h_t = 1 - f + f (m_t / n)^-c: (points of the grid, sizes).
-    rise = 2.0 ** (c[:, None] * halvings) - 1
+    powers = np.multiply.outer(c, halvings)
+    rise = 2.0**powers - 1
     h = 1 + f[:, None] * rise
     precision = np.linalg.inv(noise)
     # As L is flat, given (c, f) it is normal with mean ``level`` and precision ``information``, and
@@ -131,8 +143,11 @@ def fit_power_law(
     level = h @ precision @ scores / information
     explained = level**2 * information
     log_likelihood = (explained - np.log(information)) / 2
-    log_weights = log_likelihood + prior.log_mass(c_values, f_values).ravel()
-    weights = np.exp(log_weights - log_weights.max())
+    log_prior = prior.log_mass(c_values, f_values)
+    log_weights = log_likelihood + log_prior.ravel()
+    highest = log_weights.max()
+    weights = np.exp(log_weights - highest)
     weights /= weights.sum()
-    misfit = float(scores @ precision @ scores - explained.max())
-    return PowerLaw(weights, c, f, level, information, float(sizes[-1]), floor, misfit)
+    total = scores @ precision @ scores
+    misfit = float(total - explained.max())
+    return PowerLaw(weights, c, f, level, information, n, floor, misfit)

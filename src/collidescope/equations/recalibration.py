@@ -33,7 +33,9 @@ def best_power(posteriors: FloatArray, codes: IntArray, weights: FloatArray) -> 
     w = weights[::step]
 
     def score(log_power: float) -> float:
-        return float(w @ brier_scores(raised(some, 2.0**log_power), labels))
+        power = 2.0**log_power
+        each = brier_scores(raised(some, power), labels)
+        return float(w @ each)
 
     found = minimize_scalar(
         score, bounds=(-3, 3), method="bounded", options={"xatol": 0.02}
@@ -54,13 +56,14 @@ def recalibration_gains(
 
     Every other independent unit is in the same half.
     """
-    even = units % 2 == 0
+    even = np.flatnonzero(units % 2 == 0)
+    odd = np.flatnonzero(units % 2)
+    before = brier_scores(posteriors, codes)
     after = np.empty(len(codes))
     powers = []
-    for judged in (even, ~even):
-        chosen_on = ~judged
+    for judged, chosen_on in ((even, odd), (odd, even)):
         power = best_power(posteriors[chosen_on], codes[chosen_on], weights[chosen_on])
-        after[judged] = brier_scores(raised(posteriors[judged], power), codes[judged])
+        tempered = raised(posteriors[judged], power)
+        after[judged] = brier_scores(tempered, codes[judged])
         powers.append(power)
-    gains = brier_scores(posteriors, codes) - after
-    return gains, float(np.mean(powers))
+    return before - after, float(np.mean(powers))

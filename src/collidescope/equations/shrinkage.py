@@ -73,12 +73,15 @@ def with_pber(B: FloatArray, priors: FloatArray, pber: float) -> FloatArray:
     end = np.outer(priors, priors)
     if pber < now:
         end = np.diag(priors)
-    gap = (1 - np.trace(end)) - now
+    at_end = 1 - np.trace(end)
+    gap = at_end - now
     # Worse than ``end`` (a Brier score above that of the class shares): nothing to move to.
     part = 0.0
     if abs(gap) > 1e-12:
-        part = float(np.clip((pber - now) / gap, 0.0, 1.0))
-    return B + part * (end - B)
+        wanted = (pber - now) / gap
+        part = min(max(wanted, 0.0), 1.0)
+    step = end - B
+    return B + part * step
 
 
 def one_step_share(
@@ -105,11 +108,14 @@ def one_step_share(
     total = float(noise.sum())
     # Σ of squares of about `free` independent normal terms has a standard deviation of
     # total · √(2 / free); the matrix is symmetric, so half of its entries repeat the other half.
-    squares = max(float((noise**2).sum()), np.finfo(float).tiny)
+    noise_squared = noise**2
+    tiny = np.finfo(float).tiny
+    squares = max(float(noise_squared.sum()), tiny)
     free = total**2 / squares / 2
     if free < FEWEST_ENTRIES:
         return 1.0
-    seen = float((difference**2 / scale).sum())
+    squared = difference**2 / scale
+    seen = float(squared.sum())
     unseen = margin * total * np.sqrt(2 / free)
     bias = max(seen - total + unseen, 0.0)
     return float(bias / (bias + total))
@@ -126,13 +132,16 @@ def plug_in_and_one_step(moments: Moments) -> tuple[FloatArray, FloatArray, Floa
     cr = moments.cr
     crr = moments.crr
     one_step = moments.Z / N
-    plug_in = -(cr + cr.T) / N - one_step
-    diagonal(plug_in)[:] += 2 * moments.rho / N
+    both_ways = cr + cr.T
+    plug_in = -both_ways / N - one_step
+    own = diagonal(plug_in)
+    own += 2 * moments.rho / N
     # With l the label and q = p·c: entry (l, j) is (2q-1) r_j, so crr takes off
     # 4 (1-q)² - (2q-1)² = 3 - 4q times r_j². Entry (l, l) is 2q (1-q); Z2 has (1 - (1-q)²)² there,
     # not (1-q)⁴ (8 and -4), and crr is taken off twice (2 more).
     squares = 4 * moments.Z2 - crr - crr.T
-    diagonal(squares)[:] += 10 * moments.off2 - 4 * moments.rho2
+    own_squares = diagonal(squares)
+    own_squares += 10 * moments.off2 - 4 * moments.rho2
     # Σ w² (x - x̄)² = Σ w² x² - x̄² Σ w², exactly where all weights are the same.
     mean = one_step - plug_in
     squares -= moments.size2 * mean**2

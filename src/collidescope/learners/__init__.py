@@ -16,8 +16,6 @@ from collidescope.learners.base import Fitted, Foreign, Member
 MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     "priors": ("softmax.Priors", {}),
     "linear": ("softmax.Softmax", {}),
-    # for noisy labels of wide rows
-    "linear-smooth": ("softmax.Softmax", {"per_feature": True}),
     # for embeddings
     "linear-tuned": ("softmax.TunedSoftmax", {}),
     # of many features few matter
@@ -27,21 +25,13 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     # classes along one direction of the features
     "linear-axis": ("softmax.Softmax", {"penalty": 1.0, "rank": 1}),
-    # along as few as they need
-    "linear-trace": ("softmax.Softmax", {"penalty": 3.0, "rank": 10**6}),
     # for skewed features
     "ranked": ("softmax.Additive", {"steps": False, "whitened": False}),
     "additive": ("softmax.Additive", {}),
-    "additive-sparse": (
-        "softmax.Additive",
-        {"penalty": 1.0, "sparse": True, "whitened": True},
-    ),
     "quadratic": (
         "softmax.Softmax",
         {"penalty": 1.0, "quadratic": True, "sparse": True},
     ),
-    # for few rows per product
-    "quadratic-smooth": ("softmax.Softmax", {"penalty": 10.0, "quadratic": True}),
     "gaussian": ("gaussian.Gaussian", {}),
     # for embeddings: hundreds of features, one covariance
     "discriminant": ("discriminant.Discriminant", {}),
@@ -68,7 +58,6 @@ QUICK = ("priors", "linear", "forest", "trees")  #: members of a quick look
 #: members for many classes of many features: what others cost there is known, and what they gain
 EMBEDDINGS = (
     "priors",
-    "linear-smooth",
     "linear-tuned",
     "discriminant",
     "kernel",

@@ -37,9 +37,8 @@ Float32 = npt.NDArray[np.float32]
 LOG_FLOOR = -20.0
 #: Scales, where products or squares of inputs are taken: one outlier would rule the fit.
 LARGEST_INPUT = 8.0
-BLOCK_NUMBERS = (
-    8_000_000  #: numbers in a block of intermediate results (32 MB in float32)
-)
+#: numbers in a block of intermediate results (32 MB in float32)
+BLOCK_NUMBERS = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,8 @@ class Task:
         """Weighted shares of the classes; half a row is added to each, so that logarithms exist."""
         counts = class_weights(self.codes, self.weights, self.n_classes)
         shares = counts + 0.5
-        return double(shares / shares.sum())
+        total = shares.sum()
+        return double(shares / total)
 
     def sample(
         self,
@@ -87,7 +87,9 @@ class Task:
         """(X, codes, weights) of at most so many rows with a weight, and numbers in them."""
         most = rows
         if numbers is not None:
-            most = min(rows, max(numbers // self.X.shape[1], 1))
+            d = self.X.shape[1]
+            affordable = max(numbers // d, 1)
+            most = min(rows, affordable)
         if generator is None:
             generator = np.random.default_rng(self.seed)
         w = self.weights
@@ -132,8 +134,9 @@ class Task:
             if any(_same_scale(factors, own, varies) for own in kept):
                 continue
             median = np.median(factors[in_use])
-            unit = np.clip(factors / median, 0, largest)
-            kept.append(single(unit))
+            unit = factors / median
+            clipped = np.clip(unit, 0, largest)
+            kept.append(single(clipped))
         return kept or [single(as_given)]
 
     def inner_parts(self, n_parts: int, seed: int) -> IntArray:
@@ -151,11 +154,12 @@ class Task:
         # every class.
         generator = np.random.default_rng(seed)
         shuffled = generator.permutation(dealt)
-        by_class = np.argsort(self.codes[shuffled], kind="stable")
-        order = shuffled[by_class]
-        most = len(order) // 2
-        n_parts = max(2, min(n_parts, most))
-        part[order] = np.arange(len(order)) % n_parts
+        classes = self.codes[shuffled]
+        by_class = np.argsort(classes, kind="stable")
+        n = len(dealt)
+        most = min(n_parts, n // 2)
+        turns = np.arange(n) % max(2, most)
+        part[shuffled[by_class]] = turns
         return part
 
     def _grouped_parts(self, groups: IntArray, n_parts: int, seed: int) -> IntArray:
@@ -177,7 +181,8 @@ def _same_scale(
     factors: FloatArray, other: Float32, varies: npt.NDArray[np.bool_]
 ) -> bool:
     """Whether they agree but for a common factor: then they give the same neighbours."""
-    ratio = factors[varies] / np.maximum(other[varies], 1e-6)
+    divisor = np.maximum(other[varies], 1e-6)
+    ratio = factors[varies] / divisor
     return bool(np.ptp(ratio) < 0.1)
 
 
@@ -185,7 +190,8 @@ def some(rows: IntArray, most: int, generator: np.random.Generator) -> IntArray:
     """At most so many of the rows, in order."""
     if len(rows) <= most:
         return rows
-    return np.sort(generator.choice(rows, most, replace=False))
+    chosen = generator.choice(rows, most, replace=False)
+    return np.sort(chosen)
 
 
 @dataclass(frozen=True)
@@ -300,25 +306,18 @@ class FittedForeign(Fitted):
         known = np.asarray(self.fitted.classes_, dtype=np.intp)
         p[:, known] = self.fitted.predict_proba(rows)
         if not np.isfinite(p).all():
-            hint = "leave it out of members"
-            raise ValueError(
-                f"member {self.name!r} gives posteriors that are not finite: {hint}"
-            )
-        share = (
-            1e-3  # rows' worth of the priors in every posterior: no logarithm of zero
-        )
+            said = f"member {self.name!r} gives posteriors that are not finite"
+            raise ValueError(f"{said}: leave it out of members")
+        share = 1e-3  # rows' worth of the priors in every posterior: no log of zero
         total = p.sum(axis=1, keepdims=True)
-        p = (p + share * self.priors) / (total + share)
-        return floored(np.log(p))
+        shrunk = (p + share * self.priors) / (total + share)
+        return floored(np.log(shrunk))
 
     def export(self) -> Tree:
         kind = type(self.fitted).__name__
-        said = (
-            f"member {self.name!r} is a {kind}, which cannot be saved without pickle:"
-        )
-        raise ValueError(
-            f"{said} save the whole model with joblib.dump, or leave this member out"
-        )
+        said = f"member {self.name!r} is a {kind}, which cannot be saved without pickle"
+        hint = "save the whole model with joblib.dump, or leave this member out"
+        raise ValueError(f"{said}: {hint}")
 
 
 @dataclass(frozen=True)
@@ -330,9 +329,8 @@ class Foreign(Member):
     learned: ClassVar[type[Fitted]] = FittedForeign
 
     def __post_init__(self) -> None:
-        if not hasattr(self.estimator, "fit") or not hasattr(
-            self.estimator, "predict_proba"
-        ):
+        fits = hasattr(self.estimator, "fit")
+        if not fits or not hasattr(self.estimator, "predict_proba"):
             said = (
                 f"member {self.name!r} must be a classifier with fit and predict_proba"
             )
@@ -346,8 +344,10 @@ class Foreign(Member):
 
     def fit(self, task: Task) -> FittedForeign:
         estimator = clone(self.estimator)
-        if estimator.get_params().get("random_state", 0) is None:
-            estimator.set_params(random_state=int(task.seed) % 2**31)
+        settings = estimator.get_params()
+        if settings.get("random_state", 0) is None:
+            seed = int(task.seed) % 2**31
+            estimator.set_params(random_state=seed)
         X = np.asarray(task.X)
         if task.sample_weight is None:
             estimator.fit(X, task.codes)
@@ -368,7 +368,8 @@ def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
     z = double(logits)
     largest = z.max(axis=1, keepdims=True)
     z = z - largest
-    total = np.exp(z).sum(axis=1, keepdims=True)
+    p = np.exp(z)
+    total = p.sum(axis=1, keepdims=True)
     z -= np.log(total)
     return floored(z)
 
@@ -376,7 +377,8 @@ def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
 def log_shares(counts: FloatArray) -> FloatArray:
     """Logarithms of the shares of every row's sum, at least :data:`LOG_FLOOR`."""
     total = counts.sum(axis=1, keepdims=True)
-    return floored(np.log(counts / total))
+    shares = counts / total
+    return floored(np.log(shares))
 
 
 def floored(logs: FloatArray) -> FloatArray:
@@ -388,8 +390,11 @@ def by_blocks(
     score: Callable[[Float32], FloatArray], X: Any, row_numbers: float
 ) -> FloatArray:
     """``score`` of all rows, as many at once as :data:`BLOCK_NUMBERS` allows."""
-    parts = blocks(len(X), row_numbers, BLOCK_NUMBERS)
-    return np.concatenate([score(single(X[rows])) for rows in parts])
+    found = []
+    for rows in blocks(len(X), row_numbers, BLOCK_NUMBERS):
+        x = single(X[rows])
+        found.append(score(x))
+    return np.concatenate(found)
 
 
 def single(values: npt.ArrayLike) -> Float32:

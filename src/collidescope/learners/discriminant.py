@@ -55,11 +55,12 @@ class FittedDiscriminant(FittedArrays):
         return 2 * len(self.centre) + 3 * len(self.log_priors)
 
     def score(self, x: Float32) -> FloatArray:
-        z = single((x - self.centre) @ self.whitening)
+        centred = x - self.centre
+        z = single(centred @ self.whitening)
         squares = squared_distances(z, self.means)
         logs = log_density(squares, self.degrees, z.shape[1])
-        logits = self.log_priors + self.temperature * logs
-        return log_softmax(logits)
+        evidence = self.temperature * logs
+        return log_softmax(self.log_priors + evidence)
 
 
 @dataclass(frozen=True)
@@ -68,20 +69,10 @@ class Discriminant(ArrayMember):
 
     most_features: float = 2_000
     fewest_features: int = 20  #: below, the member "gaussian" does the same
-    shrinkages: tuple[float, ...] = (
-        0.003,
-        0.03,
-        0.1,
-        0.3,
-        0.6,
-        0.9,
-    )  #: λ that are tried
-    degrees: tuple[float, ...] = (
-        0.0,
-        100.0,
-        20.0,
-        7.0,
-    )  #: ν that are tried; 0 stands for ∞
+    #: λ that are tried
+    shrinkages: tuple[float, ...] = (0.003, 0.03, 0.1, 0.3, 0.6, 0.9)
+    #: ν that are tried; 0 stands for ∞
+    degrees: tuple[float, ...] = (0.0, 100.0, 20.0, 7.0)
     parts: int = 6  #: of the rows, of which one is held out
     choosing_rows: int = 3_000  #: held-out rows that choose them
     most_rows: int = 100_000  #: rows that it learns from
@@ -98,8 +89,8 @@ class Discriminant(ArrayMember):
         shapes = 2 * len(self.shrinkages)
         covariance = 6e-11 * rows * d * d
         eigenvectors = 5e-10 * d**3
-        row = 1e-10 * d * k
-        row = row + 3e-8 * d + 1.5e-7 * k
+        product = 1e-10 * d * k
+        row = product + 3e-8 * d + 1.5e-7 * k
         scores = shapes * few * row
         return 0.01 + covariance + eigenvectors + scores
 
@@ -120,19 +111,14 @@ class Discriminant(ArrayMember):
 
     def _chosen_shape(self, task: Task) -> Shape:
         """The shape of the classes with the lowest loss of held-out rows."""
-        part = task.inner_parts(self.parts, task.seed)
-        generator = np.random.default_rng(task.seed)
-        used = task.weights > 0
-        others = np.flatnonzero((part != 0) & used)
-        first = np.flatnonzero((part == 0) & used)
-        train = task.rows(some(others, self.most_rows, generator))
-        test = task.rows(some(first, self.choosing_rows, generator))
+        train, test = self._halves(task)
         if len(test.codes) == 0:
             return Shape()
         within = Within.of(train.X, train.codes, train.weights, task.n_classes)
         centred = test.X - single(within.centre)
         rotated = centred @ within.directions
         labels = Labels(test.codes, test.weights, np.log(task.priors))
+        d = task.X.shape[1]
         lowest = np.inf
         best = Shape()
         for shrinkage, low_rank in product(self.shrinkages, (False, True)):
@@ -140,12 +126,24 @@ class Discriminant(ArrayMember):
             z = rotated * single(space.scale)
             squares = squared_distances(z, space.means)
             for degrees in self.degrees:
-                logs = log_density(squares, degrees, z.shape[1])
+                logs = log_density(squares, degrees, d)
                 temperature, loss = labels.calibrated(logs)
                 if loss < lowest:
                     lowest = loss
                     best = Shape(shrinkage, low_rank, degrees, temperature)
         return best
+
+    def _halves(self, task: Task) -> tuple[Task, Task]:
+        """Rows to learn from, and held-out rows that choose."""
+        part = task.inner_parts(self.parts, task.seed)
+        generator = np.random.default_rng(task.seed)
+        used = task.weights > 0
+        first = part == 0
+        trained = np.flatnonzero(used & ~first)
+        held_out = np.flatnonzero(used & first)
+        train = some(trained, self.most_rows, generator)
+        test = some(held_out, self.choosing_rows, generator)
+        return task.rows(train), task.rows(test)
 
 
 @dataclass(frozen=True)
@@ -177,10 +175,10 @@ class Labels:
         bounds = [(0.01, 10.0), (1.0, 1.0)]
         start = np.array([0.8, 1.0])
         temperature, _ = likeliest(evidence, self.codes, unit, start, bounds)
-        posteriors = log_softmax(self.log_priors + temperature * logs)
-        own = of_class(posteriors, self.codes)
-        loss = float(-unit @ own)
-        return float(temperature), loss
+        logits = self.log_priors + temperature * logs
+        own = of_class(log_softmax(logits), self.codes)
+        loss = -unit @ own
+        return float(temperature), float(loss)
 
 
 @dataclass(frozen=True)
@@ -196,8 +194,9 @@ class Within:
     @classmethod
     def of(cls, X: Float32, codes: IntArray, w: FloatArray, n_classes: int) -> Within:
         n = class_weights(codes, w, n_classes)
-        onehot = np.eye(n_classes, dtype=np.float32)[codes]
-        onehot *= single(w)[:, None]
+        unit = np.eye(n_classes, dtype=np.float32)
+        weights = single(w)[:, None]
+        onehot = unit[codes] * weights
         centre = w @ X / w.sum()
         centred = X - single(centre)
         sums = onehot.T @ centred

@@ -42,19 +42,18 @@ class FittedGaussian(FittedArrays):
 
     scale: Annotated[Float32, "f4 d"]
     mean: Annotated[FloatArray, "f8 K d"]
-    factor: Annotated[
-        FloatArray, "f8 K B p p"
-    ]  #: F with F Fᵀ the inverse of t's scale matrix
+    #: F with F Fᵀ the inverse of t's scale matrix
+    factor: Annotated[FloatArray, "f8 K B p p"]
     degrees: Annotated[FloatArray, "f8 K"]
     constant: Annotated[FloatArray, "f8 K"]
 
     def __post_init__(self) -> None:
         _, B, p, _ = self.factor.shape
-        if B * p != len(self.scale):
-            raise ValueError(
-                f"{B} blocks of {p} features do not make {len(self.scale)}"
-            )
-        if not (self.degrees > 0).all():
+        d = len(self.scale)
+        if B * p != d:
+            raise ValueError(f"{B} blocks of {p} features do not make {d}")
+        positive = self.degrees > 0
+        if not positive.all():
             raise ValueError("degrees must be above 0")
 
     @property
@@ -63,7 +62,8 @@ class FittedGaussian(FittedArrays):
 
     def score(self, x: Float32) -> FloatArray:
         scaled = _scaled(x, self.scale)
-        logs = [self._log_joint(scaled, c) for c in range(len(self.degrees))]
+        classes = range(len(self.degrees))
+        logs = [self._log_joint(scaled, c) for c in classes]
         return log_softmax(np.stack(logs, axis=1))
 
     def _log_joint(self, scaled: FloatArray, c: int) -> FloatArray:
@@ -75,9 +75,9 @@ class FittedGaussian(FittedArrays):
         by_block = deviations.transpose(1, 0, 2)
         whitened = by_block @ self.factor[c]
         squares = np.square(whitened).sum(axis=2)
-        logs = np.log1p(squares / df).sum(axis=0)
-        half_power = 0.5 * (df + p)
-        density: FloatArray = self.constant[c] - half_power * logs
+        logs = np.log1p(squares / df)
+        power = 0.5 * (df + p)
+        density: FloatArray = self.constant[c] - power * logs.sum(axis=0)
         return density
 
 
@@ -90,13 +90,11 @@ class Gaussian(ArrayMember):
     #: ν - p - 1 that are tried: with less there is no mean of Σ_c
     degrees: tuple[float, ...] = tuple(10.0**e for e in (0, 0.5, 1, 1.5, 2, 2.5, 3, 4))
     strengths: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)  #: κ that are tried, in rows
-    smallest_sd: float = (
-        1e-3  #: of a feature over all rows: nothing is divided by rounding noise
-    )
+    #: of a feature over all rows: nothing is divided by rounding noise
+    smallest_sd: float = 1e-3
     most_rows: int = 30_000  #: rows that it learns from
-    most_factors: int = (
-        500_000  #: numbers in all covariances, which every row is multiplied by
-    )
+    #: numbers in all covariances, which every row is multiplied by
+    most_factors: int = 500_000
     most_logarithms: int = 50_000  #: of a row with independent features
 
     simple: ClassVar[bool] = True
@@ -114,10 +112,12 @@ class Gaussian(ArrayMember):
         tried = len(self.degrees) * len(self.strengths)
         if self.independent:
             moments = 1e-8 * rows * d
-            return moments + 1e-7 * tried * k * d
-        moments = 3e-10 * rows * d * d
-        determinant = 1.3e-10 * d**3 + 1e-5
-        return moments + tried * k * determinant
+            determinants = 1e-7 * tried * k * d
+        else:
+            moments = 3e-10 * rows * d * d
+            determinant = 1.3e-10 * d**3 + 1e-5
+            determinants = tried * k * determinant
+        return moments + determinants
 
     def learn(self, task: Task) -> FittedGaussian:
         """Normal-inverse-Wishart posterior of every class; a new row then has a t density."""
@@ -133,7 +133,8 @@ class Gaussian(ArrayMember):
     def _scale(self, X: Float32) -> Float32:
         clipped = X.clip(-LARGEST_INPUT, LARGEST_INPUT)
         sd = clipped.std(axis=0, dtype=np.float64)
-        return single(1 / np.maximum(sd, self.smallest_sd))
+        positive = np.maximum(sd, self.smallest_sd)
+        return single(1 / positive)
 
 
 @dataclass(frozen=True)
@@ -253,11 +254,12 @@ def _log_marginal_likelihood(
     volumes = log_dets.sum(axis=1)
     # The prior scatter is more · Σ, so its log det is log_volume + B p log(more).
     prior_volume = log_volume + d * np.log(more)
-    after = multigammaln((nu + n) / 2, p)
+    counted = nu + n
+    after = multigammaln(counted / 2, p)
     before = multigammaln(nu / 2, p)
     gammas = B * (after - before)
     spread = 0.5 * nu * prior_volume
-    spread = spread - 0.5 * (nu + n) * volumes
+    spread = spread - 0.5 * counted * volumes
     share = prior.kappa / (prior.kappa + n)
     strength = 0.5 * d * np.log(share)
     of_classes = gammas + spread + strength
@@ -266,10 +268,10 @@ def _log_marginal_likelihood(
 
 def posterior_scatter(classes: ClassMoments, prior: Prior) -> FloatArray:
     """Of every class, (K, B, p, p): of the prior, of the rows, and of their mean around m."""
-    n = classes.n
+    n = classes.n[:, None, None, None]
     kappa = prior.kappa
     share = kappa * n / (kappa + n)
-    shifts = share[:, None, None, None] * classes.shifts
+    shifts = share * classes.shifts
     around = classes.scatter + shifts
     return prior.scatter + around
 
@@ -297,10 +299,9 @@ def predictive_t(
     diagonal = np.einsum("cbii->cbi", lower)
     volume = np.log(diagonal).sum(axis=(1, 2))
     # t at its mean, without π^(-p/2), which all classes share.
-    upper_gamma = gammaln((degrees + p) / 2)
-    lower_gamma = gammaln(degrees / 2)
-    powers = 0.5 * p * np.log(degrees)
-    at_mean = upper_gamma - lower_gamma - powers
+    above = (degrees + p) / 2
+    gammas = gammaln(above) - gammaln(degrees / 2)
+    at_mean = gammas - 0.5 * p * np.log(degrees)
     return FittedGaussian(
         name=name,
         scale=scale,
@@ -318,4 +319,5 @@ def _scaled(x: Float32, scale: Float32) -> FloatArray:
 
 def _in_blocks(rows: FloatArray, n_blocks: int) -> FloatArray:
     """(n, d) → (n, B, p)."""
-    return rows.reshape(len(rows), n_blocks, rows.shape[1] // n_blocks)
+    n, d = rows.shape
+    return rows.reshape(n, n_blocks, d // n_blocks)

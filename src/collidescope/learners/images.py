@@ -6,21 +6,25 @@ the image, and K logits. The rate of SGD rises and falls once. Images are shifte
 edges, and a square of each is blanked (cutout).
 
 What is not fixed is chosen on images held out from the training rows, all by the Brier score after
-one temperature: whether images are mirrored and mixed, and how long a run is. Runs start at half of
-the usual number of epochs and are doubled until a run of 2E epochs is not better than one of E
-beyond its standard error: then E is the end. A network whose runs may not be doubled again, for
-lack of time or because the user says so, is ``capped``. Then all images are trained on.
+calibration: whether images are mirrored and mixed, and how long a run is. Runs start at half of the
+usual number of epochs and are doubled until a run of 2E epochs is not better than one of E beyond
+its standard error: then E is the end. A network whose runs may not be doubled again, for lack of
+time or because the user says so, is ``capped``. Then M networks learn from all images, and their
+logits are averaged.
+
+Logits z become posteriors (1 - noise) softmax(z / temperature) + noise / K. Where some labels are
+wrong at random, a temperature alone would flatten all posteriors for the sake of those few.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -30,8 +34,9 @@ from torch.nn import functional
 
 from collidescope._checks import CollisionWarning, IntArray
 from collidescope._saving import NOT_SAVED, check_array
+from collidescope._scaling import blocks
 from collidescope._threads import one_thread
-from collidescope.learners.base import Fitted, Member, Task, some
+from collidescope.learners.base import BLOCK_NUMBERS, Fitted, Member, Task, some
 from collidescope.learners.network import (
     Arrays,
     FittedModule,
@@ -42,11 +47,25 @@ from collidescope.learners.network import (
 from collidescope.training.config import TrainingConfig
 from collidescope.training.cycle import OneCycle
 from collidescope.training.loop import Run, fit_loop, seeded_module
-from collidescope.training.rows import as_rows, signature
+from collidescope.training.machine import device_of
+from collidescope.training.recording import (
+    can_record,
+    half_precision,
+    recorded,
+    release,
+)
+from collidescope.training.rows import (
+    Rows,
+    as_rows,
+    labels_and_weights,
+    signature,
+    tensor,
+)
 
 Shape = tuple[int, int, int]
 LARGEST_SIDE = 96  #: images with a longer side are scaled down to it
 N_RANDOM = 6  #: random numbers that an image takes in an epoch
+RANDOM_NUMBERS = 2**24  #: as many differ in single precision
 
 
 @dataclass(frozen=True)
@@ -60,14 +79,15 @@ class FittedConvolution(FittedModule):
     shape: Shape  #: channels, height and width
     width: Annotated[int, 1, 1024]
     n_classes: Annotated[int, "K"]
+    n_networks: Annotated[int, 1, 100]
     mirrored: bool  #: whether logits of the mirror image count too
     temperature: Annotated[float, 0.01, 100.0]  #: of the logits
+    noise: Annotated[float, 0.0, 1.0]  #: share of labels that are wrong at random
     history: History
     interrupted: bool = field(default=False, metadata=NOT_SAVED)
     capped: bool = field(default=False, metadata=NOT_SAVED)  #: ended for lack of epochs
-    row_shape: tuple[int, ...] | None = field(
-        default=None, metadata=NOT_SAVED
-    )  #: that rows must have
+    #: that rows must have
+    row_shape: tuple[int, ...] | None = field(default=None, metadata=NOT_SAVED)
 
     def __post_init__(self) -> None:
         if self.row_shape is None:
@@ -77,7 +97,7 @@ class FittedConvolution(FittedModule):
             raise ValueError(f"{said}, got {self.shape}")
         # Sizes first: nothing is allocated before the arrays are known to fit.
         with torch.device("meta"):
-            expected = build(self.shape, self.n_classes, self.width).state_dict()
+            expected = self._built().state_dict()
         wrong = expected.keys() ^ self.arrays.keys()
         if wrong:
             raise ValueError(f"arrays {sorted(wrong)} are missing or too many")
@@ -91,39 +111,75 @@ class FittedConvolution(FittedModule):
 
     @cached_property
     def module(self) -> Any:
-        module = build(self.shape, self.n_classes, self.width)
-        return loaded(module, self.arrays, self.name)
+        return loaded(self._built(), self.arrays, self.name)
+
+    def _built(self) -> nn.Module:
+        networks = range(self.n_networks)
+        return Averaged(build(self.shape, self.n_classes, self.width) for _ in networks)
 
     @property
     def row_numbers(self) -> float:
-        return 4 * self.width * self.shape[1] * self.shape[2]
+        """Numbers of an image on its way; a GPU takes a gigabyte of them at once."""
+        height, width = small_size(self.shape[1:])
+        numbers = 4 * self.width * height * width
+        device = device_of(self.module)
+        if device.type == "cpu":
+            return numbers
+        gpu_numbers = 2**28
+        return numbers * BLOCK_NUMBERS / gpu_numbers
 
     def logs(self, x: Tensor) -> Tensor:
         logits = averaged_logits(self.module, scaled_down(x), self.mirrored)
-        return torch.log_softmax(logits.double() / self.temperature, -1)
+        # Not every device has double precision.
+        return log_posteriors(logits.cpu().double(), self.temperature, self.noise)
 
 
 @dataclass(frozen=True)
 class Images:
-    """Images on the device, with their classes and weights."""
+    """Images with their classes and weights.
 
-    X: Tensor
+    Pixels are on the device where they take at most half of its free memory; else they stay on the
+    host, and batches of them come over from pinned memory.
+    """
+
+    X: Rows
     y: Tensor
     w: Tensor
 
     @classmethod
     def of(cls, task: Task) -> Images:
-        pixels = np.array(task.X[:], np.float32)
-        codes = np.asarray(task.codes, np.int64)
-        weights = task.weights.astype(np.float32)
-        X = torch.from_numpy(pixels).to(task.device)
-        y = torch.from_numpy(codes).to(task.device)
-        w = torch.from_numpy(weights).to(task.device)
-        return cls(scaled_down(X), y, w)
+        device = task.device
+        pixels = small_images(task)
+        y, w = labels_and_weights(task.codes, task.weights, device)
+        assert w is not None
+        return cls(as_rows(pixels, device), y, w)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @property
+    def device(self) -> torch.device:
+        return self.y.device
 
     def take(self, rows: IntArray) -> Images:
-        own = torch.from_numpy(rows).to(self.X.device)
-        return Images(self.X[own], self.y[own], self.w[own])
+        own = torch.from_numpy(rows)
+        own = own.to(self.device)
+        X = as_rows(self.X[own], self.device)
+        return Images(X, self.y[own], self.w[own])
+
+
+def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
+    """Images with no side longer than :data:`LARGEST_SIDE`, on the host."""
+    size = tuple(task.X.shape[2:])
+    if small_size(size) == size:
+        return tensor(task.X[:])
+    n = len(task.codes)
+    parts = []
+    for block in blocks(n, 1, images_at_once):
+        large = tensor(task.X[block])
+        small = scaled_down(large.to(task.device))
+        parts.append(small.cpu())
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True)
@@ -131,37 +187,44 @@ class Convolution(Member):
     """A residual network for images of 28 to 96 pixels; larger ones are scaled down."""
 
     gpu_width: int = 64  #: channels of the first layer
-    cpu_widths: tuple[int, ...] = (
-        16,
-        12,
-        8,
-    )  #: the widest that takes at most ``cpu_seconds``
+    #: the widest that takes at most ``cpu_seconds`` is used
+    cpu_widths: tuple[int, ...] = (16, 12, 8)
     cpu_seconds: float = 40.0  #: of a run of the usual length, estimated
     #: epochs of a run on 1,000 images, fewer in proportion to the square root of their number
     gpu_epochs: float = 80.0
     cpu_epochs: float = 40.0
     gpu_doublings: int = 3  #: of a run, from half of the usual epochs on
     cpu_doublings: int = (
-        2  #: a few minutes at most; the range then says if that was too short
+        2  #: a few minutes at most; the range says if that was too short
     )
     #: how images may be varied, tried in turn: "mixed" is in pairs, with their labels
     varied: tuple[str, ...] = ("mirrored", "mixed")
     choosing_images: int = 6_000  #: most images that runs which choose learn from
     parts: int = 6  #: of which one is held out for choosing
+    n_networks: int = 2  #: whose logits are averaged
 
     images: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedConvolution
 
     def cost(self, n: int, d: int, k: int) -> float:
-        pixels = d
-        if d % 3 == 0 and math.isqrt(d // 3) ** 2 == d // 3:  # colours
-            pixels = d // 3
-        epochs = self.cpu_epochs * math.sqrt(1000 / n)
+        """Of the runs that choose, up to one of twice the usual length, and of the last ones."""
+        pixels = n_pixels(d)
         width = self._cpu_width(n, pixels)
-        usual_runs = (
-            4  # those that choose, those of half and twice the length, and the last
-        )
-        return usual_runs * run_seconds(n, pixels, width, epochs)
+        held_out = n // self.parts
+        not_held_out = n - held_out
+        tried = min(not_held_out, self.choosing_images)
+        n_halves = 1 + len(self.varied)
+        n_runs = n_halves / 2 + 1 + 2
+        trial = self._run_seconds(tried, pixels, width)
+        last = self._run_seconds(n, pixels, width)
+        choosing = n_runs * trial
+        learning = self.n_networks * last
+        return choosing + learning
+
+    def _run_seconds(self, n: int, pixels: int, width: int) -> float:
+        """About the seconds of a run of the usual length, on one core."""
+        epochs = self.cpu_epochs * math.sqrt(1000 / n)
+        return run_seconds(n, pixels, width, epochs)
 
     def unsaved_values(self, shape: tuple[int, ...]) -> dict[str, Any]:
         return {"row_shape": shape}
@@ -179,39 +242,62 @@ class Convolution(Member):
         with prepared(task.device):
             training = self.training(task, data)
             plan = self.plan(training, data)
-            run = training.run(data, plan.epochs, plan.varied, self.name)
-        if run.interrupted and not run.history:
-            raise KeyboardInterrupt
-        module = rounded(run.module)
+            runs = self._last_runs(training, data, plan)
+        module = rounded(Averaged(run.module for run in runs)).eval()
         fitted = FittedConvolution(
             self.name,
             small_arrays(module),
             shape,
             training.width,
             task.n_classes,
+            len(runs),
             "mirrored" in plan.varied,
             plan.temperature,
-            run.history,
-            interrupted=run.interrupted,
+            plan.noise,
+            runs[0].history,
+            interrupted=any(run.interrupted for run in runs),
             capped=plan.capped,
         )
         vars(fitted)["module"] = module  # on its device
         return fitted
 
+    def _last_runs(self, training: Training, data: Images, plan: Plan) -> list[Run]:
+        """Networks that learn from all images, each with its own seed.
+
+        Ctrl-C keeps those that are done, or else the first one as it is.
+        """
+        runs = list[Run]()
+        for number in range(self.n_networks):
+            name = self.name
+            if number > 0:
+                name = f"{self.name}-{number + 1}"
+            run = training.run(data, plan.epochs, plan.varied, name, number)
+            if not run.interrupted:
+                runs.append(run)
+                continue
+            if runs:
+                runs[0].interrupted = True
+            elif run.history:
+                runs.append(run)
+            else:
+                raise KeyboardInterrupt
+            break
+        return runs
+
     def training(self, task: Task, data: Images) -> Training:
         """The runs of a task: a width that suits the images and the device."""
-        n = len(data.X)
+        n = len(data)
         width = self.gpu_width
         epochs = self.gpu_epochs
         if task.device == "cpu":
-            width = self._cpu_width(n, math.prod(data.X.shape[2:]))
+            _, _, height, side = data.X.shape
+            width = self._cpu_width(n, height * side)
             epochs = self.cpu_epochs
         return Training(task, image_settings(task), width, epochs)
 
     def _cpu_width(self, n: int, pixels: int) -> int:
-        epochs = self.cpu_epochs * math.sqrt(1000 / n)
         for width in self.cpu_widths:
-            if run_seconds(n, pixels, width, epochs) <= self.cpu_seconds:
+            if self._run_seconds(n, pixels, width) <= self.cpu_seconds:
                 return width
         return min(self.cpu_widths)
 
@@ -220,15 +306,14 @@ class Convolution(Member):
         task = training.task
         part = task.inner_parts(self.parts, task.seed)
         generator = np.random.default_rng(task.seed)
-        tried = data.take(
-            some(np.flatnonzero(part != 0), self.choosing_images, generator)
-        )
-        held_out = data.take(
-            some(np.flatnonzero(part == 0), self.choosing_images, generator)
-        )
-        n = len(data.X)
-        if len(held_out.X) == 0:
-            return Plan(training.epochs(n, 1.0), frozenset(), 1.0, capped=True)
+        most = self.choosing_images
+        of_trials = some(np.flatnonzero(part != 0), most, generator)
+        of_scores = some(np.flatnonzero(part == 0), most, generator)
+        tried = data.take(of_trials)
+        held_out = data.take(of_scores)
+        n = len(data)
+        if len(held_out) == 0:
+            return Plan(training.epochs(n, 1.0), frozenset(), 1.0, 0.0, capped=True)
         trials = Trials(training, tried, held_out, self.name)
         multiple = 0.5
         chosen, best = self._variations(trials, multiple)
@@ -247,7 +332,8 @@ class Convolution(Member):
             if gain <= error:
                 capped = False
                 break
-        return Plan(training.epochs(n, multiple), chosen, best.temperature, capped)
+        epochs = training.epochs(n, multiple)
+        return Plan(epochs, chosen, best.temperature, best.noise, capped)
 
     def _variations(
         self, trials: Trials, multiple: float
@@ -266,12 +352,21 @@ class Convolution(Member):
 
 @dataclass(frozen=True)
 class Plan:
-    """How a network is trained on all images, and the temperature of its logits."""
+    """How networks are trained on all images, and how their logits are calibrated."""
 
     epochs: int
     varied: frozenset[str]
     temperature: float
+    noise: float
     capped: bool
+
+
+def n_pixels(d: int) -> int:
+    """Of an image of d numbers: a third of them where that is a square, for three colours."""
+    third = d // 3
+    if d % 3 == 0 and math.isqrt(third) ** 2 == third:
+        return third
+    return d
 
 
 def run_seconds(n: int, pixels: int, width: int, epochs: float) -> float:
@@ -325,11 +420,12 @@ def small_arrays(module: nn.Module) -> Arrays:
 
 @dataclass(frozen=True)
 class Scores:
-    """Brier scores of held-out images after one temperature, and their weights."""
+    """Brier scores of held-out images once logits are calibrated, and their weights."""
 
     brier: Tensor
     weights: Tensor
     temperature: float
+    noise: float
 
     @property
     def mean(self) -> float:
@@ -337,50 +433,74 @@ class Scores:
 
 
 def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scores:
-    """How well a network scores images that it has not seen, at its best temperature."""
+    """How well a network scores images that it has not seen, once it is calibrated."""
     images_at_once = 1_024
+    n = len(held_out)
+    parts = []
     with torch.inference_mode():
-        parts = torch.split(held_out.X, images_at_once)
-        logits = torch.cat(
-            [averaged_logits(module, x, mirrored) for x in parts]
-        ).double()
-        temperature = best_temperature(logits, held_out)
-        P = torch.softmax(logits / temperature, -1)
-        onehot = functional.one_hot(held_out.y, P.shape[1])
-        return Scores((P - onehot).square().sum(1), held_out.w, temperature)
+        for block in blocks(n, 1, images_at_once):
+            part = averaged_logits(module, held_out.X[block], mirrored)
+            parts.append(part.cpu())
+    logits = torch.cat(parts).double()
+    y = held_out.y.cpu()
+    w = held_out.w.cpu()
+    temperature, noise = calibrated(logits, y, w)
+    P = log_posteriors(logits, temperature, noise).exp()
+    n_classes = P.shape[1]
+    onehot = functional.one_hot(y, n_classes)
+    squares = (P - onehot).square()
+    brier = squares.sum(1)
+    return Scores(brier, w, temperature, noise)
 
 
-def best_temperature(logits: Tensor, held_out: Images) -> float:
-    """The temperature of the lowest log loss; few images hardly move it from 1."""
+def log_posteriors(logits: Tensor, temperature: float, noise: float) -> Tensor:
+    """Logarithms of softmax(z / temperature), of which a share is spread over all classes."""
+    n_classes = logits.shape[-1]
+    P = torch.softmax(logits / temperature, -1)
+    mixed = (1 - noise) * P + noise / n_classes
+    return torch.log(mixed)
+
+
+def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
+    """Temperature and noise of the lowest log loss; few images hardly move them from 1 and 0."""
+    powers = torch.linspace(-2, 2, 33).tolist()
+    noises = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3)
     lowest = math.inf
-    best = 1.0
-    for power in torch.linspace(-2, 2, 33).tolist():
-        each = functional.cross_entropy(logits / 2**power, held_out.y, reduction="none")
-        prior = (
-            2 * power**2
-        )  # a Gaussian: within a factor of √2 of 1, more often than not
-        loss = float((each * held_out.w).sum()) + prior
+    best = (1.0, 0.0)
+    for power, noise in product(powers, noises):
+        temperature = 2**power
+        logs = log_posteriors(logits, temperature, noise)
+        losses = functional.nll_loss(logs, y, reduction="none")
+        # A Gaussian, within a factor of √2 of 1 more often than not, and an exponential of mean
+        # 0.05.
+        prior = 2 * power**2 + 20 * noise
+        total = (losses * w).sum()
+        loss = float(total) + prior
         if loss < lowest:
             lowest = loss
-            best = 2**power
+            best = (temperature, noise)
     return best
 
 
 def paired_gain(before: Scores, after: Scores) -> tuple[float, float]:
     """By how much the mean score fell, and the standard error of that."""
-    share = before.weights / before.weights.sum()
+    weights = before.weights.double()
+    share = weights / weights.sum()
     difference = before.brier - after.brier
-    gain = float((share * difference).sum())
+    gain = torch.dot(share, difference.double())
     spread = share * (difference - gain)
-    variance = float(spread.square().sum())
-    return gain, math.sqrt(variance)
+    variance = spread.square().sum()
+    error = math.sqrt(variance)
+    return float(gain), error
 
 
 def averaged_logits(module: nn.Module, x: Tensor, mirrored: bool) -> Tensor:
     """Mean logits of an image, of the same moved by a pixel, and of their mirror images."""
     padded = functional.pad(x, (1, 1, 1, 1), mode="replicate")
     height, width = x.shape[2:]
-    views = [x, padded[:, :, :height, :width], padded[:, :, 2:, 2:]]
+    moved_down = padded[:, :, :height, :width]
+    moved_up = padded[:, :, 2:, 2:]
+    views = [x, moved_down, moved_up]
     if mirrored:
         views += [view.flip(-1) for view in views]
     total = torch.zeros((), device=x.device)
@@ -419,7 +539,8 @@ class Training:
     def epochs(self, n: int, multiple: float) -> int:
         """Epochs of a run on n images that has ``multiple`` times the usual length."""
         fewest = 4
-        wanted = max(fewest, round(multiple * self.usual_epochs * math.sqrt(1000 / n)))
+        usual = self.usual_epochs * math.sqrt(1000 / n)
+        wanted = max(fewest, round(multiple * usual))
         if self._says("max_epochs"):
             return min(wanted, self.config.max_epochs)
         return wanted
@@ -435,9 +556,19 @@ class Training:
         steps = 64
         return min(self.largest_batch, max(smallest, n // steps))
 
-    def run(self, data: Images, epochs: int, varied: frozenset[str], name: str) -> Run:
-        """A network trained on ``data``; in the checkpoint folder under its own ``name``."""
-        batch = self.batch(len(data.X))
+    def run(
+        self,
+        data: Images,
+        epochs: int,
+        varied: frozenset[str],
+        name: str,
+        number: int = 0,
+    ) -> Run:
+        """A network trained on ``data``; in the checkpoint folder under its own ``name``.
+
+        Networks of another ``number`` have other weights at first, and batches.
+        """
+        batch = self.batch(len(data))
         rate = self.gpu_rate * batch / self.largest_batch
         if self._says("learning_rate"):
             rate = self.config.learning_rate
@@ -446,28 +577,33 @@ class Training:
             decay = self.config.weight_decay
         cycle = OneCycle(epochs, rate, decay)
         config = TrainingConfig(max_epochs=epochs, patience=0, device=self.task.device)
-        module = self._initial(tuple(data.X.shape[1:]))
-        objective = ImageObjective(data, module, batch, varied, self.task.n_classes)
         task = self.task
-        return fit_loop(
-            module,
-            objective,
-            config,
-            task.seed,
-            self._report,
-            task.checkpoint,
-            name,
-            cycle,
-        )
+        seed = task.seed + number
+        module = self._initial(tuple(data.X.shape[1:]), seed)
+        objective = ImageObjective(data, module, batch, varied, task.n_classes)
+        try:
+            return fit_loop(
+                module,
+                objective,
+                config,
+                seed,
+                self._report,
+                task.checkpoint,
+                name,
+                cycle,
+            )
+        finally:
+            release(objective.recorded)
 
-    def _initial(self, shape: tuple[int, ...]) -> nn.Module:
+    def _initial(self, shape: tuple[int, ...], seed: int) -> nn.Module:
         n_classes = self.task.n_classes
-        module: Any = seeded_module(
-            lambda: build(shape, n_classes, self.width), self.task.seed
-        )
+        device = self.task.device
+        made = partial(build, shape, n_classes, self.width)
+        module: Any = seeded_module(made, seed)
+        module.to(device)
         # Convolutions are a third faster with channels last.
-        on_device = module.to(self.task.device)
-        initial: nn.Module = on_device.to(memory_format=torch.channels_last)
+        module.to(memory_format=torch.channels_last)
+        initial: nn.Module = module
         return initial
 
     def _report(self, entry: dict[str, Any]) -> None:
@@ -486,18 +622,22 @@ class Trials:
 
     def scores(self, multiple: float, varied: frozenset[str]) -> Scores:
         """Of held-out images, after a run of ``multiple`` times the usual length."""
-        epochs = self.training.epochs(len(self.tried.X), multiple)
-        name = "-".join([self.name, f"{epochs}-epochs", *sorted(varied)])
+        n = len(self.tried)
+        epochs = self.training.epochs(n, multiple)
+        words = [self.name, f"{epochs}-epochs", *sorted(varied)]
+        name = "-".join(words)
         run = self.training.run(self.tried, epochs, varied, name)
         if run.interrupted:  # nothing of it is worth keeping
             raise KeyboardInterrupt
-        return held_out_scores(run.module, self.held_out, "mirrored" in varied)
+        mirrored = "mirrored" in varied
+        return held_out_scores(run.module, self.held_out, mirrored)
 
 
 class ImageObjective:
     """Cross-entropy of the class of varied images, an ``Objective`` of the training loop.
 
-    A batch is a tensor (1 + N_RANDOM, B): numbers of images, and random numbers for each.
+    A batch is a tensor (1 + N_RANDOM, B) of whole numbers: those of images, and random ones below
+    RANDOM_NUMBERS for each.
     """
 
     n_members = 1
@@ -514,64 +654,57 @@ class ImageObjective:
         self.batch = batch
         self.varied = varied
         onehot = functional.one_hot(data.y, n_classes)
-        self.targets = onehot * data.w[:, None]
-        self.on_gpu = data.X.is_cuda
-        self.recorded = self._recorded(module)
+        weights = data.w[:, None]
+        self.targets = onehot * weights
+        self.recorded: nn.Module | None = None
+        enough = len(data) >= batch
+        if enough and can_record(data.device):
+            sample = data.X[:batch]
+            self.recorded = recorded(module, sample)
 
     @property
     def signature(self) -> str:
-        rows = as_rows(self.data.X, self.data.X.device)
-        own = signature(rows, self.data.y, self.data.w)
+        own = signature(self.data.X, self.data.y, self.data.w)
         return f"{own} {self.batch} {sorted(self.varied)}"
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
-        n = len(self.data.X)
-        device = self.data.X.device
+        n = len(self.data)
+        device = self.data.device
         order = torch.randperm(n, generator=generator, device=device)
         noise = torch.rand(N_RANDOM, n, generator=generator, device=device)
-        # Whole numbers up to 2**53 are exact.
-        epoch = torch.cat([order[None].double(), noise.double()])
-        parts = list(torch.split(epoch, self.batch, 1))
-        if len(parts) > 1 and parts[-1].shape[1] < self.batch / 2:
-            del parts[-1]  # a noisy step: images are in another order in the next epoch
-        yield from parts
+        whole = (noise * RANDOM_NUMBERS).long()
+        epoch = torch.cat([order[None], whole])
+        *full, last = torch.split(epoch, self.batch, 1)
+        yield from full
+        # Few images make a noisy step; they are in another order in the next epoch.
+        n_last = last.shape[1]
+        if not full or n_last >= self.batch / 2:
+            yield last
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
-        rows = batch[0].long()
-        x, targets = augment(
-            self.data.X[rows], self.targets[rows], batch[1:].float(), self.varied
-        )
-        forward: Callable[[Tensor], Tensor] = module
+        rows = batch[0]
+        random = batch[1:].float() / RANDOM_NUMBERS
+        images = self.data.X[rows]
+        labels = self.targets[rows]
+        varied, targets = augment(images, labels, random, self.varied)
+        x = varied.contiguous(memory_format=torch.channels_last)
+        passes = module
         if len(rows) == self.batch and self.recorded is not None:
-            forward = self.recorded
-        with self._precision:
-            logits = forward(x.contiguous(memory_format=torch.channels_last))
+            passes = self.recorded
+        with half_precision(x.device):
+            logits = passes(x)
         return functional.cross_entropy(logits.float(), targets)
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
-        return torch.full((1,), math.nan, device=self.data.X.device)
+        return torch.full((1,), math.nan, device=self.data.device)
 
-    @property
-    def _precision(self) -> torch.autocast:
-        device = self.data.X.device.type
-        return torch.autocast(
-            device, torch.bfloat16, enabled=self.on_gpu, cache_enabled=False
-        )
 
-    def _recorded(self, module: nn.Module) -> Any:
-        """The module with its kernels launched at once, where that can be: on a GPU.
+class Averaged(nn.ModuleList):
+    """The mean of the logits of several networks."""
 
-        Launching the kernels of a small step one by one takes several times as long as the step.
-        Not in threads: no other thread may ask for memory of the GPU while a step is recorded.
-        """
-        alone = threading.current_thread() is threading.main_thread()
-        if not self.on_gpu or not alone or len(self.data.X) < self.batch:
-            return None
-        module.train()
-        # every step writes over the sample
-        sample = self.data.X[: self.batch].clone(memory_format=torch.channels_last)
-        with self._precision, torch.cuda.device(self.data.X.device):
-            return torch.cuda.make_graphed_callables(nn.Sequential(module), (sample,))
+    def forward(self, x: Tensor) -> Tensor:
+        logits = [network(x) for network in self]
+        return torch.stack(logits).mean(0)
 
 
 class Residual(nn.Module):
@@ -605,27 +738,34 @@ class Logits(nn.Module):
 
 def convolution(channels: int, out: int, halved: bool = False) -> nn.Sequential:
     """A 3 × 3 convolution with batch normalisation, halved in size where asked."""
-    layers: list[nn.Module] = [nn.Conv2d(channels, out, 3, padding=1, bias=False)]
+    layers = nn.Sequential()
+    layers.append(nn.Conv2d(channels, out, 3, padding=1, bias=False))
     if halved:
         layers.append(nn.MaxPool2d(2))
-    layers += [nn.BatchNorm2d(out), nn.ReLU()]
-    return nn.Sequential(*layers)
+    layers.append(nn.BatchNorm2d(out))
+    layers.append(nn.ReLU())
+    return layers
 
 
 def build(shape: tuple[int, ...], n_classes: int, width: int) -> nn.Sequential:
     """The network for images of one shape: the last layers see about four pixels a side."""
-    size = small_size(shape[1:])
-    halvings = max(0, round(math.log2(min(size) / 4)))
-    layers: list[nn.Module] = [convolution(shape[0], width)]
+    channels, *size = shape
+    shorter = min(small_size(tuple(size)))
+    halvings = max(0, round(math.log2(shorter / 4)))
+    second = 2 * width
+    third = 4 * width
+    last = 8 * width
+    layers = nn.Sequential()
+    layers.append(convolution(channels, width))
     for _ in range(halvings - 3):  # before the layers that cost most
         layers.append(nn.MaxPool2d(2))
-    layers.append(convolution(width, 2 * width, halvings >= 3))
-    layers.append(Residual(2 * width))
-    layers.append(convolution(2 * width, 4 * width, halvings >= 2))
-    layers.append(convolution(4 * width, 8 * width, halvings >= 1))
-    layers.append(Residual(8 * width))
-    layers.append(Logits(8 * width, n_classes))
-    return nn.Sequential(*layers)
+    layers.append(convolution(width, second, halvings >= 3))
+    layers.append(Residual(second))
+    layers.append(convolution(second, third, halvings >= 2))
+    layers.append(convolution(third, last, halvings >= 1))
+    layers.append(Residual(last))
+    layers.append(Logits(last, n_classes))
+    return layers
 
 
 def augment(
@@ -637,34 +777,42 @@ def augment(
     whether to mirror, share of a pair. Shifts are up to an eighth of the side, and the square has a
     quarter of it.
     """
-    n, _, height, width = x.shape
-    rows = reflected(height, random[0])
-    columns = reflected(width, random[1])
+    shift_down, shift_right, top, left, mirror, share = random
+    _, _, height, width = x.shape
+    rows = reflected(height, shift_down)
+    columns = reflected(width, shift_right)
     if "mirrored" in varied:
-        mirrored = random[4, :, None] < 0.5
+        mirrored = mirror[:, None] < 0.5
         columns = torch.where(mirrored, columns.flip(1), columns)
-    image = torch.arange(n, device=x.device)[:, None, None]
-    row = rows[:, :, None]
-    column = columns[:, None, :]
+    moved = taken(x, rows, columns)
+    blank_rows = blanked(height, top)
+    blank_columns = blanked(width, left)
+    blank = blank_rows[:, None, :, None] & blank_columns[:, None, None, :]
+    cut = moved.masked_fill(blank, 0.0)
+    if "mixed" not in varied:
+        return cut, targets
+    # mixup (Zhang et al. 2018); batches are in random order: the image before is as good as any
+    own = 0.5 - 0.5 * torch.cos(torch.pi * share)
+    own_pixels = own[:, None, None, None]
+    mixed = torch.lerp(cut.roll(1, 0), cut, own_pixels)
+    labels = torch.lerp(targets.roll(1, 0), targets, own[:, None])
+    return mixed, labels
+
+
+def taken(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """The pixels of every image at its own ``rows`` and ``columns``."""
     channels_last = x.permute(0, 2, 3, 1)
-    moved = channels_last[image, row, column]
-    blank_rows = blanked(height, random[2])
-    blank_columns = blanked(width, random[3])
-    blank = blank_rows[:, :, None] & blank_columns[:, None, :]
-    cut = moved.masked_fill(blank[..., None], 0.0)
-    x = cut.permute(0, 3, 1, 2)
-    if "mixed" in varied:
-        # mixup (Zhang et al. 2018); batches are in random order: the image before is as good as any
-        share = 0.5 - 0.5 * torch.cos(torch.pi * random[5])
-        x = torch.lerp(x.roll(1, 0), x, share[:, None, None, None])
-        targets = torch.lerp(targets.roll(1, 0), targets, share[:, None])
-    return x, targets
+    image = torch.arange(len(x), device=x.device)
+    found = channels_last[image[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return found.permute(0, 3, 1, 2)
 
 
 def reflected(side: int, random: Tensor) -> Tensor:
     """Which pixels of a side stand where after a shift of every image: (n, side)."""
     largest = round(side / 8)
-    shift = (random * (2 * largest + 1)).long() - largest
+    n_shifts = 2 * largest + 1
+    number = (random * n_shifts).long()
+    shift = number - largest
     unmoved = torch.arange(side, device=random.device)
     place = unmoved + shift[:, None]
     last = side - 1
@@ -676,6 +824,8 @@ def reflected(side: int, random: Tensor) -> Tensor:
 def blanked(side: int, random: Tensor) -> Tensor:
     """Which pixels of a side are blank in every image: (n, side)."""
     length = round(side / 4)
-    start = (random * (side - length + 1)).long()
+    n_starts = side - length + 1
+    first = (random * n_starts).long()
+    start = first[:, None]
     place = torch.arange(side, device=random.device)
-    return (place >= start[:, None]) & (place < start[:, None] + length)
+    return (place >= start) & (place < start + length)

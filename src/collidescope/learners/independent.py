@@ -30,10 +30,6 @@ from collidescope.learners.base import (
     single,
 )
 
-ALPHAS = tuple(
-    10.0 ** (e / 2) for e in range(-1, 13)
-)  #: pseudo-counts of a class that are tried
-
 
 @dataclass(frozen=True)
 class FittedHistograms(FittedArrays):
@@ -58,8 +54,9 @@ class FittedHistograms(FittedArrays):
 
     def score(self, x: Float32) -> FloatArray:
         total = np.tile(self.log_priors, (len(x), 1))
-        every = _bins(self.edges, x)
-        for logs, bins in zip(self.logs, every, strict=True):
+        of_features = _bins(self.edges, x)
+        pairs = zip(self.logs, of_features, strict=True)
+        for logs, bins in pairs:
             total += logs[bins]
         return log_softmax(total)
 
@@ -128,9 +125,8 @@ class Counts(ArrayMember):
     most_numbers: int = 30_000_000  #: numbers in them
     most_logarithms: int = 600_000  #: features of all classes
     smallest_gap: float = 1e-6  #: between two values of a feature: less is rounding
-    whole: float = (
-        0.02  #: mean distance of counts from whole numbers; of other numbers it is 0.25
-    )
+    #: mean distance of counts from whole numbers; of other numbers it is 0.25
+    whole: float = 0.02
 
     simple: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedCounts
@@ -157,10 +153,9 @@ class Counts(ArrayMember):
             onehot = np.eye(K)[codes]
             onehot *= w[:, None]
             N = double(counts.T) @ onehot
-            weight = log_class_shares(N[None])[0]
-            weight -= weight.mean(
-                axis=1, keepdims=True
-            )  # changes no posterior, rounds less
+            (logs,) = log_class_shares(N[None])
+            # Without the mean: no posterior changes, and it rounds less.
+            weight = logs - logs.mean(axis=1, keepdims=True)
         return FittedCounts(
             name=self.name,
             lowest=lowest,
@@ -186,13 +181,15 @@ def _edges(column: Float32, bins: int) -> Float32:
     values = np.unique(column)
     if len(values) > bins:
         levels = np.linspace(0, 1, bins + 1)
-        edges = np.quantile(column, levels[1:-1])
+        inner = levels[1:-1]
+        edges = np.quantile(column, inner)
     else:
         sums = values[1:] + values[:-1]
+        between = sums / 2
         # A repeated edge makes a bin without training rows: every feature has as many bins.
         n_repeated = bins - len(values)
         repeated = np.repeat(values[-1], n_repeated)
-        edges = np.append(sums / 2, repeated)
+        edges = np.append(between, repeated)
     return single(edges)
 
 
@@ -216,6 +213,9 @@ def log_class_shares(N: FloatArray, pseudo_count: float = 0.1) -> Float32:
         both = of_shares.sum() + of_totals.sum()
         return float(both)
 
-    alpha = max(ALPHAS, key=likelihood)
-    shares = (N + alpha * m) / (total + alpha)
+    half_powers = range(-1, 13)
+    alphas = [10.0 ** (power / 2) for power in half_powers]
+    alpha = max(alphas, key=likelihood)
+    counts = N + alpha * m
+    shares = counts / (total + alpha)
     return single(np.log(shares))

@@ -61,7 +61,8 @@ class FittedKernel(FittedArrays):
         return sum(self.coefficients.shape) + len(self.spread)
 
     def score(self, x: Float32) -> FloatArray:
-        k = kernel(x * self.spread, self.landmarks, self.gamma)
+        scaled = x * self.spread
+        k = kernel(scaled, self.landmarks, self.gamma)
         f = k @ self.coefficients
         parts = evidence(f, self.log_priors)
         logits = np.tensordot(self.calibration, parts, 1)
@@ -88,11 +89,12 @@ class Kernel(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         rows = min(n, self.most_rows)
-        m = self._n_landmarks(rows)
+        landmarks = self._n_landmarks(rows)
         few = min(n, self.choosing_rows)
-        fewer = min(few, self.choosing_landmarks)
-        chosen = 2 * len(self.gammas) * _ridge_cost(few, d, k, fewer)
-        return chosen + _ridge_cost(rows, d, k, m)
+        few_landmarks = min(few, self.choosing_landmarks)
+        tried = 2 * len(self.gammas)
+        once = _ridge_cost(few, d, k, few_landmarks)
+        return tried * once + _ridge_cost(rows, d, k, landmarks)
 
     def _n_landmarks(self, n: int) -> int:
         most = max(self.most_values // n, self.fewest_landmarks)
@@ -127,7 +129,8 @@ class Kernel(ArrayMember):
     ) -> FloatArray:
         """Non-negative weights of the evidence that make the labels likeliest, rows left out."""
         exact = double(w)
-        unit = exact * (len(w) / exact.sum())
+        factor = len(w) / exact.sum()
+        unit = exact * factor
         logs = evidence(scores, log_priors)
         start = np.array([4.0, 0.5, 0.5])
         bounds = [(0, self.largest_calibration), (0, 2), (0, 2)]
@@ -163,8 +166,9 @@ def evidence(f: Floats, log_priors: Float32) -> Floats:
     Scores are about .02 uncertain: below, their logarithm says nothing.
     """
     f = f + np.exp(log_priors)
-    logs = np.log(np.maximum(f, 0.02))
-    return np.stack([f, logs, np.broadcast_to(log_priors, f.shape)])
+    certain = np.maximum(f, 0.02)
+    given = np.broadcast_to(log_priors, f.shape)
+    return np.stack([f, np.log(certain), given])
 
 
 def kernel(A: Float32, B: Float32, gamma: float) -> Float32:
@@ -185,10 +189,11 @@ def kernel(A: Float32, B: Float32, gamma: float) -> Float32:
 def _median_square(scaled: Float32) -> float:
     """Median squared distance of neighbours in the (random) order of the rows."""
     steps = scaled[1:] - scaled[:-1]
-    squares = np.square(steps).sum(axis=1)
-    if len(squares) == 0:
+    if len(steps) == 0:
         return 1.0
-    return float(np.median(squares)) or float(squares.mean())
+    squares = np.square(steps).sum(axis=1)
+    median = float(np.median(squares))
+    return median or float(squares.mean())
 
 
 @dataclass(frozen=True)
@@ -280,10 +285,10 @@ def _best_penalty(
 
 def _ridge_cost(n: int, d: int, k: int, m: int) -> float:
     """Seconds of :func:`ridge`: kernel values, the Gram matrix, eigenvectors, penalties."""
+    n_values = n * m
     value = 2e-11 * d + 1.5e-9
-    values = n * m * value
     gram = 2.5e-11 * n * m * m
-    eigenvectors = 4e-10 * m**3
-    penalties = 1e-10 * len(PENALTIES)
-    penalties = penalties * n * m * (k + 4)
-    return values + gram + eigenvectors + penalties
+    eigenvectors = 1.2e-10 * m**3
+    penalty = 1e-10 * len(PENALTIES)
+    penalties = penalty * n * m * (k + 4)
+    return n_values * value + gram + eigenvectors + penalties

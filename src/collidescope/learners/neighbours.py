@@ -53,10 +53,11 @@ class FittedNeighbours(FittedArrays):
         if not some_rows or not weighted or self.codes.max() >= K:
             wanted = f"1 to {MOST_ROWS} rows of classes below {K}, with weights"
             raise ValueError(f"neighbours must have {wanted}")
-        if (self.weights < 0).any() or (self.priors <= 0).any():
-            raise ValueError(
-                "weights must not be negative, and priors must be positive"
-            )
+        negative = self.weights < 0
+        absent = self.priors <= 0
+        if negative.any() or absent.any():
+            wanted = "weights must not be negative, and priors must be positive"
+            raise ValueError(wanted)
 
     @cached_property
     def _search(self) -> Any:
@@ -85,8 +86,8 @@ class FittedNeighbours(FittedArrays):
 
     def class_counts(self, distance: FloatArray, index: IntArray) -> FloatArray:
         """Neighbours of each class, weighted, (n, K)."""
-        n = len(index)
-        K = len(self.priors)
+        shape = (len(index), len(self.priors))
+        n, K = shape
         squares = distance * distance
         # Where all k are at distance 0 the floor lets each count fully.
         furthest = np.maximum(squares[:, -1:], 1e-30)
@@ -94,11 +95,12 @@ class FittedNeighbours(FittedArrays):
         nearness = np.exp(-squares / furthest)
         nearness *= weights[index]
         # (row, class) as one number: one bincount serves all rows.
-        classes = self.codes[index]
         first = K * np.arange(n)
+        classes = self.codes[index]
         places = first[:, None] + classes
-        counts = np.bincount(places.ravel(), nearness.ravel(), n * K)
-        return double(counts.reshape(n, K))
+        flat = places.ravel()
+        counts = np.bincount(flat, nearness.ravel(), n * K)
+        return double(counts.reshape(shape))
 
 
 @dataclass(frozen=True)
@@ -111,12 +113,16 @@ class Neighbours(ArrayMember):
     prior_counts: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0)
     choosing_rows: int = 2_000  #: rows that choose k and the scale
 
+    most_rows: ClassVar[int] = MOST_ROWS
     learned: ClassVar[type[Fitted]] = FittedNeighbours
 
     def cost(self, n: int, d: int, k: int) -> float:
         references = min(n, MOST_ROWS)
-        compared = min(n, self.choosing_rows) * references
-        distances = 1.2e-10 * compared * (d + 30)
+        scales = 3
+        choosing = scales * min(n, self.choosing_rows)
+        scored = n / 4  # those that one of five folds holds out
+        pair = 2.5e-9 + 1.5e-11 * d
+        distances = (choosing + scored) * references * pair
         counts = 1e-8 * n * k
         return distances + counts + 0.02
 
@@ -161,7 +167,8 @@ class Neighbours(ArrayMember):
         most = sizes[-1] + 1
         distance, index = tried.nearest(rows, most)
         distance, index = without_itself(distance, index, chosen)
-        w = np.broadcast_to(tried.weights, n)[chosen]
+        every_weight = np.broadcast_to(tried.weights, n)
+        w = every_weight[chosen]
         w = w / w.sum()
         found = []
         for k in sizes:
@@ -186,4 +193,6 @@ def without_itself(
     own[not_found, -1] = True
     others = ~own
     shape = (len(rows), -1)
-    return distance[others].reshape(shape), index[others].reshape(shape)
+    kept = distance[others].reshape(shape)
+    numbers = index[others].reshape(shape)
+    return kept, numbers

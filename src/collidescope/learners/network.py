@@ -8,7 +8,7 @@ less than 1e-3, and a file is half as large.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
@@ -29,6 +29,7 @@ from collidescope.learners.base import (
     FloatArray,
     Member,
     Task,
+    Tree,
     by_blocks,
 )
 from collidescope.training.config import TrainingConfig, check_sizes
@@ -54,9 +55,8 @@ Half = npt.NDArray[np.float16]
 class FittedModule(Fitted):
     """A torch module that gives log posteriors."""
 
-    single: ClassVar[float] = (
-        ONE_THREAD_ROWS  #: rows up to which a CPU scores with one thread
-    )
+    #: rows up to which a CPU scores with one thread
+    single: ClassVar[float] = ONE_THREAD_ROWS
 
     @cached_property
     @abstractmethod
@@ -76,22 +76,25 @@ class FittedModule(Fitted):
     def log_posteriors(self, X: Any) -> FloatArray:
         device = device_of(self.module)
 
-        def part_of(rows: Tensor, part: slice) -> Tensor:
-            return self.logs(rows[part].to(device)).cpu()
-
         def score(x: npt.NDArray[np.float32]) -> FloatArray:
             rows = tensor(x)
-            parts = halved(
-                lambda part, _: part_of(rows, part), slice(0, len(x)), slice(0, 1)
-            )
+
+            def part_of(part: slice, _: slice) -> Tensor:
+                own = rows[part].to(device)
+                return self.logs(own).cpu()
+
+            parts = halved(part_of, slice(0, len(x)), slice(0, 1))
             logs = torch.cat([logs for _, _, logs in parts])
-            return np.asarray(logs.clamp_min(LOG_FLOOR).numpy())
+            floored = logs.clamp_min(LOG_FLOOR)
+            return np.asarray(floored.numpy())
 
         explained = explained_errors(
-            "scoring rows", "score fewer rows at a time", str(device)
+            "scoring rows",
+            "score fewer rows at a time",
+            str(device),
         )
-        single = one_thread(device.type == "cpu" and len(X) <= self.single)
-        with torch.inference_mode(), explained, single:
+        few = device.type == "cpu" and len(X) <= self.single
+        with torch.inference_mode(), explained, one_thread(few):
             return by_blocks(score, X, self.row_numbers)
 
 
@@ -101,9 +104,8 @@ def loaded(module: nn.Module, arrays: Arrays, name: str) -> nn.Module:
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
-        raise ValueError(
-            f"the weights of member {name!r} do not fit it: {error}"
-        ) from None
+        said = f"the weights of member {name!r} do not fit it"
+        raise ValueError(f"{said}: {error}") from None
     return module.eval()
 
 
@@ -147,26 +149,34 @@ class FittedNetwork(FittedModule):
             wanted = f"up to {most_networks} networks of {most_layers} layers"
             raise ValueError(f"a stack must have {wanted}")
         sizes = [self.n_features, *self.hidden_layer_sizes, self.n_classes]
-        weights = sum(a * b for a, b in pairwise(sizes))
-        if self.weight.shape[1] != weights or self.bias.shape[1] != sum(sizes[1:]):
+        n_weights = _n_weights(sizes)
+        n_biases = sum(sizes[1:])
+        found = (self.weight.shape[1], self.bias.shape[1])
+        if found != (n_weights, n_biases):
             raise ValueError(f"the weights do not fit layers of sizes {sizes}")
 
     @cached_property
     def module(self) -> Any:
-        sizes = self.hidden_layer_sizes
-        # First weights, soon overwritten, come from a generator of their own: not the process's.
-        own = torch.Generator()
-        shape = (len(self.weight), self.n_features, self.n_classes)
-        stack = StackedMLP(*shape, sizes, generator=own)
+        stack = StackedMLP(
+            len(self.weight),
+            self.n_features,
+            self.n_classes,
+            self.hidden_layer_sizes,
+            # First weights, soon overwritten, are not drawn by the process's own generator.
+            generator=torch.Generator(),
+        )
         arrays: Arrays = {"weight": self.weight, "bias": self.bias}
-        return loaded(stack, arrays, self.name).to(self.device)
+        module = loaded(stack, arrays, self.name)
+        return module.to(self.device)
 
     @property
     def row_numbers(self) -> float:
-        return float(len(self.weight) * sum((*self.hidden_layer_sizes, self.n_classes)))
+        units = sum(self.hidden_layer_sizes) + self.n_classes
+        return float(len(self.weight) * units)
 
     def logs(self, x: Tensor) -> Tensor:
-        return torch.softmax(self.module(x), -1).double().mean(0).log()
+        p = torch.softmax(self.module(x), -1)
+        return p.double().mean(0).log()
 
 
 @dataclass(frozen=True)
@@ -177,19 +187,18 @@ class Network(Member):
     #: networks: five instead of three gained less than 0.5% of the Brier score
     stack: int = 3
     stack_rows: int = 15_000  #: rows beyond which one is enough
-    patience: int = (
-        8  #: epochs without gain that end the training, unless ``training`` says
-    )
+    #: epochs without gain that end the training, unless ``training`` says
+    patience: int = 8
     parts: int = 10  #: held-out parts that a stack of one is made from
 
     learned: ClassVar[type[Fitted]] = FittedNetwork
 
     def cost(self, n: int, d: int, k: int) -> float:
-        sizes = (d, *self.hidden, k)
-        multiplications = sum(a * b for a, b in pairwise(sizes))
+        n_weights = _n_weights([d, *self.hidden, k])
         epochs = 25
-        networks = self._n_networks(n)
-        return networks * epochs * n * (multiplications * 4e-11 + 7e-7)
+        rows = self._n_networks(n) * epochs * n
+        per_row = n_weights * 4e-11 + 7e-7
+        return rows * per_row
 
     def _n_networks(self, n: int) -> int:
         if n <= self.stack_rows:
@@ -235,27 +244,31 @@ class Network(Member):
         if M == 1:
             n_parts = self.parts
         part = task.inner_parts(n_parts, task.seed)
-        splits = [
-            _split(part, m, task.device) for m in range(min(M, int(part.max()) + 1))
-        ]
-        if (
-            not splits
-        ):  # no row can be held out: early stopping watches those trained on
+        known = int(part.max()) + 1
+        splits = [_split(part, m, task.device) for m in range(min(M, known))]
+        if not splits:
+            # No row can be held out: early stopping watches those trained on.
             every_row = torch.arange(n, device=task.device)
             splits = [(every_row, every_row)]
         return splits
 
 
+def _n_weights(sizes: Sequence[int]) -> int:
+    """Weights of a network with layers of these sizes."""
+    return sum(a * b for a, b in pairwise(sizes))
+
+
 def _split(part: IntArray, held_out: int, device: str) -> Split:
     number = torch.from_numpy(part).to(device)
-    return torch.nonzero(number != held_out).flatten(), torch.nonzero(
-        number == held_out
-    ).flatten()
+    train = torch.nonzero(number != held_out)
+    test = torch.nonzero(number == held_out)
+    return train.flatten(), test.flatten()
 
 
 def _half(parameter: Tensor, largest: float = 60_000.0) -> Half:
-    rounded = parameter.detach().clamp(-largest, largest).half()
-    return np.asarray(rounded.cpu().numpy())
+    clipped = parameter.detach().clamp(-largest, largest)
+    rounded = clipped.half().cpu()
+    return np.asarray(rounded.numpy())
 
 
 @dataclass(frozen=True)
@@ -272,17 +285,16 @@ class FittedCustom(FittedModule):
     interrupted: bool = field(default=False, metadata=NOT_SAVED)
     capped: bool = field(default=False, metadata=NOT_SAVED)  #: ended for lack of epochs
     factory: Callable[[int, int], Any] | None = field(default=None, metadata=NOT_SAVED)
-    row_shape: tuple[int, ...] | None = field(
-        default=None, metadata=NOT_SAVED
-    )  #: that rows must have
+    #: that rows must have
+    row_shape: tuple[int, ...] | None = field(default=None, metadata=NOT_SAVED)
 
     def __post_init__(self) -> None:
         if self.row_shape is not None and self.shape != self.row_shape:
             said = f"rows of the custom module must have shape {self.row_shape}"
             raise ValueError(f"{said}, got {self.shape}")
         # A file may claim 4096 features or channels; beyond, no more than it has weights.
-        most_channels = max(sum(array.size for array in self.state.values()), 4096)
-        if self.shape[0] > most_channels:
+        n_weights = sum(array.size for array in self.state.values())
+        if self.shape[0] > max(n_weights, 4096):
             said = f"a module on rows of shape {self.shape}"
             raise ValueError(f"{said} does not fit the weights in the file")
         if self.row_shape is not None:
@@ -291,9 +303,8 @@ class FittedCustom(FittedModule):
     @cached_property
     def module(self) -> Any:
         if self.factory is None:
-            raise ValueError(
-                "the model holds a custom module: pass the factory that built it"
-            )
+            hint = "pass the factory that built it"
+            raise ValueError(f"the model holds a custom module: {hint}")
         # Seeded, for the same reason as above.
         build = partial(self.factory, self.shape[0], self.n_classes)
         built = seeded_module(build, 0)
@@ -301,6 +312,15 @@ class FittedCustom(FittedModule):
 
     def logs(self, x: Tensor) -> Tensor:
         return super().logs(x[None])[0]
+
+    def export(self) -> Tree:
+        # A file is read again with one factory.
+        if "-" in self.name:
+            said = f"member {self.name!r} is the second of several factories"
+            raise ValueError(
+                f"{said}, and a file holds one: fit with the better one alone to save"
+            )
+        return super().export()
 
 
 @dataclass(frozen=True)
@@ -336,9 +356,8 @@ class Custom(Member):
             capped=run.capped,
             factory=self.factory,
         )
-        vars(fitted)["module"] = (
-            run.module
-        )  # on its device; a copy would be built from the state
+        # On its device; a copy would be built from the state.
+        vars(fitted)["module"] = run.module
         return fitted
 
     def _build(self, shape: tuple[int, ...], n_classes: int) -> OneMember:

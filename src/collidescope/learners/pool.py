@@ -7,6 +7,7 @@ sum is not 1 sharpen or flatten what overfitting or averaging did to the confide
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy.optimize import minimize
 
 from collidescope._checks import FloatArray, IntArray
 from collidescope._threads import one_thread
-from collidescope.learners.base import LOG_FLOOR, log_softmax
+from collidescope.learners.base import LOG_FLOOR, double, log_softmax
 
 #: deviation of the weights around their prior ones: a hundred rows move them, a handful do not
 WEIGHT_SPREAD = 0.4
@@ -25,8 +26,9 @@ WEIGHT_SPREAD = 0.4
 EQUAL_SHARE, N_RESAMPLES = 0.5, 100
 #: weights below are zero: such a member is not worth its time and its place in a file
 SMALLEST_WEIGHT = 0.05
-#: numbers (members × rows × classes) beyond which a sample of the rows decides
-MOST_NUMBERS = 3_000_000
+#: rows, and numbers (members × rows × classes), beyond which a sample of the rows decides
+MOST_ROWS = 20_000
+MOST_NUMBERS = 1_500_000
 
 
 def pool_weights(
@@ -48,19 +50,22 @@ def pool_weights(
     array([1., 0.])
     """
     M, n, K = log_posteriors.shape
-    w = np.ones(n)
+    given = np.ones(n)
     if sample_weight is not None:
-        w = np.asarray(sample_weight, dtype=np.float64)
-    step = max(1, round(M * n * K / MOST_NUMBERS))
-    rows = np.flatnonzero(w > 0)[::step]
+        given = double(sample_weight)
+    numbers = M * n * K
+    step = max(math.ceil(n / MOST_ROWS), round(numbers / MOST_NUMBERS))
+    used = np.flatnonzero(given > 0)
+    rows = used[::step]
     labels = codes[rows]
-    logs = np.asarray(log_posteriors, dtype=np.float64)[:, rows]
+    logs = double(log_posteriors)[:, rows]
     logs = np.maximum(logs, LOG_FLOOR)
     # A sample stands for all rows, or shrinkage would weigh more.
-    w = w[rows]
-    w = w * (n / w.sum())
+    total = given[rows].sum()
+    w = given[rows] * (n / total)
     with one_thread():
-        prior = _prior_weights(logs[:, np.arange(len(rows)), labels], w)
+        own = logs[:, np.arange(len(rows)), labels]
+        prior = _prior_weights(own, w)
         return _likeliest_weights(logs, labels, w, prior)
 
 
@@ -71,23 +76,26 @@ def _likeliest_weights(
 
     The others are then fitted again: exponents set to 0 alone would flatten the pool.
     """
-    centred = logs - logs.mean(
-        axis=2, keepdims=True
-    )  # rounds less, and changes no posterior
-    weights = np.zeros(len(prior))
-    active = np.ones(len(prior), dtype=bool)
+    mean = logs.mean(axis=2, keepdims=True)
+    centred = logs - mean  # rounds less, and changes no posterior
+    active = np.arange(len(prior))
     while True:
         start = prior[active]
         start = start / start.sum()
-        bounds = [(0.0, None)] * len(start)
-        weights[:] = 0
-        weights[active] = likeliest(
-            centred[active], codes, w, start, bounds, WEIGHT_SPREAD
+        found = likeliest(
+            centred[active],
+            codes,
+            w,
+            start,
+            bounds=[(0.0, None)] * len(start),
+            spread=WEIGHT_SPREAD,
         )
-        small = active & (weights < SMALLEST_WEIGHT)
-        if not small.any() or small.sum() == active.sum():
+        large = found >= SMALLEST_WEIGHT
+        if large.all() or not large.any():
+            weights = np.zeros(len(prior))
+            weights[active] = found
             return weights
-        active &= ~small
+        active = active[large]
 
 
 def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
@@ -102,8 +110,8 @@ def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
     for _ in range(N_RESAMPLES):
         # Exponential weights, scaled to the sum of w: the Bayesian bootstrap.
         draw = generator.exponential(size=len(w)) * w
-        scaled = draw * (w.sum() / draw.sum())
-        total = scores @ scaled
+        ratio = w.sum() / draw.sum()
+        total = scores @ (draw * ratio)
         each = np.exp(total - total.max())
         chances += each / each.sum()
     equal = EQUAL_SHARE / M
@@ -120,15 +128,17 @@ def pool(
     """
     exponents = np.asarray(weights)
     if exponents.tolist() == [1.0]:
-        alone = np.exp(np.asarray(log_posteriors[0], dtype=np.float64))
-        return np.asarray(alone / alone.sum(axis=1, keepdims=True))
-    total = np.zeros(())
-    for exponent, logs in zip(exponents, log_posteriors, strict=True):
-        if exponent:
-            total = total + exponent * np.maximum(logs, LOG_FLOOR)
-    # log_softmax cuts at LOG_FLOOR, which leaves sums a little above 1.
-    p = np.exp(log_softmax(total))
-    return np.asarray(p / p.sum(axis=1, keepdims=True))
+        logs = double(log_posteriors[0])
+    else:
+        total = np.zeros(())
+        for exponent, own in zip(exponents, log_posteriors, strict=True):
+            if exponent:
+                total = total + exponent * np.maximum(own, LOG_FLOOR)
+        logs = log_softmax(total)
+    p = np.exp(logs)
+    # Floored logarithms leave sums a little above 1.
+    sums = p.sum(axis=1, keepdims=True)
+    return np.asarray(p / sums)
 
 
 def likeliest(
@@ -164,7 +174,8 @@ def _loss(
     spread: float,
 ) -> tuple[float, FloatArray]:
     """Negative log posterior of the exponents per row, and its gradient."""
-    rows = np.arange(len(codes))
+    n = len(codes)
+    rows = np.arange(n)
     z = np.tensordot(weights, logs, 1)
     z -= z.max(axis=1, keepdims=True)
     p = np.exp(z)
@@ -173,10 +184,13 @@ def _loss(
     p *= w[:, None]
     distance = weights - prior
     away = distance / spread**2
-    surprise = np.log(total[:, 0]) - z[rows, codes]
-    loss = w @ surprise + 0.5 * away @ distance
+    log_total = np.log(total[:, 0])
+    surprise = log_total - z[rows, codes]
+    loss = w @ surprise
+    loss += 0.5 * away @ distance
     # ∂loss/∂a_m = Σ_n w (Σ_k p_k logs_mk - logs_m,label), with w in p already.
     expected = np.tensordot(logs, p, 2)
-    seen = logs[:, rows, codes] @ w
-    gradient = expected - seen + away
-    return loss / len(w), gradient / len(w)
+    own = logs[:, rows, codes]
+    gradient = expected - own @ w
+    gradient += away
+    return loss / n, gradient / n

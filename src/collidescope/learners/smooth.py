@@ -23,6 +23,7 @@ from collidescope.learners.base import (
     FloatArray,
     Task,
     log_softmax,
+    single,
 )
 
 
@@ -41,19 +42,18 @@ class FittedSmooth(FittedArrays):
         most = 10_000
         units = len(self.first_bias)
         if not 0 < units <= most:
-            raise ValueError(
-                f"a smooth network must have 1 to {most} hidden units, got {units}"
-            )
+            wanted = f"1 to {most} hidden units"
+            raise ValueError(f"a smooth network must have {wanted}, got {units}")
 
     @property
     def row_numbers(self) -> int:
         return sum(self.first.shape) + len(self.second_bias)
 
     def score(self, x: Float32) -> FloatArray:
-        units = np.tanh(
-            _scaled(x, self.mean, self.scale) @ self.first + self.first_bias
-        )
-        return log_softmax(units @ self.second + self.second_bias)
+        scaled = _scaled(x, self.mean, self.scale)
+        hidden = np.tanh(scaled @ self.first + self.first_bias)
+        logits = hidden @ self.second + self.second_bias
+        return log_softmax(logits)
 
 
 @dataclass(frozen=True)
@@ -63,34 +63,40 @@ class Smooth(ArrayMember):
     most_features: float = 300
     hidden: int = 32
     penalty: float = 10.0
-    max_iterations: int = 200  #: steps of L-BFGS
+    #: steps of L-BFGS; many rows need no more than the smaller number, which ends before they
+    #: are fitted too well
+    iterations: tuple[int, int] = (60, 200)
+    row_steps: int = 6_000_000  #: rows × steps in between
     tolerance: float = 1e-4  #: change of the loss that ends them
-    most_rows: int = 10_000  #: rows that it learns from
-    most_numbers: int = 1_000_000  #: numbers in them
-    constant: float = (
-        1e-6  #: a feature that varies by less is constant but for rounding
-    )
+    most_rows: int = 200_000  #: rows that it learns from
+    most_numbers: int = 6_000_000  #: numbers in them
+    #: a feature that varies by less is constant but for rounding
+    constant: float = 1e-6
 
     learned: ClassVar[type[Fitted]] = FittedSmooth
 
     def cost(self, n: int, d: int, k: int) -> float:
         rows = min(n, self.most_rows, self.most_numbers // d)
-        return 8e-11 * self.max_iterations * rows * self.hidden * (d + k + 40)
+        steps = self._n_iterations(rows)
+        return 8e-11 * steps * rows * self.hidden * (d + k + 40)
+
+    def _n_iterations(self, rows: int) -> int:
+        fewest, most = self.iterations
+        return int(np.clip(self.row_steps // rows, fewest, most))
 
     def learn(self, task: Task) -> FittedSmooth:
         from sklearn.neural_network import MLPClassifier
 
         X, y, w = task.sample(self.most_rows, self.most_numbers)
-        mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
-        sd = X.std(axis=0, dtype=np.float64)
-        inverse = np.where(sd > self.constant, 1 / np.maximum(sd, self.constant), 0.0)
-        scale = inverse.astype(np.float32)
+        mean = single(X.mean(axis=0, dtype=np.float64))
+        scale = self._scale(X)
+        scaled = _scaled(X, mean, scale)
         network = MLPClassifier(
             (self.hidden,),
             activation="tanh",
             solver="lbfgs",
             alpha=self.penalty,
-            max_iter=self.max_iterations,
+            max_iter=self._n_iterations(len(y)),
             tol=self.tolerance,
             random_state=int(task.seed) % 2**31,
         )
@@ -98,26 +104,38 @@ class Smooth(ArrayMember):
             # of convergence: the last steps change no digit of a posterior
             warnings.simplefilter("ignore")
             if task.sample_weight is None:
-                network.fit(_scaled(X, mean, scale), y)
+                network.fit(scaled, y)
             else:
-                network.fit(_scaled(X, mean, scale), y, sample_weight=w)
-        first, own = (weights.astype(np.float32) for weights in network.coefs_)
-        first_bias, bias = (biases.astype(np.float32) for biases in network.intercepts_)
+                network.fit(scaled, y, sample_weight=w)
+        first, own = network.coefs_
+        first_bias, bias = network.intercepts_
         if own.shape[1] == 1:  # of two classes it gives the log odds of the second
             own = np.hstack([0 * own, own])
-            bias = np.append(np.float32(0), bias)
+            bias = np.append(0.0, bias)
         # A class without a row in the sample keeps its prior.
-        second = np.zeros((self.hidden, task.n_classes), dtype=np.float32)
-        second_bias = np.log(task.priors).astype(np.float32)
+        second = np.zeros((self.hidden, task.n_classes))
+        second_bias = np.log(task.priors)
         second[:, network.classes_] = own
         second_bias[network.classes_] = bias
         return FittedSmooth(
-            self.name, mean, scale, first, first_bias, second, second_bias
+            name=self.name,
+            mean=mean,
+            scale=scale,
+            first=single(first),
+            first_bias=single(first_bias),
+            second=single(second),
+            second_bias=single(second_bias),
         )
+
+    def _scale(self, X: Float32) -> Float32:
+        """Factors of the features that give them deviation 1, and 0 where they are constant."""
+        sd = X.std(axis=0, dtype=np.float64)
+        varies = sd > self.constant
+        inverse = 1 / np.maximum(sd, self.constant)
+        return single(np.where(varies, inverse, 0.0))
 
 
 def _scaled(x: Float32, mean: Float32, scale: Float32) -> Float32:
     standardised = (x - mean) * scale
-    return np.asarray(
-        np.clip(standardised, -LARGEST_INPUT, LARGEST_INPUT), dtype=np.float32
-    )
+    clipped = np.clip(standardised, -LARGEST_INPUT, LARGEST_INPUT)
+    return single(clipped)

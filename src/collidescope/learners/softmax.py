@@ -149,7 +149,8 @@ class Scores:
             return scores
         steepness = np.float32(2.0)
         along = scores[:, self.stepped, None]
-        steps = np.tanh(steepness * (along - STEPS))
+        distance = along - STEPS
+        steps = np.tanh(steepness * distance)
         flat = steps.reshape(len(x), -1)
         return np.concatenate([scores, flat], axis=1)
 
@@ -162,8 +163,10 @@ class Scores:
             values = x[:, j]
             # From below and from above: a value that many rows share has the middle of their ranks.
             below = np.interp(values, at, levels)
-            above = np.interp(-values, -at[::-1], falling)
-            score = ndtri((below - above) / 2)
+            backwards = -at[::-1]
+            above = np.interp(-values, backwards, falling)
+            middle = (below - above) / 2
+            score = ndtri(middle)
             scores[:, j] = np.clip(score, -largest, largest)
         return scores
 
@@ -205,14 +208,13 @@ class Softmax(ArrayMember):
     """Softmax regression on the features themselves, or with their products."""
 
     penalty: float = 0.3
-    #: whether the penalty grows with D, as a prior on logits, not on weights
-    per_feature: bool = False
     rank: int | None = None  #: largest rank of W; None penalises W itself
     quadratic: bool = False
+    #: beyond, a network costs less: those of 61 features
+    most_products: int = 2_000
     sparse: bool = False  #: whether every feature has a prior variance of its own
-    rounds: int = (
-        8  #: fits of which each has the prior variances that the last one suggests
-    )
+    #: fits of which each has the prior variances that the last one suggests
+    rounds: int = 8
     #: multiplications of a pass over the rows that tell what matters
     sparse_work: int = 5_000_000
     #: whether L-BFGS works in a basis in which the features are not correlated
@@ -227,9 +229,10 @@ class Softmax(ArrayMember):
 
     def n_regression_features(self, d: int) -> int:
         """D."""
-        if self.quadratic:
-            return Products(d).size
-        return d
+        if not self.quadratic:
+            return d
+        products = Products(d)
+        return products.size
 
     def takes_part(self, n: int, d: int, k: int) -> bool:
         if not super().takes_part(n, d, k):
@@ -237,20 +240,11 @@ class Softmax(ArrayMember):
         D = self.n_regression_features(d)
         if self.rank is not None and k < 3:
             return False
-        if self.per_feature and D <= 20:  # one fixed penalty will do
-            return False
-        if self.quadratic and self._most_products < D:
+        if self.quadratic and self.most_products < D:
             return False
         if self.sparse and D * k > 10_000:  # 500 rows would have to tell what matters
             return False
         return n * D * k <= self.most_work
-
-    @property
-    def _most_products(self) -> int:
-        """D = 30, and 60 where most are left out: beyond, a network costs less."""
-        if self.sparse:
-            return 2_000
-        return 500
 
     def cost(self, n: int, d: int, k: int) -> float:
         D = self.n_regression_features(d)
@@ -300,18 +294,31 @@ class Softmax(ArrayMember):
         self, start: FittedSoftmax, task: Task, limit: int, kept: Float32 | None = None
     ) -> FittedSoftmax:
         """The minimum of the objective; ``kept`` are the features of the rows, if known."""
-        penalty = self.penalty
-        if self.per_feature:
-            penalty *= len(start.mean)
-        penalty /= len(task.codes)
+        D = len(start.mean)
+        n = len(task.codes)
+        penalty = self.full_penalty(D) / n
         rows = Rows.of(start, task, kept)
         if self.whitened and rows.kept is not None:
             W, bias = minimised_whitened(rows, penalty, limit, start)
         else:
-            W, bias = minimised(rows, penalty, limit, [start.weight], start.bias)
+            W, bias = minimised(
+                rows,
+                penalty,
+                limit,
+                [start.weight],
+                start.bias,
+            )
         if self.rank is not None:
             W, bias = self._of_low_rank(rows, penalty, W, bias)
-        return replace(start, weight=single(W), bias=single(bias))
+        return replace(
+            start,
+            weight=single(W),
+            bias=single(bias),
+        )
+
+    def full_penalty(self, D: int) -> float:
+        """Of D regression features."""
+        return self.penalty
 
     def _of_low_rank(
         self, rows: Rows, penalty: float, W: FloatArray, bias: FloatArray
@@ -328,14 +335,24 @@ class Softmax(ArrayMember):
         root = np.sqrt(leading)
         left = U[:, :r] * root
         right = Vt[:r].T * root
-        limit = 100
-        return minimised(rows, penalty, limit, [left, right], bias)
+        return minimised(
+            rows,
+            penalty,
+            100,
+            [left, right],
+            bias,
+        )
 
     def _with_own_priors(self, start: FittedSoftmax, task: Task) -> FittedSoftmax:
         """Scales of the features that are their prior deviations, learned on some of the rows."""
         most_rows = max(self.sparse_work // start.weight.size, 1)
         X, codes, w = task.sample(most_rows)
-        sample = replace(task, X=X, codes=codes, sample_weight=w)
+        sample = replace(
+            task,
+            X=X,
+            codes=codes,
+            sample_weight=w,
+        )
         F = start.standardised(X)
         # Features scaled by c have weights of prior deviation c / √penalty, in units of the
         # standardised ones.
@@ -345,9 +362,10 @@ class Softmax(ArrayMember):
         for _ in range(self.rounds - 1):
             fitted = self._optimum(fitted, sample, self.round_iterations, F)
             change = self._change_of_deviations(fitted, F, w)
-            wanted = np.minimum(fitted.scale * change, largest)
-            rescaled = _rescaled(fitted, single(wanted), largest)
-            F *= _ratio(rescaled.scale, fitted.scale)
+            wanted = fitted.scale * change
+            scale = single(np.minimum(wanted, largest))
+            rescaled = _rescaled(fitted, scale, largest)
+            F *= _ratio(scale, fitted.scale)
             fitted = rescaled
         return fitted
 
@@ -361,10 +379,12 @@ class Softmax(ArrayMember):
         # W has prior variance 1/penalty, so v = √penalty W. With H = Σ w F² p (1-p), the diagonal
         # of the Hessian, the posterior precision of v is about 1 + H/penalty:
         # 1 - s² = H / (H + penalty).
-        variance = p * (1 - p) * w[:, None]
-        squares = double(np.square(F).T)
-        curvature = squares @ variance
-        shares = curvature / (curvature + self.penalty)
+        variance = p * (1 - p)
+        variance *= w[:, None]
+        squares = np.square(F)
+        curvature = double(squares.T) @ variance
+        total = curvature + self.penalty
+        shares = curvature / total
         known = shares.sum(axis=1)  # Σ_k (1 - s²_jk)
         w2 = np.square(fitted.weight, dtype=np.float64)
         v2 = self.penalty * w2.sum(axis=1)
@@ -374,11 +394,17 @@ class Softmax(ArrayMember):
 
 def _rescaled(fitted: FittedSoftmax, scale: Float32, largest: Float32) -> FittedSoftmax:
     """The same logits from features of another scale, where it is not as good as none."""
-    scale[scale < largest * 1e-4] = 0
+    none = largest * 1e-4
+    scale[scale < none] = 0
     change = _ratio(scale, fitted.scale)
-    divisor = np.where(change > 0, change, np.inf)  # features left out get 0
+    kept = change > 0
+    divisor = np.where(kept, change, np.inf)  # features left out get 0
     weight = fitted.weight / divisor[:, None]
-    return replace(fitted, scale=scale, weight=single(weight))
+    return replace(
+        fitted,
+        scale=scale,
+        weight=single(weight),
+    )
 
 
 def _ratio(scale: Float32, before: Float32) -> Float32:
@@ -391,22 +417,19 @@ def _ratio(scale: Float32, before: Float32) -> Float32:
 class TunedSoftmax(Softmax):
     """Softmax regression with the penalty of the lowest held-out loss: for embeddings."""
 
-    per_feature: bool = True
-    penalties: tuple[float, ...] = (
-        0.3,
-        0.1,
-        0.03,
-        0.01,
-        0.003,
-    )  #: that are tried, in this order
-    fewest_weights: int = (
-        1_000  #: features × classes: of fewer, one fixed penalty will do
-    )
+    #: that are tried, in this order
+    penalties: tuple[float, ...] = (0.3, 0.1, 0.03, 0.01, 0.003)
+    #: features × classes: of fewer, one fixed penalty will do
+    fewest_weights: int = 1_000
     parts: int = 6  #: of the rows, of which one is held out
     choosing_rows: int = 20_000  #: rows that choose the penalty
 
     def takes_part(self, n: int, d: int, k: int) -> bool:
         return d * k >= self.fewest_weights and super().takes_part(n, d, k)
+
+    def full_penalty(self, D: int) -> float:
+        """It grows with D: a prior on logits, not on weights."""
+        return self.penalty * D
 
     def cost(self, n: int, d: int, k: int) -> float:
         few = min(n, self.choosing_rows)
@@ -493,8 +516,9 @@ def weighted_moments(
         own = w[block]
         total += own @ f
         squares += own @ (f * f)
-    mean = total / w.sum()
-    variance = squares / w.sum()
+    weight = w.sum()
+    mean = total / weight
+    variance = squares / weight
     variance -= mean * mean
     sd = np.sqrt(np.maximum(variance, 0))
     size = 1 + np.abs(mean)
@@ -573,12 +597,14 @@ def minimised(
 
     def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
         *parts, b = _unpacked(flat, shapes)
-        W = single(_product(parts))
-        loss, dW, db = rows.cross_entropy(W, single(b))
+        W = _product(parts)
+        loss, dW, db = rows.cross_entropy(single(W), single(b))
         gradients = [dW]
         if len(parts) == 2:  # W = U Vᵀ: ∂/∂U = dW V and ∂/∂V = dWᵀ U
             U, V = parts
-            gradients = [dW @ V, dW.T @ U]
+            dU = dW @ V
+            dV = dW.T @ U
+            gradients = [dU, dV]
         for part, gradient in zip(parts, gradients, strict=True):
             square = float((part * part).sum())
             loss += 0.5 * penalty * square
@@ -626,14 +652,13 @@ def minimised_whitened(
     if len(used) < len(start.scale):
         F = np.ascontiguousarray(F[:, used])
     own = replace(rows, kept=F)
-    n_classes = start.weight.shape[1]
-    shape = (len(used), n_classes)
+    n_classes = len(start.bias)
+    shapes = [(len(used), n_classes), (n_classes,)]
     priors = class_weights(rows.codes, rows.shares, n_classes)
     inverse = _whitening(F, penalty, priors)
 
     def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
-        V = flat[:-n_classes].reshape(shape)
-        bias = flat[-n_classes:]
+        V, bias = _unpacked(flat, shapes)
         W = inverse @ V
         loss, dW, db = own.cross_entropy(single(W), single(bias))
         square = float((W * W).sum())
@@ -646,9 +671,10 @@ def minimised_whitened(
     V = solve_triangular(inverse, first)
     begin = _packed([V, start.bias])
     flat = _lowest(loss_and_gradient, begin, limit, rows)
+    V, bias = _unpacked(flat, shapes)
     W = np.zeros(start.weight.shape)
-    W[used] = inverse @ flat[:-n_classes].reshape(shape)
-    return W, flat[-n_classes:]
+    W[used] = inverse @ V
+    return W, bias
 
 
 def _whitening(F: Float32, penalty: float, priors: FloatArray) -> FloatArray:

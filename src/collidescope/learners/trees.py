@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from sklearn.tree._tree import NODE_DTYPE, TREE_LEAF, Tree
 
 from collidescope._checks import Array, IntArray
 from collidescope.learners.base import (
@@ -28,12 +29,15 @@ from collidescope.learners.base import (
     Float32,
     FloatArray,
     Task,
+    double,
     log_shares,
     log_softmax,
+    of_class,
+    single,
     some,
 )
 
-MAX_DEPTH = 40  #: steps of a walk; trees are grown no deeper, and files that claim more are refused
+MAX_DEPTH = 40  #: trees are grown no deeper
 
 # Trees as arrays
 
@@ -72,38 +76,25 @@ class Grown:
     @property
     def leaves(self) -> IntArray:
         """Leaves in pre-order."""
-        return self.preorder[~self.inner]
+        is_leaf = ~self.inner
+        return self.preorder[is_leaf]
+
+    @property
+    def cuts(self) -> FloatArray:
+        """(I, 2): feature and threshold of inner nodes in pre-order."""
+        nodes = self.preorder[self.inner]
+        threshold = _rounded_down(self.threshold[nodes])
+        return np.column_stack([self.feature[nodes], threshold])
 
     @property
     def steps(self) -> IntArray:
         """Of inner nodes in pre-order, how much further on the right child is written."""
-        place = np.empty(len(self.preorder), dtype=np.int64)
-        place[self.preorder] = np.arange(len(place))
+        n = len(self.preorder)
+        place = np.empty(n, dtype=np.int64)
+        place[self.preorder] = np.arange(n)
         inner = self.preorder[self.inner]
-        return np.asarray(place[self.right[inner]] - place[inner])
-
-
-@dataclass(frozen=True)
-class Walks:
-    """The nodes of a stack of trees, laid out for walking; trees that do not close are refused."""
-
-    roots: IntArray
-    cut: npt.NDArray[np.int32]  #: of every node
-    #: step[2i] leads to the left child of node i, step[2i + 1] to the right one; a leaf stays
-    step: npt.NDArray[np.int32]
-    leaf: IntArray  #: number of the leaf that a node is
-    depth: int
-
-    def ends(self, right: npt.NDArray[np.int8]) -> IntArray:
-        """The leaves, (n, T), that rows reach; ``right`` (n, C) says where each cut sends them."""
-        n, C = right.shape
-        flat = right.ravel()
-        base = (np.arange(n, dtype=np.int64) * C)[:, None]
-        node = np.tile(self.roots, (n, 1))
-        for _ in range(self.depth):
-            side = flat.take(base + self.cut.take(node))
-            node += self.step.take(2 * node + side)
-        return self.leaf.take(node)
+        right = self.right[inner]
+        return np.asarray(place[right] - place[inner])
 
 
 @dataclass(frozen=True)
@@ -124,83 +115,133 @@ class Trees:
     def __post_init__(self) -> None:
         most_trees = 4_000
         most_leaves = 400_000
-        n_nodes = int(self.sizes.astype(np.int64).sum())
-        few = 0 < len(self.sizes) <= most_trees and n_nodes <= 2 * most_leaves
-        if not few or len(self.inner) != -(-n_nodes // 8):
-            wanted = f"1 to {most_trees} trees, up to {most_leaves} leaves, and all their nodes"
-            raise ValueError(f"there must be {wanted}")
-        beyond = len(self.cut) > 0 and self.cut.max() >= len(self.feature)
-        if beyond or (self.feature >= self.n_features).any():
+        n_trees = len(self.sizes)
+        few_trees = 0 < n_trees <= most_trees
+        few_leaves = self.n_nodes <= 2 * most_leaves
+        n_bytes = math.ceil(self.n_nodes / 8)
+        if not few_trees or not few_leaves or len(self.inner) != n_bytes:
+            few = f"1 to {most_trees} trees, up to {most_leaves} leaves"
+            raise ValueError(f"there must be {few}, and all their nodes")
+        last = int(self.cut.max(initial=0))
+        unknown_cut = len(self.cut) > 0 and last >= len(self.feature)
+        unknown_feature = self.feature >= self.n_features
+        if unknown_cut or unknown_feature.any():
             raise ValueError("a tree cuts a feature that is not there")
-        self.walks  # noqa: B018 - refuses trees that do not close
+        self._check_steps()
+
+    def _check_steps(self) -> None:
+        """Children lie further on in the same tree, so that every walk ends."""
+        nodes = np.flatnonzero(self.is_inner)
+        empty = self.sizes < 1
+        if len(nodes) != len(self.right) or empty.any():
+            raise ValueError("the sizes of trees do not add up to their nodes")
+        ends = np.repeat(self.ends, self.sizes)
+        left = nodes + 1
+        right = nodes + self.right
+        furthest = np.maximum(left, right)
+        outside = (furthest >= ends[nodes]) | (right <= nodes)
+        if outside.any():
+            raise ValueError("a tree points outside of itself")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A pickle leaves out what can be made again: the walkers are many times as large."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def of(cls, trees: Sequence[Grown], n_features: int) -> Trees:
         """Trees as they were grown, in few bytes."""
-        inner = [tree.preorder[tree.inner] for tree in trees]
-        pairs = list(zip(trees, inner, strict=True))
-        feature = np.concatenate([tree.feature[nodes] for tree, nodes in pairs])
-        threshold = np.concatenate([tree.threshold[nodes] for tree, nodes in pairs])
-        cuts = np.column_stack([feature, _rounded_down(threshold)])
-        distinct, cut = np.unique(cuts, axis=0, return_inverse=True)
-        steps = np.concatenate([tree.steps for tree in trees])
-        small_cut: Any = np.uint32
+        every_cut = np.concatenate([tree.cuts for tree in trees])
+        distinct, number = np.unique(every_cut, axis=0, return_inverse=True)
+        cut = number.ravel().astype(np.uint32)
         if len(distinct) <= 2**16:
-            small_cut = np.uint16
-        small_step: Any = np.uint16
-        if steps.max(initial=0) < 256:
-            small_step = np.uint8
+            cut = cut.astype(np.uint16)
+        steps = np.concatenate([tree.steps for tree in trees])
+        right = steps.astype(np.uint16)
+        if right.max(initial=0) < 256:
+            right = right.astype(np.uint8)
+        sizes = [len(tree.left) for tree in trees]
+        inner = np.concatenate([tree.inner for tree in trees])
         return cls(
             feature=distinct[:, 0].astype(np.uint16),
             threshold=distinct[:, 1].astype(np.float32),
-            cut=cut.ravel().astype(small_cut),
-            right=steps.astype(small_step),
-            sizes=np.asarray([len(tree.left) for tree in trees], dtype=np.uint16),
-            inner=np.packbits(np.concatenate([tree.inner for tree in trees])),
+            cut=cut,
+            right=right,
+            sizes=np.asarray(sizes, dtype=np.uint16),
+            inner=np.packbits(inner),
             n_features=n_features,
         )
 
     @property
+    def n_nodes(self) -> int:
+        return int(self.sizes.sum(dtype=np.int64))
+
+    @property
     def n_leaves(self) -> int:
-        return int(self.sizes.astype(np.int64).sum()) - len(self.right)
+        return self.n_nodes - len(self.right)
+
+    @property
+    def is_inner(self) -> npt.NDArray[np.bool_]:
+        """Whether a node is an inner one."""
+        bits = np.unpackbits(self.inner, count=self.n_nodes)
+        return bits.astype(bool)
 
     @cached_property
-    def walks(self) -> Walks:
-        sizes = self.sizes.astype(np.int64)
-        N = int(sizes.sum())
-        inner = np.unpackbits(self.inner, count=N).astype(bool)
-        n_inner = int(inner.sum())
-        if n_inner != len(self.right) or not (sizes > 0).all():
-            raise ValueError("the sizes of trees do not add up to their nodes")
-        roots = np.cumsum(sizes) - sizes
-        cut = np.zeros(N, dtype=np.int32)
-        cut[inner] = self.cut
-        step = np.zeros(2 * N, dtype=np.int32)
-        step[0::2] = inner
-        step[1::2][inner] = self.right
-        longest = step.reshape(N, 2).max(axis=1)
-        furthest = np.arange(N) + longest
-        end = np.repeat(roots + sizes, sizes)
-        if (furthest >= end).any() or (self.right < 1).any():
-            raise ValueError("a tree points outside of itself")
-        leaf = np.cumsum(~inner) - 1
-        depth = _depth(roots, step, inner)
-        return Walks(roots, cut, step, leaf, depth)
+    def walkers(self) -> list[Tree]:
+        """scikit-learn's trees, which find the leaf of a row."""
+        inner = np.flatnonzero(self.is_inner)
+        starts = self.ends - self.sizes
+        roots = np.repeat(starts, self.sizes)
+        place = inner - roots[inner]  # within its tree
+        nodes = np.zeros(self.n_nodes, NODE_DTYPE)
+        nodes["left_child"] = TREE_LEAF
+        nodes["right_child"] = TREE_LEAF
+        nodes["left_child"][inner] = place + 1
+        nodes["right_child"][inner] = place + self.right
+        nodes["feature"][inner] = self.feature[self.cut]
+        nodes["threshold"][inner] = self.threshold[self.cut]
+        per_tree = np.split(nodes, self.ends[:-1])
+        return [_walker(own, self.n_features) for own in per_tree]
+
+    @property
+    def ends(self) -> IntArray:
+        """Nodes up to the end of every tree."""
+        return np.cumsum(self.sizes, dtype=np.int64)
+
+    @cached_property
+    def leaf_numbers(self) -> list[IntArray]:
+        """Of every tree, the number of the leaf that each node is."""
+        is_leaf = ~self.is_inner
+        numbers = np.cumsum(is_leaf) - 1
+        return np.split(numbers, self.ends[:-1])
 
     def leaves(self, x: Float32) -> IntArray:
         """Leaf numbers, (n, T), of rows (n, d)."""
-        C = len(self.feature)
-        # Every cut is decided once per row: walks through T trees look up answers. Trees that are
-        # a single leaf look up the one column that is always there.
-        right = np.ones((len(x), max(1, C)), dtype=np.int8)
-        np.greater(
-            x[:, self.feature], self.threshold, out=right[:, :C], casting="unsafe"
-        )
-        return self.walks.ends(right)
+        n_trees = len(self.sizes)
+        found = np.empty((len(x), n_trees), np.int64)
+        for number in range(n_trees):
+            walker = self.walkers[number]
+            numbers = self.leaf_numbers[number]
+            nodes = walker.apply(x)
+            found[:, number] = numbers[nodes]
+        return found
 
     def row_numbers(self, n_classes: int) -> int:
-        """Numbers of a row on its walks; 16 times as many, to stay within a cache: 4 × faster."""
-        return 16 * (len(self.feature) // 2 + 6 * len(self.sizes) + n_classes)
+        """Numbers of a row on its walks."""
+        return 4 * len(self.sizes) + n_classes
+
+
+def _walker(nodes: npt.NDArray[np.void], n_features: int) -> Tree:
+    """One of scikit-learn's trees; what its nodes predict is not used."""
+    one_class = np.ones(1, np.intp)
+    tree = Tree(n_features, one_class, 1)
+    state = {
+        "max_depth": MAX_DEPTH,
+        "node_count": len(nodes),
+        "nodes": nodes,
+        "values": np.zeros((len(nodes), 1, 1)),
+    }
+    tree.__setstate__(state)
+    return tree
 
 
 def _rounded_down(threshold: FloatArray) -> Float32:
@@ -208,26 +249,6 @@ def _rounded_down(threshold: FloatArray) -> Float32:
     rounded = threshold.astype(np.float32)
     below = np.nextafter(rounded, np.float32(-np.inf))
     return np.where(rounded > threshold, below, rounded)
-
-
-def _depth(
-    roots: IntArray, step: npt.NDArray[np.int32], inner: npt.NDArray[np.bool_]
-) -> int:
-    """Steps of the longest walk.
-
-    Level by level. In a forged file nodes may share children: without np.unique every level could
-    double.
-    """
-    depth = 0
-    nodes = roots[inner[roots]]
-    while len(nodes):
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise ValueError(f"trees must not be deeper than {MAX_DEPTH}")
-        children = np.concatenate([nodes + 1, nodes + step[2 * nodes + 1]])
-        nodes = np.unique(children)
-        nodes = nodes[inner[nodes]]
-    return depth
 
 
 # Extra trees
@@ -245,25 +266,25 @@ class FittedForest(FittedArrays):
     priors: Annotated[Float32, "f4 K"]
 
     def __post_init__(self) -> None:
-        unknown = len(self.share_class) > 0 and self.share_class.max() >= len(
-            self.priors
-        )
-        if unknown or (self.priors <= 0).any():
-            raise ValueError(
-                "a forest must have positive priors, and leaves of known classes"
-            )
-        stored = int(self.share_count.astype(np.int64).sum())
-        if len(self.share_count) != self.trees.n_leaves or stored != len(self.share):
+        unknown = self.share_class >= len(self.priors)
+        absent = self.priors <= 0
+        if unknown.any() or absent.any():
+            wanted = "positive priors, and leaves of known classes"
+            raise ValueError(f"a forest must have {wanted}")
+        n_shares = int(self.share_count.sum(dtype=np.int64))
+        every_leaf = len(self.share_count) == self.trees.n_leaves
+        if not every_leaf or n_shares != len(self.share):
             raise ValueError("a forest must have the shares of all its leaves")
 
     @cached_property
     def shares(self) -> Any:
         """(L, K), sparse: 255 times the class shares of the leaves."""
-        ends = np.cumsum(self.share_count, dtype=np.int64)
-        indptr = np.concatenate([[0], ends])
-        values = self.share.astype(np.float32)
+        n_leaves = len(self.share_count)
+        indptr = np.zeros(n_leaves + 1, np.int64)
+        indptr[1:] = np.cumsum(self.share_count)
+        values = single(self.share)
         classes = self.share_class.astype(np.int32)
-        shape = (self.trees.n_leaves, len(self.priors))
+        shape = (n_leaves, len(self.priors))
         return sparse.csr_array((values, classes, indptr), shape)
 
     @property
@@ -273,13 +294,14 @@ class FittedForest(FittedArrays):
     def score(self, x: Float32) -> FloatArray:
         leaves = self.trees.leaves(x)
         n, T = leaves.shape
-        ones = np.ones(leaves.size, dtype=np.float32)
-        indptr = np.arange(0, leaves.size + 1, T)
+        ones = np.ones(n * T, dtype=np.float32)
+        indptr = np.arange(n + 1) * T
         shape = (n, self.trees.n_leaves)
         reached = sparse.csr_array((ones, leaves.ravel(), indptr), shape)
-        total = (reached @ self.shares).toarray()
-        shares = total.astype(np.float64) / 255
-        return log_shares(shares + self.priors)  # the priors count as much as a tree
+        total = reached @ self.shares
+        shares = double(total.toarray()) / 255
+        # The priors count as much as a tree.
+        return log_shares(shares + self.priors)
 
 
 @dataclass(frozen=True)
@@ -305,54 +327,48 @@ class Forest(ArrayMember):
     learned: ClassVar[type[Fitted]] = FittedForest
 
     def cost(self, n: int, d: int, k: int) -> float:
-        chosen = len(self.leaf_sizes) * self.choosing_trees * min(n, self.choosing_rows)
-        grown = self.n_trees * min(n, self.most_rows)
-        return 0.15 + 5e-8 * (chosen + grown) * (math.sqrt(d) + 0.1 * k)
+        choosing_trees = len(self.leaf_sizes) * self.choosing_trees
+        few = min(n, self.choosing_rows)
+        rows = min(n, self.most_rows)
+        chosen = choosing_trees * few
+        grown = self.n_trees * rows
+        walks = 5e-8 * (chosen + grown)
+        per_row = math.sqrt(d) + 0.1 * k
+        return 0.15 + walks * per_row
 
     def learn(self, task: Task) -> FittedForest:
         generator = np.random.default_rng(task.seed)
         X, y, w = task.sample(self.most_rows, generator=generator)
         edges = [_edges(column, self.levels) for column in X.T]
-        levels = np.empty(X.shape, dtype=np.float32)
-        for j, own in enumerate(edges):
-            levels[:, j] = np.searchsorted(own, X[:, j])
-        priors = task.priors.astype(np.float32)
-        leaf_size = self._leaf_size(levels, y, w, priors, task.seed, generator)
-        grown = self._grown(levels, y, w, leaf_size, task.seed)
+        rows = LevelRows(_levels(X, edges), y, w)
+        priors = single(task.priors)
+        every = np.arange(len(y))
+        chosen = some(every, self.choosing_rows, generator)
+        few = rows.take(chosen)
+        leaf_size = self._leaf_size(few, priors, task.seed)
+        grown = self._grown(rows, leaf_size, task.seed)
         return _kept_forest(self.name, grown, edges, priors)
 
-    def _grown(
-        self, levels: Float32, y: IntArray, w: FloatArray, leaf_size: int, seed: int
-    ) -> Any:
+    def _grown(self, rows: LevelRows, leaf_size: int, seed: int) -> Any:
         """scikit-learn's trees: fewer, or smaller ones, where they would have too many leaves."""
         probed = 4
         forest = _extra_trees(probed, leaf_size, seed)
         forest.set_params(warm_start=True)
-        forest.fit(levels, y, sample_weight=w)
-        per_tree = sum(tree.tree_.n_leaves for tree in forest.estimators_) / probed
+        rows.fit(forest)
+        n_leaves = [tree.get_n_leaves() for tree in forest.estimators_]
+        per_tree = sum(n_leaves) / probed
         if per_tree * self.fewest_trees > self.total_leaves:
             most = self.total_leaves // self.fewest_trees
             forest.set_params(max_leaf_nodes=most, warm_start=False)
-        wanted = np.clip(self.total_leaves / per_tree, self.fewest_trees, self.n_trees)
-        forest.set_params(n_estimators=int(wanted))
-        return forest.fit(levels, y, sample_weight=w)
+        wanted = self.total_leaves / per_tree
+        n_trees = np.clip(wanted, self.fewest_trees, self.n_trees)
+        forest.set_params(n_estimators=int(n_trees))
+        return rows.fit(forest)
 
-    def _leaf_size(
-        self,
-        levels: Float32,
-        y: IntArray,
-        w: FloatArray,
-        priors: Float32,
-        seed: int,
-        generator: np.random.Generator,
-    ) -> int:
+    def _leaf_size(self, rows: LevelRows, priors: Float32, seed: int) -> int:
         """The size with the lowest log loss of rows scored by trees that did not see them."""
-        rows = some(np.arange(len(y)), self.choosing_rows, generator)
-        present = np.unique(y[rows])
-        own = (np.arange(len(rows)), np.searchsorted(present, y[rows]))
-        left_out = (
-            0.37  # share of the trees whose bootstrap sample lacks a given row, 1/e
-        )
+        present, own = np.unique(rows.codes, return_inverse=True)
+        left_out = 0.37  # share of trees whose bootstrap sample lacks a given row, 1/e
         losses = []
         for leaf_size in self.leaf_sizes:
             trees = _extra_trees(self.choosing_trees, leaf_size, seed)
@@ -360,13 +376,40 @@ class Forest(ArrayMember):
             with warnings.catch_warnings():
                 # a row that every bootstrap sample drew gets the priors below
                 warnings.simplefilter("ignore")
-                trees.fit(levels[rows], y[rows], sample_weight=w[rows])
-            p = trees.oob_decision_function_.reshape(len(rows), len(present))
+                rows.fit(trees)
+            p = trees.oob_decision_function_.reshape(len(own), len(present))
             # As in score, with the trees that left the row out; not normalised, as all leaf sizes
             # have the same sum.
-            counts = np.nan_to_num(p) * left_out * self.choosing_trees + priors[present]
-            losses.append(float(-(w[rows] * np.log(counts[own])).sum()))
-        return self.leaf_sizes[int(np.argmin(losses))]
+            counts = np.nan_to_num(p) * left_out * self.choosing_trees
+            counts += priors[present]
+            logs = np.log(of_class(counts, own))
+            losses.append(-(rows.weights * logs).sum())
+        best = int(np.argmin(losses))
+        return self.leaf_sizes[best]
+
+
+@dataclass(frozen=True)
+class LevelRows:
+    """Rows whose features are numbers of intervals, with classes and weights."""
+
+    levels: Float32
+    codes: IntArray
+    weights: FloatArray
+
+    def take(self, rows: IntArray) -> LevelRows:
+        return LevelRows(self.levels[rows], self.codes[rows], self.weights[rows])
+
+    def fit(self, forest: Any) -> Any:
+        """``forest``, grown on these rows."""
+        return forest.fit(self.levels, self.codes, sample_weight=self.weights)
+
+
+def _levels(X: Float32, edges: list[FloatArray]) -> Float32:
+    """Of every value the number of its interval between the edges."""
+    levels = np.empty(X.shape, np.float32)
+    for j, own in enumerate(edges):
+        levels[:, j] = np.searchsorted(own, X[:, j])
+    return levels
 
 
 def _extra_trees(n_trees: int, leaf_size: int, seed: int) -> Any:
@@ -385,21 +428,23 @@ def _kept_forest(
     name: str, forest: Any, edges: list[FloatArray], priors: Float32
 ) -> FittedForest:
     """scikit-learn's trees on levels as our trees on features."""
-    every_edge = np.concatenate([*edges, [0.0]])
-    first = np.cumsum([0, *(len(own) for own in edges)])
     grown = []
     shares = []
     for estimator in forest.estimators_:
         tree = estimator.tree_
-        # level ≤ l is x ≤ edges[l], so a threshold between l and l + 1 is the edge number l.
-        edge = first[tree.feature] + tree.threshold.astype(np.intp)
-        threshold = every_edge[np.where(tree.feature < 0, -1, edge)]
-        own = Grown(tree.feature, threshold, tree.children_left, tree.children_right)
+        own = Grown(
+            tree.feature,
+            _threshold(tree, edges),
+            tree.children_left,
+            tree.children_right,
+        )
         grown.append(own)
         value = tree.value[own.leaves, 0]
+        total = value.sum(axis=1, keepdims=True)
         full = np.zeros((len(value), len(priors)))
-        full[:, forest.classes_] = value / value.sum(axis=1, keepdims=True)
-        shares.append(sparse.csr_array(np.round(full * 255).astype(np.uint8)))
+        full[:, forest.classes_] = value / total
+        rounded = np.round(full * 255)
+        shares.append(sparse.csr_array(rounded.astype(np.uint8)))
     every_share = sparse.vstack(shares, "csr")
     small: Any = np.uint16
     if len(priors) < 256:
@@ -414,14 +459,30 @@ def _kept_forest(
     )
 
 
+def _threshold(tree: Tree, edges: list[FloatArray]) -> FloatArray:
+    """Thresholds of the nodes of a tree on levels, in units of the features.
+
+    Level ≤ l is x ≤ edges[l], so a threshold between l and l + 1 is the edge number l.
+    """
+    sizes = [len(own) for own in edges]
+    first = np.cumsum([0, *sizes])
+    every_edge = np.concatenate([*edges, [0.0]])
+    number = tree.threshold.astype(np.intp)
+    edge = first[tree.feature] + number
+    is_leaf = tree.feature < 0
+    return every_edge[np.where(is_leaf, -1, edge)]
+
+
 def _edges(column: Float32, levels: int) -> FloatArray:
     """Fewer than ``levels`` thresholds between the values of a column."""
     values = np.unique(column)
     if len(values) > levels:
-        quantiles = np.quantile(column, np.linspace(0, 1, levels))
-        values = np.unique(quantiles.astype(np.float32))
-    values = values.astype(np.float64)
-    return (values[1:] + values[:-1]) / 2
+        shares = np.linspace(0, 1, levels)
+        quantiles = np.quantile(column, shares)
+        values = np.unique(single(quantiles))
+    exact = double(values)
+    sums = exact[1:] + exact[:-1]
+    return sums / 2
 
 
 # Gradient-boosted trees
@@ -438,11 +499,11 @@ class FittedBoosting(FittedArrays):
 
     def __post_init__(self) -> None:
         K = self.n_classes
-        odd = K > 2 and len(self.trees.sizes) % K > 0
-        if odd or len(self.values) != self.trees.n_leaves:
-            raise ValueError(
-                f"boosted trees must have a value per leaf and come in rounds of {K}"
-            )
+        per_round = _trees_per_round(K)
+        n_odd = len(self.trees.sizes) % per_round
+        if n_odd or len(self.values) != self.trees.n_leaves:
+            wanted = f"have a value per leaf and come in rounds of {K}"
+            raise ValueError(f"boosted trees must {wanted}")
 
     @property
     def row_numbers(self) -> int:
@@ -450,13 +511,15 @@ class FittedBoosting(FittedArrays):
 
     def score(self, x: Float32) -> FloatArray:
         leaves = self.trees.leaves(x)
-        values = self.values.astype(np.float32)[leaves]
+        of_leaves = single(self.values)
+        values = of_leaves[leaves]
         if self.n_classes == 2:
             log_odds = values.sum(axis=1, dtype=np.float64)
             zeros = np.zeros(len(x))
-            return log_softmax(np.column_stack([zeros, log_odds]))
-        rounds = values.reshape(len(x), -1, self.n_classes)
-        logits = rounds.sum(axis=1, dtype=np.float64)
+            logits = np.column_stack([zeros, log_odds])
+        else:
+            rounds = values.reshape(len(x), -1, self.n_classes)
+            logits = rounds.sum(axis=1, dtype=np.float64)
         return log_softmax(logits)
 
 
@@ -525,16 +588,19 @@ class Boosting(ArrayMember):
         return work <= self.most_work and super().takes_part(n, d, k)
 
     def cost(self, n: int, d: int, k: int) -> float:
-        kinds = len(self._kinds(n, k))
-        rounds = 0.5 * self._most_rounds(k, kinds)  # growth ends early, mostly
+        n_kinds = len(self._kinds(n, k))
+        rounds = 0.5 * self._most_rounds(k, n_kinds)  # growth ends early, mostly
         if not self._many(n, k):
             rounds *= 2  # once to find their number
         features = min(d, self.wide)
-        per_tree = n * (5e-8 + 3e-10 * features) + 2e-6 * features
-        return rounds * kinds * _trees_per_round(k) * per_tree
+        per_row = 5e-8 + 3e-10 * features
+        per_tree = n * per_row + 2e-6 * features
+        trees = rounds * n_kinds * _trees_per_round(k)
+        return trees * per_tree
 
     def _many(self, n: int, n_classes: int) -> bool:
-        return n > self.few_rows or n * _trees_per_round(n_classes) > self.refitted
+        work = n * _trees_per_round(n_classes)
+        return n > self.few_rows or work > self.refitted
 
     def _kinds(self, n: int, n_classes: int) -> tuple[TreeShape, ...]:
         if self._many(n, n_classes):
@@ -542,26 +608,29 @@ class Boosting(ArrayMember):
         return self.kinds
 
     def _most_rounds(self, n_classes: int, n_kinds: int) -> int:
-        trees = n_kinds * _trees_per_round(n_classes)
-        return max(1, min(self.max_rounds, self.max_trees // trees))
+        per_round = n_kinds * _trees_per_round(n_classes)
+        affordable = min(self.max_rounds, self.max_trees // per_round)
+        return max(1, affordable)
 
     def learn(self, task: Task) -> FittedBoosting:
-        trees: list[BoostedTree] = []
-        kinds = self._kinds(len(task.codes), task.n_classes)
+        n, d = task.X.shape
+        kinds = self._kinds(n, task.n_classes)
         most = self._most_rounds(task.n_classes, len(kinds))
-        rows = BoostingRows(
-            np.asarray(task.X, dtype=np.float32), task.codes, task.weights
-        )
+        rows = BoostingRows(single(task.X), task.codes, task.weights)
+        boosted: list[BoostedTree] = []
         for number, kind in enumerate(kinds):
             part = task.inner_parts(self.parts, task.seed + number)
             options = self._options(task, kind, most)
             text = self._boosted(rows, part, options, most)
-            trees += _read_trees(text)
-        values = np.concatenate([tree.leaf_values for tree in trees])
-        values = values / len(kinds)
-        stack = Trees.of([tree.tree for tree in trees], task.X.shape[1])
+            boosted += _read_trees(text)
+        trees = [each.tree for each in boosted]
+        values = np.concatenate([each.leaf_values for each in boosted])
+        mean = values / len(kinds)
         return FittedBoosting(
-            self.name, stack, values.astype(np.float16), task.n_classes
+            name=self.name,
+            trees=Trees.of(trees, d),
+            values=mean.astype(np.float16),
+            n_classes=task.n_classes,
         )
 
     def _options(self, task: Task, kind: TreeShape, most_rounds: int) -> dict[str, Any]:
@@ -571,7 +640,9 @@ class Boosting(ArrayMember):
         slowest, fastest = self.rates
         if self._many(n, K) or n * K > self.refitted:
             slowest = self.large_rate
-        rate = np.clip(self.total_rate / most_rounds, slowest, fastest)
+        rate = self.total_rate / most_rounds
+        leaf_rows = self.leaf_share * n
+        bins = self.all_bins // d
         objective = "multiclass"
         if K == 2:
             objective = "binary"
@@ -581,10 +652,10 @@ class Boosting(ArrayMember):
         return {
             "objective": objective,
             "num_class": _trees_per_round(K),
-            "learning_rate": float(rate),
-            "min_data_in_leaf": int(np.clip(self.leaf_share * n, *self.leaf_rows)),
+            "learning_rate": float(np.clip(rate, slowest, fastest)),
+            "min_data_in_leaf": int(np.clip(leaf_rows, *self.leaf_rows)),
             "min_sum_hessian_in_leaf": 1e-3,
-            "max_bin": int(np.clip(self.all_bins // d, *self.bins)),
+            "max_bin": int(np.clip(bins, *self.bins)),
             "num_leaves": kind.num_leaves,
             "max_depth": kind.max_depth,
             "feature_fraction": feature_fraction,
@@ -621,11 +692,8 @@ class Boosting(ArrayMember):
             booster = lightgbm.train(
                 options, train, most, valid_sets=[held_out], callbacks=[stop]
             )
-        return str(
-            booster.model_to_string(
-                num_iteration=max(booster.best_iteration, 0) or None
-            )
-        )
+        best = max(booster.best_iteration, 0)
+        return str(booster.model_to_string(num_iteration=best or None))
 
     def _cross_validated_rounds(
         self, rows: BoostingRows, part: IntArray, options: dict[str, Any], most: int
@@ -634,16 +702,16 @@ class Boosting(ArrayMember):
         import lightgbm
 
         affordable = 10_000  # rows × trees per round × parts
-        rows_per_feature = (
-            10  # with fewer rows than so many times the features, those take long
-        )
         n, d = rows.X.shape
-        cost = options["num_class"] * max(n, rows_per_feature * d)
-        n_parts = min(max(1, affordable // cost), int(part.max()) + 1)
-        folds = [
-            (np.flatnonzero(part != k), np.flatnonzero(part == k))
-            for k in range(n_parts)
-        ]
+        as_long = 10 * d  # with fewer rows the features take as long as so many
+        cost = options["num_class"] * max(n, as_long)
+        known = int(part.max()) + 1
+        n_parts = min(max(1, affordable // cost), known)
+        folds = []
+        for number in range(n_parts):
+            train = np.flatnonzero(part != number)
+            held_out = np.flatnonzero(part == number)
+            folds.append((train, held_out))
         stop = lightgbm.early_stopping(self.patience, verbose=False)
         curve = lightgbm.cv(
             options, rows.binned, most, folds=iter(folds), callbacks=[stop]
@@ -701,7 +769,9 @@ class BoostingRows:
     def held_out(self, train: Any, rows: IntArray) -> Any:
         """Rows with the bins of ``train``."""
         return train.create_valid(
-            self.X[rows], self.codes[rows], weight=self.weights[rows]
+            self.X[rows],
+            self.codes[rows],
+            weight=self.weights[rows],
         )
 
 
@@ -722,19 +792,26 @@ class BoostedTree:
     @classmethod
     def read(cls, block: str) -> BoostedTree:
         """From LightGBM's text, in which a child -1 - k is leaf k."""
-        lines = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        pairs = [line.split("=", 1) for line in block.splitlines() if "=" in line]
+        lines = dict(pairs)
 
-        def numbers(name: str, dtype: Any) -> npt.NDArray[Any]:
-            return np.array(lines[name].split(), dtype=dtype)
+        def numbers(name: str) -> FloatArray:
+            return np.array(lines[name].split(), dtype=np.float64)
 
-        values = numbers("leaf_value", np.float64)
-        n_inner = len(values) - 1  # after these nodes come the leaves
-        none = np.full(len(values), -1)
-        children = []
-        for name in ("left_child", "right_child"):
-            child = numbers(name, np.intp)
+        values = numbers("leaf_value")
+        n_leaves = len(values)
+        n_inner = n_leaves - 1  # after these nodes come the leaves
+
+        def children(name: str) -> IntArray:
+            child = numbers(name).astype(np.intp)
             node = np.where(child >= 0, child, n_inner - 1 - child)
-            children.append(np.append(node, none))
-        feature = numbers("split_feature", np.intp)
-        tree = Grown(feature, numbers("threshold", np.float64), *children)
-        return cls(tree, values[tree.leaves - n_inner])
+            return np.append(node, np.full(n_leaves, -1))
+
+        tree = Grown(
+            feature=numbers("split_feature"),
+            threshold=numbers("threshold"),
+            left=children("left_child"),
+            right=children("right_child"),
+        )
+        own = tree.leaves - n_inner
+        return cls(tree, values[own])

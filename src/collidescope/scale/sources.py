@@ -461,7 +461,7 @@ def _not_finite(
     return f"x must be finite, got {given[where]} {at}: drop or impute such rows first"
 
 
-def _labels(y: Any) -> npt.NDArray[Any]:
+def _labels(y: object) -> npt.NDArray[Any]:
     """Labels as a flat array that a file can hold: text as text, not as objects."""
     labels = check.check_labels(check.to_numpy(y))
     if labels.dtype.kind != "O":

@@ -109,8 +109,9 @@ def _check_lists(summary: Summary) -> None:
     if summary["merge_path"] is not None:
         _check_path(summary["merge_path"], k)
     picture = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
-    rows = summary["ambiguous_rows"] or {"rows": [], "suspects": []}
-    for row in [*rows["rows"], *rows["suspects"]]:
+    rows = summary["ambiguous_rows"] or {"rows": [], "suspects": [], "pairs": []}
+    of_pairs = [row for pair in rows["pairs"] for row in pair["rows"]]
+    for row in [*rows["rows"], *rows["suspects"], *of_pairs]:
         if row["image"] is not None and not picture.fullmatch(row["image"]):
             raise ValueError("image must be a picture as a data: URI")
 

@@ -17,7 +17,7 @@ from collidescope._checks import FloatArray, IntArray
 from collidescope._rows import row_hashes
 from collidescope.applications._inputs import check_matrix, scored
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.onestep import collision_matrix_from_posteriors
 
 #: Channels of grey, RGB and RGBA pictures.
@@ -151,7 +151,31 @@ def rows_to_look_at(
         "fresh": source.fresh,
         "rows": view.shown(unclear[:12]),
         "suspects": view.shown(suspects[:8]),
+        "pairs": colliding_images(view),
     }
+
+
+def colliding_images(
+    view: RowView,
+    most_pairs: int = 4,
+    most_images: int = 4,
+    least_probability: float = 0.1,
+) -> list[dict[str, Any]]:
+    """Of the pairs that collide most the images that are most likely of both classes."""
+    P = view.source.posteriors
+    if view.image_shape is None or P is None:
+        return []
+    joint = view.source.matrix.joint
+    pairs = largest_pairs(joint + joint.T, most_pairs)
+    found = []
+    for first, second in zip(*pairs, strict=True):
+        of_both = P[:, [first, second]].min(axis=1)
+        likeliest = np.argsort(-of_both, kind="stable")[:most_images]
+        chosen = likeliest[of_both[likeliest] >= least_probability]
+        if len(chosen):
+            names = [view.names[first], view.names[second]]
+            found.append({"classes": names, "rows": view.shown(chosen)})
+    return found
 
 
 @dataclass(frozen=True)

@@ -574,7 +574,8 @@ def _section(part: object) -> dict[str, Any]:
 def _bar(bar: Mapping[str, Any]) -> dict[str, Any]:
     """A value with its interval, on a scale from 0 to 1."""
     places = {name: float(bar[name]) for name in ("fall", "low", "high")}
-    return {"name": text(bar["name"]), "words": text(bar["words"])} | places
+    about = {"name": text(bar["name"]), "words": text(bar["words"])}
+    return about | places | {"ranked": bool(bar.get("ranked", True))}
 
 
 def _cell(value: object) -> str | float | None:

@@ -175,9 +175,9 @@ class TableClassifier(CollisionClassifier):
             if name not in self.screening_.ids:
                 self._note([f"column {name!r} is left out: {why}"])
         self._note([*odd, *self.encoder_.doubts(table)])
-        cautions = [*self.screening_.cautions(), *variants]
-        self._note(cautions, caution=True)
-        for words in cautions:
+        cautions = self.screening_.cautions()
+        self._note([*cautions, *variants], caution=True)
+        for words in cautions:  # the fit warns of spellings
             warnings.warn(words, CollisionWarning, stacklevel=4)
 
     def _note(self, notes: list[str], caution: bool = False) -> None:

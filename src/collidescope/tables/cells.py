@@ -55,9 +55,8 @@ def as_levels(
     (array([ 0, -1,  0, -1,  1]), ['2', 'True'])
     """
     cells: Any = column
-    if pd.api.types.is_string_dtype(
-        column.dtype
-    ):  # objects are quicker than extension arrays
+    # Objects are quicker than extension arrays.
+    if pd.api.types.is_string_dtype(column.dtype):
         cells = column.to_numpy(dtype=object)
     try:
         codes, values = pd.factorize(cells)
@@ -74,7 +73,7 @@ def as_levels(
     return numbers[np.asarray(codes)], list(place)
 
 
-def as_word(value: Any) -> str:
+def as_word(value: object) -> str:
     """One value as text: whole numbers without a point (3.0 is "3"), no spaces around it.
 
     Characters that nobody sees and no language needs are left out: zero-width spaces, byte order
@@ -122,9 +121,8 @@ class Cells(NamedTuple):
 
     kind: Literal["number", "date", "words"]
     values: FloatArray  #: rows × 1 number, the parts of dates, or nothing; nan where missing
-    codes: (
-        IntArray  #: numbers of the words, -1 where missing; not of a dtype of numbers
-    )
+    #: Numbers of the words, -1 where missing; not of a dtype of numbers.
+    codes: IntArray
     words: list[str]
     written: str | None = None  #: format of dates in text
     form: NumberForm | None = None  #: of numbers with a currency, a unit or separators

@@ -57,9 +57,8 @@ Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 #: Names of features and their values, rows × names.
 Block = tuple[list[str], npt.NDArray[Any]]
-Levels = tuple[
-    str | None, ...
-]  #: of a category; the last is None where cells were missing
+#: Of a category; the last is None where cells were missing.
+Levels = tuple[str | None, ...]
 
 LARGEST = 1e30  #: the largest feature: float32 could hold more, but not a sum of it over the rows
 Type = Literal["number", "date", "category", "text"]  #: of a column
@@ -383,7 +382,7 @@ class TableEncoder:
             number = float(NumberForm(*form).parse([word])[0])
             found.append(
                 f"column {name!r}: text is read as numbers (such as {word!r} as {number:g}); "
-                f"categories=[{name!r}] (--category {name!r}) keeps it as text"
+                f"categories=[{name!r}] keeps it as text"
             )
         for name in [*self.levels, *self.texts]:
             words = as_levels(table[name])[1]
@@ -499,9 +498,8 @@ def _learn_texts(
         n_components, **NGRAMS, vocabulary=vocabulary, random_state=0
     )
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # few n-grams: they are then kept as they are
+        # Few n-grams: they are then kept as they are.
+        warnings.simplefilter("ignore", UserWarning)
         encoder.fit_transform(pd.Series(words_of(codes, words), name="text"))
     reduced = getattr(encoder, "tsvd_", None)
     components = np.eye(len(vocabulary))[:n_components]

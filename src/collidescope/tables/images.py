@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ def read_images(
     source: str | Path,
     size: int | tuple[int, int] | None = None,
     *,
+    label: str | None = None,
+    largest_side: int | None = None,
     errors: str = "raise",
     most_bytes: int = 4_000_000_000,
 ) -> tuple[Images, npt.NDArray[Any], list[Path]]:
@@ -38,6 +40,10 @@ def read_images(
     size : int or (height, width), optional
         What images are scaled to. By default they stay as they are if all have one size, else they
         are scaled to the median height and width, and a warning says so.
+    label : the column of labels, optional
+        By default one that is called "label", "class", "target" or "y", else the last one.
+    largest_side : int, optional
+        Larger images are scaled down until no side is longer, unless ``size`` is given.
     errors : "raise" or "skip"
         Whether files that cannot be read are an error, or are left out with a warning.
     most_bytes : what the array may take
@@ -65,42 +71,64 @@ def read_images(
     check_choice(errors, ["raise", "skip"], "errors")
     source = Path(source)
     if source.is_dir():
+        if label is not None:
+            rest = "where labels are the names of subfolders: leave it out"
+            raise ValueError(f"label {label!r} is not for a folder, {rest}")
         paths, labels = _of_folder(source)
     else:
-        paths, labels = _of_table(source)
+        paths, labels = _of_table(source, label)
     bad: dict[Path, str] = {}
     shapes = [_shape(path, bad) for path in paths]
     _check_bad(bad, len(paths), errors)
     good = [shape for shape in shapes if shape is not None]
     height, width = _common_size(good, size)
+    if size is None and largest_side is not None:
+        height, width = _scaled_down(height, width, largest_side)
     channels = max(shape[2] for shape in good)
-    needed = len(good) * height * width * channels
-    if needed > most_bytes:
-        raise ValueError(
-            f"{len(good):,} images of {height} × {width} take {needed / 1e9:.1f} GB: pass a "
-            f"smaller size=, such as size=64, or more most_bytes="
-        )
+    _check_memory((len(good), height, width, channels), most_bytes)
     X = np.zeros((len(paths), height, width, channels), dtype=np.uint8)
     for number, path in enumerate(paths):
         if path not in bad:
             _read_into(X[number], path, bad)
     _check_bad(bad, len(paths), errors)
+    notes = []
     kept = np.array([path not in bad for path in paths])
     if bad:
         X = X[kept]
-        warnings.warn(
-            _bad_files(bad, len(paths)) + " are left out",
-            CollisionWarning,
-            stacklevel=2,
-        )
+        files = _bad_files(bad, len(paths))
+        notes.append(f"{files} are left out")
     sizes = {shape[:2] for shape in good}
     if sizes != {(height, width)}:
-        warnings.warn(
-            f"images of {len(sizes)} sizes are scaled to {height} × {width} pixels",
-            CollisionWarning,
-            stacklevel=2,
-        )
-    return X, labels[kept], [path for path in paths if path not in bad]
+        notes.append(_scaled(sizes, height, width))
+    for note in notes:
+        warnings.warn(note, CollisionWarning, stacklevel=2)
+    good_paths = [path for path in paths if path not in bad]
+    return X, labels[kept], good_paths
+
+
+def _scaled_down(height: int, width: int, largest_side: int) -> tuple[int, int]:
+    factor = min(1.0, largest_side / max(height, width))
+    new_height = round(height * factor)
+    new_width = round(width * factor)
+    return max(1, new_height), max(1, new_width)
+
+
+def _check_memory(shape: tuple[int, int, int, int], most_bytes: int) -> None:
+    needed = math.prod(shape)
+    if needed <= most_bytes:
+        return
+    n, height, width, _ = shape
+    many = f"{n:,} images of {height} × {width} take {needed / 1e9:.1f} GB"
+    hint = "pass a smaller size=, such as size=64, or more most_bytes="
+    raise ValueError(f"{many}: {hint}")
+
+
+def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
+    given = f"{len(sizes)} sizes"
+    if len(sizes) == 1:
+        ((old_height, old_width),) = sizes
+        given = f"{old_height} × {old_width} pixels"
+    return f"images of {given} are scaled to {height} × {width} pixels"
 
 
 def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
@@ -117,12 +145,8 @@ def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     paths: list[Path] = []
     labels: list[str] = []
     for own in classes:
-        files = sorted(path for path in own.rglob("*") if path.is_file())
-        images = [
-            path
-            for path in files
-            if path.suffix.lower() in known and path.name[0] != "."
-        ]
+        files = sorted(own.rglob("*"))
+        images = [path for path in files if _is_image(path, known)]
         if not images:
             raise ValueError(
                 f"source {str(folder)!r} has no image in the subfolder {own.name!r}"
@@ -132,7 +156,12 @@ def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     return paths, np.array(labels)
 
 
-def _of_table(table: Path) -> tuple[list[Path], npt.NDArray[Any]]:
+def _is_image(path: Path, known: Mapping[str, str]) -> bool:
+    hidden = path.name.startswith(".")
+    return path.suffix.lower() in known and path.is_file() and not hidden
+
+
+def _of_table(table: Path, label: str | None) -> tuple[list[Path], npt.NDArray[Any]]:
     """Paths and labels of a table, by the names of its columns, or the first and the last."""
     frame = read_table(table).frame
     if frame.shape[1] < 2:
@@ -140,18 +169,23 @@ def _of_table(table: Path) -> tuple[list[Path], npt.NDArray[Any]]:
             f"source {str(table)!r} must have a column of paths and one of labels"
         )
     names = [str(name) for name in frame.columns]
+    if label is not None and label not in names:
+        raise ValueError(
+            f"label {label!r} is no column of {table.name}: it has {listed(names)}"
+        )
+    features = [name for name in names if name != label]
     path_column = _named(
-        names, ["path", "file", "filename", "image", "filepath"], names[0]
+        features, ["path", "file", "filename", "image", "filepath"], features[0]
     )
     rest = [name for name in names if name != path_column]
-    label_column = _named(rest, ["label", "class", "target", "y"], rest[-1])
+    label_column = label or _named(rest, ["label", "class", "target", "y"], rest[-1])
     labels = frame[label_column]
-    if labels.isna().any():
-        raise ValueError(
-            f"source {str(table)!r} has {int(labels.isna().sum())} rows without a label in "
-            f"{label_column!r}: drop those rows"
-        )
-    paths = [table.parent / str(name) for name in frame[path_column]]
+    n_missing = int(labels.isna().sum())
+    if n_missing:
+        many = f"{n_missing} rows without a label in {label_column!r}"
+        raise ValueError(f"source {str(table)!r} has {many}: drop those rows")
+    folder = table.parent
+    paths = [folder / str(name) for name in frame[path_column]]
     return paths, labels.to_numpy()
 
 
@@ -207,11 +241,16 @@ def _read_into(target: Images, path: Path, bad: dict[Path, str]) -> None:
     try:
         image = _opened(path)
         if image.mode.startswith("I;16"):  # 16 bits: the upper 8
-            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        image = image.convert("L" if channels == 1 else "RGB")
+            upper = np.asarray(image) >> 8
+            image = Image.fromarray(upper.astype(np.uint8))
+        mode = "RGB"
+        if channels == 1:
+            mode = "L"
+        image = image.convert(mode)
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling.BILINEAR)
-        target[:] = np.asarray(image).reshape(target.shape)
+        pixels = np.asarray(image)
+        target[:] = pixels.reshape(target.shape)
     except _unreadable() as error:
         bad[path] = str(error)
 
@@ -219,25 +258,25 @@ def _read_into(target: Images, path: Path, bad: dict[Path, str]) -> None:
 def _common_size(
     shapes: Sequence[tuple[int, int, int]], size: int | tuple[int, int] | None
 ) -> tuple[int, int]:
-    if isinstance(size, tuple):
-        height, width = size
-        return check_count(height, "size"), check_count(width, "size")
+    if isinstance(size, int):
+        size = (size, size)
     if size is not None:
-        return check_count(size, "size"), size
-    sizes = Counter(shape[:2] for shape in shapes)
-    if len(sizes) == 1:
-        return shapes[0][:2]
-    height, width = np.median([shape[:2] for shape in shapes], axis=0)
+        for side in size:
+            check_count(side, "size")
+        return size
+    sizes = [shape[:2] for shape in shapes]
+    if len(set(sizes)) == 1:
+        return sizes[0]
+    height, width = np.median(sizes, axis=0)
     return int(height), int(width)
 
 
 def _check_bad(bad: dict[Path, str], n_files: int, errors: str) -> None:
     if bad and errors == "raise":
+        files = _bad_files(bad, n_files)
         path, why = next(iter(bad.items()))
-        raise ValueError(
-            f"{_bad_files(bad, n_files)} cannot be read ({path.name}: {why}): remove them, or pass "
-            f"errors='skip'"
-        )
+        said = f"{files} cannot be read ({path.name}: {why})"
+        raise ValueError(f"{said}: remove them, or pass errors='skip'")
     if len(bad) == n_files:
         raise ValueError(f"none of the {n_files:,} files can be read as an image")
 

@@ -20,9 +20,8 @@ from collidescope.tables.cells import listed
 CELL = 8  #: bytes of a cell in memory
 #: Types of Thrift's compact protocol.
 INT16, INT32, INT64, TEXT, LIST, STRUCTURE = 4, 5, 6, 8, 9, 12
-Structure = dict[
-    tuple[int, int], Any
-]  #: values by the number of their field and their type
+#: Values by the number of their field and their type.
+Structure = dict[tuple[int, int], Any]
 
 
 def read_parquet(
@@ -70,9 +69,8 @@ def _decoded(path: Path) -> tuple[pd.DataFrame, list[str]]:
     for name, column in zip(plain, table.columns, strict=True):
         if name in texts:
             frame[name] = frame[name].astype(object)
-        elif (
-            column.type in exact and column.null_count
-        ):  # a gap has made floats of them
+        # A gap has made floats of them.
+        elif column.type in exact and column.null_count:
             frame[name] = column.to_pandas(types_mapper=exact.get)
     return frame, [name for name in types if name not in frame]
 

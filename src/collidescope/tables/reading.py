@@ -302,9 +302,8 @@ def _read_csv(
     if label is not None:
         converters[label] = "'".__add__
     with _open(plan.path) as file, warnings.catch_warnings():
-        warnings.simplefilter(
-            "error", pd.errors.ParserWarning
-        )  # lines longer than the first
+        # Lines longer than the first.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
         frame: pd.DataFrame = pd.read_csv(
             file,
             encoding=encoding,
@@ -325,9 +324,8 @@ def _read_csv(
 
 
 def _rows(lines: Iterable[str], delimiter: str) -> Any:
-    csv.field_size_limit(
-        2**24
-    )  # cells longer than the csv module's 128 KiB do occur in free text
+    # Cells longer than the csv module's 128 KiB do occur in free text.
+    csv.field_size_limit(2**24)
     return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
 
 

@@ -90,8 +90,10 @@ class TrainingConfig:
         if not isinstance(self.batch_size, str):
             return min(self.batch_size, n_rows)
         hundredth = max(n_rows, 1) / 100
-        wanted = 2 ** max(0, round(math.log2(hundredth)))
-        return int(min(largest, max(smallest, wanted), n_rows))
+        power = round(math.log2(hundredth))
+        wanted = 2 ** max(0, power)
+        within = min(largest, max(smallest, wanted))
+        return int(min(within, n_rows))
 
     def fingerprint(self) -> dict[str, Any]:
         """What must agree for a checkpoint to be resumed.

@@ -27,10 +27,8 @@ class OneCycle:
 
     def optimizer(self, module: nn.Module) -> torch.optim.SGD:
         groups = parameter_groups(module, self.weight_decay)
-        on_gpu = all(parameter.is_cuda for parameter in module.parameters())
-        return torch.optim.SGD(
-            groups, self.peak, momentum=self.momentum, nesterov=True, fused=on_gpu
-        )
+        # Not fused: that refuses gradients whose strides are not those of the weights.
+        return torch.optim.SGD(groups, self.peak, momentum=self.momentum, nesterov=True)
 
     def rate(self, done: float) -> float:
         """The rate once a share ``done`` of the run is over.

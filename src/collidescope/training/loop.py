@@ -160,16 +160,18 @@ def _is_capped(run: Run, config: TrainingConfig) -> bool:
     that is shown. Without a held-out loss nobody knows, and that counts as capped.
     """
     waited = int(run.best.waited.min())
-    if len(run.history) < config.max_epochs or 0 < config.patience <= waited:
+    ended = 0 < config.patience <= waited
+    n_epochs = len(run.history)
+    if ended or n_epochs < config.max_epochs:
         return False
     losses = [entry["val_loss"] for entry in run.history]
     if config.patience == 0 or not losses:
         return True
-    earlier = losses[: 3 * len(losses) // 4]
+    three_quarters = 3 * len(losses) // 4
+    earlier = min(losses[:three_quarters], default=math.inf)
     lowest = min(losses)
-    fall = min(earlier, default=math.inf) - lowest
     notable = max(0.02 * lowest, 0.005)
-    return bool(fall > notable)
+    return bool(earlier - lowest > notable)
 
 
 def _settings(
@@ -303,10 +305,12 @@ class BestWeights:
     minimum_gain = 1e-4
 
     def __init__(self, module: nn.Module, n_members: int) -> None:
-        device = next(module.parameters()).device
+        first = next(module.parameters())
+        device = first.device
         self.state = {}
         for name, tensor in module.state_dict().items():
-            self.state[name] = tensor.detach().clone()
+            own = tensor.detach()
+            self.state[name] = own.clone()
         self.loss = torch.full((n_members,), math.inf, device=device)
         self.epoch = torch.zeros(n_members, dtype=torch.long, device=device)
         self.waited = torch.zeros_like(self.epoch)
@@ -322,7 +326,8 @@ class BestWeights:
             state = {name: _kept(better, new[name], state[name]) for name in new}
         longer = self.waited + 1
         waited = torch.where(better, 0, longer)
-        loss = torch.where(better, val_loss.to(self.loss), self.loss)
+        new_loss = val_loss.to(self.loss)
+        loss = torch.where(better, new_loss, self.loss)
         at = torch.where(better, epoch, self.epoch)
         # At once: Ctrl-C between two layers would leave weights of two epochs.
         self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
@@ -333,8 +338,10 @@ def _kept(better: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
     Members are rows of every tensor; a single one has all of it.
     """
-    of_member = better.view(-1, *[1] * (new.ndim - 1))
-    return torch.where(of_member, new.detach(), old).view(new.shape)
+    ones = [1] * (new.ndim - 1)
+    of_member = better.view(-1, *ones)
+    kept = torch.where(of_member, new.detach(), old)
+    return kept.view(new.shape)
 
 
 @dataclass
@@ -353,9 +360,9 @@ class Run:
         """Write the state after an epoch."""
         columns = {}
         for name in HISTORY:
-            columns[name] = np.array(
-                [entry[name] for entry in self.history], np.float64
-            )
+            values = [entry[name] for entry in self.history]
+            column = np.array(values, np.float64)
+            columns[name] = column
         arrays = {}
         for name, tensor in self._tensors().items():
             own = tensor.detach().cpu().contiguous()
@@ -395,7 +402,8 @@ class Run:
         kept = {}
         for name, tensor in self.module.state_dict().items():
             kept[f"module.{name}"] = tensor
-        for index, state in self.optimizer.state_dict()["state"].items():
+        states = self.optimizer.state_dict()["state"]
+        for index, state in states.items():
             for name, tensor in state.items():
                 kept[f"optimizer.{index}.{name}"] = tensor
         for name, tensor in self.best.state.items():
@@ -412,12 +420,13 @@ class Run:
         """
         self._prepare_optimizer(arrays)
         tensors = self._tensors()
-        if arrays.keys() != tensors.keys():
-            raise ValueError(
-                f"{min(arrays.keys() ^ tensors.keys())} is missing or too many"
-            )
+        wrong = arrays.keys() ^ tensors.keys()
+        if wrong:
+            raise ValueError(f"{min(wrong)} is missing or too many")
         for name, tensor in tensors.items():
-            tensor.copy_(_checked_tensor(name, torch.from_numpy(arrays[name]), tensor))
+            given = torch.from_numpy(arrays[name])
+            checked = _checked_tensor(name, given, tensor)
+            tensor.copy_(checked)
         # A custom module may give copies of its weights.
         own = {name: tensors[f"module.{name}"] for name in self.module.state_dict()}
         self.module.load_state_dict(own)
@@ -462,10 +471,10 @@ def _check_settings(path: Path, found: Any, settings: dict[str, Any]) -> None:
 def _checked_tensor(name: str, given: Tensor, own: Tensor) -> Tensor:
     """What a file gives for a tensor of the run, if it has its type, shape and possible values."""
     stored = STORED_AS.get(own.dtype, own.dtype)
-    if given.dtype != stored or given.shape != own.shape:
-        raise ValueError(
-            f"{name} has dtype {given.dtype} and shape {tuple(given.shape)}"
-        )
+    alike = given.dtype == stored and given.shape == own.shape
+    if not alike:
+        shape = tuple(given.shape)
+        raise ValueError(f"{name} has dtype {given.dtype} and shape {shape}")
     given = given.view(own.dtype)
     owner, _, last = name.rpartition(".")
     if not owner or not given.is_floating_point():
@@ -489,7 +498,8 @@ def structure(module: nn.Module) -> str:
     """
     parts = [repr(module)]
     for name, tensor in module.state_dict().items():
-        parts.append(f"{name} {tuple(tensor.shape)} {tensor.dtype}")
+        shape = tuple(tensor.shape)
+        parts.append(f"{name} {shape} {tensor.dtype}")
     for part in module.modules():
         kind = type(part)
         code = getattr(kind.forward, "__code__", None)
@@ -497,10 +507,12 @@ def structure(module: nn.Module) -> str:
             continue
         plain = int | float | str | None
         constants = [value for value in code.co_consts if isinstance(value, plain)]
-        parts.append(
-            f"{kind.__qualname__} {code.co_code.hex()} {code.co_names} {constants}"
-        )
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        instructions = code.co_code.hex()
+        own = f"{kind.__qualname__} {instructions} {code.co_names} {constants}"
+        parts.append(own)
+    whole = "\n".join(parts)
+    digest = hashlib.sha256(whole.encode())
+    return digest.hexdigest()[:16]
 
 
 def _checked_history(
@@ -511,8 +523,10 @@ def _checked_history(
     numbers = table.dtype == np.float64 and table.shape[1] == len(HISTORY)
     finite = np.isfinite(table)
     if nothing_held_out:
-        finite[:, HISTORY.index("val_loss")] = True
-    if columns.keys() != set(HISTORY) or not numbers or not finite.all():
+        held_out = HISTORY.index("val_loss")
+        finite[:, held_out] = True
+    known = columns.keys() == set(HISTORY)
+    if not known or not numbers or not finite.all():
         raise ValueError(
             "history must hold finite numbers for each quantity, epoch by epoch"
         )

@@ -128,9 +128,9 @@ def _halves(part: slice) -> tuple[slice, slice]:
 
 def device_of(module: nn.Module) -> torch.device:
     """Where a module is; the CPU where it has no weights."""
-    return next(
-        (tensor.device for tensor in module.state_dict().values()), torch.device("cpu")
-    )
+    for tensor in module.state_dict().values():
+        return torch.device(tensor.device)
+    return torch.device("cpu")
 
 
 def world() -> tuple[int, int]:
@@ -150,17 +150,26 @@ def own_part(batch: Tensor) -> tuple[Tensor, float]:
     if n_rows < size:
         return batch, 1 / size
     start = n_rows * rank // size
-    stop = n_rows * (rank + 1) // size
-    return batch[..., start:stop], (stop - start) / n_rows
+    next_rank = rank + 1
+    stop = n_rows * next_rank // size
+    n_own = stop - start
+    own = batch[..., start:stop]
+    weight = n_own / n_rows
+    return own, weight
 
 
 def average_gradients(module: nn.Module, weight: float) -> None:
     """The sum of all processes' gradients, each times its weight, in every process."""
-    if world()[1] == 1:
+    _, n_processes = world()
+    if n_processes == 1:
         return
     gradients = [p.grad for p in module.parameters() if p.grad is not None]
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) * weight
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    flat = flat * weight
     dist.all_reduce(flat)
-    sizes = [gradient.numel() for gradient in gradients]
-    for gradient, part in zip(gradients, torch.split(flat, sizes), strict=True):
+    start = 0
+    for gradient in gradients:
+        stop = start + gradient.numel()
+        part = flat[start:stop]
         gradient.copy_(part.view_as(gradient))
+        start = stop

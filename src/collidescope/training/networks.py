@@ -70,22 +70,28 @@ class StackedMLP(nn.Module):
         biases = []
         for inputs, outputs in self.shapes:
             bound = max(inputs, 1) ** -0.5
-            weight = torch.rand((n_members, inputs * outputs), generator=generator)
+            n_weights = inputs * outputs
+            weight = torch.rand((n_members, n_weights), generator=generator)
             bias = torch.rand((n_members, outputs), generator=generator)
             weights.append((weight * 2 - 1) * bound)
             biases.append((bias * 2 - 1) * bound)
-        self.weight = nn.Parameter(torch.cat(weights, 1))
-        self.bias = nn.Parameter(torch.cat(biases, 1))
+        all_weights = torch.cat(weights, 1)
+        all_biases = torch.cat(biases, 1)
+        self.weight = nn.Parameter(all_weights)
+        self.bias = nn.Parameter(all_biases)
 
     @property
     def layers(self) -> Layers:
         """Weights (M, a, b) and biases (M, 1, b) of every layer, as views."""
-        weights = torch.split(self.weight, [a * b for a, b in self.shapes], 1)
-        biases = torch.split(self.bias, [b for _, b in self.shapes], 1)
-        parts = zip(self.shapes, weights, biases, strict=True)
-        return [
-            (weight.view(-1, a, b), bias.unsqueeze(1)) for (a, b), weight, bias in parts
-        ]
+        n_weights = [inputs * outputs for inputs, outputs in self.shapes]
+        n_biases = [outputs for _, outputs in self.shapes]
+        weights = torch.split(self.weight, n_weights, 1)
+        biases = torch.split(self.bias, n_biases, 1)
+        found: Layers = []
+        for shape, weight, bias in zip(self.shapes, weights, biases, strict=True):
+            matrices = weight.view(-1, *shape)
+            found.append((matrices, bias.unsqueeze(1)))
+        return found
 
     def forward(self, x: Tensor) -> Tensor:
         if self.n_members == 1:
@@ -140,11 +146,15 @@ class FactorisedObjective:
         self.y = y
         self.n_members = len(splits)
         self.given_weight = weight
-        self.weight = None if weight is None else weight / weight.mean()
-        self.train_rows, self.held_out_rows = zip(*splits, strict=True)
+        self.weight = weight
+        if weight is not None:
+            self.weight = weight / weight.mean()
+        self.train_rows = [train for train, _ in splits]
+        self.held_out_rows = [held_out for _, held_out in splits]
         # Members step together, so an epoch is as long as the smallest split (they differ by a row
         # or two); rows are shuffled before they are cut, so none is left out for good.
-        self.epoch_length = min(len(rows) for rows in self.train_rows)
+        lengths = [len(rows) for rows in self.train_rows]
+        self.epoch_length = min(lengths)
         self.batch_size = config.batch_for(self.epoch_length)
 
     @property
@@ -157,8 +167,10 @@ class FactorisedObjective:
         """Indices of rows, (M, B)."""
         shuffled = []
         for rows in self.train_rows:
-            order = torch.randperm(len(rows), generator=generator, device=rows.device)
-            shuffled.append(rows[order[: self.epoch_length]])
+            n = len(rows)
+            order = torch.randperm(n, generator=generator, device=rows.device)
+            used = order[: self.epoch_length]
+            shuffled.append(rows[used])
         epoch = torch.stack(shuffled)
         end = self.epoch_length
         # A last batch of a few rows is a noisy step: it is left out when it is under half a batch.
@@ -168,8 +180,13 @@ class FactorisedObjective:
             yield epoch[:, start : start + self.batch_size]
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
-        x = self.X[batch.reshape(-1)].view(*batch.shape, *self.X.shape[1:])
-        return self._cross_entropy(module(x), batch).sum()
+        rows = batch.reshape(-1)
+        flat = self.X[rows]
+        row_shape = flat.shape[1:]
+        x = flat.view(*batch.shape, *row_shape)
+        logits = module(x)
+        losses = self._cross_entropy(logits, batch)
+        return losses.sum()
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         # nan where nothing is held out
@@ -180,9 +197,11 @@ class FactorisedObjective:
             scored = []
             for part in torch.split(rows, SCORING_BATCH):
                 inputs = self.X[part]
-                scored.append(self._member(module, member, inputs))
-            logits = torch.cat(scored)
-            losses[member] = self._cross_entropy(logits[None], rows[None])[0]
+                logits = self._member(module, member, inputs)
+                scored.append(logits)
+            whole = torch.cat(scored)
+            (loss,) = self._cross_entropy(whole[None], rows[None])
+            losses[member] = loss
         return losses
 
     def _member(self, module: nn.Module, member: int, x: Tensor) -> Tensor:
@@ -194,9 +213,10 @@ class FactorisedObjective:
 
     def _cross_entropy(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Mean over the rows (M, B) of each member, weighted: (M, B, K) → (M,)."""
-        labels = self.y[rows].flatten()
+        labels = self.y[rows]
         flat = logits.flatten(0, 1)
-        each = cross_entropy(flat, labels, reduction="none").view(rows.shape)
+        losses = cross_entropy(flat, labels.flatten(), reduction="none")
+        each = losses.view(rows.shape)
         if self.weight is not None:
             each = each * self.weight[rows]
         return each.mean(1)

@@ -49,8 +49,10 @@ class Rows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        n = self.data.shape[0] if self.index is None else len(self.index)
-        return (int(n), *self.data.shape[1:])
+        n, *rest = self.data.shape
+        if self.index is not None:
+            n = len(self.index)
+        return (int(n), *rest)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -65,13 +67,16 @@ class Rows:
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
         if not isinstance(self.data, Tensor):
             return self._read(rows).to(self.device)
+        data = self.data
         if isinstance(rows, slice):
-            return self.data[rows].to(self.device)
-        if self.data.device.type == self.device.type:
-            return self.data.index_select(0, rows)
+            return data[rows].to(self.device)
+        if data.device.type == self.device.type:
+            return data.index_select(0, rows)
+        _, *row_shape = data.shape
+        shape = (len(rows), *row_shape)
         pinned = self.device.type == "cuda"
-        batch = torch.empty((len(rows), *self.data.shape[1:]), pin_memory=pinned)
-        torch.index_select(self.data, 0, rows.cpu(), out=batch)
+        batch = torch.empty(shape, pin_memory=pinned)
+        torch.index_select(data, 0, rows.cpu(), out=batch)
         return batch.to(self.device, non_blocking=True)
 
     def _read(self, rows: slice | Tensor) -> Tensor:
@@ -112,12 +117,15 @@ def as_rows(X: Any, device: Device, gpu_share: float = 0.5) -> Rows:
     """
     if isinstance(X, Rows):
         return Rows(X.data, device, X.scaling, X.index)
-    data = X.to(torch.float32) if isinstance(X, Tensor) else tensor(X)
+    if isinstance(X, Tensor):
+        data = X.to(torch.float32)
+    else:
+        data = tensor(X)
     device = torch.device(device)
-    if device.type == "cuda" and data.device.type == "cpu":
+    moves = device.type == "cuda" and data.device.type == "cpu"
+    if moves:
         free, _ = torch.cuda.mem_get_info(device)
-        size = data.numel() * data.element_size()
-        if size > gpu_share * free:
+        if data.nbytes > gpu_share * free:
             return Rows(data, device)
     return Rows(data.to(device), device)
 
@@ -147,35 +155,43 @@ def stratified_split(y: Tensor, fraction: float, seed: int) -> Split:
     """
     labels = y.cpu()
     sizes = torch.bincount(labels)
-    dealt = sizes[labels] > 1
+    own_sizes = sizes[labels]
+    dealt = own_sizes > 1
     n = int(dealt.sum())
     if n == 0:
         found = "one row of every class of y to train on and none to validate with"
         raise ValueError(f"a fold has {found}: gather more of each")
-    n_parts = max(2, min(round(1 / fraction), n // 2))
+    wanted = round(1 / fraction)
+    n_parts = max(2, min(wanted, n // 2))
     generator = torch.Generator().manual_seed(seed)
-    shuffled = torch.randperm(len(y), generator=generator)
-    shuffled = shuffled[dealt[shuffled]]
+    every = torch.randperm(len(y), generator=generator)
+    shuffled = every[dealt[every]]
     # Sorted by class, every n_parts-th row of them is a share of every class.
-    by_class = shuffled[torch.argsort(labels[shuffled], stable=True)]
+    order = torch.argsort(labels[shuffled], stable=True)
+    by_class = shuffled[order]
     held_out = torch.zeros(len(y), dtype=torch.bool)
     held_out[by_class[::n_parts]] = True
-    train = torch.nonzero(~held_out).flatten()
-    watched = torch.nonzero(held_out).flatten()
+    (train,) = torch.nonzero(~held_out, as_tuple=True)
+    (watched,) = torch.nonzero(held_out, as_tuple=True)
     return train.to(y.device), watched.to(y.device)
 
 
 def signature(X: Rows, *data: Tensor | None, numbers_at_once: int = 4_000_000) -> str:
     """Of every bit: sums would differ with the number of threads, and agree for any order."""
-    digest = hashlib.sha256(f"{X.shape}".encode())
+    shape = X.shape
+    digest = hashlib.sha256(f"{shape}".encode())
 
     def add(part: Tensor | None) -> None:
-        shape = None if part is None else tuple(part.shape)
-        digest.update(f"{shape}".encode())
-        if part is not None:
-            digest.update(part.cpu().contiguous().numpy().data)
+        if part is None:
+            digest.update(b"None")
+            return
+        own_shape = tuple(part.shape)
+        digest.update(f"{own_shape}".encode())
+        whole = part.cpu().contiguous()
+        digest.update(whole.numpy().data)
 
-    for block in blocks(len(X), math.prod(X.shape[1:]), numbers_at_once):
+    width = math.prod(shape[1:])
+    for block in blocks(len(X), width, numbers_at_once):
         add(X[block])
     for part in data:
         add(part)
