@@ -295,8 +295,8 @@ training rows, the descent and S⁻¹q come next.
 The same V and Ĝ, mean TVD of S after a quarter of the steps and after all of them (500 epochs:
 50,000 of 1e-4, γ = 1e-4; 60 epochs: 20,000 of 1e-3, γ = 2e-3), with rows as the descent left them
 and after they were clipped at 0 and made to sum to 1 (which the paper does not say), and the share
-of samples in which the loop had ended. Ĝ is not symmetric, because V(x, x') is not V(x', x): ‖S Sᵀ
-- Ĝ‖ cannot fall below the last column, so with a smaller γ the loop never ends.
+of samples in which the loop had ended. Ĝ is not symmetric, because V(x, x') is not V(x', x): the
+gap ‖S Sᵀ - Ĝ‖ cannot fall below the last column, so with a smaller γ the loop never ends.
 
 {printed_table()}
 
