@@ -8,7 +8,7 @@ tolerances that have a name.
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence, Sized
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -117,11 +117,12 @@ def check_square(
 ) -> FloatArray:
     """``values`` as a finite K×K float64 array with K ≥ 2, or of so many classes."""
     array = check_finite(values, name, ndim=2)
-    if array.shape[0] != array.shape[1]:
+    k, n_columns = array.shape
+    if k != n_columns:
         raise ValueError(f"{name} must be square (K×K), got shape {array.shape}")
-    if array.shape[0] < 2:
-        raise ValueError(f"{name} must cover at least 2 classes, got {array.shape[0]}")
-    if n_classes not in (None, len(array)):
+    if k < 2:
+        raise ValueError(f"{name} must cover at least 2 classes, got {k}")
+    if n_classes not in (None, k):
         raise ValueError(
             f"{name} must be {n_classes}×{n_classes}, one row and column per class, got "
             f"{array.shape}"
@@ -162,18 +163,16 @@ def check_priors(
         raise ValueError(
             f"{name} must be an array of {n_classes} probabilities, got the word {priors!r}"
         )
-    array = one_each(check_finite(priors, name, ndim=1), n_classes, name, "class")
-    if (array < SMALLEST_PRIOR).any():
-        k = int(array.argmin())
-        raise ValueError(
-            f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave such a class "
-            f"out"
-        )
-    if abs(array.sum() - 1) > STOCHASTIC_TOLERANCE:
-        raise ValueError(
-            f"{name} must sum to 1, got {array.sum():.10g} (counts or class weights? divide by "
-            f"their sum)"
-        )
+    array = check_finite(priors, name, ndim=1)
+    one_each(array, n_classes, name, "class")
+    k = int(array.argmin())
+    if array[k] < SMALLEST_PRIOR:
+        said = f"got {array[k]:.6g} for class number {k}"
+        raise ValueError(f"{name} must be positive, {said}: leave such a class out")
+    total = array.sum()
+    if abs(total - 1) > STOCHASTIC_TOLERANCE:
+        hint = "counts or class weights? divide by their sum"
+        raise ValueError(f"{name} must sum to 1, got {total:.10g} ({hint})")
     return array.copy()
 
 
@@ -275,10 +274,11 @@ def _check_sums(
     """How far from 1 the sum of a row is at most, refused beyond ``tolerance``."""
     off = np.abs(totals - 1)
     row = int(off.argmax())
-    if off[row] > tolerance:
+    farthest = float(off[row])
+    if farthest > tolerance:
         said = f"row {row} sums to {totals[row]:.8g}"
         raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
-    return float(off[row])
+    return farthest
 
 
 def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
@@ -300,20 +300,24 @@ def check_votes(
     values: npt.ArrayLike, name: str, *, every_row: bool = True
 ) -> FloatArray:
     """``values`` as numbers of votes, rows × classes, with a vote in every row if ``every_row``."""
-    array = check_finite(values, name, ndim=2 if every_row else None)
+    ndim = None
+    if every_row:
+        ndim = 2
+    array = check_finite(values, name, ndim=ndim)
     check_non_negative(array, name, "a number of votes cannot be")
-    if (odd := array % 1 != 0).any():
+    odd = array % 1 != 0
+    if odd.any():
         where = tuple(np.argwhere(odd)[0].tolist())
         hint = "pass counts of votes, not their shares (which do not say how sure they are)"
         raise ValueError(
             f"{name} must be whole numbers, got {array[where]:g} at position {where}: {hint}"
         )
-    if every_row and not (voted := array.any(axis=1)).all():
-        hint = "leave such rows out"
-        raise ValueError(
-            f"{name} must have at least one vote per row, row {int(voted.argmin())} has none: "
-            f"{hint}"
-        )
+    if not every_row:
+        return array
+    voted = array.any(axis=1)
+    if not voted.all():
+        said = f"row {int(voted.argmin())} has none: leave such rows out"
+        raise ValueError(f"{name} must have at least one vote per row, {said}")
     return array
 
 
@@ -367,19 +371,16 @@ def check_classes(
 
     None stands for the numbers from 0.
     """
-    classes = range(n_classes) if classes is None and n_classes is not None else classes
-    if (
-        isinstance(classes, (str, bytes))
-        or not isinstance(classes, Iterable)
-        or getattr(classes, "ndim", 1) == 0
-    ):
+    if classes is None and n_classes is not None:
+        classes = range(n_classes)
+    single = isinstance(classes, (str, bytes)) or getattr(classes, "ndim", 1) == 0
+    if single or not isinstance(classes, Iterable):
         raise ValueError(f"classes must be a list of names, got {classes!r}")
     times = isinstance(classes, np.ndarray) and classes.dtype.kind in "mM"
     if times and np.isnat(classes).any():
         raise ValueError(f"classes must be names, got a missing time among {classes}")
-    given = classes.tolist() if isinstance(classes, np.ndarray) else classes
-    names = [name.tolist() if hasattr(name, "tolist") else name for name in given]
-    if any(isinstance(name, tuple) or not isinstance(name, Hashable) for name in names):
+    names = [name.tolist() if hasattr(name, "tolist") else name for name in classes]
+    if not all(map(_is_name, names)):
         raise ValueError(
             f"classes must be a flat list of names (text, numbers, booleans), got {names!r}"
         )
@@ -389,17 +390,13 @@ def check_classes(
         )
     if len(names) < 2:
         raise ValueError(f"classes must name at least 2 classes, got {names}")
-    if any(
-        name is None or (isinstance(name, float) and not np.isfinite(name))
-        for name in names
-    ):
+    if not all(map(_is_finite, names)):
         raise ValueError(
             f"classes must be names, got a missing or infinite value among {names}"
         )
-    if len(set(names)) < len(names):
-        raise ValueError(
-            f"classes must be unique, {Counter(names).most_common(1)[0][0]!r} occurs twice"
-        )
+    (most_frequent, times_named), *_ = Counter(names).most_common(1)
+    if times_named > 1:
+        raise ValueError(f"classes must be unique, {most_frequent!r} occurs twice")
     if times:  # numpy's own: as objects, those in nanoseconds would become integers
         return np.array(classes)
     plain = isinstance(names[0], (str, bool, int, float))
@@ -480,9 +477,11 @@ def spelling_variants(y: npt.NDArray[Any]) -> list[str]:
     """
     if y.dtype.kind not in "UO":
         return []
-    alike: dict[str, list[str]] = {}
-    for label in sorted({str(label) for label in y.tolist()}):
-        alike.setdefault(_plain_spelling(label), []).append(label)
+    alike = defaultdict(list)
+    spellings = {str(label) for label in y.tolist()}
+    for label in sorted(spellings):
+        plain = _plain_spelling(label)
+        alike[plain].append(label)
     found = []
     for names in alike.values():
         if len(names) > 1:
@@ -514,8 +513,10 @@ def encode_labels(
         codes = _label_codes(array, classes, name)
     unknown = codes < 0
     if unknown.any():
-        label = array.tolist()[int(unknown.argmax())]
-        shown = ", ".join(repr(name) for name in classes.tolist()[:10])
+        first = int(unknown.argmax())
+        label = array.tolist()[first]
+        known = classes.tolist()
+        shown = ", ".join(map(repr, known[:10]))
         if len(classes) > 10:
             shown += ", …"
         raise ValueError(
@@ -534,10 +535,12 @@ def _whole_number_codes(labels: IntArray, classes: IntArray) -> IntArray:
 
 def _label_codes(labels: Array, classes: Array, name: str) -> IntArray:
     position = {label: k for k, label in enumerate(classes.tolist())}
+    given = labels.tolist()
     try:
-        codes = [position.get(label, -1) for label in labels.tolist()]
+        codes = [position.get(label, -1) for label in given]
     except TypeError:  # no hashable
-        kinds = ", ".join(sorted({type(label).__name__ for label in labels.tolist()}))
+        found = {type(label).__name__ for label in given}
+        kinds = ", ".join(sorted(found))
         raise ValueError(
             f"{name} must hold labels (text, numbers, booleans), got {kinds}"
         ) from None
@@ -721,8 +724,9 @@ def aligned(
 def column_names(P: object) -> list[Any] | None:
     """Names of the columns of a table; None for arrays and for the names that tables invent."""
     columns = list(getattr(P, "columns", []))
-    numbers = range(len(columns))
-    if columns in (list(numbers), [f"column_{k}" for k in numbers]):  # pandas', polars'
+    numbers = list(range(len(columns)))
+    of_polars = [f"column_{k}" for k in numbers]
+    if columns in (numbers, of_polars):
         return None
     return columns
 
@@ -833,6 +837,16 @@ def check_seed(random_state: object) -> Any:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, Hashable) and not isinstance(value, tuple)
+
+
+def _is_finite(name: object) -> bool:
+    if isinstance(name, float):
+        return bool(np.isfinite(name))
+    return name is not None
 
 
 def _is_cut(name: object) -> bool:

@@ -59,10 +59,12 @@ class Progress:
         if self.done >= 1:
             text = f"{self.what}: {self.done:.0f}, {elapsed:.0f} s"
         if self.total:
-            left = elapsed / self.done * (self.total - self.done)
+            per_step = elapsed / self.done
+            left = per_step * (self.total - self.done)
             # A share: steps are of any size, and of a fit eight to a fold.
-            share = f"{self.done / self.total:.0%}"
-            text = f"{self.what}: {share}, {elapsed:.0f} s, about {left:.0f} s left"
+            share = self.done / self.total
+            so_far = f"{share:.0%}, {elapsed:.0f} s"
+            text = f"{self.what}: {so_far}, about {left:.0f} s left"
         logger.info(text)
         if self._bar is not None:
             self._move(self.done, elapsed, self.what)

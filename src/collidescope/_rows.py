@@ -40,13 +40,15 @@ def row_hashes(X: object) -> Hashes:
     if hasattr(table, "columns") or table.dtype == object:
         at_once = n * width  # whether a column is text is known by all of it
     hashes = np.empty(n, dtype=np.uint64)
+    reverse = multipliers[::-1]
     for block in blocks(n, width, at_once):
         bits = _row_bits(table[block])
         with np.errstate(over="ignore"):
             products = bits * multipliers
             # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
             mixed = products ^ (products >> np.uint64(29))
-            hashes[block] = (mixed * multipliers[::-1]).sum(axis=1, dtype=np.uint64)
+            summands = mixed * reverse
+            hashes[block] = summands.sum(axis=1, dtype=np.uint64)
     return hashes
 
 
@@ -112,15 +114,18 @@ def copies(
     >>> copies(np.array([7, 8, 7, 9], dtype=np.uint64), labels, folds).tolist()
     [True, False, True, False]
     """
-    inputs = np.unique(hashes, return_inverse=True)[1]
-    again = _distinct_per_input(inputs, folds) > 1
-    alike = again & (_distinct_per_input(inputs, labels) == 1)
+    _, inputs = np.unique(hashes, return_inverse=True)
+    n_folds = _distinct_per_input(inputs, folds)
+    n_labels = _distinct_per_input(inputs, labels)
+    again = n_folds > 1
+    alike = again & (n_labels == 1)
     own = np.zeros(len(inputs), dtype=bool)
     if X is not None and again.any():
         own = _has_own_value(X, inputs, again)
     for kind in (own, ~own):
-        repeated = again & kind
-        if (alike & kind).sum() < 0.9 * repeated.sum():
+        n_repeated = (again & kind).sum()
+        n_alike = (alike & kind).sum()
+        if n_alike < 0.9 * n_repeated:
             alike &= ~kind
     classes, codes = np.unique(labels, return_inverse=True)
     pairs = np.unique(inputs * len(classes) + codes, return_inverse=True)[1]
@@ -167,10 +172,11 @@ def _has_own_value(
     if len(rows) * width > most_cells:
         return has_own
     values = np.asarray(X[rows])
-    for column in values.reshape(len(rows), width).T:
+    cells = values.reshape(len(rows), width)
+    for column in cells.T:
         _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-        times = counts[place]
-        has_own[repeated] |= times == 1
+        is_own = counts[place] == 1
+        has_own[repeated] |= is_own
     return has_own[inputs]
 
 
@@ -221,6 +227,8 @@ def times_repeated(values: npt.NDArray[Any]) -> int:
             continue
         by_row = hashes.reshape(-1, times)
         by_table = hashes.reshape(times, -1)
-        if (by_row == by_row[:, :1]).all() or (by_table == by_table[0]).all():
+        rows_repeat = by_row == by_row[:, :1]
+        table_repeats = by_table == by_table[0]
+        if rows_repeat.all() or table_repeats.all():
             return times
     return 1

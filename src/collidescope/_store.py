@@ -81,16 +81,18 @@ def write(
     skeleton = flat.add(tree, "")
     content = {"format": FORMAT, "version": VERSION, "kind": kind, "tree": skeleton}
     text = _dumps(content)
-    text = f"{_checksum(text, flat.arrays)}\n{text}"
+    checksum = _checksum(text, flat.arrays)
+    header = f"{checksum}\n{text}"
     with writing(path) as file:
         if npz:
             # without allow_pickle, which numpy 1.26 would write as an array
-            entries: dict[str, Any] = {HEADER: np.array(text), **flat.arrays}
+            entries: dict[str, Any] = {HEADER: np.array(header), **flat.arrays}
             np.savez(file, **entries)
         else:
             from safetensors.numpy import save
 
-            file.write(save(flat.arrays, metadata={HEADER: text}))
+            content_bytes = save(flat.arrays, metadata={HEADER: header})
+            file.write(content_bytes)
 
 
 def read(path: str | Path, kind: str) -> Tree:
@@ -272,12 +274,13 @@ class _Reading:
             return {
                 key.removeprefix("$"): self.value(part) for key, part in node.items()
             }
+        keys = node.keys()
         found = None
-        if "$array" in tags and node.keys() <= {"$array", "dtype", "shape"}:
+        if "$array" in tags and keys <= {"$array", "dtype", "shape"}:
             found = self._array(node)
-        elif node.keys() == {"$text"}:
+        elif keys == {"$text"}:
             found = _text_array(node["$text"])
-        elif node.keys() == {"$objects"}:
+        elif keys == {"$objects"}:
             found = _object_array(node["$objects"])
         if found is None:
             raise ValueError(f"{tags[0]!r} has a wrong content")
@@ -357,8 +360,9 @@ def _check_claim(file: IO[bytes], entry: zipfile.ZipInfo, name: str) -> None:
         read_header = npy.read_array_header_1_0
     shape, _, dtype = read_header(file)
     size = entry.file_size
+    claimed = math.prod(shape) * dtype.itemsize
     unknown = dtype not in STORED and name != HEADER
-    if unknown or math.prod(shape) * dtype.itemsize > size:
+    if unknown or claimed > size:
         raise ValueError(
             f"{entry.filename} claims shape {shape} of {dtype} in {size} bytes"
         )

@@ -348,26 +348,20 @@ def label_codes(
 
     Where labels are text or whole numbers each is checked once, not once per row.
     """
-    if (
-        isinstance(y, (np.ndarray, pd.Series))
-        and not np.ma.isMaskedArray(y)
-        and y.ndim == 1
-        and len(y)
-    ):
+    masked = np.ma.isMaskedArray(y)
+    if isinstance(y, (np.ndarray, pd.Series)) and y.ndim == 1 and len(y) and not masked:
         codes, levels = pd.factorize(y)
         values = np.asarray(levels)
-        plain = values.dtype.kind in "iu" or all(
-            type(value) is str for value in values.tolist()
-        )
+        numbers = values.dtype.kind in "iu"
+        plain = numbers or all(type(value) is str for value in values.tolist())
         if plain and codes.min() >= 0:
             found, names = label_codes(list(levels), classes, name)
             return found[codes], names
     labels = check.check_labels(y, name)
-    names = (
-        check.classes_of(labels, name)
-        if classes is None
-        else check.check_classes(classes)
-    )
+    if classes is None:
+        names = check.classes_of(labels, name)
+    else:
+        names = check.check_classes(classes)
     return check.encode_labels(labels, names, name), names
 
 
@@ -391,12 +385,13 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
 def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, Array]:
     """(items × classes, names of the classes) from a table of counts, checked."""
     names = _wide_names(votes, classes)
-    index = getattr(votes, "index", None) if hasattr(votes, "columns") else None
+    index = None
+    if hasattr(votes, "columns"):
+        index = getattr(votes, "index", None)
     if index is not None and not index.is_unique:
+        twice = index[index.duplicated()]
         hint = "add up the rows of an item first, votes.groupby(level=0).sum()"
-        raise ValueError(
-            f"votes has item {index[index.duplicated()][0]!r} in two rows: {hint}"
-        )
+        raise ValueError(f"votes has item {twice[0]!r} in two rows: {hint}")
     return _wide_counts(votes, names), names
 
 
@@ -409,15 +404,18 @@ def _wide_names(votes: Any, classes: Names | None) -> Array:
                 f"votes must be a table (items × classes), got shape {shape}"
             )
         return check.check_classes(classes, shape[1])
-    names = check.check_classes(columns if classes is None else classes)
-    if gap := [name for name in columns if name not in names.tolist()]:
-        raise ValueError(
-            f"votes has a column {gap[0]!r} that is not in classes: drop it, or name it"
-        )
-    if gap := [name for name in names.tolist() if name not in columns]:
-        raise ValueError(
-            f"votes has no column for the class {gap[0]!r}: it has {columns[:10]}"
-        )
+    if classes is None:
+        classes = columns
+    names = check.check_classes(classes)
+    known = names.tolist()
+    for column in columns:
+        if column not in known:
+            said = f"votes has a column {column!r} that is not in classes"
+            raise ValueError(f"{said}: drop it, or name it")
+    for name in known:
+        if name not in columns:
+            said = f"votes has no column for the class {name!r}"
+            raise ValueError(f"{said}: it has {columns[:10]}")
     return names
 
 

@@ -68,11 +68,11 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "collision_matrix_")
         if _dask.is_dask(X):
-            lazy: FloatArray = _dask.map_rows(
-                self.predict_proba, X, self.classes_.tolist()
-            )
+            names = self.classes_.tolist()
+            lazy: FloatArray = _dask.map_rows(self.predict_proba, X, names)
             return lazy
-        posteriors = self._ensemble.posteriors(self._validate(X))
+        rows = self._validate(X)
+        posteriors = self._ensemble.posteriors(rows)
         return shift_priors(posteriors, self._ensemble.train_priors, self.priors_)
 
     def predict(self, X: Table | ArrayLike) -> Array:
@@ -86,7 +86,9 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         compared = self._ensemble.similarity(self._validate(A), self._validate(B))
         if compared is not None:
             return compared
-        return self.predict_proba(A) @ self.predict_proba(B).T
+        of_A = self.predict_proba(A)
+        of_B = self.predict_proba(B)
+        return of_A @ of_B.T
 
     def shuffled_control(
         self, X: Table | ArrayLike, y: ArrayLike

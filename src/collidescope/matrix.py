@@ -98,11 +98,12 @@ class Diagnostics:
             "str": (str,),
         }
         for known in fields(self):
-            value = getattr(self, known.name)
-            kind = kinds[str(known.type).removesuffix(" | None")]
-            if value is not None and not isinstance(value, kind):
+            name = known.name
+            value = getattr(self, name)
+            wanted = str(known.type).removesuffix(" | None")
+            if value is not None and not isinstance(value, kinds[wanted]):
                 raise ValueError(
-                    f"{known.name} of diagnostics must be {known.type}, got {value!r}"
+                    f"{name} of diagnostics must be {known.type}, got {value!r}"
                 )
 
     def known(self) -> dict[str, Any]:
@@ -117,11 +118,13 @@ class Value:
 
     def _freeze(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
-            is_array = isinstance(value, np.ndarray)
-            if is_array and (value.flags.writeable or not value.flags.owndata):
-                value = value.copy()
-                value.setflags(write=False)
-            object.__setattr__(self, name, value)
+            frozen = value
+            if isinstance(value, np.ndarray):
+                flags = value.flags
+                if flags.writeable or not flags.owndata:
+                    frozen = value.copy()
+                    frozen.setflags(write=False)
+            object.__setattr__(self, name, frozen)
 
     def _values(self) -> dict[str, Any]:
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
@@ -877,19 +880,21 @@ def membership(
     order = list(dict.fromkeys(owner))  # of first members
     if len(order) < 2:
         raise ValueError("groups merges every class into one: keep at least 2 groups")
+    members: dict[int, list[str]] = {group: [] for group in order}
+    for label, group in zip(labels, owner, strict=True):
+        members[group].append(str(label))
     merged = []
     for group in order:
-        if names is None or group < 0:
-            members = [str(labels[k]) for k, own in enumerate(owner) if own == group]
-            merged.append("+".join(members))
-        else:
-            merged.append(str(names[group]))
+        name = "+".join(members[group])
+        if names is not None and group >= 0:
+            name = str(names[group])
+        merged.append(name)
     twice = _first_repeated(merged)
     if twice is not None:
         wanted = "differ from each other and from the classes left"
         raise ValueError(f"names must {wanted}, {twice!r} occurs twice")
-    A = np.equal.outer(owner, order).astype(np.float64)
-    return A, np.array(merged)
+    belongs = np.equal.outer(owner, order)
+    return belongs.astype(np.float64), np.array(merged)
 
 
 def _check_names(names: object, n_groups: int) -> None:

@@ -58,7 +58,9 @@ class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
     ) -> EvaluationResult:
         """Score the rows with the model, estimate S, log it."""
         config = dict(evaluator_config or {})
-        raw: Any = model.get_raw_model() if hasattr(model, "get_raw_model") else model
+        raw: Any = model
+        if hasattr(model, "get_raw_model"):
+            raw = model.get_raw_model()
         if not hasattr(raw, "predict_proba"):
             needs = "the collidescope evaluator needs a model with predict_proba"
             hint = (
@@ -85,8 +87,8 @@ class CollisionEvaluator(ModelEvaluator):  # type: ignore[misc]
 
 def _metrics(cm: CollisionMatrix, limit: Limit | None) -> dict[str, float]:
     """PBER and its interval; with a limit the range that unlimited rows would leave."""
-    found = {"pber": cm.pber}
-    found["pber_low"], found["pber_high"] = cm.pber_interval() or (np.nan, np.nan)
+    low, high = cm.pber_interval() or (np.nan, np.nan)
+    found = {"pber": cm.pber, "pber_low": low, "pber_high": high}
     if limit is not None:
         low, high = limit.pber_interval()
         found["pber_limit_low"] = float(low)

@@ -37,13 +37,14 @@ def blocks(
     if not hasattr(P, "rechunk"):
         return _frame_blocks(P, y, sample_weight)
     P = P.rechunk({1: -1})
-    n_blocks = len(P.chunks[0])
+    sizes = P.chunks[0]
     parts = [P.to_delayed().ravel()]
     for other in (y, sample_weight):
         if other is None:
-            parts.append([None] * n_blocks)
+            parts.append([None] * len(sizes))
         else:
-            parts.append(other.rechunk((P.chunks[0],)).to_delayed().ravel())
+            aligned = other.rechunk((sizes,))
+            parts.append(aligned.to_delayed().ravel())
     return list(zip(*parts, strict=True))
 
 
@@ -114,16 +115,18 @@ def map_rows(
     """``function`` of every block of rows, lazily: as an array or a DataFrame, as X is."""
     if hasattr(X, "rechunk"):
         X = X.rechunk({1: -1})
-        return X.map_blocks(
-            function, dtype="float64", chunks=(X.chunks[0], (len(columns),))
-        )
+        chunks = (X.chunks[0], (len(columns),))
+        return X.map_blocks(function, dtype="float64", chunks=chunks)
     import pandas as pd
 
     def frame(part: pd.DataFrame) -> pd.DataFrame:
-        values = function(part) if len(part) else None
+        values = None
+        if len(part):
+            values = function(part)
         return pd.DataFrame(values, index=part.index, columns=columns, dtype="float64")
 
-    return X.map_partitions(frame, meta=pd.DataFrame(columns=columns, dtype="float64"))
+    empty = pd.DataFrame(columns=columns, dtype="float64")
+    return X.map_partitions(frame, meta=empty)
 
 
 def cluster() -> Any | None:

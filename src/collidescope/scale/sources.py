@@ -357,10 +357,9 @@ def _check_batch(
     before: list[npt.NDArray[Any]],
 ) -> None:
     """Refuse a batch that does not fit those ``before``, or whose rows and labels do not."""
-    if before and rows.shape[1:] != shape:
-        raise ValueError(
-            f"x has rows of shape {rows.shape[1:]}, those before have {shape}"
-        )
+    own_shape = rows.shape[1:]
+    if before and own_shape != shape:
+        raise ValueError(f"x has rows of shape {own_shape}, those before have {shape}")
     if len(rows) != len(labels):
         raise ValueError(
             f"x and y must have the same number of rows, got {len(rows)} and {len(labels)}"
@@ -448,17 +447,19 @@ def _not_finite(
     given: npt.NDArray[Any], rows: npt.NDArray[Any], names: list[str] | None, first: int
 ) -> str:
     """Which value, in which row and column, is not finite, or not as ``rows`` hold it."""
-    where = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-    column: Any = where[1:]
+    bad = np.argwhere(~np.isfinite(rows))
+    row, *place = bad[0].tolist()
+    value = given[row, *place]
+    column: Any = tuple(place)
     if names is not None:
-        column = names[where[1]]
-    elif len(where) == 2:
-        column = where[1]
-    at = f"in row {first + where[0]}, column {column!r}"
-    if np.isfinite(float(given[where])):
+        column = names[place[0]]
+    elif len(place) == 1:
+        column = place[0]
+    at = f"in row {first + row}, column {column!r}"
+    if np.isfinite(float(value)):
         held = f"beyond what {rows.dtype} holds: pass dtype='float64'"
-        return f"x has {given[where]:.6g} {at}, {held}"
-    return f"x must be finite, got {given[where]} {at}: drop or impute such rows first"
+        return f"x has {value:.6g} {at}, {held}"
+    return f"x must be finite, got {value} {at}: drop or impute such rows first"
 
 
 def _labels(y: object) -> npt.NDArray[Any]:
@@ -466,10 +467,9 @@ def _labels(y: object) -> npt.NDArray[Any]:
     labels = check.check_labels(check.to_numpy(y))
     if labels.dtype.kind != "O":
         return labels
-    if not all(
-        isinstance(label, str) and not label.endswith("\0") for label in labels.tolist()
-    ):
-        found = sorted({type(label).__name__ for label in labels.tolist()})
+    given = labels.tolist()
+    if not all(isinstance(label, str) and not label.endswith("\0") for label in given):
+        found = sorted({type(label).__name__ for label in given})
         raise ValueError(
             f"y must hold labels of one kind (text, whole numbers, booleans), got {found}: convert "
             f"to str"
