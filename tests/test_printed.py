@@ -8,7 +8,7 @@ import torch
 
 from collidescope import CollisionClassifier
 from collidescope._checks import CollisionWarning
-from collidescope.datasets import imbalanced, scenario_a
+from collidescope.datasets import scenario_a
 from collidescope.pairwise.printed import (
     PrintedSettings,
     descent_direction,
@@ -21,6 +21,7 @@ from collidescope.pairwise.printed import (
     step_b,
     step_c,
 )
+from studies.known import imbalanced
 
 SMALL = PrintedSettings(hidden_layer_sizes=(16,), max_epochs=3, max_steps=200)
 
