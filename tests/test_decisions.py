@@ -333,7 +333,7 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
     assert alone.loc["balanced accuracy", "low"] >= 0
 
 
-def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric():
+def test_the_limit_gives_accuracy_and_brier_score_and_curves_every_metric_but_f1():
     limit = SimpleNamespace(
         bayes_error_interval=lambda level: (0.1, 0.2),
         pber_interval=lambda level: (0.15, 0.3),
@@ -357,7 +357,10 @@ def test_the_limit_gives_accuracy_and_brier_score_and_curves_give_every_metric()
     truth = cs.ceilings(P, y, cost=1 - np.eye(3)).table.set_index("metric")[
         "now"
     ]  # of the same rows
-    assert ((curves["limit_low"] < truth) & (truth < curves["limit_high"])).all()
+    held = (curves["limit_low"] < truth) & (truth < curves["limit_high"])
+    # Better posteriors may name a rare class less often: F1 has no limit.
+    assert held[~held].index.tolist() == ["macro F1", "weighted F1"]
+    assert curves.loc[["macro F1", "weighted F1"], "limit_low"].isna().all()
 
 
 def planted(n, seed):

@@ -6,9 +6,11 @@ import inspect
 import pkgutil
 import warnings
 
+import numpy as np
 import pytest
 
 from collidescope import applications
+from studies.application_statements import audit_statements, column_statements
 from studies.grid import (
     PAGE,
     cell,
@@ -16,10 +18,13 @@ from studies.grid import (
     options,
     page_text,
     short,
+    summary,
     table,
     vote_cell,
     votings,
 )
+from studies.statements import compared_statements
+from studies.trial import Trial
 
 #: Functions that print something at a level, and a statement of the grid about each.
 STATED = {
@@ -102,6 +107,32 @@ def test_every_function_that_takes_a_level_is_simulated():
         votes = next(iter(votings()))
         made |= set(vote_cell(votes, n_samples=1))
     assert set(STATED.values()) <= made
+
+
+def covered_by(make, name, n_samples):
+    """The share of samples in which each statement of one kind holds under an option."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for _ in range(n_samples):
+        trial = Trial(GRID[name], GRID[name].draw(rng), rng)
+        for statement, held in make(trial):
+            found.setdefault(statement, []).append(held)
+    return {statement: summary(helds)["covered"] for statement, helds in found.items()}
+
+
+def test_comparing_with_people_holds_where_ten_rows_are_half_of_the_population():
+    found = covered_by(compared_statements, "10 | 1000, uniform", 150)
+    assert min(found.values()) >= 0.93  # symmetric intervals: 85%
+
+
+def test_pairs_of_an_audit_hold_where_rows_come_in_groups():
+    found = covered_by(audit_statements, "15 groups × 50", 100)
+    assert found["audit: pairs"] >= 0.93  # taking rows for independent: 84%
+
+
+def test_a_column_is_valued_where_few_errors_were_seen():
+    found = covered_by(column_statements, "0 to 3 errors, n=1000", 60)
+    assert min(found.values()) >= 0.93  # with a normal interval of the PBER: 59%
 
 
 def test_no_statement_about_few_skewed_votes_falls_short():

@@ -59,9 +59,10 @@ from collidescope.counting import (
     label_codes,
     vote_table,
 )
-from collidescope.intervals import half_width
+from collidescope.intervals import difference_interval
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
+Ends = tuple[FloatArray, FloatArray] | tuple[float, float]
 NOT_LEARNED = "not learned yet"
 NOISE = "label noise or leak"
 AGREED = "agreed"
@@ -570,13 +571,13 @@ def compare(
             f"estimated and counted must have the same classes, only one has {only}"
         )
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
-    own = estimated._half_width(estimated.pber_stderr or 0.0, level)
-    theirs = counted._half_width(counted.pber_stderr or 0.0, level)
-    half = float(np.hypot(own, theirs))
-    pber = _compared(estimated.pber, counted.pber, half)
-    for name in ("difference", "low", "high"):
-        pber[name] = float(pber[name])
-    pber["verdict"] = str(pber["verdict"])
+    pber = _compared(
+        np.array(estimated.pber),
+        _ends(estimated.pber_interval(level)),
+        np.array(counted.pber),
+        _ends(counted.pber_interval(level)),
+    )
+    pber = {name: value.item() for name, value in pber.items()}
     pairs = _compared_pairs(estimated, counted, order, level)
     return Comparison(pairs, pber, level, _population_notes(estimated, counted, order))
 
@@ -590,13 +591,21 @@ def _compared_pairs(
     i, j = _larger_direction(S + T)
     n_pairs = len(i)
     each = 1 - (1 - level) / n_pairs  # Bonferroni
-    own = _half_widths(estimated, each)
-    theirs = _half_widths(counted, each)[same]
-    half = np.hypot(own, theirs)[i, j]
+    own_low, own_high = _ends(estimated.interval(each))
+    low, high = _ends(counted.interval(each))
+    compared = _compared(
+        S[i, j],
+        (own_low[i, j], own_high[i, j]),
+        T[i, j],
+        (low[same][i, j], high[same][i, j]),
+    )
     names = {"class": estimated.classes[i], "other": estimated.classes[j]}
-    compared = _compared(S[i, j], T[i, j], half)
     pairs = pd.DataFrame(names | compared)
     gap = pairs["difference"].abs().to_numpy()
+    # On the side of zero.
+    above = pairs["high"] - pairs["difference"]
+    below = pairs["difference"] - pairs["low"]
+    half = np.where(pairs["difference"] > 0, below, above)
     stderr = half / ndtri((1 + each) / 2)
     without_error = np.where(gap == 0, 0.0, np.inf)
     z = np.divide(gap, stderr, out=without_error, where=stderr > 0)
@@ -636,24 +645,22 @@ def _population_notes(
     return tuple(notes)
 
 
-def _half_widths(cm: CollisionMatrix, level: float) -> FloatArray:
-    """Of the intervals of S, before they are cut at 0 and 1."""
-    return half_width(np.asarray(cm.stderr).T, cm.counts, level, cm.units).T
+def _ends(interval: Ends | None) -> Ends:
+    """Of an interval that is there: both matrices have standard errors."""
+    assert interval is not None
+    return interval
 
 
 def _compared(
-    estimated: FloatArray | float,
-    counted: FloatArray | float,
-    half: FloatArray | float,
+    estimated: FloatArray, of_estimated: Ends, counted: FloatArray, of_counted: Ends
 ) -> dict[str, Any]:
-    gap = np.asarray(estimated - counted)
-    low = gap - half
-    high = gap + half
+    """Their difference, with its interval from those of the two, and what it says."""
+    low, high = difference_interval(estimated, of_estimated, counted, of_counted)
     verdict = np.where(low > 0, NOT_LEARNED, AGREED)
     return {
         "estimated": estimated,
         "counted": counted,
-        "difference": gap,
+        "difference": estimated - counted,
         "low": low,
         "high": high,
         "verdict": np.where(high < 0, NOISE, verdict),

@@ -57,6 +57,7 @@ from collidescope.equations.moments import row_blocks
 from collidescope.intervals import brier_interval
 
 CLEAR = 0.8  #: a row is clear when one class has this posterior: odds of 4 to 1 against the rest
+Counts = IntArray | FloatArray
 SUSPECT = 0.1  #: a label is suspect when the row is clear and the label has at most this posterior
 
 
@@ -404,7 +405,7 @@ def predicted_codes(y_pred: object, X: Given, classes: Array) -> IntArray:
 
 
 def paired_interval(
-    only_first: IntArray, only_second: IntArray, n: IntArray, level: float
+    only_first: Counts, only_second: Counts, n: Counts, level: float
 ) -> tuple[FloatArray, FloatArray]:
     """Agresti and Min's interval of the difference of two shares of ``n`` rows.
 
@@ -499,8 +500,12 @@ def _pair_table(
     p = counts.p_values(i, j)
     if clusters is not None:
         errors = _cluster_errors(rules, clusters, k)
+        stderr = errors.share[i, j]
+        # Rows of a cluster are alike: so many of them are worth one.
+        alike = _design_effect(stderr, (worse + better) / rows**2)
+        low, high = paired_interval(worse / alike, better / alike, rows / alike, level)
         t = stdtrit(errors.df, (1 + level) / 2)
-        half = t * errors.share[i, j]
+        half = t * stderr
         lower = np.minimum(low, fixable - half)
         upper = np.maximum(high, fixable + half)
         low = np.maximum(lower, -1.0)
@@ -539,6 +544,15 @@ def _flagged(p_values: FloatArray, differing: IntArray, fdr: float) -> BoolArray
     flags = tested.copy()
     flags[tested] = discovered(p_values[tested], fdr)
     return np.asarray(flags)
+
+
+def _design_effect(stderr: FloatArray, of_rows: FloatArray) -> float:
+    """By what variances over clusters exceed those of independent rows, over all pairs."""
+    total = float(of_rows.sum())
+    if total <= 0:
+        return 1.0
+    over_clusters = float((stderr**2).sum())
+    return max(over_clusters / total, 1.0)
 
 
 class _ClusterErrors(NamedTuple):

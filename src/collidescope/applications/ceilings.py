@@ -11,7 +11,8 @@ parts, each metric is computed without each part, and θ̂ has variance (g - 1) 
 
 *At the limit*: accuracy and the Brier score follow from a ``Limit``, the distance of another
 metric to its best possible value is continued like a PBER, from posteriors by models of several
-training sizes.
+training sizes. F1 has no limit: its rule is the most likely class, and with better posteriors a
+rare class may be named less often.
 """
 
 from __future__ import annotations
@@ -381,7 +382,7 @@ def ceilings(
         row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
         if name in limits:
             row["limit_low"], row["limit_high"] = limits[name]
-        elif curves:
+        elif curves and not name.endswith("F1"):  # better posteriors may lower it
             ends = curve.range_of(name, metric, level)
             row["limit_low"], row["limit_high"] = _not_worse(metric, ends, (low, high))
         if name in rival:
