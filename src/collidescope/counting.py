@@ -563,12 +563,14 @@ def _add_rows(spread: PairSums, counts: csr_array) -> None:
     n_others = np.asarray(counts.sum(axis=1)) - 1
     for block in row_blocks(counts.nnz, k, least=SPARSE_ROWS * k):
         own = item[block]
-        one = np.ones(len(own))
-        c = one_hot(counts.indices[block].astype(np.intp), k)
+        label = counts.indices[block].astype(np.intp)
+        c = one_hot(label, k)
         others = counts[own] - c
         share = 1 / n_others[own]
         p = others * share[:, None]
-        units = Units(a=c, s=-one, H=c - p, rho=c, N=one, miss=0 * one)
+        one = np.ones(len(own))
+        none = np.zeros(len(own))
+        units = Units(a=c, s=-one, H=c - p, rho=c, N=one, miss=none)
         spread.add(units, counts.data[block])
 
 

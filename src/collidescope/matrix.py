@@ -852,7 +852,8 @@ def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
     below = np.tri(k, dtype=bool)
     above = np.where(below, -np.inf, values)
     most = min(n, n_pairs(k - 1))
-    return np.divmod(_largest(above.ravel(), most), k)
+    places = _largest(above.ravel(), most)
+    return np.divmod(places, k)
 
 
 def _largest(values: FloatArray, n: int) -> IntArray:

@@ -61,22 +61,22 @@ def row_slices(P: csr_array, numbers: int) -> list[slice]:
 
 def outer_products(A: csr_array, B: csr_array) -> csr_array:
     """n×K²: a bᵀ of every row, written as one row."""
-    k = A.shape[1]
-    per_row = np.diff(B.indptr)
-    of_row = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    n, k = A.shape
+    in_A = np.diff(A.indptr)
+    in_B = np.diff(B.indptr)
     # Every entry of A meets all entries of B in its row.
-    times = per_row[of_row]
+    row = np.repeat(np.arange(n), in_A)
+    times = in_B[row]
     left = np.repeat(np.arange(A.nnz), times)
-    first_product = np.cumsum(times) - times
-    place = np.arange(len(left)) - first_product[left]
-    first_of_row = B.indptr[of_row]
-    right = first_of_row[left] + place
-    data = A.data[left] * B.data[right]
+    before = np.cumsum(times) - times  # products of the entries before it
+    nth = np.arange(len(left)) - before[left]
+    begin = B.indptr[row]
+    right = begin[left] + nth
+    products = A.data[left] * B.data[right]
     i = A.indices[left].astype(np.int64)
-    columns = i * k + B.indices[right]
-    products = np.diff(A.indptr) * per_row
-    ends = np.append(0, np.cumsum(products))
-    return csr_array((data, columns, ends), shape=(A.shape[0], k * k))
+    j = B.indices[right]
+    ends = np.append(0, np.cumsum(in_A * in_B))
+    return csr_array((products, i * k + j, ends), shape=(n, k * k))
 
 
 def on_diagonal(A: csr_array) -> csr_array:

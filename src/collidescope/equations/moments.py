@@ -493,22 +493,26 @@ def _sparse_units(P: csr_array, codes: IntArray | None, w: FloatArray) -> Units:
     if codes is None:
         none = csr_array((n, k))
         rho = _sparse.rows_times(P, w)
-        return Units(a=none, s=w, H=P, rho=rho, N=w, miss=np.zeros(n))
+        miss = np.zeros(n)
+        return Units(a=none, s=w, H=P, rho=rho, N=w, miss=miss)
     label = _sparse.one_hot(codes, k)
     weighted = _sparse.rows_times(label, w)
+    residuals = label - P
     missed = likeliest(P) != codes
-    return Units(a=weighted, s=-w, H=label - P, rho=weighted, N=w, miss=w * missed)
+    miss = w * missed
+    return Units(a=weighted, s=-w, H=residuals, rho=weighted, N=w, miss=miss)
 
 
 def _group_matrices(units: Units, member: csr_array) -> csr_array:
     """G×K²: Z of every group of sparse units, written as one row."""
-    k = units.H.shape[1]
-    sH = _sparse.rows_times(units.H, units.s)
+    H = units.H
+    sH = _sparse.rows_times(H, units.s)
     of_a = member @ _sparse.on_diagonal(units.a)
     if member.shape[0] == 1:  # its rows may be too many for a matrix each
-        summed = csr_array(sH.T @ units.H)
-        return of_a + summed.reshape((1, k * k)).tocsr()
-    each = _sparse.outer_products(sH, units.H)
+        square = csr_array(sH.T @ H)
+        flat = square.reshape((1, H.shape[1] ** 2))
+        return of_a + flat.tocsr()
+    each = _sparse.outer_products(sH, H)
     return of_a + member @ each
 
 
