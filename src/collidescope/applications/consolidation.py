@@ -149,8 +149,10 @@ class ConsolidationPlan(
     @property
     def verdict(self) -> str:
         groups = f"{self.source.n_classes} classes in {self.n_groups} groups."
-        row = self.path.set_index("n_groups").loc[self.n_groups]
-        chosen = _with_interval(self.matrix.pber, (row["pber_low"], row["pber_high"]))
+        step = self.path["n_groups"].tolist().index(self.n_groups)
+        low = float(self.path["pber_low"].iloc[step])
+        high = float(self.path["pber_high"].iloc[step])
+        chosen = _with_interval(self.matrix.pber, (low, high))
         merged = f"into another group with probability {chosen}"
         before = _with_interval(self.source.pber, self.source.pber_interval(LEVEL))
         apart = f"into another class with {before}"
