@@ -86,7 +86,9 @@ def planned_votes(
     kinds = rng.choice(len(p.weights), int(plan["items"]), p=p.weights)
     votes = rng.multinomial(int(plan["votes_per_item"]), p.posteriors[kinds])
     used = votes.sum(axis=0) > 0  # a class without votes changes no PBER
-    found = cs.collision_matrix_from_votes(votes[:, used]).pber
+    found = 0.0
+    if used.sum() > 1:
+        found = cs.collision_matrix_from_votes(votes[:, used]).pber
     yield "votes needed", of((found - half, found + half), p.pber())
 
 

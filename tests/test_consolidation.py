@@ -73,9 +73,12 @@ def test_intervals_along_the_path_are_those_of_the_merged_matrix_and_words_tell_
     for _, row in plan.path[plan.path["n_groups"] >= 2].iterrows():
         here = plan.at(int(row["n_groups"]))
         assert here.matrix.stderr is not None
-        assert (row["pber_low"], row["pber_high"]) == pytest.approx(
-            cm.merge(here.groups).pber_interval(), abs=1e-12
-        )
+        low, high = cm.merge(here.groups).pber_interval()
+        assert row["pber_low"] == pytest.approx(low, abs=1e-12)
+        # A grouping is chosen because its PBER is low: the upper end allows for all pairs.
+        if row["n_groups"] < 6:
+            _, high = cm.merge(here.groups).pber_interval(1 - 0.05 / 15)
+        assert row["pber_high"] == pytest.approx(high, abs=1e-12)
     for words in (
         "6 classes in 2 groups",
         f"{here.matrix.pber:.2%} (95% interval",

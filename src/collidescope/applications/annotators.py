@@ -62,7 +62,7 @@ from collidescope.counting import (
 from collidescope.intervals import difference_interval
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
-Ends = tuple[FloatArray, FloatArray] | tuple[float, float]
+Ends = tuple[FloatArray, FloatArray]
 NOT_LEARNED = "not learned yet"
 NOISE = "label noise or leak"
 AGREED = "agreed"
@@ -645,10 +645,11 @@ def _population_notes(
     return tuple(notes)
 
 
-def _ends(interval: Ends | None) -> Ends:
+def _ends(interval: tuple[ArrayLike, ArrayLike] | None) -> Ends:
     """Of an interval that is there: both matrices have standard errors."""
     assert interval is not None
-    return interval
+    low, high = interval
+    return np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
 
 
 def _compared(

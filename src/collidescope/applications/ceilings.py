@@ -133,11 +133,8 @@ class _Jackknife(NamedTuple):
         self, P: FloatArray, costs: dict[str, FloatArray]
     ) -> dict[str, _Metric]:
         """Every metric, of the best rule for it given P."""
-        shares = np.bincount(self.codes) / len(P)
-        at_equal_shares = P / np.maximum(shares, LEAST)
         likeliest = self._confusion(P.argmax(axis=1))
-        even = self._confusion(at_equal_shares.argmax(axis=1))
-        found = _of_decisions(likeliest, even)
+        found = _of_decisions(likeliest, self._at_equal_shares(P))
         found |= self._of_probabilities(P)
         for name, cost in costs.items():
             expected = P @ cost
@@ -192,6 +189,22 @@ class _Jackknife(NamedTuple):
         total = counts.sum(axis=0, keepdims=True)
         without = total - counts
         return np.concatenate([total, without])
+
+    def _at_equal_shares(self, P: FloatArray) -> FloatArray:
+        """Counts by true class and the largest p_k / π_k, with π of the rows that are left."""
+        everything = np.full(len(P), True)
+        counts = [self._most_raised(P, everything)]
+        for number in range(int(self.part.max()) + 1):
+            counts.append(self._most_raised(P, self.part != number))
+        return np.array(counts)
+
+    def _most_raised(self, P: FloatArray, kept: Array) -> FloatArray:
+        codes = self.codes[kept]
+        shares = np.bincount(codes, minlength=self.k) / len(codes)
+        raised = P[kept] / np.maximum(shares, LEAST)
+        said = raised.argmax(axis=1)
+        counts = np.bincount(codes * self.k + said, minlength=self.k**2)
+        return counts.reshape(self.k, self.k).astype(np.float64)
 
     def _areas(self, P: FloatArray) -> dict[str, _Metric]:
         """Areas under the ROC and the precision-recall curve, means over classes.

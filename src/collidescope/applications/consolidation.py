@@ -149,8 +149,13 @@ class ConsolidationPlan(
     @property
     def verdict(self) -> str:
         groups = f"{self.source.n_classes} classes in {self.n_groups} groups."
-        merged = f"into another group with probability {_with_interval(self.matrix)}"
-        apart = f"into another class with {_with_interval(self.source)}"
+        step = self.path["n_groups"].tolist().index(self.n_groups)
+        low = float(self.path["pber_low"].iloc[step])
+        high = float(self.path["pber_high"].iloc[step])
+        chosen = _with_interval(self.matrix.pber, (low, high))
+        merged = f"into another group with probability {chosen}"
+        before = _with_interval(self.source.pber, self.source.pber_interval(LEVEL))
+        apart = f"into another class with {before}"
         words = f"{groups} An input seen again falls {merged}, {apart}. [PBER]"
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
         if price > TIE:
@@ -376,12 +381,11 @@ def _default_names(groups: list[list[Any]]) -> list[str]:
     return [names[g] for g in range(len(groups))]
 
 
-def _with_interval(cm: CollisionMatrix) -> str:
-    interval = cm.pber_interval(LEVEL)
-    if interval is None:
-        return f"{cm.pber:.2%}"
+def _with_interval(pber: float, interval: tuple[float, float] | None) -> str:
+    if interval is None or np.isnan(interval[0]):
+        return f"{pber:.2%}"
     low, high = interval
-    return f"{cm.pber:.2%} (95% interval {low:.2%} to {high:.2%})"
+    return f"{pber:.2%} (95% interval {low:.2%} to {high:.2%})"
 
 
 def _constraints(
@@ -614,17 +618,26 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
 
 
 def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
-    """The interval of the PBER of every grouping; nan where that would need a covariance."""
+    """The interval of the PBER of every grouping; nan where that would need a covariance.
+
+    A grouping is chosen because its PBER is low: the upper end allows for all pairs (Bonferroni).
+    """
     low = np.full(len(found.pber), np.nan)
     high = np.full(len(found.pber), np.nan)
     stderr = _standard_errors(cm, found.groupings)
+    n_pairs = cm.n_classes * (cm.n_classes - 1) / 2
+    of_best = 1 - (1 - LEVEL) / n_pairs
     for step, pber in enumerate(found.pber.tolist()):
         if found.n_groups[step] == 1:  # that one group never errs is known
             low[step] = pber
             high[step] = pber
         elif not np.isnan(stderr[step]):
-            low[step], high[step] = brier_interval(
-                pber, float(stderr[step]), cm.all_units, LEVEL, grouped=cm.grouped
+            error = float(stderr[step])
+            units = cm.all_units
+            level = of_best if step else LEVEL
+            low[step], _ = brier_interval(pber, error, units, LEVEL, grouped=cm.grouped)
+            _, high[step] = brier_interval(
+                pber, error, units, level, grouped=cm.grouped
             )
     return low, high
 

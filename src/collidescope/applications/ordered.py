@@ -14,6 +14,7 @@ import numpy as np
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, Given
 from collidescope.applications._inputs import check_matrix
+from collidescope.intervals import interval
 from collidescope.matrix import CollisionMatrix
 
 
@@ -62,8 +63,12 @@ def expected_distance(
     gradient = 2 * apart[upper]
     variance = float(gradient @ cm.covariance @ gradient)
     stderr = float(np.sqrt(max(variance, 0.0)))
-    # The interval of the PBER has the right quantile for the rows, or groups of rows, behind cm.
-    half = cm._half_width(stderr, level)
-    return ExpectedDistance(
-        value, max(value - half, 0.0), min(value + half, float(apart.max()))
+    low, high = interval(
+        value,
+        stderr,
+        cm.all_units,
+        level,
+        top=float(apart.max()),
+        grouped=cm.grouped,
     )
+    return ExpectedDistance(value, float(low), float(high))
