@@ -351,10 +351,7 @@ def label_codes(
     masked = np.ma.isMaskedArray(y)
     if isinstance(y, (np.ndarray, pd.Series)) and y.ndim == 1 and len(y) and not masked:
         codes, levels = pd.factorize(y)
-        values = np.asarray(levels)
-        numbers = values.dtype.kind in "iu"
-        plain = numbers or all(type(value) is str for value in values.tolist())
-        if plain and codes.min() >= 0:
+        if codes.min() >= 0 and _are_plain(np.asarray(levels)):
             found, names = label_codes(list(levels), classes, name)
             return found[codes], names
     labels = check.check_labels(y, name)
@@ -380,6 +377,13 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
         remedy = f"count each vote once (votes / {common})"
         words = f"{seen}: {why}; {remedy}"
         warnings.warn(words, check.CollisionWarning, stacklevel=3)
+
+
+def _are_plain(labels: Array) -> bool:
+    """Whether labels are whole numbers or text."""
+    if labels.dtype.kind in "iu":
+        return True
+    return all(type(label) is str for label in labels.tolist())
 
 
 def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, Array]:

@@ -278,12 +278,14 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
             f"transition must show every label, {hidden} has only zeros in its column"
         )
     priors = check.check_priors(shares, k, "the priors of the noisy labels")
-    source = (problem.priors[:, None] * T) / priors  # P(true i | shown j)
+    joint = problem.priors[:, None] * T
+    source = joint / priors  # P(true i | shown j)
+    limits = source.cumsum(axis=0).T
 
     def draw(codes: IntArray, rng: np.random.Generator) -> Array:
         uniform = rng.random((len(codes), 1))
-        limits = source.cumsum(axis=0).T
-        true = (uniform >= limits[codes]).sum(axis=1)
+        beyond = uniform >= limits[codes]
+        true = beyond.sum(axis=1)
         return problem.draw(np.minimum(true, k - 1), rng)
 
     def posteriors(X: FloatArray) -> FloatArray:

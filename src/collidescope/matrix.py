@@ -490,9 +490,13 @@ class CollisionMatrix(Value):
         """
         check.check_count(n, "n", least=0)
         S = self.matrix
-        i, j = largest_pairs(np.maximum(S, S.T), n)
-        # With equal priors both are the same, up to rounding.
-        swap = S[j, i] > S[i, j] + 1e-12
+        larger = np.maximum(S, S.T)
+        i, j = largest_pairs(larger, n)
+        rate = S[i, j]
+        reverse = S[j, i]
+        swap = (
+            reverse > rate + 1e-12
+        )  # with equal priors they are the same, but for rounding
         stronger = np.where(swap, j, i)
         weaker = np.where(swap, i, j)
         return self._rated_pairs(stronger, weaker, level)
@@ -938,8 +942,10 @@ def class_numbers(
             f"{argument} must be a list of lists of class names, got {groups!r}"
         )
     labels = classes.tolist()
-    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
-    position.update({label: k for k, label in enumerate(labels)})
+    position: dict[Any, int] = {}
+    for k, label in enumerate(labels):
+        position[str(label)] = k
+    position.update((label, k) for k, label in enumerate(labels))
 
     def number(name: object) -> int:
         if not isinstance(name, Hashable) or name not in position:

@@ -122,9 +122,11 @@ def labelled_moments(
     ratio = np.ones(n_classes)
     if target is not None:
         counts = np.bincount(codes, weights, n_classes)
-        ratio = target / (counts / counts.sum())
+        observed = counts / counts.sum()
+        ratio = target / observed
+    shifted_weights = weights * ratio[codes]
     moments = Moments(n_classes, plug_in=True)
-    moments.add_rows(P, codes, weights * ratio[codes], ratio)
+    moments.add_rows(P, codes, shifted_weights, ratio)
     return moments
 
 

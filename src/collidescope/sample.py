@@ -376,8 +376,10 @@ def as_images(X: Array, most_channels: int = 4) -> Array:
     """
     if X.ndim == 3:
         return X[:, None]
-    if X.ndim == 4 and X.shape[1] > most_channels >= X.shape[3]:
-        return X.transpose(0, 3, 1, 2)
+    if X.ndim == 4:
+        _, second, _, last = X.shape
+        if second > most_channels >= last:
+            return X.transpose(0, 3, 1, 2)
     return X
 
 
@@ -387,10 +389,12 @@ def as_votes(y: ArrayLike) -> tuple[FloatArray | None, Any]:
     if len(shape) != 2 or shape[1] < 2:
         return None, None
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
-    names = list(getattr(y, "columns", range(shape[1])))
+    numbers = range(shape[1])
+    names = list(getattr(y, "columns", numbers))
     voted = votes.any(axis=0)
     if not voted.all():
-        missing = names[int(voted.argmin())]
+        first = int(voted.argmin())
+        missing = names[first]
         raise ValueError(
             f"y (votes) has no vote for class {missing!r}: leave that column out"
         )
@@ -474,21 +478,24 @@ def handle_rare(
     single = names[counts == 1]
     if not len(single) or rare == "error":
         return y, used
-    shown = ", ".join(repr(name) for name in single.tolist()[:5])
+    shown = ", ".join(map(repr, single.tolist()[:5]))
     if len(single) > 5:
         shown += ", …"
+    is_single = np.isin(y, single)
     if rare == "drop":
         notes.append(f"{len(single)} classes with a single row were left out: {shown}")
-        return y, used[~np.isin(y[used], single)]
+        dropped = is_single[used]
+        return y, used[~dropped]
     if len(single) == 1:
         said = f"needs two classes with a single row to join, y has one, {shown}"
         raise ValueError(f"rare='merge' {said}: rare='drop'")
-    if other in [str(name) for name in names]:
+    if other in map(str, names):
         said = f"makes a class {other!r}, and y has one of that name"
         raise ValueError(f"rare='merge' {said}: rename it")
     notes.append(
         f"{len(single)} classes with a single row were joined into {other!r}: {shown}"
     )
     merged = y.astype(object)
-    merged[np.isin(y, single)] = other
-    return np.array([str(value) for value in merged.tolist()]), used
+    merged[is_single] = other
+    labels = np.array([str(value) for value in merged.tolist()])
+    return labels, used

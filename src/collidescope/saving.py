@@ -96,16 +96,16 @@ class SavedEnsemble:
             return self._restored_comparison(factory)
         if not self.folds or not self.weights:
             raise ValueError("there must be folds, and members that have a weight")
+        k = len(self.train_priors)
         folds: list[dict[str, Fitted]] = []
         for saved in self.folds:
             if set(saved) != set(self.weights):
                 raise ValueError("every fold must hold the members that have a weight")
             fold: dict[str, Fitted] = {}
             for name in self.weights:
-                member = recipe(saved[name]["name"], factory)
-                fold[name] = member.restore(
-                    saved[name], self.row_shape, len(self.train_priors)
-                )
+                learned = saved[name]
+                member = recipe(learned["name"], factory)
+                fold[name] = member.restore(learned, self.row_shape, k)
             folds.append(fold)
         models: dict[str, Model] = {}
         for name in self.weights:
@@ -318,9 +318,8 @@ def _saved_parameters(clf: CollisionClassifier) -> Tree:
     parameters["random_state"] = None
     if not isinstance(clf.members, str):
         parameters["members"] = [_plain_member(entry) for entry in clf.members]
-    if not isinstance(
-        clf.cv, int
-    ):  # a splitter is code, and a list of splits belongs to its rows
+    if not isinstance(clf.cv, int):
+        # A splitter is code, and a list of splits belongs to its rows.
         parameters["cv"] = len(clf._ensemble.folds)
     if not isinstance(clf.priors, str):
         parameters["priors"] = np.asarray(clf.priors, dtype=np.float64)
