@@ -107,6 +107,43 @@ def smoothing_cells(quick: bool) -> list[Cell]:
 # sampling and cost
 
 
+class Excess:
+    """How much oftener than S says a network confuses each pair of classes, on held-out rows."""
+
+    def __init__(self, S: FloatArray, X: FloatArray, codes: IntArray) -> None:
+        self.S = S
+        self.X = X
+        self.codes = codes
+        self.matrix = np.zeros_like(S)
+
+    def watch(self, network: nn.Module) -> None:
+        """Compare mean posteriors within each class with S."""
+        P = posteriors(network, self.X)
+        classes = range(len(self.S))
+        confusion = np.array([P[self.codes == c].mean(axis=0) for c in classes])
+        self.matrix = np.maximum(confusion - self.S, 0.0)
+        np.fill_diagonal(self.matrix, 0.0)
+
+    def of_both_classes(self) -> FloatArray:
+        """By class: as the first and as the second of a confused pair."""
+        return self.matrix.sum(axis=1) + self.matrix.sum(axis=0)
+
+    def of_true_class(self) -> FloatArray:
+        """By class: as the first of a confused pair."""
+        return np.asarray(self.matrix.sum(axis=1))
+
+    def of_none(self) -> FloatArray:
+        """By class: nothing."""
+        return np.zeros(len(self.S))
+
+    def cost(self, logits: Tensor, codes: IntArray) -> Tensor:
+        """Mean of excess · -log(1 - p_j) over rows of these classes."""
+        share = torch.tensor(self.matrix[codes], dtype=torch.float32)
+        P = torch.softmax(logits, -1).clamp(max=1 - 1e-6)
+        confused = -torch.log1p(-P)
+        return (share * confused).sum(1).mean()
+
+
 def sampling(cell: Cell) -> Result:
     """More rows, or a larger loss, where a pair is confused beyond S, as the paper describes both.
 
@@ -116,52 +153,42 @@ def sampling(cell: Cell) -> Result:
     is the true one.
     """
     problem = imbalanced(4, 20.0, random_state=0)
-    k = 4
     S = problem.collision_matrix().matrix
-    X, codes = problem.sample(cell["rows"], cell["seed"])
-    X_watch, codes_watch = problem.sample(cell["rows"] // 2, 500_000 + cell["seed"])
-    X_new, codes_new = problem.sample(4_000, 1_000_000 + cell["seed"])
-    excess = np.zeros((k, k))
+    k = len(S)
+    seed = cell["seed"]
+    strength = cell["strength"]
+    X, codes = problem.sample(cell["rows"], seed)
+    watched = problem.sample(cell["rows"] // 2, 500_000 + seed)
+    X_new, codes_new = problem.sample(4_000, 1_000_000 + seed)
+    weighed = {
+        "as it comes": Excess.of_none,
+        "both classes": Excess.of_both_classes,
+        "true class": Excess.of_true_class,
+        "cost": Excess.of_none,
+    }
+    found = {}
+    for name, more_of in weighed.items():
+        excess = Excess(S, *watched)
 
-    def watch(network: nn.Module) -> None:
-        P = posteriors(network, X_watch)
-        confusion = np.array([P[codes_watch == c].mean(axis=0) for c in range(k)])
-        excess[:] = np.maximum(confusion - S, 0.0)
-        np.fill_diagonal(excess, 0.0)
-
-    def drawer(
-        weights: Callable[[], FloatArray],
-    ) -> Callable[[np.random.Generator], IntArray]:
-        def draw(rng: np.random.Generator) -> IntArray:
-            chance = weights()[codes]
+        def draw(
+            rng: np.random.Generator,
+            excess: Excess = excess,
+            more_of: Callable[[Excess], FloatArray] = more_of,
+        ) -> IntArray:
+            weights = 1 + strength * more_of(excess)
+            chance = weights[codes]
             return rng.choice(len(codes), len(codes), p=chance / chance.sum())
 
-        return draw
+        def cost(logits: Tensor, rows: IntArray, excess: Excess = excess) -> Tensor:
+            return strength * excess.cost(logits, codes[rows])
 
-    def cost(logits: Tensor, rows: IntArray) -> Tensor:
-        share = torch.tensor(excess[codes[rows]], dtype=torch.float32)
-        confused = -torch.log1p(-torch.softmax(logits, -1).clamp(max=1 - 1e-6))
-        return cell["strength"] * (share * confused).sum(1).mean()
-
-    strength = cell["strength"]
-    draws = {
-        "as it comes": drawer(lambda: np.ones(k)),
-        "both classes": drawer(
-            lambda: 1 + strength * (excess.sum(axis=1) + excess.sum(axis=0))
-        ),
-        "true class": drawer(lambda: 1 + strength * excess.sum(axis=1)),
-    }
-    one_hot = np.eye(k)[codes]
-    found = {}
-    for name in (*draws, "cost"):
-        excess[:] = 0.0
         network = train(
             X,
-            one_hot,
+            np.eye(k)[codes],
             cell["epochs"],
-            cell["seed"],
-            draw=draws.get(name, draws["as it comes"]),
-            after_epoch=watch,
+            seed,
+            draw=draw,
+            after_epoch=excess.watch,
             extra_loss=cost if name == "cost" else None,
         )
         found[name] = scores(posteriors(network, X_new), codes_new, k)

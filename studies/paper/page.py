@@ -200,11 +200,10 @@ def quick_time() -> str:
         return "How long it takes has not been measured."
     result = found[-1]["result"]
     minutes = result["processor_seconds"] / 60
-    longest = result["longest_seconds"] / 60
+    longest = result["longest_seconds"]
     return (
         f"It takes {minutes:.1f} minutes of processor time ({result['cells']} runs, the longest "
-        f"{longest:.1f}), so about {minutes / 2 + longest:.0f} minutes at most on two free cores "
-        "(`python -m studies run paper-time`)."
+        f"{longest:.0f} seconds; `python -m studies run paper-time`)."
     )
 
 

@@ -38,11 +38,10 @@ def run(cell: Cell) -> dict[str, Any]:
         cm = _estimate(cell["method"], problem, X, y, seed, cell.get("members"))
         for level in LEVELS:
             low, high = cm.interval(level)
-            inside[str(level)].append(
-                float(((low <= truth.matrix) & (truth.matrix <= high)).mean())
-            )
-            bounds = cm.pber_interval(level)
-            pber[str(level)].append(bool(bounds[0] <= truth.pber <= bounds[1]))
+            covered = (low <= truth.matrix) & (truth.matrix <= high)
+            inside[str(level)].append(float(covered.mean()))
+            lowest, highest = cm.pber_interval(level)
+            pber[str(level)].append(bool(lowest <= truth.pber <= highest))
         low, high = cm.interval()
         widths.append(float((high - low).mean()))
     return {"S": inside, "PBER": pber, "width": widths}

@@ -257,37 +257,37 @@ def read_gramian(
 
 
 def quality(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:
-    """Accuracy, log loss and Brier score (the sum over classes, whose least possible value is
-    PBER)."""
+    """Accuracy, log loss and Brier score (over classes; its least possible value is the PBER)."""
+    right = P.argmax(axis=1) == y
     own = P[np.arange(len(y)), y]
+    losses = -np.log(np.maximum(own, SMALLEST))
+    one_hot = np.eye(P.shape[1])[y]
+    squares = (P - one_hot) ** 2
     return {
-        "accuracy": float((P.argmax(axis=1) == y).mean()),
-        "log_loss": float(-np.log(np.maximum(own, SMALLEST)).mean()),
-        "brier": float(((P - np.eye(P.shape[1])[y]) ** 2).sum(axis=1).mean()),
+        "accuracy": float(right.mean()),
+        "log_loss": float(losses.mean()),
+        "brier": float(squares.sum(axis=1).mean()),
     }
 
 
 def doubt(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, dict[str, float]]:
-    """Images that are nearly one-hot and images split between two digits: how many, and how
-    often labels agree."""
+    """Images nearly one-hot, and split between two digits: how many, how often labels agree."""
     order = np.argsort(-P, axis=1)
-    rows = np.arange(len(y))
-    first, second = P[rows, order[:, 0]], P[rows, order[:, 1]]
+    likeliest = order[:, :2]
+    first, second = np.take_along_axis(P, likeliest, axis=1).T
+    agrees = likeliest == y[:, None]
     groups = {"one_hot": first > ONE_HOT, "split": second > SPLIT}
-    return {
-        name: {"images": int(chosen.sum())}
-        | {
-            "first": float(first[chosen].mean()),
-            "first_right": float((order[:, 0] == y)[chosen].mean()),
-        }
-        | {
-            "either_right": float(
-                (order[:, :2] == y[:, None]).any(axis=1)[chosen].mean()
-            )
-        }
-        for name, chosen in groups.items()
-        if chosen.any()
-    }
+    found = {}
+    for name, chosen in groups.items():
+        if chosen.any():
+            right = agrees[chosen]
+            found[name] = {
+                "images": int(chosen.sum()),
+                "first": float(first[chosen].mean()),
+                "first_right": float(right[:, 0].mean()),
+                "either_right": float(right.any(axis=1).mean()),
+            }
+    return found
 
 
 def calibration(P: FloatArray, y: npt.NDArray[np.intp]) -> dict[str, float]:

@@ -253,20 +253,24 @@ def _check_densities(
     ``names`` are those of the arguments that they came in, where there is one for each.
     """
     came = type(densities).__name__
-    if isinstance(densities, Sequence):
+    is_list = isinstance(densities, Sequence)
+    if is_list:
         came = f"{len(densities)} of them"
-    if not isinstance(densities, Sequence) or len(densities) < 2:
+    if not is_list or len(densities) < 2:
         wanted = "a list of at least 2 distributions, one per class"
         raise ValueError(f"densities must be {wanted}, got {came}")
     what = " and ".join(names) or "densities"
     for number, density in enumerate(densities):
         known = any(hasattr(density, name) for name in DENSITIES)
         if not known or not hasattr(density, "rvs"):
-            which = names[number] if names else f"number {number}"
+            which = f"number {number}"
+            if names:
+                which = names[number]
             said = f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {which}"
             hint = "a frozen distribution of scipy.stats has them"
             raise ValueError(f"{said} is a {type(density).__name__}: {hint}")
-    if len({_is_continuous(density) for density in densities}) > 1:
+    kinds = {_is_continuous(density) for density in densities}
+    if len(kinds) > 1:
         why = "a pdf and a pmf cannot be compared"
         raise ValueError(f"{what} must be all continuous or all discrete: {why}")
     k = len(densities)

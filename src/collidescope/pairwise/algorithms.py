@@ -49,15 +49,8 @@ from collidescope.training.rows import (
 
 #: Networks of ``hidden_layer_sizes="auto"``, weighed by their held-out loss.
 AUTO_SIZES: tuple[tuple[int, ...], ...] = ((64,), (128, 128))
-RIDGES = (
-    0.0,
-    1e-3,
-    1e-2,
-    3e-2,
-    0.1,
-    0.3,
-    1.0,
-)  #: tried; the lowest held-out log loss is kept
+#: Tried; the one with the lowest held-out log loss is kept.
+RIDGES = (0.0, 1e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 
 
 class Weighed(NamedTuple):
@@ -344,9 +337,8 @@ class PairComparison:
     train_priors: FloatArray
     gramian: FloatArray | None = None  #: at uniform priors
     reference_stderr: float | None = None
-    held_out: list[FloatArray] = field(
-        default_factory=list
-    )  #: log posteriors, fold by fold
+    #: log posteriors, fold by fold
+    held_out: list[FloatArray] = field(default_factory=list)
 
     @property
     def recovery(self) -> str:
@@ -438,9 +430,8 @@ def solve(
     uniform = np.full(k, 1 / k)
     y = solve_posteriors(q, S, solver, ridge, uniform)
     if solver == "inverse":
-        y = np.maximum(
-            y, 0.0
-        )  # the paper's S⁻¹ q may leave the simplex; probabilities may not
+        # The paper's S⁻¹ q may leave the simplex; probabilities may not.
+        y = np.maximum(y, 0.0)
         total = y.sum(axis=1, keepdims=True)
         otherwise = np.full_like(y, 1 / k)
         y = np.divide(y, total, out=otherwise, where=total > 0)

@@ -108,7 +108,9 @@ def class_similarity(
     is left, and 0 is never claimed from a single one. With weights w, m is (Σw)² / Σw².
     """
     labels = reference_labels.cpu()
-    own = torch.full((len(X),), -1) if own is None else own.cpu()
+    if own is None:
+        own = torch.full((len(X),), -1)
+    own = own.cpu()
     _check_references(labels, own, len(X), len(references), n_classes)
     weight = torch.ones(len(references), dtype=torch.float64)
     if reference_weight is not None:
@@ -135,15 +137,24 @@ def class_similarity(
             "own leaves a class without references: every class needs at least 2"
         )
     W = _left(sorted_weight, sorted_labels, n_classes, own_places)
-    W2 = _left(sorted_weight * sorted_weight, sorted_labels, n_classes, own_places)
+    squared_weight = sorted_weight * sorted_weight
+    W2 = _left(squared_weight, sorted_labels, n_classes, own_places)
     q = sums.total / W
-    m = W * W / W2
-    # Σ w² (Sim - q)² / Σ w² · m / (m - 1), with equal weights the usual sample variance. The pair
-    # of a row with itself is in none of the sums.
-    squares = (sums.squares - 2 * q * sums.cross + q * q * W2).clamp_min(0)
-    variance = squares / W2 * m / (m - 1)
-    stderr = (variance / m).sqrt()
+    stderr = _standard_error(sums, q, W, W2)
     return ClassSimilarity(q, torch.where(left > 1, stderr, torch.inf))
+
+
+def _standard_error(sums: _Sums, q: Tensor, W: Tensor, W2: Tensor) -> Tensor:
+    """√(variance / m) with W = Σ w and W2 = Σ w².
+
+    The variance is Σ w² (Sim - q)² / Σ w² · m / (m - 1), with equal weights that of a sample. The
+    pair of a row with itself is in none of the sums.
+    """
+    m = W * W / W2
+    squares = sums.squares - 2 * q * sums.cross + q * q * W2
+    positive = squares.clamp_min(0)
+    variance = positive / W2 * m / (m - 1)
+    return (variance / m).sqrt()
 
 
 def _check_references(
