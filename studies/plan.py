@@ -213,14 +213,16 @@ def first_choices(rows: list[Bought]) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     table["worth"] = table["real"] / table["cost"]
     found = []
-    for _, one in table.groupby(["problem", "seed", "budget"]):
+    for (problem, seed, budget), one in table.groupby(["problem", "seed", "budget"]):
         chosen = one.loc[one["rank"].idxmin()]
         best = one.loc[one["worth"].idxmax()]
         regret = 0.0
         if best["worth"] > 0:
             regret = (best["worth"] - max(chosen["worth"], 0.0)) / best["worth"]
-        found.append((chosen["budget"], chosen["option"], best["option"], regret))
-    return pd.DataFrame(found, columns=["budget", "first", "best", "regret"])
+        plan_of = {"sample": f"{problem} {seed}", "budget": budget}
+        options = {"first": chosen["option"], "best": best["option"]}
+        found.append({**plan_of, **options, "regret": regret})
+    return pd.DataFrame(found)
 
 
 # ---------------------------------------------------------------- rows needed
@@ -423,14 +425,15 @@ def options_table(every: pd.DataFrame, choices: pd.DataFrame) -> str:
 
 
 def plan_claims(every: pd.DataFrame, choices: pd.DataFrame) -> list[list[str]]:
-    regret = choices["regret"].mean()
+    by_sample = choices.groupby("sample")["regret"].mean()
+    regret = f"{by_sample.mean():.1%} ± {by_sample.sem():.1%}"
     means = choices.groupby("budget")["regret"].mean()
     by_budget = ", ".join(f"{mean:.1%} at {budget}" for budget, mean in means.items())
     held = within(every, "real", "low", "high").mean()
     claims = [
         [
             "regret of the first choice, share of the best option's gain",
-            f"{regret:.1%} of {len(choices)} plans ({by_budget})",
+            f"{regret} (standard error), {len(choices)} plans ({by_budget})",
         ],
         ["falls in their intervals", f"{held:.1%} of {len(every)}"],
     ]
