@@ -16,7 +16,8 @@ has no weight in the pool at m rows, or if that pool without it loses next to no
 next to nothing stays. Costs are counted (``Member.cost``), not timed, so the same seed runs the
 same race on any machine, busy or not; only with a ``budget`` does the clock decide too.
 
-The race is run once, before the folds are trained, on nested subsets (1/16 to 1/2, and of
+Small samples have no race: too few rows tell who leads. It is run once, before the folds are
+trained, on nested subsets (1/16 to 1/2, and of
 many rows smaller ones) of the training rows of the first fold; other training rows of that fold are
 scored. The last heat is the first fold itself: what has no place in the pool of its held-out rows
 is not trained on the other folds. What a heat has trained is not trained again for the curve. The
@@ -227,11 +228,22 @@ def continued(before: Round, last: Round, model: str, doublings: float) -> float
 
 
 def worth_racing(
-    models: Sequence[Model], costs: Mapping[str, float], n_folds: int
+    models: Sequence[Model],
+    costs: Mapping[str, float],
+    folds: Folds,
+    *,
+    least_seconds: float = 2.0,
+    least_rows: int = 1_200,
 ) -> bool:
-    """Whether a race can save more than it costs: a few seconds of training, or more."""
-    least_seconds = 2.0
-    return len(models) > 3 and sum(costs.values()) * n_folds > least_seconds
+    """Whether a race can save more than it costs, and has the rows to tell.
+
+    With fewer training rows a heat scores so few others that sampling error decides which model
+    leads, and dropping the others costs more of the score than it saves.
+    """
+    if len(models) <= 3 or fewest_rows(folds) < least_rows:
+        return False
+    seconds = sum(costs.values()) * len(folds.splits)
+    return seconds > least_seconds
 
 
 class Raced(Choice):
@@ -310,16 +322,15 @@ def race(
     sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine
 ) -> Raced:
     """The models that may matter with all rows, and what was dropped when and why."""
-    n_folds = len(folds.splits)
     costs = counted_costs(models, sample, fewest_rows(folds))
     raced = Raced(models, costs)
     compared = any(isinstance(model, Comparing) for model in models)
     if compared or not sample.in_memory:
         return raced
-    if worth_racing(models, costs, n_folds):
+    if worth_racing(models, costs, folds):
         run_heats(raced, sample, folds, engine)
     if engine.budget is not None:
-        of_a_fold = engine.seconds_left / n_folds
+        of_a_fold = engine.seconds_left / len(folds.splits)
         keep_affordable(raced, of_a_fold, engine.budget)
     return raced
 
