@@ -63,22 +63,29 @@ class Problem:
         """True posterior of every row."""
         rows = check.check_finite(X, "X", ndim=2)
         width = rows.shape[1]
-        if width != self.n_features:
+        wanted = self.n_features
+        if width != wanted:
             came = f"got {width} (shape {rows.shape})"
-            raise ValueError(f"X must have {self.n_features} columns, {came}")
+            raise ValueError(f"X must have {wanted} columns, {came}")
         return self._teacher(rows)
 
     def drawn_nodes(self) -> Blocks:
         """Blocks of (posteriors, weights) by Monte Carlo, class by class, the same every time."""
         rng = np.random.default_rng(TRUTH_SEED)
-        per_class = TRUTH_DRAWS // len(self.priors)
-        for k, prior in enumerate(self.priors):
+        priors = self.priors
+        n_classes = len(priors)
+        per_class = TRUTH_DRAWS // n_classes
+        parts = list(blocks(per_class, 1, BLOCK))
+        for k, prior in enumerate(priors):
             weight = prior / per_class
-            for block in blocks(per_class, 1, BLOCK):
-                size = block.stop - block.start
+            for part in parts:
+                start = part.start
+                size = part.stop - start
                 codes = np.full(size, k, dtype=np.intp)
                 X = self.draw(codes, rng)
-                yield self.posteriors(X), np.full(size, weight)
+                P = self.posteriors(X)
+                weights = np.full(size, weight)
+                yield P, weights
 
     def sample(
         self, n_samples: int, random_state: Seed = None, *, stratified: bool = True
@@ -92,27 +99,34 @@ class Problem:
         k = len(self.priors)
         if stratified:
             counts = _nearest_counts(n_samples * self.priors)
-            in_order = np.repeat(np.arange(k), counts)
+            numbers = np.arange(k)
+            in_order = np.repeat(numbers, counts)
             codes = rng.permutation(in_order)
         else:
             codes = rng.choice(k, n_samples, p=self.priors)
-        return self.draw(codes, rng), self.classes[codes]
+        X = self.draw(codes, rng)
+        y = self.classes[codes]
+        return X, y
 
     @cached_property
     def _truth(self) -> tuple[CollisionMatrix, float]:
-        k = len(self.priors)
+        priors = self.priors
+        k = len(priors)
         B = np.zeros((k, k))
         right = 0.0
         for P, weights in self.nodes():
             weighted = weights[:, None] * P
-            largest = P.max(axis=1)
             B += P.T @ weighted
-            right += float(weights @ largest)
+            largest = P.max(axis=1)
+            hits = weights @ largest
+            right += float(hits)
         symmetric = (B + B.T) / 2
-        B = balance(symmetric, self.priors)
-        S = B / B.sum(axis=1, keepdims=True)
-        truth = CollisionMatrix(S, self.priors, self.classes)
-        return truth, 1 - right
+        B = balance(symmetric, priors)
+        row_sums = B.sum(axis=1, keepdims=True)
+        S = B / row_sums
+        truth = CollisionMatrix(S, priors, self.classes)
+        error = 1 - right
+        return truth, error
 
     def collision_matrix(self) -> CollisionMatrix:
         """The true S."""
@@ -127,9 +141,11 @@ def _nearest_counts(shares: FloatArray) -> IntArray:
     """Whole numbers with the sum of the shares, none further than 1 from its share."""
     counts = np.floor(shares).astype(int)
     rests = shares - counts
-    missing = round(shares.sum()) - counts.sum()
+    total = round(shares.sum())
+    missing = total - counts.sum()
     largest_first = np.argsort(-rests, kind="stable")
-    counts[largest_first[:missing]] += 1
+    raised = largest_first[:missing]
+    counts[raised] += 1
     return counts
 
 
@@ -159,7 +175,9 @@ class GaussianProblem(Problem):
         self.scales = np.broadcast_to(widths, (k,)).copy()
         if (self.scales <= 0).any():
             raise ValueError(f"scales must be positive, got {self.scales.min():.6g}")
-        shares = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
+        shares = np.full(k, 1 / k)
+        if priors is not None:
+            shares = check.check_priors(priors, k)
         names = check.check_classes(classes, k)
         super().__init__(
             priors=shares,
@@ -238,8 +256,10 @@ def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
     """Points of a line or a plane that reach a margin beyond all centres."""
     sides = []
     for coordinate in centres.T:
-        low = coordinate.min() - margin
-        high = coordinate.max() + margin
+        first = coordinate.min()
+        last = coordinate.max()
+        low = first - margin
+        high = last + margin
         side = np.arange(low, high, step)
         sides.append(side)
     axes = np.meshgrid(*sides, indexing="ij")
@@ -272,7 +292,8 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     k = len(problem.priors)
     T = check.check_stochastic(transition, "transition", k).copy()
     shares = problem.priors @ T
-    hidden = problem.classes[shares <= 0].tolist()
+    is_hidden = shares <= 0
+    hidden = problem.classes[is_hidden].tolist()
     if hidden:
         raise ValueError(
             f"transition must show every label, {hidden} has only zeros in its column"
@@ -283,10 +304,14 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     limits = source.cumsum(axis=0).T
 
     def draw(codes: IntArray, rng: np.random.Generator) -> Array:
-        uniform = rng.random((len(codes), 1))
+        n = len(codes)
+        uniform = rng.random((n, 1))
         beyond = uniform >= limits[codes]
         true = beyond.sum(axis=1)
-        return problem.draw(np.minimum(true, k - 1), rng)
+        # Rounding may end the last limit below 1.
+        last = k - 1
+        within = np.minimum(true, last)
+        return problem.draw(within, rng)
 
     def posteriors(X: FloatArray) -> FloatArray:
         return problem.posteriors(X) @ T
@@ -294,7 +319,14 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     def nodes() -> Blocks:
         return ((P @ T, weights) for P, weights in problem.nodes())
 
-    return Problem(priors, problem.classes, draw, posteriors, problem.n_features, nodes)
+    return Problem(
+        priors=priors,
+        classes=problem.classes,
+        draw=draw,
+        teacher=posteriors,
+        n_features=problem.n_features,
+        nodes=nodes,
+    )
 
 
 def scenario_a(n_classes: int = 3) -> GaussianProblem:
@@ -309,7 +341,8 @@ def scenario_a(n_classes: int = 3) -> GaussianProblem:
             f"n_classes must be 3, 4 or 5 in Scenario A, got {n_classes!r}: see equidistant for "
             "others"
         )
-    return GaussianProblem(np.outer(centres[n_classes], np.ones(4)))
+    means = np.outer(centres[n_classes], np.ones(4))
+    return GaussianProblem(means)
 
 
 def scenario_b(overlap: float = 0.15) -> GaussianProblem:
@@ -339,8 +372,11 @@ def equidistant(
     check.check_between(length, 0, np.inf, "length")
     rng = as_generator(random_state)
     direction = rng.standard_normal(n_features)
-    unit = direction / np.linalg.norm(direction)
-    centres = np.linspace(-length / 2, length / 2, n_classes)
+    norm = np.linalg.norm(direction)
+    unit = direction / norm
+    last = length / 2
+    first = -last
+    centres = np.linspace(first, last, n_classes)
     means = np.outer(centres, unit)
     return GaussianProblem(means, priors=priors)
 
@@ -384,8 +420,11 @@ def tangled(
         n = len(codes)
         part = rng.integers(n_parts, size=n)
         noise = rng.standard_normal((n, n_features))
-        shaped = np.einsum("nij,nj->ni", factors[codes, part], noise)
-        return means[codes, part] + shaped
+        chosen = (codes, part)
+        factor = factors[chosen]
+        shaped = np.einsum("nij,nj->ni", factor, noise)
+        centre = means[chosen]
+        return centre + shaped
 
     def log_densities(X: FloatArray) -> FloatArray:
         logs = np.empty((n_classes, n_parts, len(X)))
@@ -417,8 +456,10 @@ def waveform() -> Problem:
         n = len(codes)
         u = rng.random((n, 1))
         noise = rng.standard_normal((n, 21))
-        towards_end = u * end[codes]
-        towards_start = (1 - u) * start[codes]
+        last = end[codes]
+        first = start[codes]
+        towards_end = u * last
+        towards_start = (1 - u) * first
         return towards_end + towards_start + noise
 
     def log_densities(X: FloatArray) -> FloatArray:
