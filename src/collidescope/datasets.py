@@ -306,7 +306,8 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     def draw(codes: IntArray, rng: np.random.Generator) -> Array:
         n = len(codes)
         uniform = rng.random((n, 1))
-        beyond = uniform >= limits[codes]
+        own_limits = limits[codes]
+        beyond = uniform >= own_limits
         true = beyond.sum(axis=1)
         # Rounding may end the last limit below 1.
         last = k - 1

@@ -81,11 +81,13 @@ def widening(n: ArrayLike, level: float = 0.975) -> FloatArray:
     """(t / z)²: how much a variance that n units told must grow for the normal quantile z."""
     z = ndtri(level)
     units = np.asarray(n, dtype=np.float64)
-    freedom = np.maximum(units - 1, 1.0)
+    others = units - 1
+    freedom = np.maximum(others, 1.0)
     if abs(z) < 1e-9:
         return np.ones_like(freedom)
     t = stdtrit(freedom, level)
-    return np.asarray((t / z) ** 2)
+    ratio = t / z
+    return np.asarray(ratio**2)
 
 
 def _one_more(
@@ -120,11 +122,15 @@ def interval(
     See :func:`upper_limit`.
     """
     one_sided = (1 + level) / 2
-    high = upper_limit(mean, stderr, units, one_sided, top=top, grouped=grouped)
-    mirrored = top - np.asarray(mean, dtype=np.float64)
-    low = top - upper_limit(
-        mirrored, stderr, units, one_sided, top=top, grouped=grouped
-    )
+
+    def at_most(value: ArrayLike) -> FloatArray:
+        return upper_limit(value, stderr, units, one_sided, top=top, grouped=grouped)
+
+    known = np.asarray(mean, dtype=np.float64)
+    mirrored = top - known
+    mirrored_low = at_most(mirrored)
+    low = top - mirrored_low
+    high = at_most(mean)
     return low, high
 
 
@@ -140,7 +146,8 @@ def score_interval(
     top = LARGEST_SCORE
     if grouped:
         top = max(1.0, mean)
-    low, high = interval(mean, stderr, units, level, top=top, grouped=grouped)
+    ends = interval(mean, stderr, units, level, top=top, grouped=grouped)
+    low, high = ends
     return float(low), float(high)
 
 
@@ -187,13 +194,16 @@ def half_width(
     """
     quantile = (1 + level) / 2
     if counts is None:
-        return np.asarray(ndtri(quantile) * np.asarray(stderr))
+        z = ndtri(quantile)
+        return np.asarray(z * np.asarray(stderr))
     if units is None:
         units = counts
-    freedom = np.maximum(np.asarray(units) - 1, 1)
+    others = np.asarray(units) - 1
+    freedom = np.maximum(others, 1)
     unseen = UNSEEN / np.asarray(counts)
     widened = np.hypot(stderr, unseen)
-    return np.asarray(stdtrit(freedom, quantile) * widened)
+    t = stdtrit(freedom, quantile)
+    return np.asarray(t * widened)
 
 
 def effective_units(
@@ -217,15 +227,21 @@ def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> Floa
     """Of the Beta distribution with that mean and concentration mean (1 - mean) / variance."""
     rest = 1 - mean
     tiny = np.finfo(float).tiny
-    concentration = mean * rest / np.maximum(variance, tiny)
+    positive = np.maximum(variance, tiny)
+    concentration = mean * rest / positive
     a = mean * concentration
     b = rest * concentration
     found = _beta_quantiles(a, b, level)
     # No Beta distribution varies as much as that: nothing is known. Beyond 1e8 it is normal.
-    found = np.where(concentration > 1, found, 1.0)
-    reach = ndtri(level) * np.sqrt(variance)
-    normal = np.minimum(mean + reach, 1.0)
-    is_beta = np.isfinite(found) & (concentration < 1e8)
+    is_known = concentration > 1
+    found = np.where(is_known, found, 1.0)
+    z = ndtri(level)
+    reach = z * np.sqrt(variance)
+    high = mean + reach
+    normal = np.minimum(high, 1.0)
+    is_wide = concentration < 1e8
+    is_finite = np.isfinite(found)
+    is_beta = is_finite & is_wide
     return np.where(is_beta, found, normal)
 
 
@@ -258,9 +274,15 @@ def _near_gamma(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     """-log(1 - x) is nearly a gamma variable over b + (a - 1) / 2, with a quantile by a alone."""
     nodes = np.geomspace(1e-3, 8, 4000)
     quantiles = gammaincinv(nodes, level)
-    gamma = np.interp(np.log(a), np.log(nodes), quantiles)
-    rate = b + (a - 1) / 2
-    return np.asarray(-np.expm1(-gamma / rate))
+    log_nodes = np.log(nodes)
+    log_a = np.log(a)
+    gamma = np.interp(log_a, log_nodes, quantiles)
+    half = (a - 1) / 2
+    rate = b + half
+    scaled = gamma / rate
+    complement = np.expm1(-scaled)
+    found = -complement
+    return np.asarray(found)
 
 
 def _near_normal(a: FloatArray, b: FloatArray, level: float) -> FloatArray:

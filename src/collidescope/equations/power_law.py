@@ -70,7 +70,9 @@ class Mixture(NamedTuple):
         reach = 9 * self.deviations
         lowest = self.means - reach
         highest = self.means + reach
-        found = brentq(beyond, lowest.min(), highest.max(), xtol=1e-9)
+        low = lowest.min()
+        high = highest.max()
+        found = brentq(beyond, low, high, xtol=1e-9)
         return max(float(found), 0.0)
 
 
@@ -112,13 +114,16 @@ class PowerLaw(NamedTuple):
         # above it.
         excess = self.excess
         order = np.argsort(excess)
-        scale = np.maximum(excess, 0.0) + noise
+        positive = np.maximum(excess, 0.0)
+        scale = positive + noise
         loss = self.weights / scale
-        below = loss[order].cumsum()
+        in_order = loss[order]
+        below = in_order.cumsum()
         wanted = loss.sum() / (1 + too_high)
         place = np.searchsorted(below, wanted)
         chosen = order[place]
-        return float(max(excess[chosen], 0.0))
+        best = excess[chosen]
+        return float(max(best, 0.0))
 
 
 def fit_power_law(
