@@ -152,8 +152,10 @@ class Limit(Value):
                 array = self._check_curve(name, n_sizes, ndim=2)
                 symmetric = array + array.T
                 eigenvalues = np.linalg.eigvalsh(symmetric)
+                lowest = eigenvalues.min()
                 largest = np.abs(array).max()
-                if eigenvalues.min() < -1e-9 * largest:
+                rounding = 1e-9 * largest
+                if lowest < -rounding:
                     raise ValueError(f"{name} must be positive semi-definite")
                 values[name] = array
         least_of = {"stderr": 0, "n_rows": 1, "n_units": 1}
@@ -707,8 +709,7 @@ class _Sample(NamedTuple):
             units = check.group_numbers(groups, n)
         given = check.check_weights(weights, n)
         scaled = check.unit_weights(given)
-        sample = cls(scaled, numbers, units)
-        return sample
+        return cls(scaled, numbers, units)
 
 
 def without_end_if_miscalibrated(

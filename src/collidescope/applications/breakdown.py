@@ -71,21 +71,23 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
     @property
     def verdict(self) -> str:
         more = ""
-        too_small = self.table["verdict"] == "too few rows"
+        table = self.table
+        verdicts = table["verdict"]
+        too_small = verdicts == "too few rows"
         if too_small.any():
-            more = f" {too_small.sum()} groups are too small to tell."
-        differs = self.table["verdict"].isin(["higher", "lower"])
+            n_small = too_small.sum()
+            more = f" {n_small} groups are too small to tell."
+        differs = verdicts.isin(["higher", "lower"])
         said = []
-        for row in self.table[differs].to_dict("records"):
+        for row in table[differs].to_dict("records"):
             difference = f"{100 * row['difference']:+.1f} points"
             pber = f"{row['pber']:.1%}"
             said.append(f"{row['group']} {pber} ({difference}, {row['verdict']})")
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
-        how_many = (
-            f"{len(said)} of {len(self.table)} groups differ from the rest in PBER"
-        )
-        return f"{how_many}: {'; '.join(said)}.{more}"
+        how_many = f"{len(said)} of {len(table)} groups differ from the rest in PBER"
+        listed = "; ".join(said)
+        return f"{how_many}: {listed}.{more}"
 
 
 @dataclass(frozen=True)
@@ -412,8 +414,11 @@ def _rate_intervals(
 ) -> tuple[FloatArray, FloatArray]:
     """Of a PBER and the rates of pairs: they hold with few errors too."""
     grouped = clusters is not None
-    top = 1.0 if grouped else LARGEST_SCORE
-    top = max(top, float(np.max(mean.value)))
+    top = LARGEST_SCORE
+    if grouped:
+        top = 1.0
+    largest = float(np.max(mean.value))
+    top = max(top, largest)
     units = _n_units(clusters, n)
     return interval(mean.value, mean.stderr, units, level, top=top, grouped=grouped)
 
