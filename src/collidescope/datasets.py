@@ -390,13 +390,20 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
     """
     check.check_count(n_features, "n_features", least=2)
     check.check_between(radius, 0, np.inf, "radius")
-    angles = 2 * np.pi * np.arange(6) / 6
-    circle = np.column_stack([np.cos(angles), np.sin(angles)])
-    means = np.zeros((6, n_features))
-    means[:, :2] = radius * circle
+    turn = 2 * np.pi
+    numbers = np.arange(6)
+    angles = turn * numbers / 6
+    cosines = np.cos(angles)
+    sines = np.sin(angles)
+    circle = np.column_stack([cosines, sines])
+    on_ring = radius * circle
+    shape = (6, n_features)
+    means = np.zeros(shape)
+    means[:, :2] = on_ring
     scales = [0.6, 1.4, 0.8, 1.2, 0.7, 1.0]
     weights = np.linspace(4, 1, 6)
-    priors = weights / weights.sum()
+    total = weights.sum()
+    priors = weights / total
     return GaussianProblem(means, scales, priors)
 
 
@@ -411,11 +418,15 @@ def tangled(
     check.check_count(n_parts, "n_parts", 1)
     check.check_count(n_features, "n_features", 1)
     rng = as_generator(random_state)
-    means = rng.standard_normal((n_classes, n_parts, n_features))
-    factors = rng.standard_normal((n_classes, n_parts, n_features, n_features))
-    factors /= np.sqrt(n_features)
+    shape = (n_classes, n_parts, n_features)
+    means = rng.standard_normal(shape)
+    factors = rng.standard_normal((*shape, n_features))
+    norm = np.sqrt(n_features)
+    factors /= norm
     inverses = np.linalg.inv(factors)
-    log_scales = np.log(np.abs(np.linalg.det(factors)))
+    determinants = np.linalg.det(factors)
+    volumes = np.abs(determinants)
+    log_scales = np.log(volumes)
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
         n = len(codes)
@@ -428,12 +439,18 @@ def tangled(
         return centre + shaped
 
     def log_densities(X: FloatArray) -> FloatArray:
-        logs = np.empty((n_classes, n_parts, len(X)))
+        shape = (n_classes, n_parts, len(X))
+        logs = np.empty(shape)
         for part in np.ndindex(n_classes, n_parts):
-            centred = X - means[part]
-            z = centred @ inverses[part].T
-            squares = (z**2).sum(axis=1)
-            logs[part] = squares / -2 - log_scales[part]
+            centre = means[part]
+            centred = X - centre
+            inverse = inverses[part]
+            z = centred @ inverse.T
+            squared = z**2
+            squares = squared.sum(axis=1)
+            exponents = squares / -2
+            log_scale = log_scales[part]
+            logs[part] = exponents - log_scale
         of_classes = logsumexp(logs, axis=1)
         return np.asarray(of_classes).T
 
@@ -467,18 +484,29 @@ def waveform() -> Problem:
         # ∫₀¹ N(x; start + u step, I) du in closed form: in u a normal around z / ‖step‖ of
         # deviation 1 / ‖step‖, cut to [0, 1].
         along = X @ step.T
-        origin = (start * step).sum(axis=1)
-        z = (along - origin) / length
+        products = start * step
+        origin = products.sum(axis=1)
+        from_start = along - origin
+        z = from_start / length
         # On the other side both terms would be 1, and their difference nothing.
-        flip = z > length / 2
-        far = np.where(flip, z, length - z)
-        near = np.where(flip, z - length, -z)
+        middle = length / 2
+        flip = z > middle
+        to_end = length - z
+        far = np.where(flip, z, to_end)
+        past_end = z - length
+        near = np.where(flip, past_end, -z)
         upper = log_ndtr(far)
         lower = log_ndtr(near)
         ratio = np.exp(lower - upper)
-        mass = upper + np.log1p(-ratio)
-        squared = (start**2).sum(axis=1)
-        at_start = X @ start.T - squared / 2
-        return at_start + z**2 / 2 + mass - np.log(length)
+        log_rest = np.log1p(-ratio)
+        mass = upper + log_rest
+        squared = start**2
+        norms = squared.sum(axis=1)
+        crossed = X @ start.T
+        at_start = crossed - norms / 2
+        log_length = np.log(length)
+        z_squared = z**2
+        half = z_squared / 2
+        return at_start + half + mass - log_length
 
     return dense(draws, log_densities, 3, 21)

@@ -294,12 +294,22 @@ def _near_gamma(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
 def _near_normal(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     """Abramowitz and Stegun, 26.5.22."""
     z = -ndtri(level)
-    curvature = (z**2 - 3) / 6
-    of_a = 1 / (2 * a - 1)
-    of_b = 1 / (2 * b - 1)
-    h = 2 / (of_a + of_b)
-    correction = curvature + 5 / 6 - 2 / (3 * h)
-    skew = (of_b - of_a) * correction
-    w = z * np.sqrt(h + curvature) / h - skew
+    excess = z**2 - 3
+    curvature = excess / 6
+    size_a = 2 * a - 1
+    size_b = 2 * b - 1
+    of_a = 1 / size_a
+    of_b = 1 / size_b
+    both = of_a + of_b
+    h = 2 / both
+    small = 2 / (3 * h)
+    correction = curvature + 5 / 6 - small
+    difference = of_b - of_a
+    skew = difference * correction
+    root = np.sqrt(h + curvature)
+    straight = z * root / h
+    w = straight - skew
     odds = np.exp(2 * w)
-    return np.asarray(a / (a + b * odds))
+    weighted = b * odds
+    total = a + weighted
+    return np.asarray(a / total)

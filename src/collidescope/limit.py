@@ -324,21 +324,30 @@ class Limit(Value):
         ``continuation([2 * n])`` for twice as many. They end in :meth:`pber_interval` and
         :attr:`pber`.
         """
-        tail = (1 - check.check_between(level, 0, 1, "level")) / 2
+        outside = 1 - check.check_between(level, 0, 1, "level")
+        tail = outside / 2
         sizes = check.check_finite(sizes, "sizes", ndim=1)
-        if sizes.min() < 1:
+        smallest = sizes.min()
+        if smallest < 1:
             wanted = "numbers of training rows, 1 or more"
-            raise ValueError(f"sizes must be {wanted}, got {sizes.min():g}")
-        bands = [self._pber_curve.at(size) for size in sizes]
-        low = np.array([band.quantile(tail) for band in bands])
-        middle = np.array([band.quantile(0.5) for band in bands])
-        high = np.array([band.quantile(1 - tail) for band in bands])
-        middle = np.maximum(middle, self.pber)
-        _, plain_high = self._plain_interval(level)
-        high = np.clip(high, plain_high, 1.0)
+            raise ValueError(f"sizes must be {wanted}, got {smallest:g}")
+        curve = self._pber_curve
+        bands = [curve.at(size) for size in sizes]
+
+        def quantiles(probability: float) -> FloatArray:
+            return np.array([band.quantile(probability) for band in bands])
+
+        low = quantiles(tail)
         if self._no_lower_end:
             low = np.zeros_like(low)
-        return np.minimum(low, middle), middle, high
+        middle = quantiles(0.5)
+        middle = np.maximum(middle, self.pber)
+        low = np.minimum(low, middle)
+        below_high = 1 - tail
+        high = quantiles(below_high)
+        _, plain_high = self._plain_interval(level)
+        high = np.clip(high, plain_high, 1.0)
+        return low, middle, high
 
     def rows_needed(
         self,
@@ -626,13 +635,21 @@ def _with_skill(
     """The limit with the score of the class shares, and the error of its difference to the last."""
     given = check.check_finite(baseline, "baseline", ndim=(0, 1))
     n = len(last)
-    if given.shape not in ((), (n,)):
+    shapes = ((), (n,))
+    if given.shape not in shapes:
         wanted = f"one number or one per row ({n})"
-        raise ValueError(f"baseline must be {wanted}, got {len(given)}")
+        n_given = len(given)
+        raise ValueError(f"baseline must be {wanted}, got {n_given}")
     gained = given - last
-    (skill,), (variance,), _ = _covariance(gained[:, None], sample)
-    score = max(float(limit.scores[-1] + skill), 0.0)
-    return replace(limit, baseline=score, skill_stderr=float(np.sqrt(variance[0])))
+    column = gained[:, None]
+    means, covariance, _ = _covariance(column, sample)
+    skill = means[0]
+    variance = covariance[0, 0]
+    stderr = float(np.sqrt(variance))
+    now = limit.scores[-1]
+    of_shares = now + skill
+    score = max(float(of_shares), 0.0)
+    return replace(limit, baseline=score, skill_stderr=stderr)
 
 
 def limit_from_posteriors(
@@ -903,22 +920,33 @@ def _learned_share(
     limit: Limit, contrast: FloatArray, Z: FloatArray, rows: _Rows, priors: FloatArray
 ) -> float:
     """How far the contrast of the sizes tells the shape of E[δ δᵀ], and not noise: 0 to 1."""
-    now = float(limit.scores[-1])
-    seen = float(contrast @ limit.scores)
+    scores = limit.scores
+    now = float(scores[-1])
+    seen = float(contrast @ scores)
     # The contrast sums to 0, so diag(π) - B∞ cancels: this estimates E[δ δᵀ], of trace ``seen``.
     learned = np.tensordot(contrast, Z, 1)
-    alike = Z[-1] / max(now, TINY)
+    positive = max(now, TINY)
+    alike = Z[-1] / positive
     noise = rows.sum_of_squares(contrast, mean=learned)
     scale = np.outer(priors, priors)
-    distinct = float(((learned - seen * alike) ** 2 / scale).sum())
+    apart = learned - seen * alike
+    squared = apart**2 / scale
+    distinct = float(squared.sum())
     if distinct <= 0:
         return 0.0
     # E[δ δᵀ] is positive semi-definite, so no entry exceeds its trace: where one does, most of the
     # shape is noise.
-    largest = float(np.abs(learned).max())
-    possible = min(max(seen, 0.0) / max(largest, TINY), 1.0)
-    noisy = float((noise / scale).sum()) / distinct
-    return possible * min(max(1 - noisy, 0.0), 1.0)
+    entries = np.abs(learned)
+    largest = max(float(entries.max()), TINY)
+    trace = max(seen, 0.0)
+    ratio = trace / largest
+    possible = min(ratio, 1.0)
+    noise_squared = noise / scale
+    total = float(noise_squared.sum())
+    noisy = total / distinct
+    rest = max(1 - noisy, 0.0)
+    share = min(rest, 1.0)
+    return possible * share
 
 
 class _Rows(NamedTuple):
@@ -973,21 +1001,30 @@ class _Rows(NamedTuple):
     def _over_groups(
         self, g: FloatArray, slope: FloatArray, mean: FloatArray
     ) -> FloatArray:
-        order = np.argsort(self.units, kind="stable")
-        ends = np.cumsum(np.bincount(self.units))
-        groups = np.split(order, ends[:-1])
+        units = self.units
+        order = np.argsort(units, kind="stable")
+        sizes = np.bincount(units)
+        ends = np.cumsum(sizes)
+        inner = ends[:-1]
+        groups = np.split(order, inner)
         squares = np.zeros_like(slope)
         for rows in groups:
             w = self.w[rows]
-            of_class = w @ self.onehot[rows]
-            own = slope * of_class[:, None] - w.sum() * mean
+            labels = self.onehot[rows]
+            of_class = w @ labels
+            sloped = slope * of_class[:, None]
+            total = w.sum()
+            own = sloped - total * mean
             for weight, residuals in zip(g, self.residuals, strict=True):
                 r = residuals[rows]
                 weighted = w[:, None] * r
-                own += weight * (r.T @ weighted)
+                products = r.T @ weighted
+                own += weight * products
             squares += own**2
         n_groups = len(groups)
-        return squares * (n_groups / max(n_groups - 1, 1))
+        others = max(n_groups - 1, 1)
+        bessel = n_groups / others
+        return squares * bessel
 
 
 def _check_sizes(sizes: ArrayLike, most: int = 100) -> FloatArray:

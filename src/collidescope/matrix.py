@@ -900,19 +900,24 @@ def membership(
     """The K×L 0/1 matrix A of a grouping of class names, and its L names, by first members."""
     labels = classes.tolist()
     numbers = class_numbers(classes, groups, "groups")
-    _check_names(names, len(groups))
+    n_groups = len(groups)
+    _check_names(names, n_groups)
     group_of = _group_of(numbers, labels)
+    n_classes = len(labels)
     # A class of no group is one of its own, with a negative number.
-    owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
-    order = list(dict.fromkeys(owner))  # of first members
+    owner = [group_of.get(k, -1 - k) for k in range(n_classes)]
+    by_first_member = dict.fromkeys(owner)
+    order = list(by_first_member)
     if len(order) < 2:
         raise ValueError("groups merges every class into one: keep at least 2 groups")
     members: dict[int, list[str]] = {group: [] for group in order}
     for label, group in zip(labels, owner, strict=True):
-        members[group].append(str(label))
+        name = str(label)
+        members[group].append(name)
     merged = []
     for group in order:
-        name = "+".join(members[group])
+        own = members[group]
+        name = "+".join(own)
         if names is not None and group >= 0:
             name = str(names[group])
         merged.append(name)
@@ -921,7 +926,9 @@ def membership(
         wanted = "differ from each other and from the classes left"
         raise ValueError(f"names must {wanted}, {twice!r} occurs twice")
     belongs = np.equal.outer(owner, order)
-    return belongs.astype(np.float64), np.array(merged)
+    A = belongs.astype(np.float64)
+    merged_names = np.array(merged)
+    return A, merged_names
 
 
 def _check_names(names: object, n_groups: int) -> None:
@@ -967,7 +974,8 @@ def class_numbers(
     position: dict[Any, int] = {}
     for k, label in enumerate(labels):
         position[str(label)] = k
-    position.update((label, k) for k, label in enumerate(labels))
+    for k, label in enumerate(labels):
+        position[label] = k
 
     def number(name: object) -> int:
         if not isinstance(name, Hashable) or name not in position:
@@ -975,7 +983,11 @@ def class_numbers(
             raise ValueError(f"{argument} names the class {name!r}, {known}")
         return position[name]
 
-    return [[number(name) for name in group] for group in groups]
+    found = []
+    for group in groups:
+        numbers = [number(name) for name in group]
+        found.append(numbers)
+    return found
 
 
 def _is_list(value: object) -> bool:

@@ -108,8 +108,9 @@ class LearningCurve:
         return said
 
     def __str__(self) -> str:
-        pbers = self.frame["pber"]
-        sizes = self.frame["rows"]
+        frame = self.frame
+        pbers = frame["pber"]
+        sizes = frame["rows"]
         points = []
         for pber, rows in zip(pbers, sizes, strict=True):
             points.append(f"{pber:.3f} at {rows:,.0f}")

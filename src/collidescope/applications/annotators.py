@@ -423,11 +423,18 @@ class _ByAnnotator:
     def means(self, table: csr_array) -> tuple[FloatArray, FloatArray]:
         """(means, standard errors not below what so few items could show)."""
         n = self.counts[:, None]
-        means = self.sums(table) / n
-        squares = self.sums(table * table) / n
-        variance = np.maximum(squares - means**2, 0)
-        stderr = np.sqrt(variance / (n - 1))
-        return means, np.hypot(stderr, UNSEEN / n)
+        totals = self.sums(table)
+        means = totals / n
+        squared = table * table
+        of_squares = self.sums(squared)
+        squares = of_squares / n
+        spread = squares - means**2
+        variance = np.maximum(spread, 0)
+        others = n - 1
+        stderr = np.sqrt(variance / others)
+        unseen = UNSEEN / n
+        widened = np.hypot(stderr, unseen)
+        return means, widened
 
 
 def _against_others(
@@ -667,15 +674,21 @@ def _population_notes(
 ) -> tuple[str, ...]:
     """Class shares that differ by more than ``most`` describe different populations."""
     notes = []
-    theirs = counted.priors[order]
-    unlike = np.abs(estimated.priors - theirs)
+    of_estimated = estimated.priors
+    of_counted = counted.priors[order]
+    unlike = np.abs(of_estimated - of_counted)
     if unlike.max() > most:
         k = int(unlike.argmax())
-        both = f"{estimated.priors[k]:.1%} estimated, {theirs[k]:.1%} counted"
+        name = estimated.classes[k]
+        first = of_estimated[k]
+        second = of_counted[k]
+        both = f"{first:.1%} estimated, {second:.1%} counted"
         why = "and S depends on them: compare the same population."
-        notes.append(f"The class shares differ ({estimated.classes[k]}: {both}), {why}")
-    if counted.coverage is not None and counted.coverage < 1 - most:
-        share = f"{counted.coverage:.1%} of the inputs"
+        notes.append(f"The class shares differ ({name}: {both}), {why}")
+    coverage = counted.coverage
+    least = 1 - most
+    if coverage is not None and coverage < least:
+        share = f"{coverage:.1%} of the inputs"
         notes.append(f"The count speaks for {share}, the estimate for all of them.")
     return tuple(notes)
 

@@ -162,22 +162,32 @@ class _Jackknife(NamedTuple):
 
     def _of_probabilities(self, P: FloatArray) -> dict[str, _Metric]:
         found = self._areas(P)
+        codes = self.codes
+        others = self.k - 1
         n_top = 2
-        if self.k > 10:
+        if others >= 10:
             n_top = 5
-        n_top = min(self.k - 1, n_top)
+        n_top = min(others, n_top)
         if n_top > 1:
             order = np.argsort(-P, axis=1, kind="stable")  # ties as in argmax
-            own = self.codes[:, None]
-            hits = (order[:, :n_top] == own).any(axis=1)
-            found[f"top-{n_top} accuracy"] = _Metric(self._mean(hits))
+            own = codes[:, None]
+            first = order[:, :n_top]
+            is_own = first == own
+            hits = is_own.any(axis=1)
+            rate = self._mean(hits)
+            found[f"top-{n_top} accuracy"] = _Metric(rate)
         floored = np.maximum(P, LEAST)
         rows = np.arange(len(P))
-        own_posterior = floored[rows, self.codes]
-        log_loss = -np.log(own_posterior / floored.sum(axis=1))
-        worst = -np.log(floored.min())
-        found["log loss"] = _Metric(self._mean(log_loss), 0.0, False, float(worst))
-        brier = self._mean(brier_scores(P, self.codes))
+        own_posterior = floored[rows, codes]
+        totals = floored.sum(axis=1)
+        normalised = own_posterior / totals
+        losses = -np.log(normalised)
+        log_loss = self._mean(losses)
+        smallest = floored.min()
+        worst = float(-np.log(smallest))
+        found["log loss"] = _Metric(log_loss, 0.0, False, worst)
+        scores = brier_scores(P, codes)
+        brier = self._mean(scores)
         found["Brier score"] = _Metric(brier, 0.0, False, LARGEST_SCORE)
         return found
 
@@ -220,12 +230,20 @@ class _Jackknife(NamedTuple):
         return np.array(counts)
 
     def _most_raised(self, P: FloatArray, kept: Array) -> FloatArray:
+        k = self.k
         codes = self.codes[kept]
-        shares = np.bincount(codes, minlength=self.k) / len(codes)
-        raised = P[kept] / np.maximum(shares, LEAST)
+        sizes = np.bincount(codes, minlength=k)
+        n_kept = len(codes)
+        shares = sizes / n_kept
+        positive = np.maximum(shares, LEAST)
+        of_kept = P[kept]
+        raised = of_kept / positive
         said = raised.argmax(axis=1)
-        counts = np.bincount(codes * self.k + said, minlength=self.k**2)
-        return counts.reshape(self.k, self.k).astype(np.float64)
+        cells = codes * k + said
+        n_cells = k**2
+        counts = np.bincount(cells, minlength=n_cells)
+        table = counts.reshape(k, k)
+        return table.astype(np.float64)
 
     def _areas(self, P: FloatArray) -> dict[str, _Metric]:
         """Areas under the ROC and the precision-recall curve, means over classes.
@@ -251,14 +269,20 @@ class _Jackknife(NamedTuple):
     def _areas_of_class(self, score: FloatArray, c: int) -> list[tuple[float, float]]:
         """Sorted once for all parts: scikit-learn's functions would sort and check 26 times."""
         order = np.argsort(-score, kind="stable")
-        changes = np.diff(score[order]) != 0
+        in_order = score[order]
+        changes = np.diff(in_order) != 0
         last = np.append(changes, True)  # of rows with the same score
-        hit = self.codes[order] == c
+        codes = self.codes[order]
+        hit = codes == c
         part = self.part[order]
         everything = np.full(len(score), True)
-        areas = [_curve_areas(everything, hit, last)]
-        for number in range(self.part.max() + 1):
-            areas.append(_curve_areas(part != number, hit, last))
+        of_all = _curve_areas(everything, hit, last)
+        areas = [of_all]
+        n_parts = part.max() + 1
+        for number in range(n_parts):
+            others = part != number
+            without = _curve_areas(others, hit, last)
+            areas.append(without)
         return areas
 
 
@@ -319,15 +343,24 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
     """The mean cost; of quadratic kappa, 1 - its ratio to that of decisions at random."""
     total = C.sum(axis=(1, 2))
     costs = C * cost
-    mean = costs.sum(axis=(1, 2)) / total
+    paid = costs.sum(axis=(1, 2))
+    mean = paid / total
     largest = float(cost.max())
     if name != QUADRATIC_KAPPA:
         least = float(cost.min())
-        return _Metric(mean, least, False, largest - least)
-    true = C.sum(axis=2) / total[:, None]
-    said = C.sum(axis=1) / total[:, None]
+        span = largest - least
+        return _Metric(mean, least, False, span)
+    n_rows = total[:, None]
+    of_true = C.sum(axis=2)
+    true = of_true / n_rows
+    of_said = C.sum(axis=1)
+    said = of_said / n_rows
     at_random = np.einsum("gi,ij,gj->g", true, cost, said)
-    return _Metric(1 - mean / at_random, span=largest / float(at_random[0]))
+    ratio = mean / at_random
+    kappa = 1 - ratio
+    of_all = float(at_random[0])
+    span = largest / of_all
+    return _Metric(kappa, span=span)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

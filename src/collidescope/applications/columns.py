@@ -444,23 +444,29 @@ def _together(
 def _association(frame: pd.DataFrame) -> FloatArray:
     """Of every two columns: rank correlation, or with text normalised mutual information."""
     is_number = pd.api.types.is_numeric_dtype
-    number = frame.apply(is_number).to_numpy()
+    types = frame.apply(is_number)
+    number = types.to_numpy()
 
     def ranked(column: pd.Series) -> pd.Series:
         if is_number(column):
             return column.rank()
-        return pd.Series(pd.factorize(column)[0], index=column.index)
+        codes, _ = pd.factorize(column)
+        return pd.Series(codes, index=column.index)
 
     ranks = frame.apply(ranked)
     correlation = ranks.corr().to_numpy()
-    similar = np.nan_to_num(np.abs(correlation))
+    strength = np.abs(correlation)
+    similar = np.nan_to_num(strength)
     # Names have no order: mutual information, for numbers that of tenths of their ranks.
-    tenths = ranks.rank(pct=True).mul(10).round()
+    shares = ranks.rank(pct=True)
+    tenths = shares.mul(10).round()
     levels = np.where(number, tenths, ranks)
     levels = np.nan_to_num(levels, nan=-1)
-    for a in np.flatnonzero(~number):
-        first = levels[:, a]
-        for b, second in enumerate(levels.T):
+    columns = levels.T
+    texts = np.flatnonzero(~number)
+    for a in texts:
+        first = columns[a]
+        for b, second in enumerate(columns):
             shared = normalized_mutual_info_score(first, second)
             similar[a, b] = shared
             similar[b, a] = shared

@@ -316,7 +316,8 @@ def divergences(
     ... )
     (0.68269, 0.393469, 2.0)
     """
-    _check_densities([f1, f2], None, ("f1", "f2"))
+    pair = [f1, f2]
+    _check_densities(pair, None, ("f1", "f2"))
     check.check_count(n_samples, "n_samples", least=2)
     rng = as_generator(random_state)
     # E over the even mixture: draws from it count alike, a node by its density (f₁ + f₂) / 2.
@@ -324,17 +325,25 @@ def divergences(
         x, width = _quadrature(f1, f2)
         log1 = log_density(f1, x)
         log2 = log_density(f2, x)
-        both = np.exp(np.logaddexp(log1, log2))
+        log_sum = np.logaddexp(log1, log2)
+        both = np.exp(log_sum)
         mass = both / 2 * width
     else:
-        x, _ = sample_mixture([f1, f2], None, n_samples, rng, "f1 and f2")
+        x, _ = sample_mixture(pair, None, n_samples, rng, "f1 and f2")
         log1 = log_density(f1, x)
         log2 = log_density(f2, x)
-        mass = np.ones(len(x))
-    outside = np.isneginf(log1) & np.isneginf(log2)
-    inside = (mass > 0) & ~outside
-    log_odds = log1[inside] - log2[inside]
-    return _from_log_odds(log_odds, mass[inside])
+        n = len(x)
+        mass = np.ones(n)
+    outside1 = np.isneginf(log1)
+    outside2 = np.isneginf(log2)
+    outside = outside1 & outside2
+    counts = mass > 0
+    inside = counts & ~outside
+    first = log1[inside]
+    second = log2[inside]
+    log_odds = first - second
+    weights = mass[inside]
+    return _from_log_odds(log_odds, weights)
 
 
 def _has_quantiles(f: Any) -> bool:

@@ -37,15 +37,21 @@ class Prior(NamedTuple):
         # The mass of f between the middles to its neighbours.
         after = shares[1:]
         before = shares[:-1]
-        middles = (after + before) / 2
-        edges = np.concatenate([[0.0], middles, [1.0]])
+        sums = after + before
+        middles = sums / 2
+        parts = [[0.0], middles, [1.0]]
+        edges = np.concatenate(parts)
         below_edges = betainc(self.alpha, self.beta, edges)
-        of_shares = np.log(np.diff(below_edges))
+        masses = np.diff(below_edges)
+        of_shares = np.log(masses)
         # On an even grid of c the density of a log-normal is exp(-z²/2) / c.
         logs = np.log(exponents)
-        distances = np.log(exponents / self.exponent)
+        ratios = exponents / self.exponent
+        distances = np.log(ratios)
         z = distances / self.log_deviation
-        of_exponents = -logs - z**2 / 2
+        squares = z**2
+        halves = squares / 2
+        of_exponents = -logs - halves
         return np.add.outer(of_exponents, of_shares)
 
 
