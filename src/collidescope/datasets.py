@@ -201,38 +201,52 @@ class GaussianProblem(Problem):
         centre = means.mean(axis=0)
         X = X - centre
         means = means - centre
-        precision = 1 / self.scales**2
+        scales = self.scales
+        precision = 1 / scales**2
+        least = precision.min()
+        beyond = precision - least
         largest = np.finfo(np.float64).max
         with np.errstate(over="ignore", invalid="ignore"):
             squared = (X**2).sum(axis=1)
             norms = np.minimum(squared, largest)
-            beyond = precision - precision.min()
             squares = norms[:, None] * beyond
             means_squared = (means**2).sum(axis=1)
             crossed = 2 * X @ means.T
-            squares += (means_squared - crossed) * precision
-        volumes = X.shape[1] * np.log(self.scales)
-        logs = np.log(self.priors) - volumes - squares / 2
+            rest = means_squared - crossed
+            squares += rest * precision
+        width = X.shape[1]
+        volumes = width * np.log(scales)
+        log_priors = np.log(self.priors)
+        exponents = squares / 2
+        logs = log_priors - volumes - exponents
         likeliest = logs.max(axis=1)
-        if not np.isfinite(likeliest).all():
+        is_known = np.isfinite(likeliest)
+        if not is_known.all():
             farthest = np.abs(X).max()
             said = "X is too far from every class for a posterior"
             raise ValueError(f"{said}, got {farthest:.6g}")
-        return np.asarray(softmax(logs, axis=1))
+        found = softmax(logs, axis=1)
+        return np.asarray(found)
 
     def _quadrature(self) -> Blocks:
         """Exact where all scales are equal and the centres span a line or a plane, else draws."""
-        centred = self.means - self.means.mean(axis=0)
+        means = self.means
+        middle = means.mean(axis=0)
+        centred = means - middle
         _, spread, axes = np.linalg.svd(centred, full_matrices=False)
-        smallest = 1e-9 * max(spread[0], 1e-300)
-        n_directions = int((spread > smallest).sum())
+        largest = max(spread[0], 1e-300)
+        smallest = 1e-9 * largest
+        is_direction = spread > smallest
+        n_directions = int(is_direction.sum())
         rank = max(1, n_directions)
         scale = self.scales[0]
-        if rank > 2 or not np.all(self.scales == scale):
+        is_equal = self.scales == scale
+        if rank > 2 or not np.all(is_equal):
             yield from self.drawn_nodes()
             return
         # Directions across the centres carry no information about the class: only these matter.
-        centres = centred @ axes[:rank].T
+        directions = axes[:rank]
+        centres = centred @ directions.T
         # For S the trapezoid rule is exact to rounding; the kink of max(y) makes the Bayes error
         # the harder one: its error is about step² / 50.
         step = 0.02 * scale
@@ -240,16 +254,20 @@ class GaussianProblem(Problem):
             step = 0.001 * scale
         grid = _grid_around(centres, margin=9.0 * scale, step=step)
         variance = scale**2
-        norm = (2 * np.pi * variance) ** (rank / 2)
+        around = 2 * np.pi * variance
+        norm = around ** (rank / 2)
+        cell = step**rank
         for block in blocks(len(grid), 1, BLOCK):
             x = grid[block]
             offsets = x[:, None] - centres
             squares = (offsets**2).sum(axis=2)
             exponents = squares / (2 * variance)
             kernels = np.exp(-exponents)
-            density = kernels @ self.priors / norm
-            weights = density * step**rank
-            yield self._posteriors_of(x, centres), weights
+            mixed = kernels @ self.priors
+            density = mixed / norm
+            weights = density * cell
+            P = self._posteriors_of(x, centres)
+            yield P, weights
 
 
 def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:

@@ -676,11 +676,16 @@ def limit_from_posteriors(
     labels = check.encode_labels(codes, np.arange(k), "codes")
     for P in arrays:
         check.check_same_length(P, labels, "posteriors and codes")
-    weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
+    n = len(labels)
+    given = check.check_weights(sample_weight, n)
+    weights = check.unit_weights(given)
     totals = np.bincount(labels, weights, k)
     check.check_class_sizes(totals, names)
-    counts = totals**2 / np.bincount(labels, weights**2, k)
-    pi = totals / totals.sum()
+    squared = weights**2
+    squares = np.bincount(labels, squared, k)
+    counts = totals**2 / squares
+    total = totals.sum()
+    pi = totals / total
     if priors is not None:
         # Shifted posteriors, and every row weighs as its class does in that population.
         target = check.check_priors(priors, k)
@@ -690,20 +695,25 @@ def limit_from_posteriors(
         pi = target
     onehot = np.eye(k)[labels]
     residuals = [onehot - P for P in arrays]
+    scores = [(r**2).sum(axis=1) for r in residuals]
+    errors = [P.argmax(axis=1) != labels for P in arrays]
+    of_shares = onehot - pi
+    squares_of_shares = of_shares**2
     limit = limit_from_scores(
-        np.column_stack([(r**2).sum(axis=1) for r in residuals]),
+        np.column_stack(scores),
         sizes,
-        errors=np.column_stack([P.argmax(axis=1) != labels for P in arrays]),
-        baseline=((onehot - pi) ** 2).sum(axis=1),
+        errors=np.column_stack(errors),
+        baseline=squares_of_shares.sum(axis=1),
         folds=folds,
         sample_weight=weights,
         groups=groups,
         capped=capped,
     )
-    sample = _Sample.checked(len(labels), weights, None, groups)
+    sample = _Sample.checked(n, weights, None, groups)
     limit = without_end_if_miscalibrated(limit, arrays, labels, weights, groups)
     matrix = _matrix(limit, residuals, onehot, sample, pi)
-    return replace(limit, matrix=replace(matrix, classes=names, counts=counts))
+    named = replace(matrix, classes=names, counts=counts)
+    return replace(limit, matrix=named)
 
 
 class _Sample(NamedTuple):
@@ -986,17 +996,25 @@ class _Rows(NamedTuple):
         cross = np.zeros_like(slope)
         # (r_t r_tᵀ)_ij (r_s r_sᵀ)_ij = (r_t r_s)_i (r_t r_s)_j: a product of matrices for each
         # pair.
-        for first, r in zip(g, self.residuals, strict=True):
+        onehot = self.onehot
+        by_size = list(zip(g, self.residuals, strict=True))
+        for first, r in by_size:
             weighted = w * r
-            for second, v in zip(g, self.residuals, strict=True):
+            for second, v in by_size:
                 both = weighted * v
-                squares += first * second * (both.T @ both)
-            own = self.onehot * weighted
+                products = both.T @ both
+                factor = first * second
+                squares += factor * products
+            own = onehot * weighted
             cross += first * own.T @ weighted
         w_squared = self.w**2
-        of_class = w_squared @ self.onehot
-        squares += slope * (2 * cross + slope * of_class[:, None])
-        return squares - w_squared.sum() * mean**2
+        of_class = w_squared @ onehot
+        sloped = slope * of_class[:, None]
+        mixed = 2 * cross + sloped
+        squares += slope * mixed
+        total = w_squared.sum()
+        of_mean = total * mean**2
+        return squares - of_mean
 
     def _over_groups(
         self, g: FloatArray, slope: FloatArray, mean: FloatArray

@@ -39,8 +39,9 @@ class Prior(NamedTuple):
         before = shares[:-1]
         sums = after + before
         middles = sums / 2
-        parts = [[0.0], middles, [1.0]]
-        edges = np.concatenate(parts)
+        first = [0.0]
+        last = [1.0]
+        edges = np.concatenate([first, middles, last])
         below_edges = betainc(self.alpha, self.beta, edges)
         masses = np.diff(below_edges)
         of_shares = np.log(masses)
