@@ -63,22 +63,29 @@ class Problem:
         """True posterior of every row."""
         rows = check.check_finite(X, "X", ndim=2)
         width = rows.shape[1]
-        if width != self.n_features:
+        wanted = self.n_features
+        if width != wanted:
             came = f"got {width} (shape {rows.shape})"
-            raise ValueError(f"X must have {self.n_features} columns, {came}")
+            raise ValueError(f"X must have {wanted} columns, {came}")
         return self._teacher(rows)
 
     def drawn_nodes(self) -> Blocks:
         """Blocks of (posteriors, weights) by Monte Carlo, class by class, the same every time."""
         rng = np.random.default_rng(TRUTH_SEED)
-        per_class = TRUTH_DRAWS // len(self.priors)
-        for k, prior in enumerate(self.priors):
+        priors = self.priors
+        n_classes = len(priors)
+        per_class = TRUTH_DRAWS // n_classes
+        parts = list(blocks(per_class, 1, BLOCK))
+        for k, prior in enumerate(priors):
             weight = prior / per_class
-            for block in blocks(per_class, 1, BLOCK):
-                size = block.stop - block.start
+            for part in parts:
+                start = part.start
+                size = part.stop - start
                 codes = np.full(size, k, dtype=np.intp)
                 X = self.draw(codes, rng)
-                yield self.posteriors(X), np.full(size, weight)
+                P = self.posteriors(X)
+                weights = np.full(size, weight)
+                yield P, weights
 
     def sample(
         self, n_samples: int, random_state: Seed = None, *, stratified: bool = True
@@ -92,27 +99,34 @@ class Problem:
         k = len(self.priors)
         if stratified:
             counts = _nearest_counts(n_samples * self.priors)
-            in_order = np.repeat(np.arange(k), counts)
+            numbers = np.arange(k)
+            in_order = np.repeat(numbers, counts)
             codes = rng.permutation(in_order)
         else:
             codes = rng.choice(k, n_samples, p=self.priors)
-        return self.draw(codes, rng), self.classes[codes]
+        X = self.draw(codes, rng)
+        y = self.classes[codes]
+        return X, y
 
     @cached_property
     def _truth(self) -> tuple[CollisionMatrix, float]:
-        k = len(self.priors)
+        priors = self.priors
+        k = len(priors)
         B = np.zeros((k, k))
         right = 0.0
         for P, weights in self.nodes():
             weighted = weights[:, None] * P
-            largest = P.max(axis=1)
             B += P.T @ weighted
-            right += float(weights @ largest)
+            largest = P.max(axis=1)
+            hits = weights @ largest
+            right += float(hits)
         symmetric = (B + B.T) / 2
-        B = balance(symmetric, self.priors)
-        S = B / B.sum(axis=1, keepdims=True)
-        truth = CollisionMatrix(S, self.priors, self.classes)
-        return truth, 1 - right
+        B = balance(symmetric, priors)
+        row_sums = B.sum(axis=1, keepdims=True)
+        S = B / row_sums
+        truth = CollisionMatrix(S, priors, self.classes)
+        error = 1 - right
+        return truth, error
 
     def collision_matrix(self) -> CollisionMatrix:
         """The true S."""
@@ -127,9 +141,11 @@ def _nearest_counts(shares: FloatArray) -> IntArray:
     """Whole numbers with the sum of the shares, none further than 1 from its share."""
     counts = np.floor(shares).astype(int)
     rests = shares - counts
-    missing = round(shares.sum()) - counts.sum()
+    total = round(shares.sum())
+    missing = total - counts.sum()
     largest_first = np.argsort(-rests, kind="stable")
-    counts[largest_first[:missing]] += 1
+    raised = largest_first[:missing]
+    counts[raised] += 1
     return counts
 
 
@@ -159,7 +175,9 @@ class GaussianProblem(Problem):
         self.scales = np.broadcast_to(widths, (k,)).copy()
         if (self.scales <= 0).any():
             raise ValueError(f"scales must be positive, got {self.scales.min():.6g}")
-        shares = np.full(k, 1 / k) if priors is None else check.check_priors(priors, k)
+        shares = np.full(k, 1 / k)
+        if priors is not None:
+            shares = check.check_priors(priors, k)
         names = check.check_classes(classes, k)
         super().__init__(
             priors=shares,
@@ -183,38 +201,52 @@ class GaussianProblem(Problem):
         centre = means.mean(axis=0)
         X = X - centre
         means = means - centre
-        precision = 1 / self.scales**2
+        scales = self.scales
+        precision = 1 / scales**2
+        least = precision.min()
+        beyond = precision - least
         largest = np.finfo(np.float64).max
         with np.errstate(over="ignore", invalid="ignore"):
             squared = (X**2).sum(axis=1)
             norms = np.minimum(squared, largest)
-            beyond = precision - precision.min()
             squares = norms[:, None] * beyond
             means_squared = (means**2).sum(axis=1)
             crossed = 2 * X @ means.T
-            squares += (means_squared - crossed) * precision
-        volumes = X.shape[1] * np.log(self.scales)
-        logs = np.log(self.priors) - volumes - squares / 2
+            rest = means_squared - crossed
+            squares += rest * precision
+        width = X.shape[1]
+        volumes = width * np.log(scales)
+        log_priors = np.log(self.priors)
+        exponents = squares / 2
+        logs = log_priors - volumes - exponents
         likeliest = logs.max(axis=1)
-        if not np.isfinite(likeliest).all():
+        is_known = np.isfinite(likeliest)
+        if not is_known.all():
             farthest = np.abs(X).max()
             said = "X is too far from every class for a posterior"
             raise ValueError(f"{said}, got {farthest:.6g}")
-        return np.asarray(softmax(logs, axis=1))
+        found = softmax(logs, axis=1)
+        return np.asarray(found)
 
     def _quadrature(self) -> Blocks:
         """Exact where all scales are equal and the centres span a line or a plane, else draws."""
-        centred = self.means - self.means.mean(axis=0)
+        means = self.means
+        middle = means.mean(axis=0)
+        centred = means - middle
         _, spread, axes = np.linalg.svd(centred, full_matrices=False)
-        smallest = 1e-9 * max(spread[0], 1e-300)
-        n_directions = int((spread > smallest).sum())
+        largest = max(spread[0], 1e-300)
+        smallest = 1e-9 * largest
+        is_direction = spread > smallest
+        n_directions = int(is_direction.sum())
         rank = max(1, n_directions)
         scale = self.scales[0]
-        if rank > 2 or not np.all(self.scales == scale):
+        is_equal = self.scales == scale
+        if rank > 2 or not np.all(is_equal):
             yield from self.drawn_nodes()
             return
         # Directions across the centres carry no information about the class: only these matter.
-        centres = centred @ axes[:rank].T
+        directions = axes[:rank]
+        centres = centred @ directions.T
         # For S the trapezoid rule is exact to rounding; the kink of max(y) makes the Bayes error
         # the harder one: its error is about step² / 50.
         step = 0.02 * scale
@@ -222,24 +254,30 @@ class GaussianProblem(Problem):
             step = 0.001 * scale
         grid = _grid_around(centres, margin=9.0 * scale, step=step)
         variance = scale**2
-        norm = (2 * np.pi * variance) ** (rank / 2)
+        around = 2 * np.pi * variance
+        norm = around ** (rank / 2)
+        cell = step**rank
         for block in blocks(len(grid), 1, BLOCK):
             x = grid[block]
             offsets = x[:, None] - centres
             squares = (offsets**2).sum(axis=2)
             exponents = squares / (2 * variance)
             kernels = np.exp(-exponents)
-            density = kernels @ self.priors / norm
-            weights = density * step**rank
-            yield self._posteriors_of(x, centres), weights
+            mixed = kernels @ self.priors
+            density = mixed / norm
+            weights = density * cell
+            P = self._posteriors_of(x, centres)
+            yield P, weights
 
 
 def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
     """Points of a line or a plane that reach a margin beyond all centres."""
     sides = []
     for coordinate in centres.T:
-        low = coordinate.min() - margin
-        high = coordinate.max() + margin
+        first = coordinate.min()
+        last = coordinate.max()
+        low = first - margin
+        high = last + margin
         side = np.arange(low, high, step)
         sides.append(side)
     axes = np.meshgrid(*sides, indexing="ij")
@@ -272,7 +310,8 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     k = len(problem.priors)
     T = check.check_stochastic(transition, "transition", k).copy()
     shares = problem.priors @ T
-    hidden = problem.classes[shares <= 0].tolist()
+    is_hidden = shares <= 0
+    hidden = problem.classes[is_hidden].tolist()
     if hidden:
         raise ValueError(
             f"transition must show every label, {hidden} has only zeros in its column"
@@ -283,10 +322,15 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     limits = source.cumsum(axis=0).T
 
     def draw(codes: IntArray, rng: np.random.Generator) -> Array:
-        uniform = rng.random((len(codes), 1))
-        beyond = uniform >= limits[codes]
+        n = len(codes)
+        uniform = rng.random((n, 1))
+        own_limits = limits[codes]
+        beyond = uniform >= own_limits
         true = beyond.sum(axis=1)
-        return problem.draw(np.minimum(true, k - 1), rng)
+        # Rounding may end the last limit below 1.
+        last = k - 1
+        within = np.minimum(true, last)
+        return problem.draw(within, rng)
 
     def posteriors(X: FloatArray) -> FloatArray:
         return problem.posteriors(X) @ T
@@ -294,7 +338,14 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     def nodes() -> Blocks:
         return ((P @ T, weights) for P, weights in problem.nodes())
 
-    return Problem(priors, problem.classes, draw, posteriors, problem.n_features, nodes)
+    return Problem(
+        priors=priors,
+        classes=problem.classes,
+        draw=draw,
+        teacher=posteriors,
+        n_features=problem.n_features,
+        nodes=nodes,
+    )
 
 
 def scenario_a(n_classes: int = 3) -> GaussianProblem:
@@ -309,7 +360,8 @@ def scenario_a(n_classes: int = 3) -> GaussianProblem:
             f"n_classes must be 3, 4 or 5 in Scenario A, got {n_classes!r}: see equidistant for "
             "others"
         )
-    return GaussianProblem(np.outer(centres[n_classes], np.ones(4)))
+    means = np.outer(centres[n_classes], np.ones(4))
+    return GaussianProblem(means)
 
 
 def scenario_b(overlap: float = 0.15) -> GaussianProblem:
@@ -339,8 +391,11 @@ def equidistant(
     check.check_between(length, 0, np.inf, "length")
     rng = as_generator(random_state)
     direction = rng.standard_normal(n_features)
-    unit = direction / np.linalg.norm(direction)
-    centres = np.linspace(-length / 2, length / 2, n_classes)
+    norm = np.linalg.norm(direction)
+    unit = direction / norm
+    last = length / 2
+    first = -last
+    centres = np.linspace(first, last, n_classes)
     means = np.outer(centres, unit)
     return GaussianProblem(means, priors=priors)
 
@@ -353,13 +408,20 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
     """
     check.check_count(n_features, "n_features", least=2)
     check.check_between(radius, 0, np.inf, "radius")
-    angles = 2 * np.pi * np.arange(6) / 6
-    circle = np.column_stack([np.cos(angles), np.sin(angles)])
-    means = np.zeros((6, n_features))
-    means[:, :2] = radius * circle
+    turn = 2 * np.pi
+    numbers = np.arange(6)
+    angles = turn * numbers / 6
+    cosines = np.cos(angles)
+    sines = np.sin(angles)
+    circle = np.column_stack([cosines, sines])
+    on_ring = radius * circle
+    shape = (6, n_features)
+    means = np.zeros(shape)
+    means[:, :2] = on_ring
     scales = [0.6, 1.4, 0.8, 1.2, 0.7, 1.0]
     weights = np.linspace(4, 1, 6)
-    priors = weights / weights.sum()
+    total = weights.sum()
+    priors = weights / total
     return GaussianProblem(means, scales, priors)
 
 
@@ -374,26 +436,39 @@ def tangled(
     check.check_count(n_parts, "n_parts", 1)
     check.check_count(n_features, "n_features", 1)
     rng = as_generator(random_state)
-    means = rng.standard_normal((n_classes, n_parts, n_features))
-    factors = rng.standard_normal((n_classes, n_parts, n_features, n_features))
-    factors /= np.sqrt(n_features)
+    shape = (n_classes, n_parts, n_features)
+    means = rng.standard_normal(shape)
+    factors = rng.standard_normal((*shape, n_features))
+    norm = np.sqrt(n_features)
+    factors /= norm
     inverses = np.linalg.inv(factors)
-    log_scales = np.log(np.abs(np.linalg.det(factors)))
+    determinants = np.linalg.det(factors)
+    volumes = np.abs(determinants)
+    log_scales = np.log(volumes)
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
         n = len(codes)
         part = rng.integers(n_parts, size=n)
         noise = rng.standard_normal((n, n_features))
-        shaped = np.einsum("nij,nj->ni", factors[codes, part], noise)
-        return means[codes, part] + shaped
+        chosen = (codes, part)
+        factor = factors[chosen]
+        shaped = np.einsum("nij,nj->ni", factor, noise)
+        centre = means[chosen]
+        return centre + shaped
 
     def log_densities(X: FloatArray) -> FloatArray:
-        logs = np.empty((n_classes, n_parts, len(X)))
+        shape = (n_classes, n_parts, len(X))
+        logs = np.empty(shape)
         for part in np.ndindex(n_classes, n_parts):
-            centred = X - means[part]
-            z = centred @ inverses[part].T
-            squares = (z**2).sum(axis=1)
-            logs[part] = squares / -2 - log_scales[part]
+            centre = means[part]
+            centred = X - centre
+            inverse = inverses[part]
+            z = centred @ inverse.T
+            squared = z**2
+            squares = squared.sum(axis=1)
+            exponents = squares / -2
+            log_scale = log_scales[part]
+            logs[part] = exponents - log_scale
         of_classes = logsumexp(logs, axis=1)
         return np.asarray(of_classes).T
 
@@ -417,26 +492,39 @@ def waveform() -> Problem:
         n = len(codes)
         u = rng.random((n, 1))
         noise = rng.standard_normal((n, 21))
-        towards_end = u * end[codes]
-        towards_start = (1 - u) * start[codes]
+        last = end[codes]
+        first = start[codes]
+        towards_end = u * last
+        towards_start = (1 - u) * first
         return towards_end + towards_start + noise
 
     def log_densities(X: FloatArray) -> FloatArray:
         # ∫₀¹ N(x; start + u step, I) du in closed form: in u a normal around z / ‖step‖ of
         # deviation 1 / ‖step‖, cut to [0, 1].
         along = X @ step.T
-        origin = (start * step).sum(axis=1)
-        z = (along - origin) / length
+        products = start * step
+        origin = products.sum(axis=1)
+        from_start = along - origin
+        z = from_start / length
         # On the other side both terms would be 1, and their difference nothing.
-        flip = z > length / 2
-        far = np.where(flip, z, length - z)
-        near = np.where(flip, z - length, -z)
+        middle = length / 2
+        flip = z > middle
+        to_end = length - z
+        far = np.where(flip, z, to_end)
+        past_end = z - length
+        near = np.where(flip, past_end, -z)
         upper = log_ndtr(far)
         lower = log_ndtr(near)
         ratio = np.exp(lower - upper)
-        mass = upper + np.log1p(-ratio)
-        squared = (start**2).sum(axis=1)
-        at_start = X @ start.T - squared / 2
-        return at_start + z**2 / 2 + mass - np.log(length)
+        log_rest = np.log1p(-ratio)
+        mass = upper + log_rest
+        squared = start**2
+        norms = squared.sum(axis=1)
+        crossed = X @ start.T
+        at_start = crossed - norms / 2
+        log_length = np.log(length)
+        z_squared = z**2
+        half = z_squared / 2
+        return at_start + half + mass - log_length
 
     return dense(draws, log_densities, 3, 21)

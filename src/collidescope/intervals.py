@@ -81,11 +81,13 @@ def widening(n: ArrayLike, level: float = 0.975) -> FloatArray:
     """(t / z)²: how much a variance that n units told must grow for the normal quantile z."""
     z = ndtri(level)
     units = np.asarray(n, dtype=np.float64)
-    freedom = np.maximum(units - 1, 1.0)
+    others = units - 1
+    freedom = np.maximum(others, 1.0)
     if abs(z) < 1e-9:
         return np.ones_like(freedom)
     t = stdtrit(freedom, level)
-    return np.asarray((t / z) ** 2)
+    ratio = t / z
+    return np.asarray(ratio**2)
 
 
 def _one_more(
@@ -120,11 +122,15 @@ def interval(
     See :func:`upper_limit`.
     """
     one_sided = (1 + level) / 2
-    high = upper_limit(mean, stderr, units, one_sided, top=top, grouped=grouped)
-    mirrored = top - np.asarray(mean, dtype=np.float64)
-    low = top - upper_limit(
-        mirrored, stderr, units, one_sided, top=top, grouped=grouped
-    )
+
+    def at_most(value: ArrayLike) -> FloatArray:
+        return upper_limit(value, stderr, units, one_sided, top=top, grouped=grouped)
+
+    known = np.asarray(mean, dtype=np.float64)
+    mirrored = top - known
+    mirrored_low = at_most(mirrored)
+    low = top - mirrored_low
+    high = at_most(mean)
     return low, high
 
 
@@ -140,7 +146,8 @@ def score_interval(
     top = LARGEST_SCORE
     if grouped:
         top = max(1.0, mean)
-    low, high = interval(mean, stderr, units, level, top=top, grouped=grouped)
+    ends = interval(mean, stderr, units, level, top=top, grouped=grouped)
+    low, high = ends
     return float(low), float(high)
 
 
@@ -187,13 +194,16 @@ def half_width(
     """
     quantile = (1 + level) / 2
     if counts is None:
-        return np.asarray(ndtri(quantile) * np.asarray(stderr))
+        z = ndtri(quantile)
+        return np.asarray(z * np.asarray(stderr))
     if units is None:
         units = counts
-    freedom = np.maximum(np.asarray(units) - 1, 1)
+    others = np.asarray(units) - 1
+    freedom = np.maximum(others, 1)
     unseen = UNSEEN / np.asarray(counts)
     widened = np.hypot(stderr, unseen)
-    return np.asarray(stdtrit(freedom, quantile) * widened)
+    t = stdtrit(freedom, quantile)
+    return np.asarray(t * widened)
 
 
 def effective_units(
@@ -217,15 +227,21 @@ def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> Floa
     """Of the Beta distribution with that mean and concentration mean (1 - mean) / variance."""
     rest = 1 - mean
     tiny = np.finfo(float).tiny
-    concentration = mean * rest / np.maximum(variance, tiny)
+    positive = np.maximum(variance, tiny)
+    concentration = mean * rest / positive
     a = mean * concentration
     b = rest * concentration
     found = _beta_quantiles(a, b, level)
     # No Beta distribution varies as much as that: nothing is known. Beyond 1e8 it is normal.
-    found = np.where(concentration > 1, found, 1.0)
-    reach = ndtri(level) * np.sqrt(variance)
-    normal = np.minimum(mean + reach, 1.0)
-    is_beta = np.isfinite(found) & (concentration < 1e8)
+    is_known = concentration > 1
+    found = np.where(is_known, found, 1.0)
+    z = ndtri(level)
+    reach = z * np.sqrt(variance)
+    high = mean + reach
+    normal = np.minimum(high, 1.0)
+    is_wide = concentration < 1e8
+    is_finite = np.isfinite(found)
+    is_beta = is_finite & is_wide
     return np.where(is_beta, found, normal)
 
 
@@ -234,10 +250,16 @@ def _beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     if a.size <= 20_000:
         return np.asarray(betaincinv(a, b, level))
     found = np.empty(a.shape)
-    straight = np.nonzero(a <= b)
-    found[straight] = _skewed_beta_quantiles(a[straight], b[straight], level)
-    mirrored = np.nonzero(~(a <= b))
-    of_mirrored = _skewed_beta_quantiles(b[mirrored], a[mirrored], 1 - level)
+    is_straight = a <= b
+    straight = np.nonzero(is_straight)
+    small = a[straight]
+    large = b[straight]
+    found[straight] = _skewed_beta_quantiles(small, large, level)
+    mirrored = np.nonzero(~is_straight)
+    small = b[mirrored]
+    large = a[mirrored]
+    beyond = 1 - level
+    of_mirrored = _skewed_beta_quantiles(small, large, beyond)
     found[mirrored] = 1 - of_mirrored
     return found
 
@@ -258,20 +280,36 @@ def _near_gamma(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     """-log(1 - x) is nearly a gamma variable over b + (a - 1) / 2, with a quantile by a alone."""
     nodes = np.geomspace(1e-3, 8, 4000)
     quantiles = gammaincinv(nodes, level)
-    gamma = np.interp(np.log(a), np.log(nodes), quantiles)
-    rate = b + (a - 1) / 2
-    return np.asarray(-np.expm1(-gamma / rate))
+    log_nodes = np.log(nodes)
+    log_a = np.log(a)
+    gamma = np.interp(log_a, log_nodes, quantiles)
+    half = (a - 1) / 2
+    rate = b + half
+    scaled = gamma / rate
+    complement = np.expm1(-scaled)
+    found = -complement
+    return np.asarray(found)
 
 
 def _near_normal(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     """Abramowitz and Stegun, 26.5.22."""
     z = -ndtri(level)
-    curvature = (z**2 - 3) / 6
-    of_a = 1 / (2 * a - 1)
-    of_b = 1 / (2 * b - 1)
-    h = 2 / (of_a + of_b)
-    correction = curvature + 5 / 6 - 2 / (3 * h)
-    skew = (of_b - of_a) * correction
-    w = z * np.sqrt(h + curvature) / h - skew
+    excess = z**2 - 3
+    curvature = excess / 6
+    size_a = 2 * a - 1
+    size_b = 2 * b - 1
+    of_a = 1 / size_a
+    of_b = 1 / size_b
+    both = of_a + of_b
+    h = 2 / both
+    small = 2 / (3 * h)
+    correction = curvature + 5 / 6 - small
+    difference = of_b - of_a
+    skew = difference * correction
+    root = np.sqrt(h + curvature)
+    straight = z * root / h
+    w = straight - skew
     odds = np.exp(2 * w)
-    return np.asarray(a / (a + b * odds))
+    weighted = b * odds
+    total = a + weighted
+    return np.asarray(a / total)

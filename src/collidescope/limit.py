@@ -136,21 +136,26 @@ class Limit(Value):
 
     def __post_init__(self) -> None:
         sizes = _check_sizes(self.sizes)
+        n_sizes = len(sizes)
         values: dict[str, Any] = {"sizes": sizes}
         if (self.errors is None) != (self.error_covariance is None):
             raise ValueError("errors and error_covariance must be given together")
         for name in ("scores", "errors"):
             if getattr(self, name) is not None:
-                array = self._check_curve(name, len(sizes), ndim=1)
+                array = self._check_curve(name, n_sizes, ndim=1)
                 check.check_non_negative(
                     array, name, "it is a mean of squares or of errors"
                 )
                 values[name] = array
         for name in ("covariance", "error_covariance"):
             if getattr(self, name) is not None:
-                array = self._check_curve(name, len(sizes), ndim=2)
-                lowest = np.linalg.eigvalsh(array + array.T).min()
-                if lowest < -1e-9 * np.abs(array).max():
+                array = self._check_curve(name, n_sizes, ndim=2)
+                symmetric = array + array.T
+                eigenvalues = np.linalg.eigvalsh(symmetric)
+                lowest = eigenvalues.min()
+                largest = np.abs(array).max()
+                rounding = 1e-9 * largest
+                if lowest < -rounding:
                     raise ValueError(f"{name} must be positive semi-definite")
                 values[name] = array
         least_of = {"stderr": 0, "n_rows": 1, "n_units": 1}
@@ -162,16 +167,17 @@ class Limit(Value):
         values["grouped"] = bool(self.grouped)
         values["capped"] = bool(self.capped)
         if not isinstance(self.matrix, CollisionMatrix | None):
-            raise ValueError(
-                f"matrix must be a CollisionMatrix, got {type(self.matrix).__name__}"
-            )
+            came = type(self.matrix).__name__
+            raise ValueError(f"matrix must be a CollisionMatrix, got {came}")
         self._freeze(values)
 
     def _check_curve(self, name: str, n_sizes: int, ndim: int) -> FloatArray:
-        array = check.check_finite(getattr(self, name), name, ndim=ndim)
-        if array.shape != (n_sizes,) * ndim:
+        given = getattr(self, name)
+        array = check.check_finite(given, name, ndim=ndim)
+        shape = array.shape
+        if shape != (n_sizes,) * ndim:
             wanted = f"one entry per size ({n_sizes})"
-            raise ValueError(f"{name} must have {wanted}, got shape {array.shape}")
+            raise ValueError(f"{name} must have {wanted}, got shape {shape}")
         return array
 
     @property
@@ -190,24 +196,32 @@ class Limit(Value):
         The lower end holds if the excess falls like a power of the number of rows. The upper end
         is at least that of PBER(n), which needs no assumption.
         """
-        tail = (1 - check.check_between(level, 0, 1, "level")) / 2
+        outside = 1 - check.check_between(level, 0, 1, "level")
+        tail = outside / 2
         end = self._pber_curve.at()
         low = 0.0
         if not self._no_lower_end:
             low = end.quantile(tail)
-        high = max(end.quantile(1 - tail), self._plain_interval(level)[1])
-        return min(low, self.pber), min(high, 1.0)
+        low = min(low, self.pber)
+        high = end.quantile(1 - tail)
+        _, plain_high = self._plain_interval(level)
+        high = max(high, plain_high)
+        high = min(high, 1.0)
+        return low, high
 
     @property
     def bayes_error(self) -> float | None:
         """Error of the best guess with unlimited rows, as far as the curve makes it likely."""
-        if self.errors is None or self._error_curve is None:
+        curve = self._error_curve
+        if self.errors is None or curve is None:
             return None
         unseen = UNSEEN / self.n_rows
         noise = float(np.hypot(self._error_stderr, unseen))
-        excess = self._error_curve.cautious_excess(noise)
-        now = float(self.errors[-1])
-        return max(now - excess, 0.0)
+        excess = curve.cautious_excess(noise)
+        last = self.errors[-1]
+        now = float(last)
+        left = now - excess
+        return max(left, 0.0)
 
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
         """(low, high) of the Bayes error, low under the assumption of :meth:`pber_interval`.
@@ -219,7 +233,8 @@ class Limit(Value):
         pber_low, high = self.pber_interval(level)
         if self.errors is None or self._error_curve is None:
             return self._cover_hart(pber_low), high
-        low = self._cover_hart(self.pber_interval((1 + level) / 2)[0])
+        one_sided = (1 + level) / 2
+        low = self._cover_hart(self.pber_interval(one_sided)[0])
         if not self._no_lower_end:
             low = max(low, self._error_curve.at().quantile((1 - level) / 4))
         # Posteriors without skill name the class that happens to be frequent among these rows.
@@ -228,7 +243,7 @@ class Limit(Value):
                 self.errors[-1],
                 self._error_stderr,
                 self._units,
-                (1 + level) / 2,
+                one_sided,
                 grouped=self.grouped,
                 counted=True,
             )
@@ -309,21 +324,30 @@ class Limit(Value):
         ``continuation([2 * n])`` for twice as many. They end in :meth:`pber_interval` and
         :attr:`pber`.
         """
-        tail = (1 - check.check_between(level, 0, 1, "level")) / 2
+        outside = 1 - check.check_between(level, 0, 1, "level")
+        tail = outside / 2
         sizes = check.check_finite(sizes, "sizes", ndim=1)
-        if sizes.min() < 1:
+        smallest = sizes.min()
+        if smallest < 1:
             wanted = "numbers of training rows, 1 or more"
-            raise ValueError(f"sizes must be {wanted}, got {sizes.min():g}")
-        bands = [self._pber_curve.at(size) for size in sizes]
-        low = np.array([band.quantile(tail) for band in bands])
-        middle = np.array([band.quantile(0.5) for band in bands])
-        high = np.array([band.quantile(1 - tail) for band in bands])
-        middle = np.maximum(middle, self.pber)
-        _, plain_high = self._plain_interval(level)
-        high = np.clip(high, plain_high, 1.0)
+            raise ValueError(f"sizes must be {wanted}, got {smallest:g}")
+        curve = self._pber_curve
+        bands = [curve.at(size) for size in sizes]
+
+        def quantiles(probability: float) -> FloatArray:
+            return np.array([band.quantile(probability) for band in bands])
+
+        low = quantiles(tail)
         if self._no_lower_end:
             low = np.zeros_like(low)
-        return np.minimum(low, middle), middle, high
+        middle = quantiles(0.5)
+        middle = np.maximum(middle, self.pber)
+        low = np.minimum(low, middle)
+        below_high = 1 - tail
+        high = quantiles(below_high)
+        _, plain_high = self._plain_interval(level)
+        high = np.clip(high, plain_high, 1.0)
+        return low, middle, high
 
     def rows_needed(
         self,
@@ -348,7 +372,8 @@ class Limit(Value):
         True
         """
         check.check_between(target, 0, 1, "target")
-        tail = (1 - check.check_between(level, 0, 1, "level")) / 2
+        outside = 1 - check.check_between(level, 0, 1, "level")
+        tail = outside / 2
         check.check_choice(of, ["pber", "error"], "of")
         curve: PowerLaw | None = self._pber_curve
         if of == "error":
@@ -361,11 +386,19 @@ class Limit(Value):
         likely = _smallest_size(curve, target, 0.5, most)
         high = _smallest_size(curve, target, 1 - tail, most)
         # Of such a curve nobody knows where it ends, and few errors leave its height open.
-        errors = float(self.scores[-1]) / 2 * self._units
+        last = float(self.scores[-1])
+        errors = last / 2 * self._units
         if self._no_lower_end or errors < 10:
             low = min(low, curve.rows)
             high = np.inf
-        return RowsNeeded(low, likely, high, float(target), of, level)
+        return RowsNeeded(
+            low=low,
+            likely=likely,
+            high=high,
+            target=float(target),
+            of=of,
+            level=level,
+        )
 
     @cached_property
     def _pber_curve(self) -> PowerLaw:
@@ -447,11 +480,13 @@ class Limit(Value):
             return "the models predict hardly better than the class shares alone"
         if len(self.sizes) > 2:
             # Drops per doubling: those of a power law become smaller.
-            before, last = np.diff(np.log2(self.sizes[-3:]))
+            doublings = np.log2(self.sizes[-3:])
+            before, last = np.diff(doublings)
             # The last drop less the one before: (s₂ - s₃) / last - (s₁ - s₂) / before.
-            growth, stderr = self._contrast(
-                [-1 / before, 1 / before + 1 / last, -1 / last]
-            )
+            per_before = 1 / before
+            per_last = 1 / last
+            weights = [-per_before, per_before + per_last, -per_last]
+            growth, stderr = self._contrast(weights)
             allowed = SEEN * stderr + 1e-12
             if share < 0.1:  # little skill: drops must become smaller
                 allowed = 0.0
@@ -572,13 +607,14 @@ def limit_from_scores(
     stderr = np.sqrt(row_covariance[-1, -1])
     w = sample.weights
     total = w.sum()
+    squares = (w**2).sum()
     of_units = np.bincount(sample.units, w).astype(np.float64)
     limit = Limit(
         sizes,
         means,
         covariance,
         float(stderr),
-        n_rows=float(total**2 / (w**2).sum()),
+        n_rows=float(total**2 / squares),
         n_units=float(effective_units(*_power_sums(of_units))),
         grouped=groups is not None,
         capped=capped,
@@ -599,13 +635,21 @@ def _with_skill(
     """The limit with the score of the class shares, and the error of its difference to the last."""
     given = check.check_finite(baseline, "baseline", ndim=(0, 1))
     n = len(last)
-    if given.shape not in ((), (n,)):
+    shapes = ((), (n,))
+    if given.shape not in shapes:
         wanted = f"one number or one per row ({n})"
-        raise ValueError(f"baseline must be {wanted}, got {len(given)}")
+        n_given = len(given)
+        raise ValueError(f"baseline must be {wanted}, got {n_given}")
     gained = given - last
-    (skill,), (variance,), _ = _covariance(gained[:, None], sample)
-    score = max(float(limit.scores[-1] + skill), 0.0)
-    return replace(limit, baseline=score, skill_stderr=float(np.sqrt(variance[0])))
+    column = gained[:, None]
+    means, covariance, _ = _covariance(column, sample)
+    skill = means[0]
+    variance = covariance[0, 0]
+    stderr = float(np.sqrt(variance))
+    now = limit.scores[-1]
+    of_shares = now + skill
+    score = max(float(of_shares), 0.0)
+    return replace(limit, baseline=score, skill_stderr=stderr)
 
 
 def limit_from_posteriors(
@@ -632,11 +676,16 @@ def limit_from_posteriors(
     labels = check.encode_labels(codes, np.arange(k), "codes")
     for P in arrays:
         check.check_same_length(P, labels, "posteriors and codes")
-    weights = check.unit_weights(check.check_weights(sample_weight, len(labels)))
+    n = len(labels)
+    given = check.check_weights(sample_weight, n)
+    weights = check.unit_weights(given)
     totals = np.bincount(labels, weights, k)
     check.check_class_sizes(totals, names)
-    counts = totals**2 / np.bincount(labels, weights**2, k)
-    pi = totals / totals.sum()
+    squared = weights**2
+    squares = np.bincount(labels, squared, k)
+    counts = totals**2 / squares
+    total = totals.sum()
+    pi = totals / total
     if priors is not None:
         # Shifted posteriors, and every row weighs as its class does in that population.
         target = check.check_priors(priors, k)
@@ -646,20 +695,25 @@ def limit_from_posteriors(
         pi = target
     onehot = np.eye(k)[labels]
     residuals = [onehot - P for P in arrays]
+    scores = [(r**2).sum(axis=1) for r in residuals]
+    errors = [P.argmax(axis=1) != labels for P in arrays]
+    of_shares = onehot - pi
+    squares_of_shares = of_shares**2
     limit = limit_from_scores(
-        np.column_stack([(r**2).sum(axis=1) for r in residuals]),
+        np.column_stack(scores),
         sizes,
-        errors=np.column_stack([P.argmax(axis=1) != labels for P in arrays]),
-        baseline=((onehot - pi) ** 2).sum(axis=1),
+        errors=np.column_stack(errors),
+        baseline=squares_of_shares.sum(axis=1),
         folds=folds,
         sample_weight=weights,
         groups=groups,
         capped=capped,
     )
-    sample = _Sample.checked(len(labels), weights, None, groups)
+    sample = _Sample.checked(n, weights, None, groups)
     limit = without_end_if_miscalibrated(limit, arrays, labels, weights, groups)
     matrix = _matrix(limit, residuals, onehot, sample, pi)
-    return replace(limit, matrix=replace(matrix, classes=names, counts=counts))
+    named = replace(matrix, classes=names, counts=counts)
+    return replace(limit, matrix=named)
 
 
 class _Sample(NamedTuple):
@@ -675,11 +729,14 @@ class _Sample(NamedTuple):
         if folds is not None:
             labels = check.check_labels(folds, "folds")
             check.check_same_length(numbers, labels, "scores and folds")
-            numbers = np.unique(labels, return_inverse=True)[1].ravel()
+            _, inverse = np.unique(labels, return_inverse=True)
+            numbers = inverse.ravel()
         units = np.arange(n)
         if groups is not None:
             units = check.group_numbers(groups, n)
-        return cls(check.unit_weights(check.check_weights(weights, n)), numbers, units)
+        given = check.check_weights(weights, n)
+        scaled = check.unit_weights(given)
+        return cls(scaled, numbers, units)
 
 
 def without_end_if_miscalibrated(
@@ -762,11 +819,15 @@ def _fold_factor(by_fold: FloatArray, V: FloatArray, share: FloatArray) -> float
     folds add up to 0; on average the whitened squares would add up to (T - 1)(1 - Σ share²), and
     the factor would be 1.
     """
-    whitened = by_fold @ np.linalg.pinv(V, hermitian=True)
+    inverse = np.linalg.pinv(V, hermitian=True)
+    whitened = by_fold @ inverse
     squares = by_fold * whitened
-    other_folds = 1 - (share**2).sum()
+    same_fold = (share**2).sum()
+    other_folds = 1 - same_fold
     expected = len(V) * other_folds
-    return max(float(squares.sum() / expected), 1.0)
+    seen = squares.sum()
+    factor = float(seen / expected)
+    return max(factor, 1.0)
 
 
 def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
@@ -784,7 +845,9 @@ def _cluster_covariance(influence: FloatArray, units: IntArray) -> FloatArray:
         sums = _sums(influence, units)
     is_seen = sums.any(axis=1)  # not those of weight 0
     seen = float(np.count_nonzero(is_seen))
-    return seen / max(seen - 1, 1) * (sums.T @ sums)
+    bessel = seen / max(seen - 1, 1)
+    products = sums.T @ sums
+    return bessel * products
 
 
 def _matrix(
@@ -841,11 +904,17 @@ def _matrix(
 
 def _doubt(limit: Limit) -> float:
     """How wrong the excess may be: what the range of the PBER has beyond the sampling error."""
-    now = float(limit.scores[-1])
+    last = limit.scores[-1]
+    now = float(last)
     low, _ = limit.pber_interval()
-    distance = now - limit._excess - low
-    reach = distance / float(ndtri(0.975))
-    return float(np.sqrt(max(reach**2 - limit.stderr**2, 0.0)))
+    believed = now - limit._excess
+    distance = believed - low
+    z = float(ndtri(0.975))
+    reach = distance / z
+    beyond = reach**2 - limit.stderr**2
+    variance = max(beyond, 0.0)
+    doubt = np.sqrt(variance)
+    return float(doubt)
 
 
 def _excess_contrast(limit: Limit) -> FloatArray:
@@ -861,22 +930,33 @@ def _learned_share(
     limit: Limit, contrast: FloatArray, Z: FloatArray, rows: _Rows, priors: FloatArray
 ) -> float:
     """How far the contrast of the sizes tells the shape of E[δ δᵀ], and not noise: 0 to 1."""
-    now = float(limit.scores[-1])
-    seen = float(contrast @ limit.scores)
+    scores = limit.scores
+    now = float(scores[-1])
+    seen = float(contrast @ scores)
     # The contrast sums to 0, so diag(π) - B∞ cancels: this estimates E[δ δᵀ], of trace ``seen``.
     learned = np.tensordot(contrast, Z, 1)
-    alike = Z[-1] / max(now, TINY)
+    positive = max(now, TINY)
+    alike = Z[-1] / positive
     noise = rows.sum_of_squares(contrast, mean=learned)
     scale = np.outer(priors, priors)
-    distinct = float(((learned - seen * alike) ** 2 / scale).sum())
+    apart = learned - seen * alike
+    squared = apart**2 / scale
+    distinct = float(squared.sum())
     if distinct <= 0:
         return 0.0
     # E[δ δᵀ] is positive semi-definite, so no entry exceeds its trace: where one does, most of the
     # shape is noise.
-    largest = float(np.abs(learned).max())
-    possible = min(max(seen, 0.0) / max(largest, TINY), 1.0)
-    noisy = float((noise / scale).sum()) / distinct
-    return possible * min(max(1 - noisy, 0.0), 1.0)
+    entries = np.abs(learned)
+    largest = max(float(entries.max()), TINY)
+    trace = max(seen, 0.0)
+    ratio = trace / largest
+    possible = min(ratio, 1.0)
+    noise_squared = noise / scale
+    total = float(noise_squared.sum())
+    noisy = total / distinct
+    rest = max(1 - noisy, 0.0)
+    share = min(rest, 1.0)
+    return possible * share
 
 
 class _Rows(NamedTuple):
@@ -898,10 +978,11 @@ class _Rows(NamedTuple):
         Entry by entry.
         """
         k = self.onehot.shape[1]
+        nothing = np.zeros((k, k))
         if slope is None:
-            slope = np.zeros((k, k))
+            slope = nothing
         if mean is None:
-            mean = np.zeros((k, k))
+            mean = nothing
         n_units = self.units.max() + 1
         if n_units < len(self.units):
             return self._over_groups(g, slope, mean)
@@ -915,51 +996,74 @@ class _Rows(NamedTuple):
         cross = np.zeros_like(slope)
         # (r_t r_tᵀ)_ij (r_s r_sᵀ)_ij = (r_t r_s)_i (r_t r_s)_j: a product of matrices for each
         # pair.
-        for first, r in zip(g, self.residuals, strict=True):
+        onehot = self.onehot
+        by_size = list(zip(g, self.residuals, strict=True))
+        for first, r in by_size:
             weighted = w * r
-            for second, v in zip(g, self.residuals, strict=True):
+            for second, v in by_size:
                 both = weighted * v
-                squares += first * second * (both.T @ both)
-            own = self.onehot * weighted
+                products = both.T @ both
+                factor = first * second
+                squares += factor * products
+            own = onehot * weighted
             cross += first * own.T @ weighted
         w_squared = self.w**2
-        of_class = w_squared @ self.onehot
-        squares += slope * (2 * cross + slope * of_class[:, None])
-        return squares - w_squared.sum() * mean**2
+        of_class = w_squared @ onehot
+        sloped = slope * of_class[:, None]
+        mixed = 2 * cross + sloped
+        squares += slope * mixed
+        total = w_squared.sum()
+        of_mean = total * mean**2
+        return squares - of_mean
 
     def _over_groups(
         self, g: FloatArray, slope: FloatArray, mean: FloatArray
     ) -> FloatArray:
-        order = np.argsort(self.units, kind="stable")
-        ends = np.cumsum(np.bincount(self.units))
-        groups = np.split(order, ends[:-1])
+        units = self.units
+        order = np.argsort(units, kind="stable")
+        sizes = np.bincount(units)
+        ends = np.cumsum(sizes)
+        inner = ends[:-1]
+        groups = np.split(order, inner)
         squares = np.zeros_like(slope)
         for rows in groups:
             w = self.w[rows]
-            of_class = w @ self.onehot[rows]
-            own = slope * of_class[:, None] - w.sum() * mean
+            labels = self.onehot[rows]
+            of_class = w @ labels
+            sloped = slope * of_class[:, None]
+            total = w.sum()
+            own = sloped - total * mean
             for weight, residuals in zip(g, self.residuals, strict=True):
                 r = residuals[rows]
                 weighted = w[:, None] * r
-                own += weight * (r.T @ weighted)
+                products = r.T @ weighted
+                own += weight * products
             squares += own**2
         n_groups = len(groups)
-        return squares * (n_groups / max(n_groups - 1, 1))
+        others = max(n_groups - 1, 1)
+        bessel = n_groups / others
+        return squares * bessel
 
 
 def _check_sizes(sizes: ArrayLike, most: int = 100) -> FloatArray:
     """More sizes than ``most`` do not help, and a forged file should cost nothing."""
     array = check.check_finite(sizes, "sizes", ndim=1)
-    increasing = (np.diff(array) > 0).all()
-    if not 2 <= len(array) <= most or array[0] < 1 or not increasing:
+    steps = np.diff(array)
+    increasing = (steps > 0).all()
+    n_sizes = len(array)
+    allowed = 2 <= n_sizes <= most
+    if not allowed or array[0] < 1 or not increasing:
         wanted = f"2 to {most} increasing numbers of training rows"
-        raise ValueError(f"sizes must be {wanted}, got {array[:most].tolist()}")
+        shown = array[:most]
+        came = shown.tolist()
+        raise ValueError(f"sizes must be {wanted}, got {came}")
     return array
 
 
 def _check_rows(values: ArrayLike, name: str, n_sizes: int) -> FloatArray:
     array = check.check_finite(values, name, ndim=2)
-    if array.shape[1] != n_sizes or len(array) < 2:
+    n_rows, width = array.shape
+    if width != n_sizes or n_rows < 2:
         wanted = f"one column per size ({n_sizes}) and at least 2 rows"
         raise ValueError(f"{name} must have {wanted}, got {array.shape}")
     check.check_non_negative(
@@ -969,13 +1073,15 @@ def _check_rows(values: ArrayLike, name: str, n_sizes: int) -> FloatArray:
 
 
 def _check_arrays(posteriors: Sequence[ArrayLike], n_sizes: int) -> list[FloatArray]:
-    if len(posteriors) != n_sizes:
+    n_given = len(posteriors)
+    if n_given != n_sizes:
         wanted = f"one array per size ({n_sizes})"
-        raise ValueError(f"posteriors must hold {wanted}, got {len(posteriors)}")
+        raise ValueError(f"posteriors must hold {wanted}, got {n_given}")
     first = check.check_posteriors(posteriors[0], "posteriors[0]")
     k = first.shape[1]
+    others = posteriors[1:]
     rest = [
         check.check_posteriors(P, f"posteriors[{t}]", k)
-        for t, P in enumerate(posteriors[1:], start=1)
+        for t, P in enumerate(others, start=1)
     ]
     return [first, *rest]

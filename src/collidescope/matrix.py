@@ -490,13 +490,14 @@ class CollisionMatrix(Value):
         """
         check.check_count(n, "n", least=0)
         S = self.matrix
-        larger = np.maximum(S, S.T)
+        mirrored = S.T
+        larger = np.maximum(S, mirrored)
         i, j = largest_pairs(larger, n)
-        rate = S[i, j]
-        reverse = S[j, i]
-        swap = (
-            reverse > rate + 1e-12
-        )  # with equal priors they are the same, but for rounding
+        pair = (i, j)
+        rate = S[pair]
+        reverse = mirrored[pair]
+        rounding = 1e-12  # with equal priors both directions are the same but for it
+        swap = reverse > rate + rounding
         stronger = np.where(swap, j, i)
         weaker = np.where(swap, i, j)
         return self._rated_pairs(stronger, weaker, level)
@@ -539,13 +540,17 @@ class CollisionMatrix(Value):
         chosen = []
         for i, row in enumerate(others):
             found = _largest(row, most)
-            positive = found[row[found] > 0]
+            values = row[found]
+            positive = found[values > 0]
             with_own = np.append(positive, i)
-            chosen.append(np.sort(with_own))
+            in_order = np.sort(with_own)
+            chosen.append(in_order)
         lengths = [len(found) for found in chosen]
         columns = np.concatenate(chosen)
-        ends = np.append(0, np.cumsum(lengths))
-        rows = np.repeat(np.arange(n), lengths)
+        so_far = np.cumsum(lengths)
+        ends = np.append(0, so_far)
+        numbers = np.arange(n)
+        rows = np.repeat(numbers, lengths)
 
         def keep(values: FloatArray) -> csr_array:
             entries = values[rows, columns]
@@ -553,7 +558,8 @@ class CollisionMatrix(Value):
 
         matrix = keep(self.matrix)
         totals = self.matrix.sum(axis=1)
-        left = totals - matrix.sum(axis=1)
+        kept = matrix.sum(axis=1)
+        left = totals - kept
         rest = np.maximum(left, 0.0)
         stderr = None
         if self.stderr is not None:
@@ -639,18 +645,21 @@ class CollisionMatrix(Value):
 
     def _merged_units(self, A: FloatArray) -> FloatArray:
         """Independent units behind merged classes."""
-        assert self.units is not None
+        units = self.units
+        assert units is not None
         if self.grouped:
             # Groups of rows may be behind several of the classes: at least as many as behind the
             # best supported one.
-            of_members = A * self.units[:, None]
-            return np.asarray(of_members.max(axis=0))
+            of_members = A * units[:, None]
+            most = of_members.max(axis=0)
+            return np.asarray(most)
         # The share of the population that one unit has.
-        share = self.priors / np.maximum(self.units, 1.0)
+        share = self.priors / np.maximum(units, 1.0)
         of_members = A * share[:, None]
         heaviest = of_members.max(axis=0)
         priors = A.T @ self.priors
-        return np.asarray(priors / heaviest)
+        merged = priors / heaviest
+        return np.asarray(merged)
 
     def export(self) -> dict[str, Any]:
         """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
@@ -690,11 +699,13 @@ class CollisionMatrix(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
-        if self.n_classes > JSON_CLASSES:
-            said = f"a matrix of {self.n_classes:,} classes is too large for JSON"
+        k = self.n_classes
+        if k > JSON_CLASSES:
+            said = f"a matrix of {k:,} classes is too large for JSON"
             hint = "to_npz keeps all of it, top_k the largest of every row"
             raise ValueError(f"{said} (at most {JSON_CLASSES:,}): {hint}")
-        tree = self.export() | {"classes": _store.plain_labels(self.classes)}
+        tree = self.export()
+        tree["classes"] = _store.plain_labels(self.classes)
         if self.limit is not None:
             tree["limit"] = self.limit.to_dict()
         return HEADER | plain(tree)
@@ -763,11 +774,16 @@ def opened(
     if found != known:
         hint = f"this release reads {known}: make it again, or update collidescope"
         raise ValueError(f"data has format version {found!r}, {hint}")
-    return {name: value for name, value in data.items() if name not in header}
+    held = {}
+    for name, value in data.items():
+        if name not in header:
+            held[name] = value
+    return held
 
 
 def _restored_diagnostics(tree: object) -> Diagnostics:
-    known = {each.name for each in fields(Diagnostics)}
+    declared = fields(Diagnostics)
+    known = {each.name for each in declared}
     if not isinstance(tree, Mapping) or not set(tree) <= known:
         raise ValueError(
             f"a collision matrix is damaged: check diagnostics, got {tree!r:.200}"
@@ -854,9 +870,12 @@ def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
     """
     k = len(values)
     below = np.tri(k, dtype=bool)
-    above = np.where(below, -np.inf, values)
-    most = min(n, n_pairs(k - 1))
-    places = _largest(above.ravel(), most)
+    never = -np.inf
+    above = np.where(below, never, values)
+    n_above = n_pairs(k - 1)
+    most = min(n, n_above)
+    flat = above.ravel()
+    places = _largest(flat, most)
     return np.divmod(places, k)
 
 
@@ -867,9 +886,12 @@ def _largest(values: FloatArray, n: int) -> IntArray:
     # Not a full sort: thousands of classes have millions of pairs.
     place = values.size - n
     parted = np.partition(values, place)
-    found = np.flatnonzero(values >= parted[place])
-    order = np.argsort(-values[found], kind="stable")
-    return found[order[:n]]
+    least = parted[place]
+    found = np.flatnonzero(values >= least)
+    of_found = values[found]
+    order = np.argsort(-of_found, kind="stable")
+    first = order[:n]
+    return found[first]
 
 
 def membership(
@@ -878,19 +900,24 @@ def membership(
     """The K×L 0/1 matrix A of a grouping of class names, and its L names, by first members."""
     labels = classes.tolist()
     numbers = class_numbers(classes, groups, "groups")
-    _check_names(names, len(groups))
+    n_groups = len(groups)
+    _check_names(names, n_groups)
     group_of = _group_of(numbers, labels)
+    n_classes = len(labels)
     # A class of no group is one of its own, with a negative number.
-    owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
-    order = list(dict.fromkeys(owner))  # of first members
+    owner = [group_of.get(k, -1 - k) for k in range(n_classes)]
+    by_first_member = dict.fromkeys(owner)
+    order = list(by_first_member)
     if len(order) < 2:
         raise ValueError("groups merges every class into one: keep at least 2 groups")
     members: dict[int, list[str]] = {group: [] for group in order}
     for label, group in zip(labels, owner, strict=True):
-        members[group].append(str(label))
+        name = str(label)
+        members[group].append(name)
     merged = []
     for group in order:
-        name = "+".join(members[group])
+        own = members[group]
+        name = "+".join(own)
         if names is not None and group >= 0:
             name = str(names[group])
         merged.append(name)
@@ -899,7 +926,9 @@ def membership(
         wanted = "differ from each other and from the classes left"
         raise ValueError(f"names must {wanted}, {twice!r} occurs twice")
     belongs = np.equal.outer(owner, order)
-    return belongs.astype(np.float64), np.array(merged)
+    A = belongs.astype(np.float64)
+    merged_names = np.array(merged)
+    return A, merged_names
 
 
 def _check_names(names: object, n_groups: int) -> None:
@@ -945,7 +974,8 @@ def class_numbers(
     position: dict[Any, int] = {}
     for k, label in enumerate(labels):
         position[str(label)] = k
-    position.update((label, k) for k, label in enumerate(labels))
+    for k, label in enumerate(labels):
+        position[label] = k
 
     def number(name: object) -> int:
         if not isinstance(name, Hashable) or name not in position:
@@ -953,7 +983,11 @@ def class_numbers(
             raise ValueError(f"{argument} names the class {name!r}, {known}")
         return position[name]
 
-    return [[number(name) for name in group] for group in groups]
+    found = []
+    for group in groups:
+        numbers = [number(name) for name in group]
+        found.append(numbers)
+    return found
 
 
 def _is_list(value: object) -> bool:

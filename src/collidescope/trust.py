@@ -108,11 +108,17 @@ class LearningCurve:
         return said
 
     def __str__(self) -> str:
-        points = zip(self.frame["pber"], self.frame["rows"], strict=True)
-        steps = " → ".join(f"{p:.3f} at {n:,.0f}" for p, n in points)
+        frame = self.frame
+        pbers = frame["pber"]
+        sizes = frame["rows"]
+        points = []
+        for pber, rows in zip(pbers, sizes, strict=True):
+            points.append(f"{pber:.3f} at {rows:,.0f}")
+        steps = " → ".join(points)
         said = f"PBER {steps} rows. Verdict: {self.words}"
         if self.doubled is not None:
-            said += f", unlimited rows of this kind {span(*self.interval)}"
+            ends = span(*self.interval)
+            said += f", unlimited rows of this kind {ends}"
         return f"{said}."
 
     def _repr_html_(self) -> str:
@@ -132,7 +138,9 @@ def shuffled_control(
     >>> shuffled_control(LogisticRegression(max_iter=1000), X, y).passed
     True
     """
-    shuffled = as_random_state(random_state).permutation(check.check_labels(y))
+    rng = as_random_state(random_state)
+    labels = check.check_labels(y)
+    shuffled = rng.permutation(labels)
     fresh = clone(estimator)
     if not hasattr(fresh, "shuffled_control"):
         cm = estimate_collisions(fresh, X, shuffled, limit=False, random_state=0)
@@ -145,15 +153,29 @@ def shuffled_control(
         if fresh.interrupted_:  # half a fit is no control
             raise KeyboardInterrupt
         cm = fresh.one_step_
-    deviation = np.abs(cm.matrix - cm.priors)
+    S = cm.matrix
+    deviation = np.abs(S - cm.priors)
     ends = cm.interval(0.95)
     assert ends is not None  # labels give intervals
+    low, high = ends
     # One standard error as the interval sees it: with the allowance for unseen collisions.
-    scale = np.maximum(ends[1] - cm.matrix, cm.matrix - ends[0]) / -ndtri(0.025)
-    z = float((deviation / scale).max())
-    n_entries = cm.n_classes * (cm.n_classes + 1) / 2
-    limit = float(-ndtri(0.025 / n_entries))
-    return ShuffledControl(cm, float(deviation.max()), z, limit, z <= limit)
+    above = high - S
+    below = S - low
+    width = np.maximum(above, below)
+    scale = width / -ndtri(0.025)
+    in_errors = deviation / scale
+    z = float(in_errors.max())
+    k = cm.n_classes
+    n_entries = k * (k + 1) / 2
+    tail = 0.025 / n_entries
+    limit = float(-ndtri(tail))
+    return ShuffledControl(
+        matrix=cm,
+        largest_deviation=float(deviation.max()),
+        z=z,
+        limit=limit,
+        passed=z <= limit,
+    )
 
 
 def learning_curve(source: object) -> LearningCurve:

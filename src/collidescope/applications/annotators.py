@@ -130,9 +130,14 @@ class _Items(NamedTuple):
     def of(cls, counts: csr_array, totals: FloatArray) -> _Items:
         pairs = totals * (totals - 1)
         squares = counts * counts
-        alike = np.asarray(squares.sum(axis=1)) - totals
+        ordered = squares.sum(axis=1)
+        alike = np.asarray(ordered) - totals
+        agree = alike / pairs
+        disagree = 1 - agree
         one_vote = 1 / totals
-        return cls(1 - alike / pairs, csr_array(counts * one_vote[:, None]))
+        weighed = counts * one_vote[:, None]
+        shares = csr_array(weighed)
+        return cls(disagree, shares)
 
     def coefficient(
         self, weight: FloatArray, factor: float, level: float
@@ -147,10 +152,13 @@ class _Items(NamedTuple):
         value = 1 - factor * observed / (1 - by_chance)
         # Pairs of different items only: ‖π‖² also holds what the votes of one item have in common.
         squares = self.shares * self.shares
-        own = float(weight**2 @ np.asarray(squares.sum(axis=1)))
-        between_items = (by_chance - own) / (1 - float(weight @ weight))
+        of_items = np.asarray(squares.sum(axis=1))
+        own = float(weight**2 @ of_items)
+        same_item = float(weight @ weight)
+        between_items = (by_chance - own) / (1 - same_item)
         # d(1 - ‖π‖²) = -2 π·dπ, item by item.
-        influence = -2 * (self.shares @ priors)
+        along_priors = self.shares @ priors
+        influence = -2 * along_priors
         test = _Fieller(
             self.disagree,
             influence,
@@ -160,7 +168,8 @@ class _Items(NamedTuple):
             float(priors.min()),
             level,
         )
-        low, high = _accepted(test.beyond, np.linspace(-1.0, 1.0, 201))
+        grid = np.linspace(-1.0, 1.0, 201)
+        low, high = _accepted(test.beyond, grid)
         return value, min(low, value), max(high, value)
 
 
@@ -204,7 +213,11 @@ def _accepted(
     beyond: Callable[[float], float], grid: FloatArray
 ) -> tuple[float, float]:
     """Ends of the range in which ``beyond`` is not positive."""
-    inside = np.flatnonzero([beyond(point) <= 0 for point in grid])
+    is_inside = []
+    for point in grid:
+        value = beyond(point)
+        is_inside.append(value <= 0)
+    inside = np.flatnonzero(is_inside)
     if not len(inside):
         return np.inf, -np.inf
     first = inside[0]
@@ -212,9 +225,12 @@ def _accepted(
     low = float(grid[first])
     high = float(grid[last])
     if first > 0:
-        low = brentq(beyond, grid[first - 1], low)
-    if last < len(grid) - 1:
-        high = brentq(beyond, high, grid[last + 1])
+        before = grid[first - 1]
+        low = brentq(beyond, before, low)
+    end = len(grid) - 1
+    if last < end:
+        after = grid[last + 1]
+        high = brentq(beyond, high, after)
     return low, high
 
 
@@ -266,11 +282,14 @@ class AnnotatorReport(
 
     @property
     def verdict(self) -> str:
-        odd = self.annotators["annotator"][self.annotators["flagged"]].tolist()
+        people = self.annotators
+        is_odd = people["flagged"]
+        odd = people["annotator"][is_odd].tolist()
         words = "nobody differs beyond chance"
         if odd:
-            words = f"votes otherwise than the rest: {', '.join(map(str, odd))}"
-        return f"{len(self.annotators)} annotators, {words}."
+            listed = ", ".join(map(str, odd))
+            words = f"votes otherwise than the rest: {listed}"
+        return f"{len(people)} annotators, {words}."
 
 
 def compare_annotators(
@@ -303,11 +322,13 @@ def compare_annotators(
     who, people = label_codes(annotators, name="annotators")
     check.check_same_length(numbers, codes, "items and labels")
     check.check_same_length(numbers, who, "items and annotators")
-    cells = pd.Series(numbers * len(people) + who)
+    by_item_and_person = numbers * len(people) + who
+    cells = pd.Series(by_item_and_person)
     again = np.flatnonzero(cells.duplicated())
     if len(again):
         row = int(again[0])
-        twice = f"{people.tolist()[who[row]]!r} twice on one item (again in row {row})"
+        person = people.tolist()[who[row]]
+        twice = f"{person!r} twice on one item (again in row {row})"
         why = "a person's second vote is not independent, keep one of them"
         raise ValueError(f"annotators has {twice}: {why}")
     votes = _Votes(numbers, codes, who, people)
@@ -357,11 +378,15 @@ def _differing(
     votes: _Votes, matrix: CollisionMatrix, level: float, alpha: float
 ) -> pd.DataFrame:
     n_people = len(votes.people)
+    who = votes.who
     active = np.ones(n_people, dtype=bool)
     found: dict[int, Any] = {}
     while True:
-        table = _against_others(votes.of(active[votes.who]), matrix, level)
-        table["p_value"] *= active.sum()
+        is_active = active[who]
+        kept = votes.of(is_active)
+        table = _against_others(kept, matrix, level)
+        n_active = active.sum()
+        table["p_value"] *= n_active
         p = table["p_value"].where(active)
         if not p.min() <= alpha:  # also where nobody can be tested
             break
@@ -371,7 +396,8 @@ def _differing(
     for worst, row in found.items():
         table.loc[worst] = row
     table.insert(0, "annotator", votes.people)
-    table.insert(1, "votes", np.bincount(votes.who, minlength=n_people))
+    counts = np.bincount(who, minlength=n_people)
+    table.insert(1, "votes", counts)
     table["p_value"] = table["p_value"].clip(upper=1.0)
     return table.assign(flagged=~active)
 
@@ -397,11 +423,18 @@ class _ByAnnotator:
     def means(self, table: csr_array) -> tuple[FloatArray, FloatArray]:
         """(means, standard errors not below what so few items could show)."""
         n = self.counts[:, None]
-        means = self.sums(table) / n
-        squares = self.sums(table * table) / n
-        variance = np.maximum(squares - means**2, 0)
-        stderr = np.sqrt(variance / (n - 1))
-        return means, np.hypot(stderr, UNSEEN / n)
+        totals = self.sums(table)
+        means = totals / n
+        squared = table * table
+        of_squares = self.sums(squared)
+        squares = of_squares / n
+        spread = squares - means**2
+        variance = np.maximum(spread, 0)
+        others = n - 1
+        stderr = np.sqrt(variance / others)
+        unseen = UNSEEN / n
+        widened = np.hypot(stderr, unseen)
+        return means, widened
 
 
 def _against_others(
@@ -533,10 +566,14 @@ class Comparison(
     def verdict(self) -> str:
         counts = self.pairs["verdict"].value_counts()
         verdicts = (NOT_LEARNED, NOISE, AGREED)
-        kinds = [f"{counts.get(name, 0)} {name}" for name in verdicts]
+        kinds = []
+        for name in verdicts:
+            n = counts.get(name, 0)
+            kinds.append(f"{n} {name}")
         listed = ", ".join(kinds)
         both = "Estimated PBER {estimated:.4f}, counted {counted:.4f}: {verdict}"
-        return f"{both.format_map(self.pber)}. Pairs of classes: {listed}."
+        pber = both.format_map(self.pber)
+        return f"{pber}. Pairs of classes: {listed}."
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["verdict"] != AGREED][:most]
@@ -559,14 +596,18 @@ def compare(
     [[0, 2, 'not learned yet'], [1, 2, 'not learned yet'], [0, 1, 'agreed']]
     """
     check_rates(level=level)
-    for name, cm in (("estimated", estimated), ("counted", counted)):
+    given = (("estimated", estimated), ("counted", counted))
+    for name, cm in given:
         check_matrix(cm, name)
         if cm.stderr is None or cm.pber_stderr is None:
             why = "so no difference can be judged: estimate it with labels"
             raise ValueError(f"{name} has no standard errors, {why}")
-    odd = set(estimated.classes.tolist()) ^ set(counted.classes.tolist())
+    of_estimated = set(estimated.classes.tolist())
+    of_counted = set(counted.classes.tolist())
+    odd = of_estimated ^ of_counted
     if odd:
-        only = sorted(map(str, odd))
+        as_text = map(str, odd)
+        only = sorted(as_text)
         raise ValueError(
             f"estimated and counted must have the same classes, only one has {only}"
         )
@@ -579,7 +620,8 @@ def compare(
     )
     pber = {name: value.item() for name, value in pber.items()}
     pairs = _compared_pairs(estimated, counted, order, level)
-    return Comparison(pairs, pber, level, _population_notes(estimated, counted, order))
+    notes = _population_notes(estimated, counted, order)
+    return Comparison(pairs, pber, level, notes)
 
 
 def _compared_pairs(
@@ -632,15 +674,21 @@ def _population_notes(
 ) -> tuple[str, ...]:
     """Class shares that differ by more than ``most`` describe different populations."""
     notes = []
-    theirs = counted.priors[order]
-    unlike = np.abs(estimated.priors - theirs)
+    of_estimated = estimated.priors
+    of_counted = counted.priors[order]
+    unlike = np.abs(of_estimated - of_counted)
     if unlike.max() > most:
         k = int(unlike.argmax())
-        both = f"{estimated.priors[k]:.1%} estimated, {theirs[k]:.1%} counted"
+        name = estimated.classes[k]
+        first = of_estimated[k]
+        second = of_counted[k]
+        both = f"{first:.1%} estimated, {second:.1%} counted"
         why = "and S depends on them: compare the same population."
-        notes.append(f"The class shares differ ({estimated.classes[k]}: {both}), {why}")
-    if counted.coverage is not None and counted.coverage < 1 - most:
-        share = f"{counted.coverage:.1%} of the inputs"
+        notes.append(f"The class shares differ ({name}: {both}), {why}")
+    coverage = counted.coverage
+    least = 1 - most
+    if coverage is not None and coverage < least:
+        share = f"{coverage:.1%} of the inputs"
         notes.append(f"The count speaks for {share}, the estimate for all of them.")
     return tuple(notes)
 

@@ -71,21 +71,23 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
     @property
     def verdict(self) -> str:
         more = ""
-        too_small = self.table["verdict"] == "too few rows"
+        table = self.table
+        verdicts = table["verdict"]
+        too_small = verdicts == "too few rows"
         if too_small.any():
-            more = f" {too_small.sum()} groups are too small to tell."
-        differs = self.table["verdict"].isin(["higher", "lower"])
+            n_small = too_small.sum()
+            more = f" {n_small} groups are too small to tell."
+        differs = verdicts.isin(["higher", "lower"])
         said = []
-        for row in self.table[differs].to_dict("records"):
+        for row in table[differs].to_dict("records"):
             difference = f"{100 * row['difference']:+.1f} points"
             pber = f"{row['pber']:.1%}"
             said.append(f"{row['group']} {pber} ({difference}, {row['verdict']})")
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
-        how_many = (
-            f"{len(said)} of {len(self.table)} groups differ from the rest in PBER"
-        )
-        return f"{how_many}: {'; '.join(said)}.{more}"
+        how_many = f"{len(said)} of {len(table)} groups differ from the rest in PBER"
+        listed = "; ".join(said)
+        return f"{how_many}: {listed}.{more}"
 
 
 @dataclass(frozen=True)
@@ -363,37 +365,48 @@ def collision_change(
         second = scored(P_after, None, y_after, names, "P_after", "y_after")
     r_before = residuals(first.posteriors, first.codes)
     r_after = residuals(second.posteriors, second.codes)
-    i, j = largest_collisions(np.concatenate([r_before, r_after]))
-    before = loss_and_rates(r_before, (i, j))
-    after = loss_and_rates(r_after, (i, j))
-    own = clusters_of(groups, len(before))
+    both = np.concatenate([r_before, r_after])
+    i, j = largest_collisions(both)
+    pairs = (i, j)
+    before = loss_and_rates(r_before, pairs)
+    after = loss_and_rates(r_after, pairs)
+    n_before = len(before)
+    n_after = len(after)
+    own = clusters_of(groups, n_before)
     if y_after is None:
-        gap = mean_and_error(after - before, own).wider(_n_units(own, len(after)))
+        paired = mean_and_error(after - before, own)
+        n_units = _n_units(own, n_after)
+        gap = paired.wider(n_units)
         low, high = gap.interval(level)
     else:
-        theirs = clusters_of(groups_after, len(after))
+        theirs = clusters_of(groups_after, n_after)
         earlier = mean_and_error(before, own)
         later = mean_and_error(after, theirs)
-        gap = later.minus(earlier, len(after), len(before))
+        gap = later.minus(earlier, n_after, n_before)
         low, high = difference_interval(
             later.value,
-            _rate_intervals(later, theirs, len(after), level),
+            _rate_intervals(later, theirs, n_after, level),
             earlier.value,
-            _rate_intervals(earlier, own, len(before), level),
+            _rate_intervals(earlier, own, n_before, level),
         )
+    rates_before = before[:, 1:]
+    rates_after = after[:, 1:]
+    p_values = gap.p_value()
     rates = {
         "class": names[i],
         "other": names[j],
-        "before": before[:, 1:].mean(axis=0),
-        "after": after[:, 1:].mean(axis=0),
+        "before": rates_before.mean(axis=0),
+        "after": rates_after.mean(axis=0),
         "difference": gap.value[1:],
         "low": low[1:],
         "high": high[1:],
-        "p_value": gap.p_value()[1:],
+        "p_value": p_values[1:],
     }
+    pber_before = before[:, 0]
+    pber_after = after[:, 0]
     return CollisionChange(
-        before=float(before[:, 0].mean()),
-        after=float(after[:, 0].mean()),
+        before=float(pber_before.mean()),
+        after=float(pber_after.mean()),
         change=float(gap.value[0]),
         interval=(float(low[0]), float(high[0])),
         paired=y_after is None,
@@ -412,8 +425,11 @@ def _rate_intervals(
 ) -> tuple[FloatArray, FloatArray]:
     """Of a PBER and the rates of pairs: they hold with few errors too."""
     grouped = clusters is not None
-    top = 1.0 if grouped else LARGEST_SCORE
-    top = max(top, float(np.max(mean.value)))
+    top = LARGEST_SCORE
+    if grouped:
+        top = 1.0
+    largest = float(np.max(mean.value))
+    top = max(top, largest)
     units = _n_units(clusters, n)
     return interval(mean.value, mean.stderr, units, level, top=top, grouped=grouped)
 
@@ -463,16 +479,25 @@ def grouped_labels(
     check.check_count(least_values, "least_values", least=2)
     codes, _ = label_codes(y)
     own, names = group_codes(groups, len(codes))
-    if len(names) == len(own):
-        return GroupedLabels(len(names), float("nan"), float("nan"), 0.0, False)
+    n_values = len(names)
+    if n_values == len(own):
+        unknown = float("nan")
+        return GroupedLabels(n_values, unknown, unknown, 0.0, False)
     rng = np.random.default_rng(random_state)
     seen = agreement(own, codes)
-    shuffled = [agreement(own, rng.permutation(codes)) for _ in range(shuffles)]
+    shuffled = []
+    for _ in range(shuffles):
+        drawn = rng.permutation(codes)
+        by_chance = agreement(own, drawn)
+        shuffled.append(by_chance)
     chance = float(np.mean(shuffled))
     spread = float(np.std(shuffled))
+    above = seen - chance
     z = 0.0
     if spread:
-        z = (seen - chance) / spread
-    halfway = seen - chance >= 0.5 * (1 - chance)
-    suspicious = bool(z > 5 and halfway and len(names) >= least_values)
-    return GroupedLabels(len(names), seen, chance, z, suspicious)
+        z = above / spread
+    most = 1 - chance
+    halfway = above >= 0.5 * most
+    enough = n_values >= least_values
+    suspicious = bool(z > 5 and halfway and enough)
+    return GroupedLabels(n_values, seen, chance, z, suspicious)

@@ -98,10 +98,15 @@ class _Metric(NamedTuple):
         found = _jackknifed(self.distances)
         if not np.isfinite(found.stderr):  # a class that is in no other part
             return np.nan, np.nan
-        stderr = found.stderr * _heavier_tails(found.df, level)
+        tails = _heavier_tails(found.df, level)
         span = max(self.span, found.value)
         near, far = bounded_interval(
-            found.value, stderr, units, level, top=span, grouped=grouped
+            found.value,
+            found.stderr * tails,
+            units,
+            level,
+            top=span,
+            grouped=grouped,
         )
         return self.from_distances(float(near), float(far))
 
@@ -133,13 +138,16 @@ class _Jackknife(NamedTuple):
         self, P: FloatArray, costs: dict[str, FloatArray]
     ) -> dict[str, _Metric]:
         """Every metric, of the best rule for it given P."""
-        likeliest = self._confusion(P.argmax(axis=1))
-        found = _of_decisions(likeliest, self._at_equal_shares(P))
+        likeliest = P.argmax(axis=1)
+        confusion = self._confusion(likeliest)
+        even = self._at_equal_shares(P)
+        found = _of_decisions(confusion, even)
         found |= self._of_probabilities(P)
         for name, cost in costs.items():
             expected = P @ cost
-            cheapest = self._confusion(expected.argmin(axis=1))
-            found[name] = _of_costs(name, cheapest, cost)
+            cheapest = expected.argmin(axis=1)
+            confusion = self._confusion(cheapest)
+            found[name] = _of_costs(name, confusion, cost)
         return found
 
     def metrics_of_labels(
@@ -154,57 +162,88 @@ class _Jackknife(NamedTuple):
 
     def _of_probabilities(self, P: FloatArray) -> dict[str, _Metric]:
         found = self._areas(P)
+        codes = self.codes
+        others = self.k - 1
         n_top = 2
-        if self.k > 10:
+        if others >= 10:
             n_top = 5
-        n_top = min(self.k - 1, n_top)
+        n_top = min(others, n_top)
         if n_top > 1:
             order = np.argsort(-P, axis=1, kind="stable")  # ties as in argmax
-            own = self.codes[:, None]
-            hits = (order[:, :n_top] == own).any(axis=1)
-            found[f"top-{n_top} accuracy"] = _Metric(self._mean(hits))
+            own = codes[:, None]
+            first = order[:, :n_top]
+            is_own = first == own
+            hits = is_own.any(axis=1)
+            rate = self._mean(hits)
+            found[f"top-{n_top} accuracy"] = _Metric(rate)
         floored = np.maximum(P, LEAST)
         rows = np.arange(len(P))
-        own_posterior = floored[rows, self.codes]
-        log_loss = -np.log(own_posterior / floored.sum(axis=1))
-        worst = -np.log(floored.min())
-        found["log loss"] = _Metric(self._mean(log_loss), 0.0, False, float(worst))
-        brier = self._mean(brier_scores(P, self.codes))
+        own_posterior = floored[rows, codes]
+        totals = floored.sum(axis=1)
+        normalised = own_posterior / totals
+        losses = -np.log(normalised)
+        log_loss = self._mean(losses)
+        smallest = floored.min()
+        worst = float(-np.log(smallest))
+        found["log loss"] = _Metric(log_loss, 0.0, False, worst)
+        scores = brier_scores(P, codes)
+        brier = self._mean(scores)
         found["Brier score"] = _Metric(brier, 0.0, False, LARGEST_SCORE)
         return found
 
     def _mean(self, values: Array) -> FloatArray:
         given = values.astype(np.float64)
-        sums = np.bincount(self.part, given)
-        left = len(given) - np.bincount(self.part)
-        without = (given.sum() - sums) / left
-        return np.append(given.mean(), without)
+        part = self.part
+        sums = np.bincount(part, given)
+        sizes = np.bincount(part)
+        left = len(given) - sizes
+        of_others = given.sum() - sums
+        without = of_others / left
+        mean = given.mean()
+        return np.append(mean, without)
 
     def _confusion(self, said: IntArray) -> FloatArray:
         """Counts of rows by true class and decision, (1 + g) × K × K."""
-        n_parts = int(self.part.max()) + 1
-        counts = np.zeros((n_parts, self.k, self.k))
-        places = (self.part, self.codes, said)
+        k = self.k
+        part = self.part
+        n_parts = int(part.max()) + 1
+        shape = (n_parts, k, k)
+        counts = np.zeros(shape)
+        places = (part, self.codes, said)
         np.add.at(counts, places, 1.0)
         total = counts.sum(axis=0, keepdims=True)
         without = total - counts
-        return np.concatenate([total, without])
+        both = [total, without]
+        return np.concatenate(both)
 
     def _at_equal_shares(self, P: FloatArray) -> FloatArray:
         """Counts by true class and the largest p_k / π_k, with π of the rows that are left."""
         everything = np.full(len(P), True)
-        counts = [self._most_raised(P, everything)]
-        for number in range(int(self.part.max()) + 1):
-            counts.append(self._most_raised(P, self.part != number))
+        of_all = self._most_raised(P, everything)
+        counts = [of_all]
+        part = self.part
+        n_parts = int(part.max()) + 1
+        for number in range(n_parts):
+            others = part != number
+            without = self._most_raised(P, others)
+            counts.append(without)
         return np.array(counts)
 
     def _most_raised(self, P: FloatArray, kept: Array) -> FloatArray:
+        k = self.k
         codes = self.codes[kept]
-        shares = np.bincount(codes, minlength=self.k) / len(codes)
-        raised = P[kept] / np.maximum(shares, LEAST)
+        sizes = np.bincount(codes, minlength=k)
+        n_kept = len(codes)
+        shares = sizes / n_kept
+        positive = np.maximum(shares, LEAST)
+        of_kept = P[kept]
+        raised = of_kept / positive
         said = raised.argmax(axis=1)
-        counts = np.bincount(codes * self.k + said, minlength=self.k**2)
-        return counts.reshape(self.k, self.k).astype(np.float64)
+        cells = codes * k + said
+        n_cells = k**2
+        counts = np.bincount(cells, minlength=n_cells)
+        table = counts.reshape(k, k)
+        return table.astype(np.float64)
 
     def _areas(self, P: FloatArray) -> dict[str, _Metric]:
         """Areas under the ROC and the precision-recall curve, means over classes.
@@ -216,24 +255,34 @@ class _Jackknife(NamedTuple):
         if self.k == 2:
             name = "ROC AUC"
             classes = range(1, 2)
-        areas = np.array([self._areas_of_class(P[:, c], c) for c in classes])
+        areas = [self._areas_of_class(P[:, c], c) for c in classes]
         # A class that is in no other part has no area there.
-        known = np.ma.masked_invalid(areas)
-        means = known.mean(axis=0).filled(np.nan)
-        roc, precision = means.T
-        return {name: _Metric(roc), "average precision": _Metric(precision)}
+        known = np.ma.masked_invalid(np.array(areas))
+        mean = known.mean(axis=0)
+        filled = mean.filled(np.nan)
+        roc, precision = filled.T
+        return {
+            name: _Metric(roc),
+            "average precision": _Metric(precision),
+        }
 
     def _areas_of_class(self, score: FloatArray, c: int) -> list[tuple[float, float]]:
         """Sorted once for all parts: scikit-learn's functions would sort and check 26 times."""
         order = np.argsort(-score, kind="stable")
-        changes = np.diff(score[order]) != 0
+        in_order = score[order]
+        changes = np.diff(in_order) != 0
         last = np.append(changes, True)  # of rows with the same score
-        hit = self.codes[order] == c
+        codes = self.codes[order]
+        hit = codes == c
         part = self.part[order]
         everything = np.full(len(score), True)
-        areas = [_curve_areas(everything, hit, last)]
-        for number in range(self.part.max() + 1):
-            areas.append(_curve_areas(part != number, hit, last))
+        of_all = _curve_areas(everything, hit, last)
+        areas = [of_all]
+        n_parts = part.max() + 1
+        for number in range(n_parts):
+            others = part != number
+            without = _curve_areas(others, hit, last)
+            areas.append(without)
         return areas
 
 
@@ -242,19 +291,23 @@ def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
 
     Scores that only rows not used have add nothing to either.
     """
-    true_so_far = np.cumsum(used & hit)
+    is_true = used & hit
+    true_so_far = np.cumsum(is_true)
     seen_so_far = np.cumsum(used)
     true = true_so_far[last]  # with at least each of the scores
     seen = seen_so_far[last]
-    before = np.append(0, true[:-1])
+    earlier = true[:-1]
+    before = np.append(0, earlier)
     false = seen - true
     new_true = true - before
     new_false = np.diff(false, prepend=0)
     heights = true + before
     trapezoids = heights * new_false
-    steps = new_true * true / np.maximum(seen, 1)  # precision · Δrecall
+    positive = np.maximum(seen, 1)
+    steps = new_true * true / positive  # precision · Δrecall
     all_true = true[-1]
-    pairs = all_true * false[-1]  # of a true and a false row
+    all_false = false[-1]
+    pairs = all_true * all_false  # of a true and a false row
     with np.errstate(invalid="ignore"):  # a class that is in no other part has no area
         roc = trapezoids.sum() / (2 * pairs)
         precision = steps.sum() / all_true
@@ -268,13 +321,18 @@ def _of_decisions(C: FloatArray, even: FloatArray) -> dict[str, _Metric]:
     said = C.sum(axis=1)
     right = np.diagonal(C, axis1=1, axis2=2)
     found = np.diagonal(even, axis1=1, axis2=2)
+    present = even.sum(axis=2)
     with np.errstate(invalid="ignore"):  # a class that is in no other part has none
-        recalls = found / even.sum(axis=2)
-    f1 = 2 * right / np.maximum(said + true, 1)
+        recalls = found / present
+    said_or_true = said + true
+    positive = np.maximum(said_or_true, 1)
+    f1 = 2 * right / positive
     shares = true / total[:, None]
     weighted = f1 * shares
+    hits = right.sum(axis=1)
+    accuracy = hits / total
     return {
-        "accuracy": _Metric(right.sum(axis=1) / total),
+        "accuracy": _Metric(accuracy),
         "balanced accuracy": _Metric(np.nanmean(recalls, axis=1)),
         "macro F1": _Metric(f1.mean(axis=1)),
         "weighted F1": _Metric(weighted.sum(axis=1)),
@@ -285,15 +343,24 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
     """The mean cost; of quadratic kappa, 1 - its ratio to that of decisions at random."""
     total = C.sum(axis=(1, 2))
     costs = C * cost
-    mean = costs.sum(axis=(1, 2)) / total
+    paid = costs.sum(axis=(1, 2))
+    mean = paid / total
     largest = float(cost.max())
     if name != QUADRATIC_KAPPA:
         least = float(cost.min())
-        return _Metric(mean, least, False, largest - least)
-    true = C.sum(axis=2) / total[:, None]
-    said = C.sum(axis=1) / total[:, None]
+        span = largest - least
+        return _Metric(mean, least, False, span)
+    n_rows = total[:, None]
+    of_true = C.sum(axis=2)
+    true = of_true / n_rows
+    of_said = C.sum(axis=1)
+    said = of_said / n_rows
     at_random = np.einsum("gi,ij,gj->g", true, cost, said)
-    return _Metric(1 - mean / at_random, span=largest / float(at_random[0]))
+    ratio = mean / at_random
+    kappa = 1 - ratio
+    of_all = float(at_random[0])
+    span = largest / of_all
+    return _Metric(kappa, span=span)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -317,14 +384,18 @@ class Ceilings(
     @property
     def verdict(self) -> str:
         """The accuracy in words."""
-        row = self.table.set_index("metric").loc["accuracy"]
-        shown = {name: f"{row[name]:.1%}" for name in COLUMNS[1:7]}
-        words = "Reachable accuracy {now} ({low} to {high})".format_map(shown)
+        by_metric = self.table.set_index("metric")
+        row = by_metric.loc["accuracy"]
+        names = COLUMNS[1:7]
+        shown = {name: f"{row[name]:.1%}" for name in names}
+        now = "Reachable accuracy {now} ({low} to {high})"
+        words = now.format_map(shown)
         if pd.notna(row["yours"]):
             words = f"Your model {shown['yours']}. {words}"
         if pd.notna(row["limit_high"]):
             limit = "{limit_low} to {limit_high}, nothing above {limit_high}"
-            words += f"; with unlimited rows {limit.format_map(shown)}"
+            ends = limit.format_map(shown)
+            words += f"; with unlimited rows {ends}"
         return f"{words}."
 
 
@@ -439,7 +510,8 @@ def _known_limits(limit: Ranges | None, level: float) -> dict[str, tuple[float, 
         return {}
     low, high = limit.bayes_error_interval(level)
     accuracy = (1 - float(high), 1 - float(low))
-    return {"accuracy": accuracy, "Brier score": limit.pber_interval(level)}
+    brier = limit.pber_interval(level)
+    return {"accuracy": accuracy, "Brier score": brier}
 
 
 def _units(name: str, codes: IntArray, clusters: IntArray | None) -> float:
@@ -449,7 +521,8 @@ def _units(name: str, codes: IntArray, clusters: IntArray | None) -> float:
         counts = np.bincount(codes).astype(np.float64)
         weight = 1 / counts  # of a row
         second = weight.sum()
-        third = (weight**2).sum()
+        squared = weight**2
+        third = squared.sum()
         units = float(effective_units(len(counts), second, third))
     if clusters is not None:
         n_clusters = float(clusters.max()) + 1
@@ -469,11 +542,13 @@ def _parts(
     seed = check.check_count(random_state, "random_state", least=0)
     rng = np.random.default_rng(seed)
     if clusters is None:
-        return np.asarray(rng.permutation(n) % most)
+        shuffled = rng.permutation(n)
+        return np.asarray(shuffled % most)
     n_clusters = int(clusters.max()) + 1
     if n_clusters <= 3 * most:
         return clusters
-    part_of_cluster = rng.permutation(n_clusters) % most
+    shuffled = rng.permutation(n_clusters)
+    part_of_cluster = shuffled % most
     return np.asarray(part_of_cluster[clusters])
 
 
@@ -482,9 +557,13 @@ def _jackknifed(values: FloatArray) -> Mean:
     without = values[1:]
     g = len(without)
     deviations = without - without.mean()
-    squares = float((deviations**2).sum())
-    variance = (g - 1) / g * squares
-    return Mean(float(values[0]), np.sqrt(variance), g - 1)
+    squared = deviations**2
+    squares = float(squared.sum())
+    df = g - 1
+    variance = df / g * squares
+    stderr = np.sqrt(variance)
+    value = float(values[0])
+    return Mean(value, stderr, df)
 
 
 def _heavier_tails(df: float, level: float) -> float:

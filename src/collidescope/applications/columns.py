@@ -79,17 +79,21 @@ class ColumnValue(
     @property
     def verdict(self) -> str:
         with_all = f"PBER {self.pber:.1%} with all columns."
-        flagged_units = self.table[self.table["flagged"]].head(3)
+        table = self.table
+        is_flagged = table["flagged"]
+        first = table[is_flagged].head(3)
         said = []
-        for row in flagged_units.to_dict("records"):
+        for row in first.to_dict("records"):
+            unit = row["unit"]
             needed = 100 * row["needed"]
             low = 100 * row["low"]
             high = 100 * row["high"]
             points = f"{needed:+.1f} points, {low:.1f} to {high:.1f}"
-            said.append(f"{row['unit']} ({points})")
+            said.append(f"{unit} ({points})")
         if not said:
             return f"{with_all} No column is missed beyond chance when the others are there."
-        return f"{with_all} It rises most without {', '.join(said)}."
+        listed = ", ".join(said)
+        return f"{with_all} It rises most without {listed}."
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,8 @@ class _CrossFits:
     def residuals(self, kept: Sequence[Any]) -> FloatArray:
         """Of held-out posteriors; with no column those of the class shares of training rows."""
         model = self.clf
-        places = [self.columns.index(column) for column in kept]
+        columns = self.columns
+        places = [columns.index(column) for column in kept]
         if not places:
             model = DummyClassifier()
             places = [0]
@@ -162,11 +167,12 @@ class _Effects:
     def _ends(self, fall: FloatArray, worth: Mean) -> tuple[FloatArray, FloatArray]:
         """Of the means of falls, which miss the largest ones by rare errors."""
         most = fall.max(axis=0)
-        grouped = self.clusters is not None
+        clusters = self.clusters
+        grouped = clusters is not None
         units = len(fall)
         worst = LARGEST_SCORE
-        if self.clusters is not None:
-            units = int(self.clusters.max()) + 1
+        if clusters is not None:
+            units = int(clusters.max()) + 1
             worst = 1.0
         top = worst + float(most.max())
         missed = most - worth.value
@@ -277,8 +283,11 @@ def _pber_interval(
     units = mean.df + 1
     grouped = clusters is not None
     value = float(mean.value)
-    low, high = score_interval(value, mean.stderr, units, level, grouped=grouped)
-    return low, max(min(high, 1.0), value)
+    stderr = mean.stderr
+    low, high = score_interval(value, stderr, units, level, grouped=grouped)
+    high = min(high, 1.0)
+    high = max(high, value)
+    return low, high
 
 
 def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> float:
@@ -289,10 +298,13 @@ def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> fl
     (held-out row, training row). Every pair occurs twice, with the roles changed, and both terms
     vary together: the variance is twice that of independent rows.
     """
-    moved = float(((full - reduced) ** 2).sum(axis=1).mean())
+    changes = full - reduced
+    distances = (changes**2).sum(axis=1)
+    moved = float(distances.mean())
     if moved <= 0:
         return 1.0
-    told = float(np.clip(rise / moved, 0.0, 1.0))
+    share = rise / moved
+    told = float(np.clip(share, 0.0, 1.0))
     return float(np.sqrt(2 - told))
 
 
@@ -300,8 +312,9 @@ def _column_names(X: ArrayLike) -> list[Any]:
     every: list[Any] = list(range(np.shape(X)[1]))
     if hasattr(X, "columns"):
         every = list(X.columns)
-    if len(every) < 2:
-        raise ValueError(f"X must have at least 2 columns to compare, got {len(every)}")
+    n_columns = len(every)
+    if n_columns < 2:
+        raise ValueError(f"X must have at least 2 columns to compare, got {n_columns}")
     return every
 
 
@@ -314,13 +327,16 @@ def _unit_table(
 ) -> pd.DataFrame:
     firsts = [part[:1] for part in found]
     table = pd.concat(firsts, ignore_index=True)
-    table = table.drop(columns=["class", "other", "rate"])
+    of_pairs = ["class", "other", "rate"]
+    table = table.drop(columns=of_pairs)
     members = list(units.values())
     table.insert(1, "columns", members)
-    table["pber_without"] = pber + table["needed"]
+    needed = table["needed"]
+    table["pber_without"] = pber + needed
     if prices:
-        table["cost"] = table["unit"].map(prices)
-        table["per_cost"] = table["needed"] / table["cost"]
+        cost = table["unit"].map(prices)
+        table["cost"] = cost
+        table["per_cost"] = needed / cost
     return flagged(table, fdr, "needed", signed=True)
 
 
@@ -394,10 +410,13 @@ def _together(
     """Columns that go together as units, at most ``most`` of them; notes that say so."""
     n = np.shape(X)[0]
     rng = np.random.default_rng(seed)
-    rows = rng.choice(n, min(n, most_rows), replace=False)
-    some = _safe_indexing(X, np.sort(rows))
+    n_rows = min(n, most_rows)
+    drawn = rng.choice(n, n_rows, replace=False)
+    rows = np.sort(drawn)
+    some = _safe_indexing(X, rows)
     frame = pd.DataFrame(some).reset_index(drop=True)
-    similar = np.clip(_association(frame), 0, 1)
+    association = _association(frame)
+    similar = np.clip(association, 0, 1)
     distance = 1 - similar
     np.fill_diagonal(distance, 0.0)
     # Complete linkage: any two columns of a unit are alike; a chain of likenesses is not enough.
@@ -415,7 +434,8 @@ def _together(
             units[part[0]] = part
             continue
         names = [str(column) for column in part]
-        units[" & ".join(names)] = part
+        joined = " & ".join(names)
+        units[joined] = part
         listed = ", ".join(names)
         notes.append(f"columns that go together are one unit: {listed}")
     return units, notes
@@ -424,23 +444,29 @@ def _together(
 def _association(frame: pd.DataFrame) -> FloatArray:
     """Of every two columns: rank correlation, or with text normalised mutual information."""
     is_number = pd.api.types.is_numeric_dtype
-    number = frame.apply(is_number).to_numpy()
+    types = frame.apply(is_number)
+    number = types.to_numpy()
 
     def ranked(column: pd.Series) -> pd.Series:
         if is_number(column):
             return column.rank()
-        return pd.Series(pd.factorize(column)[0], index=column.index)
+        codes, _ = pd.factorize(column)
+        return pd.Series(codes, index=column.index)
 
     ranks = frame.apply(ranked)
     correlation = ranks.corr().to_numpy()
-    similar = np.nan_to_num(np.abs(correlation))
+    strength = np.abs(correlation)
+    similar = np.nan_to_num(strength)
     # Names have no order: mutual information, for numbers that of tenths of their ranks.
-    tenths = ranks.rank(pct=True).mul(10).round()
+    shares = ranks.rank(pct=True)
+    tenths = shares.mul(10).round()
     levels = np.where(number, tenths, ranks)
     levels = np.nan_to_num(levels, nan=-1)
-    for a in np.flatnonzero(~number):
-        first = levels[:, a]
-        for b, second in enumerate(levels.T):
+    columns = levels.T
+    texts = np.flatnonzero(~number)
+    for a in texts:
+        first = columns[a]
+        for b, second in enumerate(columns):
             shared = normalized_mutual_info_score(first, second)
             similar[a, b] = shared
             similar[b, a] = shared
@@ -450,7 +476,8 @@ def _association(frame: pd.DataFrame) -> FloatArray:
 def _prices(costs: Mapping[Any, float] | None, units: Units) -> dict[Any, float]:
     """The cost of every unit that has one: its own, or the sum of those of its columns."""
     known = dict(costs or {})
-    places = set(units).union(*units.values())
+    columns = units.values()
+    places = set(units).union(*columns)
     for name, cost in known.items():
         if name not in places:
             raise ValueError(f"costs names {name!r}, which is no unit or column")
@@ -458,7 +485,8 @@ def _prices(costs: Mapping[Any, float] | None, units: Units) -> dict[Any, float]
     prices = {}
     for name, part in units.items():
         of_columns = [known.get(column, 0.0) for column in part]
-        total = known.get(name, sum(of_columns))
+        together = sum(of_columns)
+        total = known.get(name, together)
         if total > 0:
             prices[name] = total
     return prices

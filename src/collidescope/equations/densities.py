@@ -62,10 +62,13 @@ def log_density(density: Any, X: ArrayLike) -> FloatArray:
     name = next(name for name in DENSITIES if hasattr(density, name))
     evaluate = getattr(density, name)
     try:
-        values = np.asarray(evaluate(X), dtype=np.float64)
-        values = values.reshape(np.shape(X)[0])
+        found = evaluate(X)
+        values = np.asarray(found, dtype=np.float64)
+        n_rows = np.shape(X)[0]
+        values = values.reshape(n_rows)
     except (TypeError, ValueError):
-        method = f"{type(density).__name__}.{name}"
+        kind = type(density).__name__
+        method = f"{kind}.{name}"
         given = np.asarray(X)
         came = f"got {given.dtype.name} of shape {given.shape}"
         raise ValueError(f"X does not suit the densities ({method}): {came}") from None
@@ -116,21 +119,25 @@ def sample_mixture(
     shares = _check_densities(densities, priors)
     check.check_count(n_samples, "n_samples", least=2)
     rng = as_generator(random_state)
-    sizes = rng.multinomial(n_samples, shares).tolist()
+    counts = rng.multinomial(n_samples, shares)
+    sizes = counts.tolist()
     draws = []
     for density, n in zip(densities, sizes, strict=True):
         # At least two: scipy's multivariate distributions drop an axis when one point is drawn.
         size = max(n, 2)
-        drawn = np.asarray(density.rvs(size=size, random_state=rng))
-        draws.append(drawn[:n])
+        drawn = density.rvs(size=size, random_state=rng)
+        points = np.asarray(drawn)
+        draws.append(points[:n])
     shapes = [draw.shape[1:] for draw in draws]
-    if len(set(shapes)) > 1:
+    distinct = set(shapes)
+    if len(distinct) > 1:
         raise ValueError(
             f"{what} must have the same dimension, got draws of shapes {shapes}"
         )
     numbers = np.arange(len(shares))
     codes = np.repeat(numbers, sizes)
-    return np.concatenate(draws), codes
+    X = np.concatenate(draws)
+    return X, codes
 
 
 def collision_matrix_from_densities(
@@ -309,7 +316,8 @@ def divergences(
     ... )
     (0.68269, 0.393469, 2.0)
     """
-    _check_densities([f1, f2], None, ("f1", "f2"))
+    pair = [f1, f2]
+    _check_densities(pair, None, ("f1", "f2"))
     check.check_count(n_samples, "n_samples", least=2)
     rng = as_generator(random_state)
     # E over the even mixture: draws from it count alike, a node by its density (f₁ + f₂) / 2.
@@ -317,17 +325,25 @@ def divergences(
         x, width = _quadrature(f1, f2)
         log1 = log_density(f1, x)
         log2 = log_density(f2, x)
-        both = np.exp(np.logaddexp(log1, log2))
+        log_sum = np.logaddexp(log1, log2)
+        both = np.exp(log_sum)
         mass = both / 2 * width
     else:
-        x, _ = sample_mixture([f1, f2], None, n_samples, rng, "f1 and f2")
+        x, _ = sample_mixture(pair, None, n_samples, rng, "f1 and f2")
         log1 = log_density(f1, x)
         log2 = log_density(f2, x)
-        mass = np.ones(len(x))
-    outside = np.isneginf(log1) & np.isneginf(log2)
-    inside = (mass > 0) & ~outside
-    log_odds = log1[inside] - log2[inside]
-    return _from_log_odds(log_odds, mass[inside])
+        n = len(x)
+        mass = np.ones(n)
+    outside1 = np.isneginf(log1)
+    outside2 = np.isneginf(log2)
+    outside = outside1 & outside2
+    counts = mass > 0
+    inside = counts & ~outside
+    first = log1[inside]
+    second = log2[inside]
+    log_odds = first - second
+    weights = mass[inside]
+    return _from_log_odds(log_odds, weights)
 
 
 def _has_quantiles(f: Any) -> bool:
@@ -342,12 +358,14 @@ def _quadrature(
     Panels lie between quantiles of both, evenly in log odds from ``tail`` to the median, so that
     heavy tails and sharp peaks get panels of their own size; each has Gauss-Legendre nodes.
     """
-    log_odds = np.linspace(np.log(tail), 0.0, panels)
+    lowest = np.log(tail)
+    log_odds = np.linspace(lowest, 0.0, panels)
     u = expit(log_odds)
     quantiles = []
     for f in (f1, f2):
         quantiles += [f.ppf(u), f.isf(u)]
-    edges = np.unique(np.concatenate(quantiles))
+    merged = np.concatenate(quantiles)
+    edges = np.unique(merged)
     if not np.isfinite(edges).all():
         raise ValueError(
             "f1 and f2 must have finite quantiles: their tails cannot be integrated"
@@ -358,7 +376,9 @@ def _quadrature(
     widths = np.diff(edges)
     half = widths[:, None] / 2
     low = edges[:-1, None]
-    x = low + half + half * points
+    middle = low + half
+    offsets = half * points
+    x = middle + offsets
     width = half * weights
     return x.ravel(), width.ravel()
 
@@ -388,28 +408,37 @@ def divergences_from_posteriors(
     posteriors = check.check_finite(p, "p", ndim=1)
     least = posteriors.min()
     most = posteriors.max()
-    if least < 0 or most > 1:
+    outside = least < 0 or most > 1
+    if outside:
         raise ValueError(f"p must be between 0 and 1, got {least:.6g} to {most:.6g}")
     with np.errstate(divide="ignore"):
-        log_odds = np.log(posteriors) - np.log1p(-posteriors)
-    weights = check.check_weights(sample_weight, len(posteriors))
+        log_p = np.log(posteriors)
+        log_rest = np.log1p(-posteriors)
+        log_odds = log_p - log_rest
+    n = len(posteriors)
+    weights = check.check_weights(sample_weight, n)
     return _from_log_odds(log_odds, weights)
 
 
 def _from_log_odds(log_odds: FloatArray, weights: FloatArray) -> Divergences:
-    weights = weights / weights.sum()
+    total = weights.sum()
+    weights = weights / total
     half = log_odds / 2
     difference = np.tanh(half)  # 2p - 1
     p = (1 + difference) / 2
     without_overflow = np.clip(half, -350, 350)
     affinity = 1 / np.cosh(without_overflow)  # 2 √(p (1-p))
-    hellinger2 = float(1 - weights @ affinity)
+    overlap = weights @ affinity
+    hellinger2 = float(1 - overlap)
     first = 2 * weights * p
     terms = np.zeros_like(p)
-    np.multiply(first, log_odds, where=p > 0, out=terms)
+    possible = p > 0
+    np.multiply(first, log_odds, where=possible, out=terms)
+    squared = difference**2
+    distance = np.abs(difference)
     return Divergences(
-        collision=float(weights @ difference**2),
-        total_variation=float(weights @ np.abs(difference)),
+        collision=float(weights @ squared),
+        total_variation=float(weights @ distance),
         hellinger=float(np.sqrt(max(0.0, hellinger2))),
         kl=float(np.sum(terms)),
     )

@@ -36,9 +36,11 @@ def row_blocks(n_rows: int, n_classes: int, least: int = 4096) -> list[slice]:
     numbers that it is added to.
     """
     if n_classes <= MAX_COVARIANCE_CLASSES:
-        return list(blocks(n_rows, n_pairs(n_classes), BLOCK_NUMBERS))
+        n_entries = n_pairs(n_classes)
+        return list(blocks(n_rows, n_entries, BLOCK_NUMBERS))
     width = 6 * n_classes
-    numbers = max(least * width, BLOCK_NUMBERS)
+    at_least = least * width
+    numbers = max(at_least, BLOCK_NUMBERS)
     return list(blocks(n_rows, width, numbers))
 
 
@@ -126,9 +128,10 @@ class Moments:
             covariance = k <= MAX_COVARIANCE_CLASSES
         for sums in fields(self):
             setattr(self, sums.name, 0.0)
-        self.Z = np.zeros((k, k))
-        self.Z2 = np.zeros((k, k))
-        self.Z_rho = np.zeros((k, k))
+        square = (k, k)
+        self.Z = np.zeros(square)
+        self.Z2 = np.zeros(square)
+        self.Z_rho = np.zeros(square)
         self.rho = np.zeros(k)
         self.rho2 = np.zeros(k)
         self.rho3 = np.zeros(k)
@@ -136,8 +139,9 @@ class Moments:
         self.V_size = np.zeros(n_entries)
         self.V2 = np.zeros((n_entries, n_entries))
         n_plugged = k * plug_in
-        self.cr = np.zeros((n_plugged, n_plugged))
-        self.crr = np.zeros((n_plugged, n_plugged))
+        plugged = (n_plugged, n_plugged)
+        self.cr = np.zeros(plugged)
+        self.crr = np.zeros(plugged)
         self.off2 = np.zeros(n_plugged)
         self.p2 = np.zeros(n_plugged)
         self._pairs = None
@@ -361,18 +365,22 @@ class Moments:
         if self._pairs is None:
             return
         i, j = self._pairs
-        sH_i = s[:, None] * H[:, i]
-        v = sH_i * H[:, j]
-        v[:, i == j] += a
-        self.V_size += v.T @ N
-        self.V2 += v.T @ v
+        weights = s[:, None]
+        v = weights * H[:, i]
+        v *= H[:, j]
+        is_diagonal = i == j
+        v[:, is_diagonal] += a
+        entries = v.T
+        self.V_size += entries @ N
+        self.V2 += entries @ v
 
     def merge(self, other: Moments) -> None:
         """Add the sums of another part of the data."""
         for sums in fields(self):
-            total = getattr(self, sums.name)
-            total += getattr(other, sums.name)  # arrays in place
-            setattr(self, sums.name, total)
+            name = sums.name
+            total = getattr(self, name)
+            total += getattr(other, name)  # arrays in place
+            setattr(self, name, total)
         self._rounding = max(self._rounding, other._rounding)
 
     def class_units(self) -> FloatArray:
@@ -392,11 +400,16 @@ class Moments:
         # sums that are kept.
         crossed = 2 * S * self.Z_rho
         squared = S**2 * rho2
-        variance = self.Z2 - crossed + squared
-        smallest = self._rounding * self.Z2
-        variance[variance < smallest] = 0.0
-        unbiased = self._bessel() * variance
-        return S, unbiased / rho**2
+        Z2 = self.Z2
+        variance = Z2 - crossed + squared
+        smallest = self._rounding * Z2
+        is_rounding = variance < smallest
+        variance[is_rounding] = 0.0
+        bessel = self._bessel()
+        unbiased = bessel * variance
+        total2 = rho**2
+        of_S = unbiased / total2
+        return S, of_S
 
     def error(self) -> tuple[float, float]:
         """The PBER 1 - Σ tr Z / ΣN and its variance."""
@@ -413,15 +426,20 @@ class Moments:
 
     def covariance(self) -> FloatArray | None:
         """Covariance of the upper triangle of B = ΣZ / ΣN, or None when it was not kept."""
-        if self._pairs is None:
+        pairs = self._pairs
+        if pairs is None:
             return None
-        mean = self.Z[self._pairs] / self.size
+        N = self.size
+        upper = self.Z[pairs]
+        mean = upper / N
         # Σ (v - m N)(v - m N)ᵀ, expanded in the same way.
         cross = np.outer(mean, self.V_size)
-        squares = self.size2 * np.outer(mean, mean)
+        squares = np.outer(mean, mean)
+        squares *= self.size2
         left = self.V2 - cross - cross.T + squares
-        unbiased = self._bessel() * left
-        return np.asarray(unbiased / self.size**2)
+        bessel = self._bessel()
+        unbiased = bessel * left
+        return np.asarray(unbiased / N**2)
 
     def _bessel(self) -> float:
         if self.units > 1:
@@ -466,7 +484,14 @@ def row_units(
         # Posteriors alone: Z = w p pᵀ, row sums ρ = w p.
         none = np.zeros_like(P)
         rho = w[:, None] * P
-        return Units(a=none, s=w, H=P, rho=rho, N=w, miss=np.zeros(n))
+        return Units(
+            a=none,
+            s=w,
+            H=P,
+            rho=rho,
+            N=w,
+            miss=np.zeros(n),
+        )
     v = votes.sum(axis=1)
     share = votes / v[:, None]
     # Two votes or more: the mean of c_a c_bᵀ over ordered pairs a ≠ b is
@@ -493,27 +518,44 @@ def _sparse_units(P: csr_array, codes: IntArray | None, w: FloatArray) -> Units:
     if codes is None:
         none = csr_array((n, k))
         rho = _sparse.rows_times(P, w)
-        miss = np.zeros(n)
-        return Units(a=none, s=w, H=P, rho=rho, N=w, miss=miss)
+        return Units(
+            a=none,
+            s=w,
+            H=P,
+            rho=rho,
+            N=w,
+            miss=np.zeros(n),
+        )
     label = _sparse.one_hot(codes, k)
     weighted = _sparse.rows_times(label, w)
     residuals = label - P
     missed = likeliest(P) != codes
     miss = w * missed
-    return Units(a=weighted, s=-w, H=residuals, rho=weighted, N=w, miss=miss)
+    return Units(
+        a=weighted,
+        s=-w,
+        H=residuals,
+        rho=weighted,
+        N=w,
+        miss=miss,
+    )
 
 
 def _group_matrices(units: Units, member: csr_array) -> csr_array:
     """G×K²: Z of every group of sparse units, written as one row."""
     H = units.H
     sH = _sparse.rows_times(H, units.s)
-    of_a = member @ _sparse.on_diagonal(units.a)
-    if member.shape[0] == 1:  # its rows may be too many for a matrix each
+    diagonals = _sparse.on_diagonal(units.a)
+    of_a = member @ diagonals
+    n_groups = member.shape[0]
+    if n_groups == 1:  # its rows may be too many for a matrix each
         square = csr_array(sH.T @ H)
-        flat = square.reshape((1, H.shape[1] ** 2))
+        k = H.shape[1]
+        flat = square.reshape((1, k**2))
         return of_a + flat.tocsr()
     each = _sparse.outer_products(sH, H)
-    return of_a + member @ each
+    of_H = member @ each
+    return of_a + of_H
 
 
 def likeliest(P: Array | csr_array) -> IntArray:
@@ -553,14 +595,17 @@ def _residuals(P: Array | csr_array, codes: IntArray, single: bool) -> Any:
     """The residuals r = c - p of every row, in float32 if ``single``; sparse if P is."""
     n, k = P.shape
     if isinstance(P, csr_array):
-        return _sparse.one_hot(codes, k) - P
+        label = _sparse.one_hot(codes, k)
+        return label - P
     rows = np.arange(n)
-    own = P[rows, codes].astype(np.float64)
+    labelled = (rows, codes)
+    own = P[labelled].astype(np.float64)
     dtype = np.float32 if single else np.float64
     r = np.negative(P, dtype=dtype, casting="same_kind")
     if single:
-        r[r > -_SINGLE_SMALLEST] = 0
-    r[rows, codes] = 1 - own
+        is_tiny = r > -_SINGLE_SMALLEST
+        r[is_tiny] = 0
+    r[labelled] = 1 - own
     return r
 
 
@@ -589,14 +634,19 @@ def _whole_groups(
 ) -> Iterator[tuple[IntArray, IntArray]]:
     """Rows, group by group, and where each group starts; at most ``most_rows``, or one group."""
     order = np.argsort(groups, kind="stable")
+    in_order = groups[order]
     numbers = np.arange(groups.max() + 2)
-    starts = np.searchsorted(groups[order], numbers)
+    starts = np.searchsorted(in_order, numbers)
     n_groups = len(starts) - 1
     first = 0
     while first < n_groups:
         begin = starts[first]
-        beyond = np.searchsorted(starts, begin + most_rows, side="right")
-        last = max(first + 1, int(beyond) - 1)
+        reach = begin + most_rows
+        beyond = np.searchsorted(starts, reach, side="right")
+        last_whole = int(beyond) - 1
+        last = max(first + 1, last_whole)
         end = starts[last]
-        yield order[begin:end], starts[first:last] - begin
+        rows = order[begin:end]
+        within = starts[first:last] - begin
+        yield rows, within
         first = last

@@ -37,15 +37,22 @@ class Prior(NamedTuple):
         # The mass of f between the middles to its neighbours.
         after = shares[1:]
         before = shares[:-1]
-        middles = (after + before) / 2
-        edges = np.concatenate([[0.0], middles, [1.0]])
+        sums = after + before
+        middles = sums / 2
+        first = [0.0]
+        last = [1.0]
+        edges = np.concatenate([first, middles, last])
         below_edges = betainc(self.alpha, self.beta, edges)
-        of_shares = np.log(np.diff(below_edges))
+        masses = np.diff(below_edges)
+        of_shares = np.log(masses)
         # On an even grid of c the density of a log-normal is exp(-z²/2) / c.
         logs = np.log(exponents)
-        distances = np.log(exponents / self.exponent)
+        ratios = exponents / self.exponent
+        distances = np.log(ratios)
         z = distances / self.log_deviation
-        of_exponents = -logs - z**2 / 2
+        squares = z**2
+        halves = squares / 2
+        of_exponents = -logs - halves
         return np.add.outer(of_exponents, of_shares)
 
 
@@ -70,7 +77,9 @@ class Mixture(NamedTuple):
         reach = 9 * self.deviations
         lowest = self.means - reach
         highest = self.means + reach
-        found = brentq(beyond, lowest.min(), highest.max(), xtol=1e-9)
+        low = lowest.min()
+        high = highest.max()
+        found = brentq(beyond, low, high, xtol=1e-9)
         return max(float(found), 0.0)
 
 
@@ -112,13 +121,16 @@ class PowerLaw(NamedTuple):
         # above it.
         excess = self.excess
         order = np.argsort(excess)
-        scale = np.maximum(excess, 0.0) + noise
+        positive = np.maximum(excess, 0.0)
+        scale = positive + noise
         loss = self.weights / scale
-        below = loss[order].cumsum()
+        in_order = loss[order]
+        below = in_order.cumsum()
         wanted = loss.sum() / (1 + too_high)
         place = np.searchsorted(below, wanted)
         chosen = order[place]
-        return float(max(excess[chosen], 0.0))
+        best = excess[chosen]
+        return float(max(best, 0.0))
 
 
 def fit_power_law(
