@@ -139,9 +139,11 @@ class Ensemble:
         """Posteriors of new rows at ``train_priors``, averaged over the folds."""
         rows = self._scaled(X)
         n_classes = len(self.train_priors)
-        out = np.zeros((rows.shape[0], n_classes))
+        n_rows = rows.shape[0]
+        out = np.zeros((n_rows, n_classes))
         for block in row_blocks(rows, n_classes):
-            out[block] = self._score(rows[block])
+            own = rows[block]
+            out[block] = self._score(own)
         return out
 
     def similarity(self, A: Table, B: Table) -> FloatArray | None:
@@ -161,8 +163,9 @@ class Ensemble:
 
     def _score(self, block: Table) -> FloatArray:
         weights = list(self.weights.values())
-        shape = (block.shape[0], len(self.train_priors))
-        total = np.zeros(shape)
+        n_rows = block.shape[0]
+        n_classes = len(self.train_priors)
+        total = np.zeros((n_rows, n_classes))
         known: dict[int, FloatArray] = {}  # a comparison is one for all folds
         for fold in self.folds:
             logs = []
@@ -173,8 +176,10 @@ class Ensemble:
                     model = self.models[name]
                     known[key] = log_posteriors(model, fitted, block)
                 logs.append(known[key])
-            total += pool(np.stack(logs), weights)
-        return np.asarray(total / len(self.folds))
+            stacked = np.stack(logs)
+            total += pool(stacked, weights)
+        mean = total / len(self.folds)
+        return np.asarray(mean)
 
 
 @dataclass(frozen=True)
@@ -439,15 +444,16 @@ def fit_size(
     comparison = None
     if len(names) == 1:
         comparison = comparisons.get(names[0])
+    held_out = HeldOut(
+        size=folds.size,
+        rows=pooled.rows,
+        posteriors=pooled.posteriors,
+        capped=stopped or sampled,
+    )
     return SizeFit(
         models=known,
         folds=[_fitted(fold) | comparisons for fold in whole],
-        held_out=HeldOut(
-            size=folds.size,
-            rows=pooled.rows,
-            posteriors=pooled.posteriors,
-            capped=stopped or sampled,
-        ),
+        held_out=held_out,
         weights=weights,
         fold_weights=pooled.fold_weights,
         comparison=comparison,
@@ -473,14 +479,16 @@ def train_chosen(
     names = choice.after_first_fold(sample, folds, units)
     left = [model for model in models if model.name in names]
     first = {model.name: units[model.name] for model in left}
-    numbers = range(1, len(folds.splits))
+    n_folds = len(folds.splits)
+    numbers = range(1, n_folds)
     try:
         others, interrupted = train_folds(
             sample, left, folds, engine, progress, numbers
         )
     except KeyboardInterrupt:  # before any of them was trained
         return [first], True
-    return [first, *others], interrupted
+    begun = [first, *others]
+    return begun, interrupted
 
 
 def train_folds(
@@ -523,8 +531,9 @@ def train_folds(
         _, held_out = folds.splits[fold]
         test = sample.take(held_out)
         fitted = None
+        name = model.name
         if fold == 0:
-            fitted = known.get(model.name)
+            fitted = known.get(name)
         return train_unit(model, task, test, dtype, fitted)
 
     n_units = n_models * len(numbers)
@@ -651,10 +660,12 @@ def pool_folds(
     Posteriors of more than so many numbers are float32: half of the memory, and models know no
     more.
     """
-    rows = np.sort(np.concatenate(tests))
+    tested = np.concatenate(tests)
+    rows = np.sort(tested)
     shape = (len(rows), sample.n_classes)
     dtype: npt.DTypeLike = np.float64
-    if math.prod(shape) > double_numbers:
+    n_numbers = math.prod(shape)
+    if n_numbers > double_numbers:
         dtype = np.float32
     P = np.empty(shape, dtype)
     numbers = range(len(tests))
@@ -662,12 +673,15 @@ def pool_folds(
     for number, test in enumerate(tests):
         others = [other for other in numbers if other != number]
         weights = _weights(sample, tests, scores, others)
-        fold_weights.append(named(names, weights))
+        by_name = named(names, weights)
+        fold_weights.append(by_name)
         place = np.searchsorted(rows, test)
-        P[place] = pool(scores[number], weights)
-    final = _weights(sample, tests, scores, numbers)
+        own = scores[number]
+        P[place] = pool(own, weights)
+    weights = _weights(sample, tests, scores, numbers)
+    final = named(names, weights)
     kept = {}
-    for name, weight in named(names, final).items():
+    for name, weight in final.items():
         if weight > 0:
             kept[name] = weight
     return Pooled(rows, P, kept, fold_weights)
@@ -689,8 +703,10 @@ def _weights(
     equal = np.full(n_models, 1 / n_models)
     if not numbers or n_models == 1:
         return equal
-    rows = np.concatenate([tests[number] for number in numbers])
-    logs = np.concatenate([scores[number] for number in numbers], axis=1)
+    rows_of_folds = [tests[number] for number in numbers]
+    rows = np.concatenate(rows_of_folds)
+    logs_of_folds = [scores[number] for number in numbers]
+    logs = np.concatenate(logs_of_folds, axis=1)
     entries = sample.entries(rows)
     if sample.votes is not None:
         # A row stands here once for each class that was voted for.
@@ -741,14 +757,15 @@ def learns_from_few(
     More rows teach them nothing, so that the curve is flat where others would still learn. Simple
     models have learned all they can from a sample.
     """
-    total = sum(weights.values())
+    half = 0.5 * sum(weights.values())
     sampled = 0.0
     for model in models:
         most_rows: float = getattr(model, "most_rows", math.inf)
         sampling = most_rows < n_rows and not model.simple
-        if sampling and model.name in weights:
-            sampled += weights[model.name]
-    return sampled > 0.5 * total
+        weight = weights.get(model.name, 0.0)
+        if sampling:
+            sampled += weight
+    return sampled > half
 
 
 def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:

@@ -100,13 +100,15 @@ def make_folds(sample: Sample, cv: CV, random_state: RandomState = None) -> Fold
     """
     draw = as_random_state(random_state)
     largest = 2**31 - 1
-    of_folds, of_subsets = draw.randint(largest, size=2).tolist()
+    two_seeds = draw.randint(largest, size=2)
+    of_folds, of_subsets = two_seeds.tolist()
     labels, classes = _strata(sample)
     splits, notes = resolve_splits(
         cv, labels, classes, of_folds, sample.used, sample.groups
     )
     _check_votes(sample, splits)
-    seeds = draw.randint(largest, size=len(splits))
+    n_folds = len(splits)
+    seeds = draw.randint(largest, size=n_folds)
     folds = Folds(splits, seeds.tolist(), of_subsets, notes=tuple(notes))
     if isinstance(cv, int):  # folds that the user made are all trained
         return enough_folds(folds)
@@ -120,26 +122,32 @@ def _strata(sample: Sample) -> tuple[Array, Array]:
     other rows teach it.
     """
     classes = sample.classes
+    codes = sample.codes
     if sample.votes is None:
-        return classes[sample.codes], classes
-    n_led = np.bincount(sample.codes, minlength=len(classes))
+        return classes[codes], classes
+    n_classes = len(classes)
+    n_led = np.bincount(codes, minlength=n_classes)
     leading = np.flatnonzero(n_led >= 2)
     if not len(leading):
         leading = np.array([0])
     votes = sample.votes[:, leading]
-    chosen = leading[votes.argmax(axis=1)]
+    most_voted = votes.argmax(axis=1)
+    chosen = leading[most_voted]
     labels = classes[chosen]
     return labels, np.unique(labels)
 
 
 def _check_votes(sample: Sample, splits: Sequence[Split]) -> None:
     """Refuse folds whose training rows have no vote for a class."""
-    if sample.votes is None:
+    votes = sample.votes
+    if votes is None:
         return
+    names = sample.classes.tolist()
     for number, (train, _) in enumerate(splits):
-        voted = sample.votes[train].any(axis=0)
+        voted = votes[train].any(axis=0)
         if not voted.all():
-            name = sample.classes.tolist()[int(voted.argmin())]
+            missing = int(voted.argmin())
+            name = names[missing]
             said = f"y (votes) has votes for class {name!r} in no training row of fold {number}"
             raise ValueError(f"{said}: leave that column out, or join it with another")
 
@@ -170,7 +178,8 @@ def resolve_splits(
 
 def _check_classes(splits: Sequence[Split], y: Array, classes: Array) -> None:
     for number, (train, _) in enumerate(splits):
-        missing = np.setdiff1d(classes, y[train])
+        trained = y[train]
+        missing = np.setdiff1d(classes, trained)
         if len(missing):
             name = missing.tolist()[0]
             said = f"cv leaves class {name!r} out of the training rows of fold {number}"
@@ -210,7 +219,8 @@ def _check_row_numbers(splits: Sequence[Split], n_rows: int) -> None:
             lowest = int(rows.min())
             if lowest < 0:
                 said = f"fold {number} has the row {lowest}"
-                known = f"rows are numbered from 0 to {n_rows - 1}"
+                last = n_rows - 1
+                known = f"rows are numbered from 0 to {last}"
                 hint = f"write {n_rows + lowest} for it"
                 raise ValueError(f"{said}, {known}: {hint}")
 
@@ -240,7 +250,8 @@ def _check_splits(
             raise ValueError(f"{said}: {hint}")
     tests = [test for _, test in splits]
     tested = np.sort(np.concatenate(tests))
-    if not np.array_equal(tested, np.arange(n_rows)):
+    every = np.arange(n_rows)
+    if not np.array_equal(tested, every):
         kind = type(cv).__name__
         said = f"cv must test every one of the {n_rows} rows exactly once"
         raise ValueError(f"{said}, {kind} does not")
@@ -312,9 +323,11 @@ def enough_folds(folds: Folds, enough: int = 40_000, many: int = 100_000) -> Fol
     about unlimited rows. Two, as the weights of the models come from rows of other folds.
     """
     n_folds = len(folds.splits)
-    held_out = np.cumsum([len(test) for _, test in folds.splits])
+    sizes = [len(test) for _, test in folds.splits]
+    held_out = np.cumsum(sizes)
     n_rows = int(held_out[-1])
-    wanted = int(np.searchsorted(held_out, enough)) + 1
+    reached = int(np.searchsorted(held_out, enough))
+    wanted = reached + 1
     wanted = max(wanted, 2)
     if n_rows < many or wanted >= n_folds:
         return folds
@@ -325,11 +338,12 @@ def enough_folds(folds: Folds, enough: int = 40_000, many: int = 100_000) -> Fol
     unscored = f"the posteriors of the other {others:,} rows are nan"
     hint = "a splitter of scikit-learn as cv trains all folds"
     note = f"{said}, and {unscored} ({hint})"
+    notes = (*folds.notes, note)
     return replace(
         folds,
         splits=folds.splits[:wanted],
         seeds=folds.seeds[:wanted],
-        notes=(*folds.notes, note),
+        notes=notes,
     )
 
 
@@ -367,7 +381,8 @@ def nested_splits(
             own_groups = groups[train]
         place = _places(codes[train], own_groups, rng)
         order = np.argsort(place, kind="stable")
-        taken = train[order[:size]]
+        first = order[:size]
+        taken = train[first]
         smaller.append((np.sort(taken), test))
     return smaller
 
@@ -383,13 +398,15 @@ def _places(
     place = np.empty(n)
     if groups is not None:
         names, unit = np.unique(groups, return_inverse=True)
-        of_group = rng.permutation(len(names))
+        n_groups = len(names)
+        of_group = rng.permutation(n_groups)
         place[:] = of_group[unit]
     else:
         for c in present:  # rank within the class, as a share of it
             members = order[shuffled == c]
-            rank = np.arange(len(members)) + 0.5
-            place[members] = rank / len(members)
+            n_members = len(members)
+            rank = np.arange(n_members) + 0.5
+            place[members] = rank / n_members
     place[order[first]] = -1  # a row of every class
     return place
 

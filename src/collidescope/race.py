@@ -107,7 +107,9 @@ class Race:
         for model in self.rounds[0].losses:
             line: dict[str, object] = {"model": model}
             for each in self.rounds:
-                line[f"{each.size:,.0f} rows"] = each.losses.get(model, math.nan)
+                column = f"{each.size:,.0f} rows"
+                loss = each.losses.get(model, math.nan)
+                line[column] = loss
             line["dropped"] = reasons.get(model, "")
             lines.append(line)
         return pd.DataFrame(lines)
@@ -129,7 +131,8 @@ def reason(dropped: Dropped) -> str:
     if dropped.gain > 0:
         higher = f"{dropped.gain:.2%} higher"
         why += f", and without it the loss of the pool is {higher}"
-    return f"{', '.join(parts)} ({why})"
+    said = ", ".join(parts)
+    return f"{said} ({why})"
 
 
 #: The log loss of a pool of some models, by name, on the rows that a round scored.
@@ -285,13 +288,16 @@ class Raced(Choice):
     def _may_count(self, name: str, size: float, cheap: float = 0.01) -> bool:
         """Whether a model had a weight in a round of about so many rows or fewer, or is cheap."""
         most = 1.5 * size
-        near = [each for each in self.found.rounds if each.size < most]
+        rounds = self.found.rounds
+        near = [each for each in rounds if each.size < most]
         if not near:
             return True
-        if any(each.weights.get(name) for each in near):
+        counted = any(each.weights.get(name) for each in near)
+        if counted:
             return True
-        total = sum(self.costs[model.name] for model in self.models)
-        return self.costs[name] <= cheap * total
+        costs = self.costs
+        total = sum(costs[model.name] for model in self.models)
+        return costs[name] <= cheap * total
 
     def keep_fitted(self, share: float, units: FoldUnits) -> None:
         """What a heat has trained, as far as it is still in the race."""
@@ -338,11 +344,13 @@ def race(
 def keep_affordable(raced: Raced, seconds: float, budget: float) -> None:
     """Keep the best models of which a fold can be trained in so many seconds."""
     found = raced.found
+    models = raced.models
     losses: Mapping[str, float] = {}
     if found.rounds:
-        losses = found.rounds[-1].losses
-    paid = affordable(raced.models, losses, raced.costs, seconds)
-    notes = left_out(raced.models, paid, budget)
+        last = found.rounds[-1]
+        losses = last.losses
+    paid = affordable(models, losses, raced.costs, seconds)
+    notes = left_out(models, paid, budget)
     raced.found = replace(found, notes=notes)
     raced.models = paid
 
@@ -370,21 +378,25 @@ def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> Non
     n = fewest_rows(folds)
     share_of_budget = 0.25
     with Progress("choosing models", 0, engine.verbose) as progress:
-        for heat in telling_heats(raced.models, sample, folds):
-            of_heat = counted_costs(raced.models, sample, heat.size)
+        heats = telling_heats(raced.models, sample, folds)
+        for heat in heats:
+            models = raced.models
+            size = heat.size
+            of_heat = counted_costs(models, sample, size)
             rounds = raced.found.rounds
             if rounds and not pays(rounds[-1], of_heat, raced.costs):
                 break
             if engine.overdue(share_of_budget):
                 break
-            units = run_heat(sample, raced.models, heat, engine, progress)
+            units = run_heat(sample, models, heat, engine, progress)
             _, scored = heat.splits[0]
-            last, pool_loss = scored_round(sample, units, heat.size, scored)
+            last, pool_loss = scored_round(sample, units, size, scored)
             out = raced.drop(last, n, pool_loss)
             if heat.share in FRACTIONS:
                 raced.keep_fitted(heat.share, units)
             for each in out:
-                progress.say(f"dropped {each.model}: {reason(each)}")
+                why = reason(each)
+                progress.say(f"dropped {each.model}: {why}")
 
 
 def telling_heats(
@@ -421,15 +433,18 @@ def affordable(
     """
 
     def loss_then_cost(model: Model) -> tuple[float, float]:
-        return losses.get(model.name, math.inf), costs[model.name]
+        name = model.name
+        loss = losses.get(name, math.inf)
+        return loss, costs[name]
 
     names = set[str]()
     spent = 0.0
-    for model in sorted(models, key=loss_then_cost):
-        cost = costs[model.name]
-        if spent + cost <= seconds:
+    ranked = sorted(models, key=loss_then_cost)
+    for model in ranked:
+        with_it = spent + costs[model.name]
+        if with_it <= seconds:
             names.add(model.name)
-            spent += cost
+            spent = with_it
     if not names:
         cheapest = min(models, key=lambda model: costs[model.name])
         return [cheapest]
@@ -456,21 +471,28 @@ def nested_heats(
     the fold are scored. Sizes with too few rows of a class are left out.
     """
     train, _ = folds.splits[0]
-    first = replace(folds, splits=folds.splits[:1], seeds=folds.seeds[:1])
-    halvings = math.log2(len(train) / most_first)
+    first = replace(
+        folds,
+        splits=folds.splits[:1],
+        seeds=folds.seeds[:1],
+    )
+    n_train = len(train)
+    halvings = math.log2(n_train / most_first)
     n_heats = max(4, math.ceil(halvings))
     heats = []
     for power in range(n_heats, 0, -1):
-        part = first.smaller(sample, 0.5**power)
+        share = 0.5**power
+        part = first.smaller(sample, share)
         if part is not None:
             heats.append(part)
     if not heats:
         return []
     used, _ = heats[-1].splits[0]
     rest = np.setdiff1d(train, used)
-    if sample.groups is not None:
-        own = sample.groups[rest]
-        taken = np.isin(own, sample.groups[used])
+    groups = sample.groups
+    if groups is not None:
+        used_groups = groups[used]
+        taken = np.isin(groups[rest], used_groups)
         rest = rest[~taken]
     if not len(rest):
         return []
@@ -505,19 +527,25 @@ def scored_round(
     """Losses and weights of models that were trained on so many rows, and losses of their pools."""
     entries = sample.entries(scored)
     codes = entries.codes
+    place = entries.place
+    counted = entries.weights
     scores = [np.asarray(unit.scores) for unit in units.values()]
-    logs = np.stack([each[entries.place] for each in scores])
-    every = np.arange(len(codes))
+    of_entries = [each[place] for each in scores]
+    logs = np.stack(of_entries)
+    n_entries = len(codes)
+    every = np.arange(n_entries)
     likelihoods = logs[:, every, codes]  # of the labels
-    losses = -np.average(likelihoods, axis=1, weights=entries.weights)
-    weights = pool_weights(logs, codes, entries.weights)
+    means = np.average(likelihoods, axis=1, weights=counted)
+    losses = -means
+    weights = pool_weights(logs, codes, counted)
     names = list(units)
     last = Round(
         size=float(size),
         losses=named(names, losses),
         weights=named(names, weights),
     )
-    return last, pool_loss_of(logs, entries, names)
+    pool_loss = pool_loss_of(logs, entries, names)
+    return last, pool_loss
 
 
 def pool_loss_of(

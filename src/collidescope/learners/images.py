@@ -180,7 +180,8 @@ def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
     n = len(task.codes)
     parts = []
     for block in blocks(n, 1, images_at_once):
-        large = tensor(task.X[block])
+        own = task.X[block]
+        large = tensor(own)
         on_device = large.to(task.device)
         small = scaled_down(on_device)
         parts.append(small.cpu())
@@ -218,8 +219,10 @@ class Convolution(Member):
         held_out = n // self.parts
         not_held_out = n - held_out
         tried = min(not_held_out, self.choosing_images)
-        n_halves = 1 + len(self.varied)
-        n_runs = n_halves / 2 + 1 + 2
+        n_varied = len(self.varied)
+        n_halves = 1 + n_varied
+        n_short = n_halves / 2
+        n_runs = n_short + 1 + 2
         trial = self._run_seconds(tried, pixels, width)
         last = self._run_seconds(n, pixels, width)
         choosing = n_runs * trial
@@ -292,12 +295,14 @@ class Convolution(Member):
     def training(self, task: Task, data: Images) -> Training:
         """The runs of a task: a width that suits the images and the device."""
         settings = image_settings(task)
-        if task.device != "cpu":
-            return Training(task, settings, self.gpu_width, self.gpu_epochs)
-        n, _, height, width = data.X.shape
-        pixels = height * width
-        channels = self._cpu_width(n, pixels)
-        return Training(task, settings, channels, self.cpu_epochs)
+        channels = self.gpu_width
+        epochs = self.gpu_epochs
+        if task.device == "cpu":
+            n, _, height, width = data.X.shape
+            pixels = height * width
+            channels = self._cpu_width(n, pixels)
+            epochs = self.cpu_epochs
+        return Training(task, settings, channels, epochs)
 
     def _cpu_width(self, n: int, pixels: int) -> int:
         for width in self.cpu_widths:
@@ -471,7 +476,8 @@ def log_posteriors(logits: Tensor, temperature: float, noise: float) -> Tensor:
 
 def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
     """Temperature and noise of the lowest log loss; few images hardly move them from 1 and 0."""
-    powers = torch.linspace(-2, 2, 33).tolist()
+    grid = torch.linspace(-2, 2, 33)
+    powers = grid.tolist()
     noises = (0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3)
     lowest = math.inf
     best = (1.0, 0.0)
@@ -482,7 +488,8 @@ def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
         # A Gaussian, within a factor of √2 of 1 more often than not, and an exponential of mean
         # 0.05.
         prior = 2 * power**2 + 20 * noise
-        total = torch.dot(losses, w.to(losses))
+        weights = w.to(losses)
+        total = torch.dot(losses, weights)
         loss = float(total) + prior
         if loss < lowest:
             lowest = loss
@@ -493,10 +500,12 @@ def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
 def paired_gain(before: Scores, after: Scores) -> tuple[float, float]:
     """By how much the mean score fell, and the standard error of that."""
     weights = before.weights.double()
-    share = weights / weights.sum()
+    total = weights.sum()
+    share = weights / total
     difference = before.brier - after.brier
     gain = torch.dot(share, difference.double())
-    spread = share * (difference - gain)
+    deviation = difference - gain
+    spread = share * deviation
     variance = spread.square().sum()
     error = math.sqrt(variance)
     return float(gain), error
@@ -504,17 +513,22 @@ def paired_gain(before: Scores, after: Scores) -> tuple[float, float]:
 
 def averaged_logits(module: nn.Module, x: Tensor, mirrored: bool) -> Tensor:
     """Mean logits of an image, of the same moved by a pixel, and of their mirror images."""
-    padded = functional.pad(x, (1, 1, 1, 1), mode="replicate")
-    height, width = x.shape[2:]
+    every_side = (1, 1, 1, 1)
+    padded = functional.pad(x, every_side, mode="replicate")
+    size = x.shape[2:]
+    height, width = size
     moved_down = padded[:, :, :height, :width]
     moved_up = padded[:, :, 2:, 2:]
     views = [x, moved_down, moved_up]
     if mirrored:
-        views += [view.flip(-1) for view in views]
+        mirror_images = [view.flip(-1) for view in views]
+        views += mirror_images
     total = torch.zeros((), device=x.device)
     for view in views:
-        total = total + module(view)
-    return total / len(views)
+        logits = module(view)
+        total = total + logits
+    n_views = len(views)
+    return total / n_views
 
 
 def scaled_down(x: Tensor, largest: int = LARGEST_SIDE) -> Tensor:
@@ -638,7 +652,9 @@ class Trials:
     def scores(self, multiple: float, varied: frozenset[str]) -> Scores:
         """Of held-out images, after a run of ``multiple`` times the usual length."""
         epochs = self.epochs(multiple)
-        words = [self.name, f"{epochs}-epochs", *sorted(varied)]
+        length = f"{epochs}-epochs"
+        kinds = sorted(varied)
+        words = [self.name, length, *kinds]
         name = "-".join(words)
         run = self.training.run(self.tried, epochs, varied, name)
         if run.interrupted:  # nothing of it is worth keeping
@@ -671,7 +687,8 @@ class ImageObjective:
         weights = data.w[:, None]
         self.targets = onehot * weights
         self.recorded: nn.Module | None = None
-        enough = len(data) >= batch
+        n_images = len(data)
+        enough = n_images >= batch
         if enough and can_record(data.device):
             sample = data.X[:batch]
             self.recorded = recorded(module, sample)
@@ -682,32 +699,41 @@ class ImageObjective:
         return f"{own} {self.batch} {sorted(self.varied)}"
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
-        n = len(self.data)
-        device = self.data.device
+        data = self.data
+        size = self.batch
+        n = len(data)
+        device = data.device
         order = torch.randperm(n, generator=generator, device=device)
         noise = torch.rand(N_RANDOM, n, generator=generator, device=device)
-        whole = (noise * RANDOM_NUMBERS).long()
-        epoch = torch.cat([order[None], whole])
-        *full, last = torch.split(epoch, self.batch, 1)
+        scaled = noise * RANDOM_NUMBERS
+        whole = scaled.long()
+        images = order[None]
+        epoch = torch.cat([images, whole])
+        *full, last = torch.split(epoch, size, 1)
         yield from full
         # Few images make a noisy step; they are in another order in the next epoch.
         n_last = last.shape[1]
-        if not full or n_last >= self.batch / 2:
+        half = size / 2
+        if not full or n_last >= half:
             yield last
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         rows = batch[0]
-        random = batch[1:].float() / RANDOM_NUMBERS
+        whole = batch[1:].float()
+        random = whole / RANDOM_NUMBERS
         images = self.data.X[rows]
         labels = self.targets[rows]
         varied, targets = augment(images, labels, random, self.varied)
         x = varied.contiguous(memory_format=torch.channels_last)
         passes = module
-        if len(rows) == self.batch and self.recorded is not None:
-            passes = self.recorded
+        recorded_passes = self.recorded
+        is_full = len(rows) == self.batch
+        if is_full and recorded_passes is not None:
+            passes = recorded_passes
         with half_precision(x.device):
             logits = passes(x)
-        return functional.cross_entropy(logits.float(), targets)
+        precise = logits.float()
+        return functional.cross_entropy(precise, targets)
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         return torch.full((1,), math.nan, device=self.data.device)
@@ -764,15 +790,20 @@ def convolution(channels: int, out: int, halved: bool = False) -> nn.Sequential:
 def build(shape: tuple[int, ...], n_classes: int, width: int) -> nn.Sequential:
     """The network for images of one shape: the last layers see about four pixels a side."""
     channels, *size = shape
-    shorter = min(small_size(tuple(size)))
-    halvings = max(0, round(math.log2(shorter / 4)))
+    small = small_size(tuple(size))
+    shorter = min(small)
+    exact = math.log2(shorter / 4)
+    nearest = round(exact)
+    halvings = max(0, nearest)
     second = 2 * width
     third = 4 * width
     last = 8 * width
     layers = nn.Sequential()
     layers.append(convolution(channels, width))
-    for _ in range(halvings - 3):  # before the layers that cost most
-        layers.append(nn.MaxPool2d(2))
+    early = halvings - 3
+    for _ in range(early):  # before the layers that cost most
+        halving = nn.MaxPool2d(2)
+        layers.append(halving)
     layers.append(convolution(width, second, halvings >= 3))
     layers.append(Residual(second))
     layers.append(convolution(second, third, halvings >= 2))
@@ -796,20 +827,30 @@ def augment(
     rows = reflected(height, shift_down)
     columns = reflected(width, shift_right)
     if "mirrored" in varied:
-        mirrored = mirror[:, None] < 0.5
-        columns = torch.where(mirrored, columns.flip(1), columns)
+        of_image = mirror[:, None]
+        mirrored = of_image < 0.5
+        flipped = columns.flip(1)
+        columns = torch.where(mirrored, flipped, columns)
     moved = taken(x, rows, columns)
     blank_rows = blanked(height, top)
     blank_columns = blanked(width, left)
-    blank = blank_rows[:, None, :, None] & blank_columns[:, None, None, :]
+    down = blank_rows[:, None, :, None]
+    across = blank_columns[:, None, None, :]
+    blank = down & across
     cut = moved.masked_fill(blank, 0.0)
     if "mixed" not in varied:
         return cut, targets
     # mixup (Zhang et al. 2018); batches are in random order: the image before is as good as any
-    own = 0.5 - 0.5 * torch.cos(torch.pi * share)
+    angle = torch.pi * share
+    cosine = torch.cos(angle)
+    half_cosine = 0.5 * cosine
+    own = 0.5 - half_cosine
     own_pixels = own[:, None, None, None]
-    mixed = torch.lerp(cut.roll(1, 0), cut, own_pixels)
-    labels = torch.lerp(targets.roll(1, 0), targets, own[:, None])
+    own_labels = own[:, None]
+    cut_before = cut.roll(1, 0)
+    targets_before = targets.roll(1, 0)
+    mixed = torch.lerp(cut_before, cut, own_pixels)
+    labels = torch.lerp(targets_before, targets, own_labels)
     return mixed, labels
 
 
@@ -825,7 +866,8 @@ def reflected(side: int, random: Tensor) -> Tensor:
     """Which pixels of a side stand where after a shift of every image: (n, side)."""
     largest = round(side / 8)
     n_shifts = 2 * largest + 1
-    number = (random * n_shifts).long()
+    scaled = random * n_shifts
+    number = scaled.long()
     shift = number - largest
     unmoved = torch.arange(side, device=random.device)
     place = unmoved + shift[:, None]
@@ -839,7 +881,11 @@ def blanked(side: int, random: Tensor) -> Tensor:
     """Which pixels of a side are blank in every image: (n, side)."""
     length = round(side / 4)
     n_starts = side - length + 1
-    first = (random * n_starts).long()
+    scaled = random * n_starts
+    first = scaled.long()
     start = first[:, None]
+    end = start + length
     place = torch.arange(side, device=random.device)
-    return (place >= start) & (place < start + length)
+    from_start = place >= start
+    before_end = place < end
+    return from_start & before_end

@@ -158,18 +158,25 @@ class Scores:
 
     def normal_scores(self, x: Float32, largest: float = 3.5) -> Float32:
         """Quantiles of a normal at the ranks of the values; beyond ``largest`` is a handful."""
-        levels = np.linspace(0, 1, len(self.quantiles))
-        falling = -levels[::-1]
+        n_levels = len(self.quantiles)
+        levels = np.linspace(0, 1, n_levels)
+        downwards = levels[::-1]
+        falling = -downwards
         scores = np.empty(x.shape, np.float32)
-        for j, at in enumerate(self.quantiles.T):
+        columns = self.quantiles.T
+        for j, at in enumerate(columns):
             values = x[:, j]
             # From below and from above: a value that many rows share has the middle of their ranks.
             below = np.interp(values, at, levels)
-            backwards = -at[::-1]
-            above = np.interp(-values, backwards, falling)
-            middle = (below - above) / 2
+            from_last = at[::-1]
+            backwards = -from_last
+            negated = -values
+            above = np.interp(negated, backwards, falling)
+            twice = below - above
+            middle = twice / 2
             score = ndtri(middle)
-            scores[:, j] = np.clip(score, -largest, largest)
+            clipped = np.clip(score, -largest, largest)
+            scores[:, j] = clipped
         return scores
 
 
@@ -383,23 +390,28 @@ class Softmax(ArrayMember):
         self, fitted: FittedSoftmax, F: Float32, w: FloatArray
     ) -> FloatArray:
         """√(τ_new / τ_old) of every feature, given its fit on the features F."""
-        logits = F @ fitted.weight + fitted.bias
+        products = F @ fitted.weight
+        logits = products + fitted.bias
         logs = log_softmax(logits)
         p = np.exp(logs)
         # W has prior variance 1/penalty, so v = √penalty W. With H = Σ w F² p (1-p), the diagonal
         # of the Hessian, the posterior precision of v is about 1 + H/penalty:
         # 1 - s² = H / (H + penalty).
-        variance = p * (1 - p)
+        rest = 1 - p
+        variance = p * rest
         variance *= w[:, None]
         squares = np.square(F)
-        curvature = double(squares.T) @ variance
+        precise = double(squares.T)
+        curvature = precise @ variance
         total = curvature + self.penalty
         shares = curvature / total
         known = shares.sum(axis=1)  # Σ_k (1 - s²_jk)
         w2 = np.square(fitted.weight, dtype=np.float64)
         v2 = self.penalty * w2.sum(axis=1)
-        tau = v2 / (1 + known)
-        return np.asarray(np.sqrt(tau))
+        precision = 1 + known
+        tau = v2 / precision
+        deviation = np.sqrt(tau)
+        return np.asarray(deviation)
 
 
 def _rescaled(fitted: FittedSoftmax, scale: Float32, largest: Float32) -> FittedSoftmax:
@@ -527,9 +539,11 @@ def weighted_moments(
     D = features.size
     total = np.zeros(D)
     squares = np.zeros(D)
-    for block in blocks(len(X), D, BLOCK_NUMBERS):
+    n = len(X)
+    for block in blocks(n, D, BLOCK_NUMBERS):
         x = single(X[block])
-        f = double(features.expand(x))
+        expanded = features.expand(x)
+        f = double(expanded)
         own = w[block]
         total += own @ f
         squares += own @ (f * f)
@@ -537,9 +551,11 @@ def weighted_moments(
     mean = total / weight
     variance = squares / weight
     variance -= mean * mean
-    sd = np.sqrt(np.maximum(variance, 0))
+    positive = np.maximum(variance, 0)
+    sd = np.sqrt(positive)
     size = 1 + np.abs(mean)
-    varies = sd > constant * size
+    rounding = constant * size
+    varies = sd > rounding
     inverse = 1 / np.maximum(sd, 1e-30)
     scale = np.where(varies, inverse, 0.0)
     return single(mean), single(scale)
@@ -599,12 +615,15 @@ class Rows:
         db = np.zeros(len(bias))
         for F, codes, share in self:
             z = F @ W + bias
-            z -= z.max(axis=1, keepdims=True)
-            own = (np.arange(len(z)), codes)
+            highest = z.max(axis=1, keepdims=True)
+            z -= highest
+            every = np.arange(len(z))
+            own = (every, codes)
             right = double(z[own])
             p = np.exp(z, out=z)
             total = p.sum(axis=1)
-            log_total = np.log(double(total))
+            precise = double(total)
+            log_total = np.log(precise)
             losses = log_total - right
             loss += float(share @ losses)
             factor = share / total
@@ -619,28 +638,37 @@ def minimised(
     rows: Rows, penalty: float, limit: int, factors: list[Any], bias: Any
 ) -> tuple[FloatArray, FloatArray]:
     """W and bias at the minimum; ``factors`` are [W] or [U, V] with W = U Vᵀ."""
-    shapes = [part.shape for part in (*factors, bias)]
+    start_parts = [*factors, bias]
+    shapes = [part.shape for part in start_parts]
 
     def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
         *parts, b = _unpacked(flat, shapes)
-        W = _product(parts)
-        loss, dW, db = rows.cross_entropy(single(W), single(b))
+        W = single(_product(parts))
+        b_single = single(b)
+        loss, dW, db = rows.cross_entropy(W, b_single)
         gradients = [dW]
-        if len(parts) == 2:  # W = U Vᵀ: ∂/∂U = dW V and ∂/∂V = dWᵀ U
+        n_parts = len(parts)
+        if n_parts == 2:  # W = U Vᵀ: ∂/∂U = dW V and ∂/∂V = dWᵀ U
             U, V = parts
             dU = dW @ V
             dV = dW.T @ U
             gradients = [dU, dV]
-        for part, gradient in zip(parts, gradients, strict=True):
-            square = float((part * part).sum())
-            loss += 0.5 * penalty * square
+        half = 0.5 * penalty
+        pairs = zip(parts, gradients, strict=True)
+        for part, gradient in pairs:
+            squares = part * part
+            square = float(squares.sum())
+            loss += half * square
             gradient += penalty * part
-        return loss, _packed([*gradients, db])
+        by_part = [*gradients, db]
+        packed = _packed(by_part)
+        return loss, packed
 
-    start = _packed([*factors, bias])
+    start = _packed(start_parts)
     flat = _lowest(loss_and_gradient, start, limit, rows)
     *parts, b = _unpacked(flat, shapes)
-    return _product(parts), b
+    W = _product(parts)
+    return W, b
 
 
 def _lowest(
@@ -673,13 +701,15 @@ def minimised_whitened(
     With H = L Lᵀ about the Hessian of a class, V = Lᵀ W has one of about 1: a fifth of the steps.
     """
     assert rows.kept is not None
-    used = np.flatnonzero(start.scale > 0)
+    scale = start.scale
+    used = np.flatnonzero(scale > 0)
+    n_used = len(used)
     F = rows.kept
-    if len(used) < len(start.scale):
+    if n_used < len(scale):
         F = np.ascontiguousarray(F[:, used])
     own = replace(rows, kept=F)
     n_classes = len(start.bias)
-    weight_shape = (len(used), n_classes)
+    weight_shape = (n_used, n_classes)
     shapes = [weight_shape, (n_classes,)]
     priors = class_weights(
         rows.codes,
@@ -691,12 +721,17 @@ def minimised_whitened(
     def loss_and_gradient(flat: FloatArray) -> tuple[float, FloatArray]:
         V, bias = _unpacked(flat, shapes)
         W = inverse @ V
-        loss, dW, db = own.cross_entropy(single(W), single(bias))
-        square = float((W * W).sum())
-        loss += 0.5 * penalty * square
+        W_single = single(W)
+        b_single = single(bias)
+        loss, dW, db = own.cross_entropy(W_single, b_single)
+        squares = W * W
+        square = float(squares.sum())
+        half = 0.5 * penalty
+        loss += half * square
         dW += penalty * W
         dV = inverse.T @ dW
-        return loss, _packed([dV, db])
+        gradient = _packed([dV, db])
+        return loss, gradient
 
     first = double(start.weight[used])
     V = solve_triangular(inverse, first)

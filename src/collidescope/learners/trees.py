@@ -89,12 +89,16 @@ class Grown:
     @property
     def steps(self) -> IntArray:
         """Of inner nodes in pre-order, how much further on the right child is written."""
-        n = len(self.preorder)
+        order = self.preorder
+        n = len(order)
         place = np.empty(n, dtype=np.int64)
-        place[self.preorder] = np.arange(n)
-        inner = self.preorder[self.inner]
+        place[order] = np.arange(n)
+        inner = order[self.inner]
         right = self.right[inner]
-        return np.asarray(place[right] - place[inner])
+        own_place = place[inner]
+        right_place = place[right]
+        steps = right_place - own_place
+        return np.asarray(steps)
 
 
 @dataclass(frozen=True)
@@ -116,14 +120,17 @@ class Trees:
         most_trees = 4_000
         most_leaves = 400_000
         n_trees = len(self.sizes)
+        n_nodes = self.n_nodes
         few_trees = 0 < n_trees <= most_trees
-        few_leaves = self.n_nodes <= 2 * most_leaves
-        n_bytes = math.ceil(self.n_nodes / 8)
-        if not few_trees or not few_leaves or len(self.inner) != n_bytes:
+        few_leaves = n_nodes <= 2 * most_leaves
+        n_bytes = math.ceil(n_nodes / 8)
+        all_nodes = len(self.inner) == n_bytes
+        if not (few_trees and few_leaves and all_nodes):
             few = f"1 to {most_trees} trees, up to {most_leaves} leaves"
             raise ValueError(f"there must be {few}, and all their nodes")
         last = int(self.cut.max(initial=0))
-        unknown_cut = len(self.cut) > 0 and last >= len(self.feature)
+        n_cuts = len(self.feature)
+        unknown_cut = len(self.cut) > 0 and last >= n_cuts
         unknown_feature = self.feature >= self.n_features
         if unknown_cut or unknown_feature.any():
             raise ValueError("a tree cuts a feature that is not there")
@@ -133,13 +140,15 @@ class Trees:
         """Children lie further on in the same tree, so that every walk ends."""
         nodes = np.flatnonzero(self.is_inner)
         empty = self.sizes < 1
-        if len(nodes) != len(self.right) or empty.any():
+        n_inner = len(nodes)
+        if n_inner != len(self.right) or empty.any():
             raise ValueError("the sizes of trees do not add up to their nodes")
         left = nodes + 1
         right = nodes + self.right
         furthest = np.maximum(left, right)
         every_end = np.repeat(self.ends, self.sizes)
-        outside = furthest >= every_end[nodes]
+        own_end = every_end[nodes]
+        outside = furthest >= own_end
         backwards = right <= nodes
         if outside.any() or backwards.any():
             raise ValueError("a tree points outside of itself")
@@ -151,24 +160,30 @@ class Trees:
     @classmethod
     def of(cls, trees: Sequence[Grown], n_features: int) -> Trees:
         """Trees as they were grown, in few bytes."""
-        every_cut = np.concatenate([tree.cuts for tree in trees])
+        cuts = [tree.cuts for tree in trees]
+        every_cut = np.concatenate(cuts)
         distinct, number = np.unique(every_cut, axis=0, return_inverse=True)
         cut = number.ravel().astype(np.uint32)
         if len(distinct) <= 2**16:
             cut = cut.astype(np.uint16)
-        steps = np.concatenate([tree.steps for tree in trees])
-        right = steps.astype(np.uint16)
-        if right.max(initial=0) < 256:
+        steps = [tree.steps for tree in trees]
+        every_step = np.concatenate(steps)
+        right = every_step.astype(np.uint16)
+        longest = right.max(initial=0)
+        if longest < 256:
             right = right.astype(np.uint8)
         sizes = [len(tree.left) for tree in trees]
-        inner = np.concatenate([tree.inner for tree in trees])
+        inner = [tree.inner for tree in trees]
+        every_inner = np.concatenate(inner)
+        feature = distinct[:, 0]
+        threshold = distinct[:, 1]
         return cls(
-            feature=distinct[:, 0].astype(np.uint16),
-            threshold=distinct[:, 1].astype(np.float32),
+            feature=feature.astype(np.uint16),
+            threshold=threshold.astype(np.float32),
             cut=cut,
             right=right,
             sizes=np.asarray(sizes, dtype=np.uint16),
-            inner=np.packbits(inner),
+            inner=np.packbits(every_inner),
             n_features=n_features,
         )
 
@@ -190,17 +205,27 @@ class Trees:
     def walkers(self) -> list[Tree]:
         """scikit-learn's trees, which find the leaf of a row."""
         inner = np.flatnonzero(self.is_inner)
-        starts = self.ends - self.sizes
-        roots = np.repeat(starts, self.sizes)
-        place = inner - roots[inner]  # within its tree
+        sizes = self.sizes
+        ends = self.ends
+        starts = ends - sizes
+        roots = np.repeat(starts, sizes)
+        own_root = roots[inner]
+        place = inner - own_root  # within its tree
         nodes = np.zeros(self.n_nodes, NODE_DTYPE)
         nodes["left_child"] = TREE_LEAF
         nodes["right_child"] = TREE_LEAF
-        nodes["left_child"][inner] = place + 1
-        nodes["right_child"][inner] = place + self.right
-        nodes["feature"][inner] = self.feature[self.cut]
-        nodes["threshold"][inner] = self.threshold[self.cut]
-        per_tree = np.split(nodes, self.ends[:-1])
+        left = nodes["left_child"]
+        left[inner] = place + 1
+        right = nodes["right_child"]
+        right[inner] = place + self.right
+        cut = self.cut
+        own_feature = self.feature[cut]
+        own_threshold = self.threshold[cut]
+        feature = nodes["feature"]
+        feature[inner] = own_feature
+        threshold = nodes["threshold"]
+        threshold[inner] = own_threshold
+        per_tree = np.split(nodes, ends[:-1])
         return [_walker(own, self.n_features) for own in per_tree]
 
     @property
@@ -269,26 +294,33 @@ class FittedForest(FittedArrays):
     priors: Annotated[Float32, "f4 K"]
 
     def __post_init__(self) -> None:
-        unknown = self.share_class >= len(self.priors)
+        n_classes = len(self.priors)
+        unknown = self.share_class >= n_classes
         absent = self.priors <= 0
         if unknown.any() or absent.any():
             wanted = "positive priors, and leaves of known classes"
             raise ValueError(f"a forest must have {wanted}")
-        n_shares = int(self.share_count.sum(dtype=np.int64))
-        every_leaf = len(self.share_count) == self.trees.n_leaves
-        if not every_leaf or n_shares != len(self.share):
+        per_leaf = self.share_count
+        n_shares = int(per_leaf.sum(dtype=np.int64))
+        every_leaf = len(per_leaf) == self.trees.n_leaves
+        every_share = len(self.share) == n_shares
+        if not (every_leaf and every_share):
             raise ValueError("a forest must have the shares of all its leaves")
 
     @cached_property
     def shares(self) -> Any:
         """(L, K), sparse: 255 times the class shares of the leaves."""
-        n_leaves = len(self.share_count)
-        indptr = np.zeros(n_leaves + 1, np.int64)
-        indptr[1:] = np.cumsum(self.share_count)
+        per_leaf = self.share_count
+        n_leaves = len(per_leaf)
+        n_ends = n_leaves + 1
+        indptr = np.zeros(n_ends, np.int64)
+        indptr[1:] = np.cumsum(per_leaf)
         values = single(self.share)
         classes = self.share_class.astype(np.int32)
-        shape = (n_leaves, len(self.priors))
-        return sparse.csr_array((values, classes, indptr), shape)
+        n_classes = len(self.priors)
+        shape = (n_leaves, n_classes)
+        entries = (values, classes, indptr)
+        return sparse.csr_array(entries, shape)
 
     @property
     def row_numbers(self) -> int:
@@ -297,14 +329,21 @@ class FittedForest(FittedArrays):
     def score(self, x: Float32) -> FloatArray:
         leaves = self.trees.leaves(x)
         n, T = leaves.shape
-        ones = np.ones(n * T, dtype=np.float32)
-        indptr = np.arange(n + 1) * T
-        shape = (n, self.trees.n_leaves)
-        reached = sparse.csr_array((ones, leaves.ravel(), indptr), shape)
+        n_walks = n * T
+        ones = np.ones(n_walks, dtype=np.float32)
+        rows = np.arange(n + 1)
+        indptr = rows * T
+        n_leaves = self.trees.n_leaves
+        numbers = leaves.ravel()
+        entries = (ones, numbers, indptr)
+        shape = (n, n_leaves)
+        reached = sparse.csr_array(entries, shape)
         total = reached @ self.shares
-        shares = double(total.toarray()) / 255
+        dense = double(total.toarray())
+        shares = dense / 255
         # The priors count as much as a tree.
-        return log_shares(shares + self.priors)
+        counts = shares + self.priors
+        return log_shares(counts)
 
 
 @dataclass(frozen=True)
@@ -330,26 +369,33 @@ class Forest(ArrayMember):
     learned: ClassVar[type[Fitted]] = FittedForest
 
     def cost(self, n: int, d: int, k: int) -> float:
-        choosing_trees = len(self.leaf_sizes) * self.choosing_trees
+        n_sizes = len(self.leaf_sizes)
+        choosing_trees = n_sizes * self.choosing_trees
         few = min(n, self.choosing_rows)
         rows = min(n, self.most_rows)
         chosen = choosing_trees * few
         grown = self.n_trees * rows
-        walks = 5e-8 * (chosen + grown)
+        both = chosen + grown
+        walks = 5e-8 * both
         per_row = math.sqrt(d) + 0.1 * k
-        return 0.15 + walks * per_row
+        seconds = walks * per_row
+        return 0.15 + seconds
 
     def learn(self, task: Task) -> FittedForest:
         generator = np.random.default_rng(task.seed)
         X, y, w = task.sample(self.most_rows, generator=generator)
-        edges = [_edges(column, self.levels) for column in X.T]
-        rows = LevelRows(_levels(X, edges), y, w)
+        n_levels = self.levels
+        edges = [_edges(column, n_levels) for column in X.T]
+        levels = _levels(X, edges)
+        rows = LevelRows(levels, y, w)
         priors = single(task.priors)
-        every = np.arange(len(y))
+        n_rows = len(y)
+        every = np.arange(n_rows)
         chosen = some(every, self.choosing_rows, generator)
         few = rows.take(chosen)
-        leaf_size = self._leaf_size(few, priors, task.seed)
-        grown = self._grown(rows, leaf_size, task.seed)
+        seed = task.seed
+        leaf_size = self._leaf_size(few, priors, seed)
+        grown = self._grown(rows, leaf_size, seed)
         return _kept_forest(self.name, grown, edges, priors)
 
     def _grown(self, rows: LevelRows, leaf_size: int, seed: int) -> Any:
@@ -384,13 +430,17 @@ class Forest(ArrayMember):
                 # a row that every bootstrap sample drew gets the priors below
                 warnings.simplefilter("ignore")
                 rows.fit(trees)
-            p = trees.oob_decision_function_.reshape(len(own), len(present))
+            n_rows = len(own)
+            n_present = len(present)
+            p = trees.oob_decision_function_.reshape(n_rows, n_present)
             # As in score, with the trees that left the row out; not normalised, as all leaf sizes
             # have the same sum.
             counts = np.nan_to_num(p) * left_out * self.choosing_trees
             counts += priors[present]
-            logs = np.log(of_class(counts, own))
-            losses.append(-(rows.weights * logs).sum())
+            likelihoods = of_class(counts, own)
+            logs = np.log(likelihoods)
+            weighted = rows.weights * logs
+            losses.append(-weighted.sum())
         best = int(np.argmin(losses))
         return self.leaf_sizes[best]
 
@@ -471,13 +521,18 @@ def _threshold(tree: Tree, edges: list[FloatArray]) -> FloatArray:
 
     Level ≤ l is x ≤ edges[l], so a threshold between l and l + 1 is the edge number l.
     """
+    feature = tree.feature
     sizes = [len(own) for own in edges]
     first = np.cumsum([0, *sizes])
-    every_edge = np.concatenate([*edges, [0.0]])
-    number = tree.threshold.astype(np.intp)
-    edge = first[tree.feature] + number
-    is_leaf = tree.feature < 0
-    return every_edge[np.where(is_leaf, -1, edge)]
+    of_leaf = [0.0]
+    every_edge = np.concatenate([*edges, of_leaf])
+    level = tree.threshold
+    number = level.astype(np.intp)
+    first_edge = first[feature]
+    edge = first_edge + number
+    is_leaf = feature < 0
+    place = np.where(is_leaf, -1, edge)
+    return every_edge[place]
 
 
 def _edges(column: Float32, levels: int) -> FloatArray:
@@ -488,7 +543,9 @@ def _edges(column: Float32, levels: int) -> FloatArray:
         quantiles = np.quantile(column, shares)
         values = np.unique(single(quantiles))
     exact = double(values)
-    sums = exact[1:] + exact[:-1]
+    lower = exact[:-1]
+    upper = exact[1:]
+    sums = upper + lower
     return sums / 2
 
 
@@ -522,12 +579,15 @@ class FittedBoosting(FittedArrays):
         leaves = self.trees.leaves(x)
         of_leaves = single(self.values)
         values = of_leaves[leaves]
-        if self.n_classes == 2:
+        n = len(x)
+        n_classes = self.n_classes
+        if n_classes == 2:
             log_odds = values.sum(axis=1, dtype=np.float64)
-            zeros = np.zeros(len(x))
-            logits = np.column_stack([zeros, log_odds])
+            zeros = np.zeros(n)
+            both = [zeros, log_odds]
+            logits = np.column_stack(both)
         else:
-            rounds = values.reshape(len(x), -1, self.n_classes)
+            rounds = values.reshape(n, -1, n_classes)
             logits = rounds.sum(axis=1, dtype=np.float64)
         return log_softmax(logits)
 
@@ -603,8 +663,11 @@ class Boosting(ArrayMember):
             rounds *= 2  # once to find their number
         features = min(d, self.wide)
         per_row = 5e-8 + 3e-10 * features
-        per_tree = n * per_row + 2e-6 * features
-        trees = rounds * n_kinds * _trees_per_round(k)
+        of_rows = n * per_row
+        of_features = 2e-6 * features
+        per_tree = of_rows + of_features
+        per_round = _trees_per_round(k)
+        trees = rounds * n_kinds * per_round
         return trees * per_tree
 
     def _many(self, n: int, n_classes: int) -> bool:
@@ -623,23 +686,29 @@ class Boosting(ArrayMember):
 
     def learn(self, task: Task) -> FittedBoosting:
         n, d = task.X.shape
-        kinds = self._kinds(n, task.n_classes)
-        most = self._most_rounds(task.n_classes, len(kinds))
-        rows = BoostingRows(single(task.X), task.codes, task.weights)
+        K = task.n_classes
+        kinds = self._kinds(n, K)
+        n_kinds = len(kinds)
+        most = self._most_rounds(K, n_kinds)
+        X = single(task.X)
+        rows = BoostingRows(X, task.codes, task.weights)
         boosted: list[BoostedTree] = []
         for number, kind in enumerate(kinds):
-            part = task.inner_parts(self.parts, task.seed + number)
+            seed = task.seed + number
+            part = task.inner_parts(self.parts, seed)
             options = self._options(task, kind, most)
             text = self._boosted(rows, part, options, most)
             boosted += _read_trees(text)
         trees = [each.tree for each in boosted]
-        values = np.concatenate([each.leaf_values for each in boosted])
-        mean = values / len(kinds)
+        leaf_values = [each.leaf_values for each in boosted]
+        values = np.concatenate(leaf_values)
+        mean = values / n_kinds
+        stack = Trees.of(trees, d)
         return FittedBoosting(
             name=self.name,
-            trees=Trees.of(trees, d),
+            trees=stack,
             values=mean.astype(np.float16),
-            n_classes=task.n_classes,
+            n_classes=K,
         )
 
     def _options(self, task: Task, kind: TreeShape, most_rounds: int) -> dict[str, Any]:
@@ -696,8 +765,10 @@ class Boosting(ArrayMember):
             booster = lightgbm.train(options, rows.binned, rounds)
         else:
             stop = lightgbm.early_stopping(self.large_patience, verbose=False)
-            train = rows.dataset(np.flatnonzero(part != 0))
-            held_out = rows.held_out(train, np.flatnonzero(part == 0))
+            others = np.flatnonzero(part != 0)
+            first = np.flatnonzero(part == 0)
+            train = rows.dataset(others)
+            held_out = rows.held_out(train, first)
             booster = lightgbm.train(
                 options, train, most, valid_sets=[held_out], callbacks=[stop]
             )
@@ -713,14 +784,17 @@ class Boosting(ArrayMember):
         affordable = 10_000  # rows × trees per round × parts
         n, d = rows.X.shape
         as_long = 10 * d  # with fewer rows the features take as long as so many
-        cost = options["num_class"] * max(n, as_long)
+        counted = max(n, as_long)
+        cost = options["num_class"] * counted
         known = int(part.max()) + 1
-        n_parts = min(max(1, affordable // cost), known)
+        paid = affordable // cost
+        n_parts = min(max(1, paid), known)
         folds = []
         for number in range(n_parts):
             train = np.flatnonzero(part != number)
             held_out = np.flatnonzero(part == number)
-            folds.append((train, held_out))
+            fold = (train, held_out)
+            folds.append(fold)
         stop = lightgbm.early_stopping(self.patience, verbose=False)
         curve = lightgbm.cv(
             options, rows.binned, most, folds=iter(folds), callbacks=[stop]
@@ -801,7 +875,8 @@ class BoostedTree:
     @classmethod
     def read(cls, block: str) -> BoostedTree:
         """From LightGBM's text, in which a child -1 - k is leaf k."""
-        pairs = [line.split("=", 1) for line in block.splitlines() if "=" in line]
+        written = block.splitlines()
+        pairs = [line.split("=", 1) for line in written if "=" in line]
         lines = dict(pairs)
 
         def numbers(name: str) -> FloatArray:
@@ -823,4 +898,5 @@ class BoostedTree:
             right=children("right_child"),
         )
         own = tree.leaves - n_inner
-        return cls(tree, values[own])
+        leaf_values = values[own]
+        return cls(tree, leaf_values)

@@ -161,11 +161,13 @@ class PairModel:
 
     def _mean(self, score: Callable[[PairwiseNetwork], Tensor]) -> FloatArray:
         # Below this share of the largest weight a network changes no digit of a score.
-        least = 1e-6 * max(each.weight for each in self.networks)
+        largest = max(each.weight for each in self.networks)
+        least = 1e-6 * largest
         total = np.zeros(())
         for each in self.networks:
             if each.weight > least:
-                weighted = each.weight * score(each.module)
+                own = score(each.module)
+                weighted = each.weight * own
                 total = total + weighted.double().numpy()
         return total
 
@@ -234,7 +236,10 @@ class SavedNetwork:
     def of(cls, network: Weighed) -> SavedNetwork:
         """What a file keeps of a network."""
         state = network.module.state_dict()
-        arrays = {name: values.detach().cpu().numpy() for name, values in state.items()}
+        arrays = {}
+        for name, values in state.items():
+            on_host = values.detach().cpu()
+            arrays[name] = on_host.numpy()
         sizes = None
         if network.sizes is not None:
             sizes = list(network.sizes)
@@ -268,14 +273,18 @@ class SavedNetwork:
     def _check_plain(self, n_inputs: int, sizes: tuple[int, ...]) -> None:
         """Compare hidden layers with the arrays before memory is taken for a network."""
         # A layer from a to b units has a b weights and b biases.
-        layers = pairwise([n_inputs, *sizes, 1])
-        wanted = sum((a + 1) * b for a, b in layers)
-        found = sum(array.size for array in self.state.values())
+        units = [n_inputs, *sizes, 1]
+        layers = pairwise(units)
+        of_layers = [(a + 1) * b for a, b in layers]
+        wanted = sum(of_layers)
+        arrays = self.state.values()
+        found = sum(array.size for array in arrays)
         if wanted != found:
             said = f"a network of hidden layers {sizes}"
             raise ValueError(f"{said} does not fit the weights in the file")
-        for array in self.state.values():
-            largest = np.abs(array).max(initial=0.0)
+        for array in arrays:
+            absolute = np.abs(array)
+            largest = absolute.max(initial=0.0)
             if not largest <= LARGEST_NUMBER:  # nan is not
                 raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
 
@@ -290,9 +299,13 @@ class References:
 
     def check(self, shape: tuple[int, ...], n_classes: int) -> None:
         """Refuse what does not fit rows of this shape and these classes."""
-        wanted = (len(self.codes), *shape)
+        n_rows = len(self.codes)
+        wanted = (n_rows, *shape)
         check_array(self.rows, "rows of references", ["f4"], wanted)
-        positive = self.weights is None or bool((self.weights > 0).all())
+        positive = True
+        if self.weights is not None:
+            weighted = self.weights > 0
+            positive = bool(weighted.all())
         present = set(self.codes.tolist())
         every = set(range(n_classes))
         if not positive or present != every:
@@ -316,12 +329,14 @@ class SavedPairs:
     def __post_init__(self) -> None:
         k = len(self.train_priors)
         check.check_priors(self.train_priors, k, "train_priors")
-        if not self.folds or len(self.references) != len(self.folds):
+        n_folds = len(self.folds)
+        if not n_folds or len(self.references) != n_folds:
             raise ValueError("every fold must have its references")
         for references in self.references:
             references.check(self.input_shape, k)
         for networks in self.folds:
-            if not any(network.weight for network in networks):
+            weighted = any(network.weight for network in networks)
+            if not weighted:
                 raise ValueError("weights of networks must not all be zero")
 
 
@@ -431,11 +446,18 @@ def solve(
     y = solve_posteriors(q, S, solver, ridge, uniform)
     if solver == "inverse":
         # The paper's S⁻¹ q may leave the simplex; probabilities may not.
-        y = np.maximum(y, 0.0)
-        total = y.sum(axis=1, keepdims=True)
-        otherwise = np.full_like(y, 1 / k)
-        y = np.divide(y, total, out=otherwise, where=total > 0)
+        y = _as_probabilities(y)
     return shift_priors(y, uniform, priors)
+
+
+def _as_probabilities(y: FloatArray) -> FloatArray:
+    """Rows cut at 0 and scaled to sum 1; uniform where nothing is left."""
+    positive = np.maximum(y, 0.0)
+    total = positive.sum(axis=1, keepdims=True)
+    k = y.shape[1]
+    uniform = np.full_like(positive, 1 / k)
+    is_left = total > 0
+    return np.divide(positive, total, out=uniform, where=is_left)
 
 
 def best_ridge(
@@ -464,16 +486,21 @@ def compare_pairs(
 
     Folds after those of ``models`` were not trained (Ctrl-C), and their rows take no part.
     """
-    tests = [test for _, test in folds.splits[: len(models)]]
-    rows = np.sort(np.concatenate(tests))
+    n_trained = len(models)
+    splits = folds.splits[:n_trained]
+    tests = [test for _, test in splits]
+    tested = np.concatenate(tests)
+    rows = np.sort(tested)
     places = [np.searchsorted(rows, test) for test in tests]
     rng = np.random.default_rng(folds.seed)
-    q = np.empty((len(rows), sample.n_classes))
+    n_rows = len(rows)
+    q = np.empty((n_rows, sample.n_classes))
     shifted = settings.correction == "prior"
     references = []
     noise = []
     for model, test, place in zip(models, tests, places, strict=True):
-        chosen = choose_references(sample.codes[test], settings.per_class, rng)
+        test_codes = sample.codes[test]
+        chosen = choose_references(test_codes, settings.per_class, rng)
         # References are held-out rows too: each knows its own place among them, and is not compared
         # with itself.
         own = np.full(len(test), -1)
@@ -485,12 +512,14 @@ def compare_pairs(
         noise.append(errors)
     # Algorithm 1, second part: Ĝ from held-out similarities (equation 34), S from Ĝ (35, 36).
     labels = sample.entries(rows)
-    G = gramian_from_similarities(q, labels.codes, labels.weights)
+    codes = labels.codes
+    weights = labels.weights
+    G = gramian_from_similarities(q, codes, weights)
     S = recover(G, method=settings.recovery).matrix
     priors = sample.shares
     ridge = 0.0
     if settings.solver == "simplex":
-        ridge = best_ridge(q, S, priors, labels.codes, labels.weights)
+        ridge = best_ridge(q, S, priors, codes, weights)
     y = solve(q, S, priors, settings.solver, ridge)
     logs = logarithm(y)
     return PairComparison(
@@ -555,16 +584,20 @@ def check_pair_members(
 def _refuse_small_class(
     sample: Sample, few: npt.NDArray[np.bool_], n_folds: int
 ) -> None:
-    trained_on = 1 - 1 / n_folds
+    held_out = 1 / n_folds
+    trained_on = 1 - held_out
     share = VALIDATION_FRACTION * trained_on
-    need = int(np.ceil(2 / share))
-    sizes = np.bincount(sample.codes, minlength=sample.n_classes)
+    fewest = np.ceil(2 / share)
+    need = int(fewest)
+    n_classes = sample.n_classes
+    sizes = np.bincount(sample.codes, minlength=n_classes)
     beyond = sizes.max() + 1
     candidates = np.where(few, sizes, beyond)
     smallest = int(candidates.argmin())
     names = sample.classes.tolist()
     name = names[smallest]
-    found = f"class {name!r} has {sizes[smallest]}"
+    size = sizes[smallest]
+    found = f"class {name!r} has {size}"
     needs = f"Pairwise() with cv={n_folds} needs about {need} members of every class"
     hint = "use the default members, gather more of it, or merge or drop it"
     raise ValueError(f"{needs}, {found}: {hint}")

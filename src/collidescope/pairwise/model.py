@@ -58,18 +58,22 @@ class Pairwise:
     simple = False
 
     def __post_init__(self) -> None:
-        check.check_choice(self.recovery, ["root", "gradient"], "recovery")
+        recoveries = ["root", "gradient"]
+        check.check_choice(self.recovery, recoveries, "recovery")
         check.check_choice(self.correction, ["prior", "none"], "correction")
         check.check_choice(self.solver, ["simplex", "inverse"], "solver")
         check.check_choice(self.estimate, ["one-step", "gramian"], "estimate")
-        if isinstance(self.n_references, str):
-            check.check_choice(self.n_references, ["all"], "n_references")
+        n_references = self.n_references
+        if isinstance(n_references, str):
+            check.check_choice(n_references, ["all"], "n_references")
         else:
-            check.check_count(self.n_references, "n_references", least=2)
-        own_network = self.network is not None
-        if own_network and not callable(self.network):
+            check.check_count(n_references, "n_references", least=2)
+        network = self.network
+        usable = network is None or callable(network)
+        if not usable:
             wanted = "a function of (2 * d, 1) that builds a torch module"
-            raise ValueError(f"network must be {wanted}, got {self.network!r}")
+            said = f"network must be {wanted}"
+            raise ValueError(f"{said}, got {network!r}")
 
     @property
     def own_threads(self) -> bool:

@@ -50,27 +50,33 @@ def sample_pairs(
     if n_pairs < 0:
         raise ValueError(f"n_pairs must not be negative, got {n_pairs}")
     urn = _urn(labels, sample_weight, generator)
+    device = labels.device
+    K = urn.n_classes
     # Odd places get pairs of one class, even ones pairs of two.
-    k = torch.randint(
-        urn.n_classes, (n_pairs,), device=labels.device, generator=generator
-    )
+    k = torch.randint(K, (n_pairs,), device=device, generator=generator)
     of_one = k[1::2]
     of_two = k[0::2]
-    other = torch.randint(
-        urn.n_classes - 1, of_two.shape, device=labels.device, generator=generator
-    )
+    n_others = K - 1
+    size = of_two.shape
+    other = torch.randint(n_others, size, device=device, generator=generator)
     # 0 … K-2 onto the classes other than that of the first row, each as likely.
-    other += other >= of_two
-    i = torch.empty(n_pairs, dtype=torch.long, device=labels.device)
+    moved_on = other >= of_two
+    other += moved_on
+    i = torch.empty(n_pairs, dtype=torch.long, device=device)
     j = torch.empty_like(i)
     first = urn.draw(of_one)
+    second = urn.draw_another(of_one, first)
     i[1::2] = first
-    j[1::2] = urn.draw_another(of_one, first)
-    i[0::2] = urn.draw(of_two)
-    j[0::2] = urn.draw(other)
-    i = urn.order[i]
-    j = urn.order[j]
-    return i, j, labels[i] == labels[j]
+    j[1::2] = second
+    first = urn.draw(of_two)
+    second = urn.draw(other)
+    i[0::2] = first
+    j[0::2] = second
+    order = urn.order
+    i = order[i]
+    j = order[j]
+    same = labels[i] == labels[j]
+    return i, j, same
 
 
 @dataclass(frozen=True)
@@ -113,14 +119,20 @@ class _Urn:
         weight = self.weight[taken]
         # Uniform on the interval of the class, shorter by that of the row taken; what lies beyond
         # the start of this row moves past it.
-        shorter = self.high[k] - weight
-        point = self._points(self.low[k], shorter)
-        start = self.ends[taken] - weight
-        moved = torch.where(point >= start, point + weight, point)
+        low = self.low[k]
+        high = self.high[k]
+        shorter = high - weight
+        point = self._points(low, shorter)
+        end = self.ends[taken]
+        start = end - weight
+        beyond = point >= start
+        past = point + weight
+        moved = torch.where(beyond, past, point)
         drawn = self._places(moved, k)
         # Rounding can put the point a hair inside the row taken when weights differ by 1e16: then
         # its neighbour is as good.
-        is_last = taken == self.last[k]
+        last = self.last[k]
+        is_last = taken == last
         before = taken - 1
         after = taken + 1
         neighbour = torch.where(is_last, before, after)
@@ -158,17 +170,20 @@ def _urn(
         came = f"got shape {tuple(weight.shape)}"
         raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, {came}")
     # Rows without weight must not be drawn, not even by a rounding error: they are left out.
-    kept = torch.nonzero(weight > 0).flatten()
+    positive = weight > 0
+    kept = torch.nonzero(positive).flatten()
     names, numbers, sizes = torch.unique(
         labels[kept], return_inverse=True, return_counts=True
     )
     _check_members(names, sizes)
-    order = kept[torch.argsort(numbers, stable=True)]
+    by_class = torch.argsort(numbers, stable=True)
+    order = kept[by_class]
+    sorted_weight = weight[order]
     last = torch.cumsum(sizes, 0) - 1
     return _Urn(
         order=order,
-        weight=weight[order],
-        ends=torch.cumsum(weight[order], 0),
+        weight=sorted_weight,
+        ends=torch.cumsum(sorted_weight, 0),
         first=last - sizes + 1,
         last=last,
         generator=generator,
@@ -242,10 +257,10 @@ class PairObjective:
         self.batch_size = config.batch_for(len(self.rows))
         self.held_out: Tensor | None = None
         if len(held_out):
-            generator = torch.Generator(device=y.device).manual_seed(seed)
-            self.held_out = self._pairs(
-                held_out, held_out_pairs * len(held_out), generator
-            )
+            generator = torch.Generator(device=y.device)
+            generator.manual_seed(seed)
+            n_pairs = held_out_pairs * len(held_out)
+            self.held_out = self._pairs(held_out, n_pairs, generator)
 
     def _pairs(self, rows: Tensor, n_pairs: int, generator: torch.Generator) -> Tensor:
         weight = None if self.weight is None else self.weight[rows]
@@ -257,13 +272,15 @@ class PairObjective:
         return signature(self.X, self.y, self.weight, self.rows, self.held_out)
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
-        pairs = self._pairs(self.rows, len(self.rows), generator)
+        n_pairs = len(self.rows)
+        pairs = self._pairs(self.rows, n_pairs, generator)
         end = pairs.shape[1]
+        size = self.batch_size
         # A last batch of a single pair is left out: batch norm cannot take it.
-        if end > self.batch_size > 1:
+        if end > size > 1:
             end -= 1
-        for start in range(0, end, self.batch_size):
-            stop = start + self.batch_size
+        for start in range(0, end, size):
+            stop = start + size
             yield pairs[:, start:stop]
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
@@ -274,13 +291,17 @@ class PairObjective:
         return balanced_risk(logits, same.float())
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
-        if self.held_out is None:
+        pairs = self.held_out
+        if pairs is None:
             return torch.full((1,), torch.nan, device=self.y.device)
-        logits = []
-        for i, j, _ in torch.split(self.held_out, SCORING_BATCH, 1):
+        scored = []
+        batches = torch.split(pairs, SCORING_BATCH, 1)
+        for i, j, _ in batches:
             first = self.X[i]
             second = self.X[j]
-            logits.append(module(first, second))
-        same = self.held_out[2].float()
-        risk = balanced_risk(torch.cat(logits), same)
+            score = module(first, second)
+            scored.append(score)
+        same = pairs[2].float()
+        logits = torch.cat(scored)
+        risk = balanced_risk(logits, same)
         return risk[None]

@@ -150,11 +150,14 @@ class TrainedContrast:
         """V of rows of A with the rows of B beside them."""
         first = torch.split(tensor(A), at_once)
         second = torch.split(tensor(B), at_once)
-        logits = []
+        network = self.network
+        parts = []
         with torch.inference_mode():
             for a, b in zip(first, second, strict=True):
-                logits.append(self.network.one_way(a, b))
-            scores = torch.sigmoid(torch.cat(logits))
+                part = network.one_way(a, b)
+                parts.append(part)
+            logits = torch.cat(parts)
+            scores = torch.sigmoid(logits)
         return scores.double().numpy()
 
 
@@ -174,12 +177,15 @@ def step_a(
     An epoch shows as many pairs as there are rows, drawn in the proportions of (31). ``factory(2d,
     2)`` builds another network than the plain one (for images of C channels, ``factory(2C, 2)``).
     """
-    rows = as_rows(X, settings.device)
-    y, _ = labels_and_weights(codes, None, settings.device)
+    device = settings.device
+    rows = as_rows(X, device)
+    y, _ = labels_and_weights(codes, None, device)
     config = settings.training()
-    everything = torch.arange(len(y), device=y.device)
+    n_rows = len(y)
+    everything = torch.arange(n_rows, device=y.device)
     nothing = everything[:0]
-    objective = PairObjective(rows, y, (everything, nothing), config, seed)
+    split = (everything, nothing)
+    objective = PairObjective(rows, y, split, config, seed)
     inputs = 2 * rows.shape[1]
 
     def build() -> PairwiseNetwork:
@@ -189,11 +195,14 @@ def step_a(
             body = factory(inputs, 2)
         return PairwiseNetwork(TwoOutputs(body))
 
-    run = fit_loop(seeded_module(build, seed), objective, config, seed)
+    untrained = seeded_module(build, seed)
+    run = fit_loop(untrained, objective, config, seed)
     if run.interrupted:
         raise KeyboardInterrupt
-    assert isinstance(run.module, PairwiseNetwork)
-    network = PairwiseNetwork(_one_output(run.module.body))
+    trained = run.module
+    assert isinstance(trained, PairwiseNetwork)
+    body = _one_output(trained.body)
+    network = PairwiseNetwork(body)
     losses = tuple(entry["train_loss"] for entry in run.history)
     return TrainedContrast(network.eval(), losses)
 
@@ -237,9 +246,13 @@ def step_b(
             if pairs_per_entry is None:
                 scores = V.grid(of_first, of_second)
             else:
-                a = rng.integers(len(of_first), size=pairs_per_entry)
-                b = rng.integers(len(of_second), size=pairs_per_entry)
-                scores = V.pairs(of_first[a], of_second[b])
+                n_first = len(of_first)
+                n_second = len(of_second)
+                a = rng.integers(n_first, size=pairs_per_entry)
+                b = rng.integers(n_second, size=pairs_per_entry)
+                first = of_first[a]
+                second = of_second[b]
+                scores = V.pairs(first, second)
             G[i, j] = scores.mean()
     return G
 
@@ -314,18 +327,28 @@ def descent_direction(
 ) -> tuple[FloatArray, FloatArray]:
     """(a + λ b of Algorithm 1, ‖S Sᵀ - G‖_F), for one matrix or for a stack of them (..., K, K)."""
     transposed = S.swapaxes(-1, -2)
-    E = S @ transposed - G
+    gramian = S @ transposed
+    E = gramian - G
     squares = E * E
-    gap = np.sqrt(squares.sum(axis=(-2, -1)))
+    total = squares.sum(axis=(-2, -1))
+    gap = np.sqrt(total)
     # E + Eᵀ and not 2 E: G is not quite symmetric, as V(x, x') is not.
-    twice = E + E.swapaxes(-1, -2)
-    smallest = np.finfo(np.float64).tiny
+    E_transposed = E.swapaxes(-1, -2)
+    twice = E + E_transposed
+    limits = np.finfo(np.float64)
+    smallest = limits.tiny
     scale = np.maximum(gap, smallest)
-    a = twice @ S / scale[..., None, None]
+    per_matrix = scale[..., None, None]
+    slope = twice @ S
+    a = slope / per_matrix
     row_sums = S.sum(axis=-1, keepdims=True)
+    excess = row_sums - 1
     negative = S < 0
-    b = np.sign(row_sums - 1) - negative
-    return a + penalty * b, gap
+    signs = np.sign(excess)
+    b = signs - negative
+    weighted = penalty * b
+    direction = a + weighted
+    return direction, gap
 
 
 def is_feasible(S: ArrayLike, rounding: float = 1e-9) -> bool:
@@ -337,7 +360,9 @@ def is_feasible(S: ArrayLike, rounding: float = 1e-9) -> bool:
     matrix = check.check_square(S, "S")
     row_sums = matrix.sum(axis=1)
     row_gaps = np.abs(row_sums - 1)
-    if matrix.min() < -rounding or row_gaps.max() > rounding:
+    negative = matrix.min() < -rounding
+    not_one = row_gaps.max() > rounding
+    if negative or not_one:
         return False
     diagonal = np.diag(matrix)
     others = row_sums - diagonal
@@ -363,15 +388,20 @@ def nearest_dominant(S: ArrayLike) -> FloatArray:
 def _nearest_on_simplex(rows: FloatArray, mass: float) -> FloatArray:
     """Each row moved down by one number and cut at 0, so that it sums to ``mass``."""
     k = rows.shape[1]
-    falling = -np.sort(-rows, axis=1)
+    rising = np.sort(-rows, axis=1)
+    falling = -rising
     # Moved so that the first 1, 2, … entries alone have the mass; the right number of them is the
     # last whose smallest entry stays positive.
-    moves = falling.cumsum(axis=1) - mass
-    moves /= np.arange(1, k + 1)
-    kept = (falling > moves).sum(axis=1)
+    sums = falling.cumsum(axis=1)
+    counts = np.arange(1, k + 1)
+    moves = sums - mass
+    moves /= counts
+    positive = falling > moves
+    kept = positive.sum(axis=1)
     last = kept[:, None] - 1
     move = np.take_along_axis(moves, last, axis=1)
-    return np.maximum(rows - move, 0.0)
+    moved = rows - move
+    return np.maximum(moved, 0.0)
 
 
 # ------------------------------------------------------------------------------------------
@@ -453,32 +483,44 @@ def printed_fit(
         settings = PrintedSettings()
     rows = np.asarray(X, dtype=np.float64)
     codes = np.asarray(codes)
-    found = np.unique(codes).tolist()
-    if found != list(range(n_classes)):
-        raise ValueError(
-            f"codes must hold every class 0 … {n_classes - 1}, got {found}"
-        )
-    train, held_out = _split(codes, settings.validation_share, seed)
-    V = step_a(rows[train], codes[train], settings, seed, factory)
+    distinct = np.unique(codes)
+    found = distinct.tolist()
+    every = list(range(n_classes))
+    last = n_classes - 1
+    if found != every:
+        raise ValueError(f"codes must hold every class 0 … {last}, got {found}")
+    share = settings.validation_share
+    train, held_out = _split(codes, share, seed)
+    T = rows[train]
+    T_codes = codes[train]
+    V = step_a(T, T_codes, settings, seed, factory)
     rng = np.random.default_rng(seed)
-    parts = _by_class(rows[train], codes[train], n_classes)
-    G = step_b(V, parts, settings.pairs_per_entry, rng)
+    parts = _by_class(T, T_codes, n_classes)
+    per_entry = settings.pairs_per_entry
+    G = step_b(V, parts, per_entry, rng)
     descent = settings.descend(G)
-    points = _by_class(rows[held_out], codes[held_out], n_classes)
+    compared = rows[held_out]
+    compared_codes = codes[held_out]
+    points = _by_class(compared, compared_codes, n_classes)
     m = settings.comparison_points
     if m is not None:
         points = [rng.permutation(each)[:m] for each in points]
-    return PrintedFit(V, G, descent, tuple(points), settings, V.losses)
+    references = tuple(points)
+    losses = V.losses
+    return PrintedFit(V, G, descent, references, settings, losses)
 
 
 def _split(codes: IntArray, share: float, seed: int) -> tuple[IntArray, IntArray]:
     """(rows to train on, rows to compare with); the same rows where none are split off."""
     if share == 0:
-        every = np.arange(len(codes))
+        n_rows = len(codes)
+        every = np.arange(n_rows)
         return every, every
     y, _ = labels_and_weights(codes, None, "cpu")
     train, held_out = stratified_split(y, share, seed)
-    return train.numpy(), held_out.numpy()
+    trained_on = train.numpy()
+    compared = held_out.numpy()
+    return trained_on, compared
 
 
 def _by_class(rows: FloatArray, codes: IntArray, n_classes: int) -> list[FloatArray]:

@@ -61,11 +61,14 @@ def similarity(
     ``shift`` is taken off the logit: :func:`~collidescope.pairwise.pairs.same_log_odds_shift` of
     the training pairs. ``symmetric=False`` asks the network for [a, b] alone, as the paper does.
     """
-    n_bytes = 4 * len(A) * len(B)
+    n_rows = len(A)
+    n_columns = len(B)
+    n_bytes = 4 * n_rows * n_columns
     place = _gathering_place(module, n_bytes)
-    out = torch.empty(len(A), len(B), device=place)
+    out = torch.empty(n_rows, n_columns, device=place)
     with torch.inference_mode():
-        for rows, columns, logits in _blocks(module, A, B, symmetric):
+        blocks = _blocks(module, A, B, symmetric)
+        for rows, columns, logits in blocks:
             logits -= shift
             scores = torch.sigmoid_(logits)
             out[rows, columns] = scores.to(place)
@@ -150,29 +153,37 @@ def _standard_error(sums: _Sums, q: Tensor, W: Tensor, W2: Tensor) -> Tensor:
     The variance is Σ w² (Sim - q)² / Σ w² · m / (m - 1), with equal weights that of a sample. The
     pair of a row with itself is in none of the sums.
     """
-    m = W * W / W2
-    squares = sums.squares - 2 * q * sums.cross + q * q * W2
+    squared = W * W
+    m = squared / W2
+    twice_crossed = 2 * q * sums.cross
+    of_means = q * q * W2
+    squares = sums.squares - twice_crossed + of_means
     positive = squares.clamp_min(0)
-    variance = positive / W2 * m / (m - 1)
-    return (variance / m).sqrt()
+    biased = positive / W2
+    scaled = biased * m
+    variance = scaled / (m - 1)
+    of_mean = variance / m
+    return of_mean.sqrt()
 
 
 def _check_references(
     labels: Tensor, own: Tensor, n: int, r: int, n_classes: int
 ) -> None:
-    if labels.shape != (r,):
-        came = f"got {tuple(labels.shape)}"
+    found = tuple(labels.shape)
+    if found != (r,):
+        came = f"got {found}"
         raise ValueError(
             f"reference_labels must have one entry per reference ({r}), {came}"
         )
     present = sorted(set(labels.tolist()))
-    if present != list(range(n_classes)):
-        raise ValueError(
-            f"references must hold every class 0…{n_classes - 1} and no other"
-        )
+    every = list(range(n_classes))
+    last = n_classes - 1
+    if present != every:
+        raise ValueError(f"references must hold every class 0…{last} and no other")
     beyond = own >= r
-    if own.shape != (n,) or bool(beyond.any()):
-        came = f"got shape {tuple(own.shape)}"
+    shape = tuple(own.shape)
+    if shape != (n,) or bool(beyond.any()):
+        came = f"got shape {shape}"
         raise ValueError(f"own must be {n} places below {r} (-1 for none), {came}")
 
 
@@ -228,10 +239,14 @@ def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor) -> Tensor
     """Sum of the references' weights in each class, for every input without its own; (n, K)."""
     sums = torch.zeros(n_classes, dtype=torch.float64)
     sums.index_add_(0, labels, weight)
-    left = sums.repeat(len(own), 1)
-    inside = torch.nonzero(own >= 0).flatten()
+    n_inputs = len(own)
+    left = sums.repeat(n_inputs, 1)
+    is_inside = own >= 0
+    inside = torch.nonzero(is_inside).flatten()
     place = own[inside]
-    left[inside, labels[place]] -= weight[place]
+    own_class = labels[place]
+    own_weight = weight[place]
+    left[inside, own_class] -= own_weight
     return left
 
 
@@ -267,27 +282,37 @@ def _blocks(
     scorer = _split_scorer(module.body) or _WholeScorer(module, A)
     at_once = block_bytes // scorer.pair_bytes
     pairs = max(1, at_once)
-    width = max(1, min(len(B), pairs))
+    n_rows = len(A)
+    n_columns = len(B)
+    widest = min(n_columns, pairs)
+    width = max(1, widest)
     left_over = pairs // width
-    height = max(1, min(len(A), left_over))
+    highest = min(n_rows, left_over)
+    height = max(1, highest)
     right = scorer.prepare(B.to(device))
-    for a in range(0, len(A), height):
-        rows = slice(a, min(a + height, len(A)))
-        left = scorer.prepare(A[rows].to(device))
+    for a in range(0, n_rows, height):
+        end = min(a + height, n_rows)
+        rows = slice(a, end)
+        own = A[rows]
+        left = scorer.prepare(own.to(device))
 
         def logits(
             part: slice, columns: slice, a: int = a, left: list[Tensor] = left
         ) -> Tensor:
-            within = slice(part.start - a, part.stop - a)
+            start = part.start - a
+            stop = part.stop - a
+            within = slice(start, stop)
             upper = [x[within] for x in left]
             lower = [x[columns] for x in right]
             forward = scorer.forward(upper, lower)
             if not symmetric:
                 return forward
-            return (forward + scorer.backward(upper, lower)) / 2
+            backward = scorer.backward(upper, lower)
+            return (forward + backward) / 2
 
-        for b in range(0, len(B), width):
-            columns = slice(b, min(b + width, len(B)))
+        for b in range(0, n_columns, width):
+            end = min(b + width, n_columns)
+            columns = slice(b, end)
             yield from halved(logits, rows, columns)
 
 

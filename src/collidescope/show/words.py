@@ -84,37 +84,43 @@ def _ended(said: str) -> str:
 
 def what_to_do(summary: Summary) -> list[str]:
     """The answer first, then what to be careful about, then advice."""
-    warnings = [
-        f"Read with care: {_ended(said)}" for said in summary["trust"]["warnings"]
-    ]
-    if summary["trust"]["control"]["passed"] is False:
+    trust = summary["trust"]
+    warnings = [f"Read with care: {_ended(said)}" for said in trust["warnings"]]
+    if trust["control"]["passed"] is False:
         found = "on shuffled labels, where there is nothing to find, the fit still found structure"
         warnings.insert(0, f"Read with care: do not act on these numbers yet; {found}.")
-    lines = [answer(summary, calm=not warnings), *warnings, *_about_labels(summary)]
-    if not lines[0].startswith("Nothing needs doing"):
+    first = answer(summary, calm=not warnings)
+    lines = [first, *warnings, *_about_labels(summary)]
+    if not first.startswith("Nothing needs doing"):
         lines += _more_rows(summary)
         lines += _about_classes(summary)
         lines += _small_classes(summary)
-    if summary["audit"] is not None:
-        lines.append(summary["audit"]["verdict"])
+    audit = summary["audit"]
+    if audit is not None:
+        lines.append(audit["verdict"])
     return lines
 
 
 def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
     """The finding in a sentence; that nothing needs doing only where it is ``calm``: no warning."""
     pber = summary["pber"]
-    if highest(pber) < tiny and calm:
-        most = percent(highest(pber))
+    at_most = highest(pber)
+    if at_most < tiny and calm:
+        most = percent(at_most)
         if pber["high"] is not None:
             most = f"at most {most}"
         return f"Nothing needs doing about collisions: {most} of inputs would get another label."
     interval = between(pber["low"], pber["high"])
-    said = f"{percent(pber['value'])} of the inputs would get another label{interval}"
+    share = percent(pber["value"])
+    said = f"{share} of the inputs would get another label{interval}"
     pair = _sure_pair(summary)
     if pair is None:
         return f"{said}."
-    names = f"{quote(pair['class'])} would most often turn into {quote(pair['other'])}"
-    return f"{said}; {names}, in {percent(pair['rate'])} of cases."
+    own = quote(pair["class"])
+    other = quote(pair["other"])
+    names = f"{own} would most often turn into {other}"
+    rate = percent(pair["rate"])
+    return f"{said}; {names}, in {rate} of cases."
 
 
 def _sure_pair(summary: Summary) -> Summary | None:
@@ -206,9 +212,13 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
     path = summary["merge_path"]
     pber = summary["pber"]["value"]
     names = summary["classes"]
-    first = f"{quote(names[path['first'][1]])} and {quote(names[path['second'][1]])}"
-    left = path["pber"][1]
-    groups = path["n_groups"][1]
+    one = path["first"][1]
+    other = path["second"][1]
+    first = f"{quote(names[one])} and {quote(names[other])}"
+    rests = path["pber"]
+    n_groups = path["n_groups"]
+    left = rests[1]
+    groups = n_groups[1]
     share = 1 - left / pber
     after = f"from {percent(pber)} to {percent(left)}"
     if share >= dominates:
@@ -224,24 +234,31 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
         advice = (
             f"No single pair dominates: merging {first}, the best first step, {gain}"
         )
-        halves = [step for step, rest in enumerate(path["pber"]) if rest <= pber / 2]
+        half = pber / 2
+        halves = [step for step, rest in enumerate(rests) if rest <= half]
         if halves:
-            groups = path["n_groups"][halves[0]]
+            groups = n_groups[halves[0]]
             advice += f". To halve it takes merging down to {groups} groups"
     python = f"cs.consolidate(cm, n_groups={groups})"
-    return f"{advice}: {call(summary, python, _merge_command(summary, groups))}."
+    command = _merge_command(summary, groups)
+    how = call(summary, python, command)
+    return f"{advice}: {how}."
 
 
 def _merge_command(summary: Summary, groups: int) -> str:
-    saved = summary["about"].get("saved")
+    about = summary["about"]
+    saved = about.get("saved")
     if saved:
         return f"collidescope merge {shlex.quote(str(saved))} --groups {groups}"
-    first = f"{summary['about'].get('command')} --matrix matrix.json"
+    command = about.get("command")
+    first = f"{command} --matrix matrix.json"
     return f"{first} && collidescope merge matrix.json --groups {groups}"
 
 
 def _small_classes(summary: Summary, few: int = 30) -> list[str]:
-    small = sorted(zip(summary["counts"] or (), summary["classes"], strict=False))
+    counts = summary["counts"] or ()
+    counted = zip(counts, summary["classes"], strict=False)
+    small = sorted(counted)
     names = [quote(name) for count, name in small if count < few]
     if not names:
         return []
@@ -251,7 +268,8 @@ def _small_classes(summary: Summary, few: int = 30) -> list[str]:
     which = "these classes"
     if len(names) == 1:
         which = "a class"
-    rows = f"{few} rows (the least is {small[0][0]:,.0f})"
+    least = small[0][0]
+    rows = f"{few} rows (the least is {least:,.0f})"
     return [f"Gather more of {named}: fewer than {rows} say little about {which}."]
 
 
