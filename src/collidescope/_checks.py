@@ -166,8 +166,9 @@ def check_priors(
     array = check_finite(priors, name, ndim=1)
     one_each(array, n_classes, name, "class")
     k = int(array.argmin())
-    if array[k] < SMALLEST_PRIOR:
-        said = f"got {array[k]:.6g} for class number {k}"
+    smallest = array[k]
+    if smallest < SMALLEST_PRIOR:
+        said = f"got {smallest:.6g} for class number {k}"
         raise ValueError(f"{name} must be positive, {said}: leave such a class out")
     total = array.sum()
     if abs(total - 1) > STOCHASTIC_TOLERANCE:
@@ -187,7 +188,8 @@ def check_posteriors(
     _check_columns(array.shape, name, n_classes)
     lowest = _check_probabilities(array, name)
     totals = array.sum(axis=1)
-    farthest = _check_sums(totals, sum_tolerance(P), name)
+    tolerance = sum_tolerance(P)
+    farthest = _check_sums(totals, tolerance, name)
     # as good as it gets: a copy of many rows costs more than all checks
     if lowest >= 0 and farthest <= EXACT_SUM:
         return array
@@ -196,7 +198,8 @@ def check_posteriors(
     if not is_copy:
         array = array.copy()
     np.maximum(array, 0.0, out=array)
-    array /= array.sum(axis=1, keepdims=True)
+    totals = array.sum(axis=1, keepdims=True)
+    array /= totals
     return array
 
 
@@ -243,9 +246,10 @@ def _check_columns(
         raise ValueError(
             f"{name} must have one column per class, at least 2, got shape {shape} ({hint})"
         )
-    if n_classes is not None and shape[1] != n_classes:
+    n_columns = shape[1]
+    if n_classes is not None and n_columns != n_classes:
         raise ValueError(
-            f"{name} must have one column per class ({n_classes}), got {shape[1]}"
+            f"{name} must have one column per class ({n_classes}), got {n_columns}"
         )
 
 
@@ -419,29 +423,32 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
         raise ValueError(
             f"{name} must be a flat list of labels, got shape {array.shape}"
         )
-    if array.shape[0] == 0:
+    n = len(array)
+    if n == 0:
         raise ValueError(f"{name} is empty: pass at least one labelled row")
-    if (
-        isinstance(y, np.ndarray) and array.dtype.kind in "iub"
-    ):  # nothing can be missing or mixed
+    dtype = array.dtype.kind
+    # in whole numbers nothing can be missing or mixed
+    if isinstance(y, np.ndarray) and dtype in "iub":
         return array
     # As given, not as converted: numpy turns a nan among text into the word 'nan', and 1 into '1'.
     given = array.tolist()
     if isinstance(y, Iterable) and not isinstance(y, np.ndarray):
         given = list(y)
-    missing = np.fromiter((_is_missing(label) for label in given), bool, array.shape[0])
-    if array.dtype.kind in "fc":
+    missing = np.fromiter(map(_is_missing, given), bool, n)
+    if dtype in "fc":
         missing |= ~np.isfinite(array)
     if missing.any():
+        n_missing = int(missing.sum())
         first = f"(first at row {int(missing.argmax())}): drop those rows"
-        raise ValueError(f"{name} has {int(missing.sum())} missing labels {first}")
+        raise ValueError(f"{name} has {n_missing} missing labels {first}")
     kinds = {type(label) for label in given}
     text = {kind for kind in kinds if issubclass(kind, str)}
     truth = {kind for kind in kinds if issubclass(kind, (bool, np.bool_))}
-    cut = array.dtype.kind == "U" and any(map(_is_cut, given))
+    cut = dtype == "U" and any(map(_is_cut, given))
     # numpy would make one label of 1 and "1", of 1 and True, of "a" and "a\0": objects stay apart
-    merged = (text and kinds - text) or (truth and kinds - truth) or cut
-    if merged and array.dtype.kind != "O":
+    some_text = text and kinds - text
+    some_truth = truth and kinds - truth
+    if dtype != "O" and (some_text or some_truth or cut):
         return _objects(given)
     return array
 
@@ -495,7 +502,8 @@ def _plain_spelling(label: str) -> str:
     """A label without case, extra spaces, full stops at its ends, and characters nobody sees."""
     normal = unicodedata.normalize("NFKC", label)
     seen = "".join(char for char in normal if unicodedata.category(char) != "Cf")
-    plain = " ".join(seen.casefold().strip(" .").split())
+    bare = seen.casefold().strip(" .")
+    plain = " ".join(bare.split())
     try:
         return str(Decimal(plain).normalize())  # exact, unlike float
     except InvalidOperation:

@@ -320,7 +320,9 @@ class CollisionAccumulator:
         low = check.SMALLEST_WEIGHT
         high = check.LARGEST_WEIGHT
         k = len(self.classes)
-        if w.max() > high or w.min(where=w > 0, initial=1.0) < low:
+        largest = w.max()
+        smallest = w.min(where=w > 0, initial=1.0)
+        if largest > high or smallest < low:
             raise ValueError(
                 f"sample_weight must be 0 or between {low:g} and {high:g}:"
                 " divide all of it by one number"
@@ -338,9 +340,10 @@ class CollisionAccumulator:
         for power in (1, 2):
             weight = w**power
             if codes is None:
-                self._counts[power - 1] += weight @ P
+                counts = weight @ P
             else:
-                self._counts[power - 1] += np.bincount(codes, weight, k)
+                counts = np.bincount(codes, weight, k)
+            self._counts[power - 1] += counts
         if codes is None or self.priors is None:
             self._strata[0].add_rows(P, codes, w, ratio)
         else:
@@ -519,11 +522,13 @@ def collision_matrix_from_posteriors(
     if votes is not None and isinstance(P, SparseLike):
         raise ValueError("votes must be left out with a sparse P: pass P.toarray()")
     posteriors, codes, names = _checked(P, y, classes)
-    odd = [*_warnings(posteriors, codes), *check.spelling_variants(names)]
+    odd = _warnings(posteriors, codes)
+    odd += check.spelling_variants(names)
     for words in odd:
         warnings.warn(words, check.CollisionWarning, stacklevel=2)
     n, k = posteriors.shape
-    weights = check.unit_weights(check.check_weights(sample_weight, n))
+    given_weights = check.check_weights(sample_weight, n)
+    weights = check.unit_weights(given_weights)
     counted = None
     if votes is not None:
         counted = _check_votes(votes, posteriors, names)
@@ -532,7 +537,8 @@ def collision_matrix_from_posteriors(
         counts = np.bincount(codes, weights, k)
     target, ratio = target_priors(priors, counts, names)
     if groups is None and counted is None:
-        return _accumulated(posteriors, codes, weights, names, ratio, target).result()
+        sums = _accumulated(posteriors, codes, weights, names, ratio, target)
+        return sums.result()
     if ratio is not None:
         posteriors = shifted(posteriors, ratio)
         weights = weights * ratio[codes]
@@ -636,10 +642,12 @@ def accumulate(
         came = f"got {type(chunks).__name__}: for a file pass posterior_batches(path, label)"
         raise ValueError(f"chunks must be an iterable of (P, y), {came}")
     accumulator = CollisionAccumulator(classes, priors)
-    with Progress("accumulating", length_hint(chunks), verbose) as progress:
+    n_chunks = length_hint(chunks)
+    with Progress("accumulating", n_chunks, verbose) as progress:
         for number, chunk in enumerate(chunks):
             parts = [chunk]
-            if isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3):
+            has_parts = isinstance(chunk, (tuple, list))
+            if has_parts and len(chunk) in (2, 3):
                 parts = list(chunk)
             try:
                 accumulator.update(*parts)

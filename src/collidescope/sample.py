@@ -59,7 +59,8 @@ class Scaling(NamedTuple):
         # "lower": the mean of two of the largest numbers is infinite.
         median = np.quantile(positive, 0.5, method="lower")
         with np.errstate(over="ignore"):
-            return np.minimum(self.scale / median, largest)
+            relative = self.scale / median
+        return np.minimum(relative, largest)
 
     def standardised(self, X: Table) -> Table:
         """``X`` as float32; large memory maps and sparse matrices are standardised when read."""
@@ -386,10 +387,13 @@ def as_images(X: Array, most_channels: int = 4) -> Array:
 def as_votes(y: ArrayLike) -> tuple[FloatArray | None, Any]:
     """(votes of every row, class names) of a table with a column per class, else (None, None)."""
     shape: tuple[int, ...] = getattr(y, "shape", ())
-    if len(shape) != 2 or shape[1] < 2:
+    if len(shape) != 2:
+        return None, None
+    n_columns = shape[1]
+    if n_columns < 2:
         return None, None
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
-    numbers = range(shape[1])
+    numbers = range(n_columns)
     names = list(getattr(y, "columns", numbers))
     voted = votes.any(axis=0)
     if not voted.all():
@@ -433,8 +437,10 @@ def check_table(X: object) -> None:
             f"X has masked values, which would be used as if they were not masked: {hint}"
         )
     names = [str(name) for name in getattr(X, "columns", [])]
-    if len(set(names)) < len(names):
-        twice = next(name for k, name in enumerate(names) if name in names[:k])
+    distinct = set(names)
+    if len(distinct) < len(names):
+        repeated = [name for k, name in enumerate(names) if name in names[:k]]
+        twice = repeated[0]
         raise ValueError(
             f"X has the column {twice!r} more than once: rename one of them"
         )

@@ -48,7 +48,8 @@ def say(text: str, style: str = "", *, always: bool = False) -> None:
     is_command = text.startswith("Next:")
     # On a terminal lines break between words, but commands stay as they are, to be copied.
     soft_wrap = is_command or not console.is_terminal
-    console.print(Text(printable(text), style=style), soft_wrap=soft_wrap)
+    shown = Text(printable(text), style=style)
+    console.print(shown, soft_wrap=soft_wrap)
 
 
 def note(*lines: str) -> None:
@@ -249,7 +250,8 @@ def explained(error: Exception) -> str:
         words = error.strerror
         if error.filename:
             words += f": {error.filename}"
-    return for_terminal(" ".join(words.split())) or type(error).__name__
+    on_one_line = " ".join(words.split())
+    return for_terminal(on_one_line) or type(error).__name__
 
 
 def _explain(error: Exception) -> int:

@@ -74,16 +74,17 @@ class Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X
         P = self.P
-        if len(rows) < len(self.y):
-            X = X.iloc[rows].reset_index(drop=True)
+        n = len(self.y)
+        if len(rows) < n:
+            X = X.iloc[rows]
+            X = X.reset_index(drop=True)
         if P is not None:
             P = P[rows]
         if y is None:
             y = self.y[rows]
         numbers = self.numbers[rows]
-        return replace(
-            self, X=X, y=y, P=P, numbers=numbers, notes=[*self.notes, *notes]
-        )
+        told = [*self.notes, *notes]
+        return replace(self, X=X, y=y, P=P, numbers=numbers, notes=told)
 
     def without_rare(self, fewest: int) -> Rows:
         classes, codes, counts = np.unique(
@@ -156,7 +157,9 @@ class Rows:
         if self.X.shape[1] == 1:
             nothing = "there is nothing to tell classes apart by"
             raise ValueError(f"{option} {name!r} is the only column: {nothing}")
-        return replace(self, X=self.X.drop(columns=name)), read(column)
+        others = self.X.drop(columns=name)
+        rows = replace(self, X=others)
+        return rows, read(column)
 
     def clusters(self, name: str | None) -> npt.NDArray[np.intp] | None:
         """Numbers of the rows that belong together, by the column that --cluster names."""
@@ -207,12 +210,14 @@ class Rows:
 
     def _check_whole(self, P: FloatArray, prefix: str, used: list[str]) -> None:
         """Probabilities sum to 1: the column of a class without a row cannot be ignored."""
-        if not prefix or np.allclose(P.sum(axis=1), 1, atol=0.01):
+        totals = P.sum(axis=1)
+        if not prefix or np.allclose(totals, 1, atol=0.01):
             return
         others = [str(name) for name in self.X.columns if name not in used]
         more = [name for name in others if name.startswith(prefix)]
         if more:
-            own = more[0].removeprefix(prefix).rstrip(")")
+            own = more[0].removeprefix(prefix)
+            own = own.rstrip(")")
             needs = "S needs rows of every class"
             raise ValueError(
                 f"class {own!r} has a column of probabilities but no row: {needs}"
@@ -251,8 +256,11 @@ def weights(column: pd.Series) -> npt.NDArray[np.float64]:
     bad = np.isnan(found)
     if bad.any():
         at = int(bad.argmax())
-        many = f"--sample-weight {column.name!r} has {int(bad.sum()):,} cells without a number"
-        where = f"(row {at}: {str(column.iloc[at])!r})"
+        n_bad = int(bad.sum())
+        option = f"--sample-weight {column.name!r}"
+        many = f"{option} has {n_bad:,} cells without a number"
+        cell = str(column.iloc[at])
+        where = f"(row {at}: {cell!r})"
         raise ValueError(f"{many} {where}: fill them, with 0 to leave a row out")
     return found
 
@@ -293,10 +301,14 @@ class Run(Options):
         for name in (label, guard(label)):
             if name in names:
                 return str(name)
-        if not self.header and label.removeprefix("-").isdigit():
-            from_start = int(label) - (int(label) > 0)
-            if -len(names) <= from_start < len(names) and label not in ("0", "-0"):
-                return names[from_start]
+        digits = label.removeprefix("-")
+        if not self.header and digits.isdigit():
+            place = int(label)
+            if place > 0:
+                place -= 1
+            n = len(names)
+            if -n <= place < n and label not in ("0", "-0"):
+                return names[place]
         near = near_name(label, names)
         hint = f": it has {listed(names)}."
         if near:
@@ -368,11 +380,16 @@ class Run(Options):
         classes = fitted.classes_.tolist()
         y, labelled = match_labels(X[name], classes, "label")
         kept = np.flatnonzero(labelled)
-        if len(kept) < len(X):
-            lost = f"{len(X) - len(kept):,} of {len(X):,} rows"
+        n_rows = len(X)
+        n_lost = n_rows - len(kept)
+        if n_lost:
+            lost = f"{n_lost:,} of {n_rows:,} rows"
             notes.append(f"{lost} have no label and are left out")
-        X = X.drop(columns=name).iloc[kept].reset_index(drop=True)
-        P, met = posteriors(fitted, X.drop(columns=[other], errors="ignore"))
+        X = X.drop(columns=name).iloc[kept]
+        X = X.reset_index(drop=True)
+        features = X.drop(columns=[other], errors="ignore")
+        P, met = posteriors(fitted, features)
+        encoder = getattr(fitted, "encoder_", None)
         return Rows(
             path,
             name,
@@ -383,7 +400,7 @@ class Run(Options):
             P,
             classes=classes,
             limit=getattr(fitted, "limit_", None),
-            used=list(getattr(getattr(fitted, "encoder_", None), "types", ())),
+            used=list(getattr(encoder, "types", ())),
         )
 
     def answer(self, found: Result, rows: Rows, *more: Output, **shown: Any) -> None:
@@ -484,16 +501,19 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         single = f"a single value ({words[0]!r})"
         raise ValueError(f"label {name!r} has {single}: there is nothing to tell apart")
     n = int(rows.sum())
+    k = len(words)
     numbers = _numbers(words)
     notes += _odd_words(name, words)
     if numbers is not None:
         _check_number_classes(name, numbers, n)
-    elif 2 * len(words) > n:  # names or free text
+    elif 2 * k > n:  # names or free text
         rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
         raise ValueError(
-            f"label {name!r} has {len(words):,} different values in {n:,} rows {rest}"
+            f"label {name!r} has {k:,} different values in {n:,} rows {rest}"
         )
-    return _as_values(words)[codes[rows]], rows, notes
+    values = _as_values(words)
+    labels = values[codes[rows]]
+    return labels, rows, notes
 
 
 def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
@@ -512,11 +532,14 @@ def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -
     """Refuse numbers that count or measure something: half marks are classes, amounts are not."""
     k = len(numbers)
     most = 10
-    if (numbers == np.round(numbers)).all():
+    whole = numbers == np.round(numbers)
+    if whole.all():
         most = 200
     thin = k > 20 and k * 10 > n
     if k > most or thin:
-        ends = f"(from {numbers.min():g} to {numbers.max():g})"
+        low = numbers.min()
+        high = numbers.max()
+        ends = f"(from {low:g} to {high:g})"
         hint = "it looks like a number to predict, not classes; bin it first, into low, middle and "
         hint += "high for example"
         raise ValueError(
@@ -557,7 +580,8 @@ def match_labels(
         raise ValueError(f"{name} has no values: every cell is empty")
     exact = {as_word(known): k for k, known in enumerate(classes)}
     # With a spreadsheet's apostrophe, and without.
-    known = {guard(word): k for word, k in exact.items()} | exact
+    guarded = {guard(word): k for word, k in exact.items()}
+    known = guarded | exact
     numbers = []
     unknown = []
     for word in words:
@@ -567,16 +591,20 @@ def match_labels(
         else:
             numbers.append(number)
     if unknown:
-        advice = f"{listed(unknown)}; the model knows {listed(list(exact))}"
-        near = get_close_matches(unknown[0], list(exact), 1)
+        first = unknown[0]
+        own = list(exact)
+        advice = f"{listed(unknown)}; the model knows {listed(own)}"
+        near = get_close_matches(first, own, 1)
         if near:
-            advice += f" (is {unknown[0]!r} the same as {near[0]!r}?)"
+            advice += f" (is {first!r} the same as {near[0]!r}?)"
         raise ValueError(
             f"{name} has values that are not classes of the model: {advice}"
         )
     labelled = codes >= 0
-    chosen = np.array(numbers, dtype=np.intp)[codes[labelled]]
-    return np.asarray(classes)[chosen], labelled
+    class_of_word = np.array(numbers, dtype=np.intp)
+    chosen = class_of_word[codes[labelled]]
+    labels = np.asarray(classes)[chosen]
+    return labels, labelled
 
 
 def _recognised(word: str, known: dict[str, int]) -> int | None:

@@ -122,7 +122,8 @@ def predict(
 def _without_label(fitted: CollisionClassifier, X: pd.DataFrame) -> pd.DataFrame:
     """New rows may hold the label, which is no feature."""
     label = getattr(fitted, "label_", None)
-    used = getattr(getattr(fitted, "encoder_", None), "types", ())
+    encoder = getattr(fitted, "encoder_", None)
+    used = getattr(encoder, "types", ())
     if label is None or label in used:
         return X
     return X.drop(columns=label, errors="ignore")
@@ -326,9 +327,11 @@ def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
     from collidescope._store import write_bytes
 
     if path.suffix.lower() == ".json":
-        write_bytes(path, json.dumps(mapping, indent=1, ensure_ascii=False).encode())
+        text = json.dumps(mapping, indent=1, ensure_ascii=False)
+        write_bytes(path, text.encode())
     else:
-        table = pd.DataFrame({"class": list(mapping), "group": list(mapping.values())})
+        groups = list(mapping.values())
+        table = pd.DataFrame({"class": list(mapping), "group": groups})
         opt.write_table(table, path)
 
 
@@ -362,7 +365,8 @@ def _steps(plan: ConsolidationPlan, optimal: bool) -> str:
         steps = _fitting(plan.path[["n_groups", *numbers]], [])
         return f"The best grouping of each size:\n{steps}"
     names = ["first", "second"]
-    steps = _fitting(plan.path[["n_groups", *names, *numbers]], names)
+    path = plan.path[["n_groups", *names, *numbers]]
+    steps = _fitting(path, names)
     return f"Step by step, the two groups that collide most first:\n{steps}"
 
 
@@ -371,8 +375,10 @@ def _fitting(table: pd.DataFrame, names: list[str], fewest: int = 10) -> str:
     from collidescope._text import short
 
     width = shutil.get_terminal_size((100, 24)).columns
-    values = [str(value) for name in names for value in table[name]]
-    longest = max([fewest, *(len(value) for value in values)])
+    longest = fewest
+    for name in names:
+        lengths = [len(str(value)) for value in table[name]]
+        longest = max([longest, *lengths])
     text = ""
     for most in range(longest, fewest - 1, -1):
         cut = {
@@ -419,9 +425,11 @@ def limit(
     from collidescope.trust import learning_curve, limit_of
 
     run.start(source, outputs=(plot,))
-    model = (
-        opt.load(source) if run.label is None else _fitted(run, run.rows(source), seed)
-    )
+    if run.label is None:
+        model = opt.load(source)
+    else:
+        rows = run.rows(source)
+        model = _fitted(run, rows, seed)
     found = limit_of(model)
     if found is None:
         holds = (
@@ -431,26 +439,32 @@ def limit(
         raise ValueError(f"{holds} {how}")
     curve = learning_curve(found)
     said = headline(model.collision_matrix_, found)
-    sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
+    whole = curve.frame["rows"].round().astype(int)
+    sizes = curve.frame.assign(rows=whole)
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)
-    words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.words}."])
+    last = f"\n{numbers}\n\nVerdict: {curve.words}."
+    words = "\n".join([*said, last])
     data = found.to_dict()
     data |= {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
     if target is not None:
-        needed = found.rows_needed(_share(target, "--target"))
+        share = _share(target, "--target")
+        needed = found.rows_needed(share)
         words += f"\n{needed}"
         ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
         reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
         data["rows_needed"] = {
             "target": needed.target,
             "words": str(needed),
-        } | reachable
+            **reachable,
+        }
 
     def draw(path: Path) -> None:
-        figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
+        display = cs.LimitDisplay.from_limit(found)
+        figure: Any = display.plot().figure_
         figure.savefig(path)
 
-    run.tell(words, data, Output("curve", plot, draw))
+    drawn = Output("curve", plot, draw)
+    run.tell(words, data, drawn)
 
 
 def _share(text: str, option: str) -> float:
@@ -524,14 +538,17 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str
 
     if not hasattr(found, "predict_proba"):
         hint = "leave it out, or give a file of --save"
-        raise ValueError(f"--table needs a model, and {source.name} is none: {hint}")
+        name = source.name
+        raise ValueError(f"--table needs a model, and {name} is none: {hint}")
     rows = run.scored_by(found, table)
     asked = copy(found)  # about these rows, in place of its own
     asked.posteriors_ = rows.P
     asked.row_hashes_ = None
-    notes = [*rows.notes, *getattr(found, "notes_", ())]
+    own_notes = getattr(found, "notes_", ())
+    notes = [*rows.notes, *own_notes]
+    title = run.title
     about = run.about(table.name, rows.label, saved=source)
-    return summarised(asked, rows.X, rows.y, title=run.title, notes=notes, about=about)
+    return summarised(asked, rows.X, rows.y, title=title, notes=notes, about=about)
 
 
 def _fail(low: float, above: float | None, what: str) -> None:
@@ -851,7 +868,8 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
             need = f"it needs a row and a column for {listed(names)}"
             raise ValueError(f"{path.name} lacks class {name!r}: {need}")
     chosen = frame.loc[names, names]
-    return np.column_stack([as_numbers(chosen[name]) for name in names])
+    columns = [as_numbers(chosen[name]) for name in names]
+    return np.column_stack(columns)
 
 
 @decision

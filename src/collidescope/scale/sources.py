@@ -75,8 +75,10 @@ def spool(
     ((500, 3), 'float32', (500,))
     """
     dtype_name = getattr(dtype, "__name__", str(dtype))
-    wanted = np.dtype(check.check_choice(dtype_name, ["float32", "float64"], "dtype"))
-    stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
+    chosen = check.check_choice(dtype_name, ["float32", "float64"], "dtype")
+    wanted = np.dtype(chosen)
+    n_at_once = check.check_count(batch_size, "batch_size")
+    stream = _open(source, target, columns, n_at_once)
     made = folder is None or not os.path.exists(folder)
     if folder is None:
         place = Path(tempfile.mkdtemp(prefix="collidescope-"))

@@ -225,7 +225,8 @@ def as_frame(X: TableLike) -> pd.DataFrame:
     if not isinstance(X, pd.DataFrame) and hasattr(X, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        X = pa.table(X).to_pandas()
+        arrow = pa.table(X)
+        X = arrow.to_pandas()
     if not isinstance(X, pd.DataFrame):
         kind = type(X).__name__
         raise ValueError(
@@ -233,7 +234,8 @@ def as_frame(X: TableLike) -> pd.DataFrame:
         )
     if all(isinstance(name, str) for name in X.columns):
         return X
-    return X.set_axis(list(map(str, X.columns)), axis=1)
+    names = [str(name) for name in X.columns]
+    return X.set_axis(names, axis=1)
 
 
 def check_columns(
@@ -244,7 +246,8 @@ def check_columns(
         raise ValueError("X has no rows: pass at least one")
     check_table(table)
     for name, dtype in zip(table.columns, table.dtypes, strict=True):
-        if getattr(dtype, "kind", "") == "c":
+        kind = getattr(dtype, "kind", "")
+        if kind == "c":
             raise ValueError(
                 f"X has complex numbers in the column {str(name)!r}: "
                 f"pass their parts as two columns"

@@ -138,20 +138,17 @@ def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     own_folders = [own for own in folder.iterdir() if own.is_dir()]
     classes = sorted(own for own in own_folders if not own.name.startswith("."))
     n_classes = len(classes)
+    source = f"source {str(folder)!r}"
     if n_classes < 2:
         wanted = "one subfolder per class, at least 2"
-        raise ValueError(
-            f"source {str(folder)!r} must have {wanted}, it has {n_classes}"
-        )
+        raise ValueError(f"{source} must have {wanted}, it has {n_classes}")
     paths: list[Path] = []
     labels: list[str] = []
     for own in classes:
         files = sorted(own.rglob("*"))
         images = [path for path in files if _is_image(path, known)]
         if not images:
-            raise ValueError(
-                f"source {str(folder)!r} has no image in the subfolder {own.name!r}"
-            )
+            raise ValueError(f"{source} has no image in the subfolder {own.name!r}")
         paths += images
         labels += [own.name] * len(images)
     return paths, np.array(labels)

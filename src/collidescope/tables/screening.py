@@ -466,7 +466,10 @@ def group_agreement(column: Column, labels: Labels, named: bool) -> Agreement | 
     """
     if column.levels is None:
         return None
-    enough = labels.chance + (0.25 if named else 0.9) * (1 - labels.chance)
+    needed = 0.9
+    if named:
+        needed = 0.25
+    enough = labels.chance + needed * (1 - labels.chance)
     if _agreement(column.levels, labels.codes, labels) < enough:
         return None
     if not named and level_accuracy(column.levels, labels.codes) < 0.95:
@@ -530,7 +533,9 @@ def has_runs(column: Column, labels: Labels) -> bool:
 
 def find_leak(column: Column, labels: Labels, most_rows: int = 20_000) -> Leak | None:
     """What about one column predicts the label, or None; more rows would not change the verdict."""
-    rows = np.random.default_rng(0).permutation(len(labels.codes))[:most_rows]
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(labels.codes))
+    rows = order[:most_rows]
     codes = labels.codes[rows]
     part = column.take(rows)
     filled = missingness_leak(part.missing, codes, labels)
@@ -542,7 +547,8 @@ def find_leak(column: Column, labels: Labels, most_rows: int = 20_000) -> Leak |
     if part.kind == "number" and part.numbers is not None:
         shares.append(number_accuracy(part.numbers, codes))
     if part.parts is not None:
-        shares.append(tree_accuracy(_without_gaps(part.parts), codes))
+        filled_in = _without_gaps(part.parts)
+        shares.append(tree_accuracy(filled_in, codes))
     best = max(shares, default=0.0)
     if _is_leak(best, labels.largest, len(codes)):
         return Leak(best)
@@ -701,22 +707,25 @@ def tree_accuracy(
     Few rows are held out in five folds, of many rows the second half. Rows of a class that the
     training rows do not have are not judged.
     """
-    places = np.arange(len(codes))
-    folds = [places >= len(codes) // 2]
-    if len(codes) <= few_rows:
+    n = len(codes)
+    places = np.arange(n)
+    folds = [places >= n // 2]
+    if n <= few_rows:
         folds = [places % 5 == k for k in range(5)]
     tree = DecisionTreeClassifier(
         max_leaf_nodes=_n_leaves(codes), min_samples_leaf=2, random_state=0
     )
     right = []
     for held_out in folds:
+        trained = codes[~held_out]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # many classes, few rows
-            tree.fit(values[~held_out], codes[~held_out])
+            tree.fit(values[~held_out], trained)
         own = codes[held_out]
-        seen = np.isin(own, codes[~held_out])
+        seen = np.isin(own, trained)
         predicted = tree.predict(values[held_out])
-        right.append((predicted == own)[seen])
+        hits = predicted == own
+        right.append(hits[seen])
     judged = np.concatenate(right)
     if not len(judged):
         return 0.0
