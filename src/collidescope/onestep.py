@@ -232,10 +232,14 @@ def _projected(found: _Estimate, classes: Array, method: Method) -> CollisionMat
     )
 
 
+#: The other cause of a contradiction, which the posteriors of a fit of our own cannot have.
+OR_COLUMNS = ", or their columns are not in the order of the classes"
+
+
 def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) -> None:
     """Say so where posteriors and labels contradict each other beyond the sampling error."""
     by_chance = 1 - float((found.priors**2).sum())
-    cause = "posteriors are over-confident, or their columns are not in the order of the classes"
+    cause = f"posteriors are over-confident{OR_COLUMNS}"
     # Beyond three standard errors, and more than models of pure noise are beside the class shares.
     if found.brier > 1.05 * by_chance + 3 * stderr:
         warnings.warn(
