@@ -62,13 +62,19 @@ def sum_tolerance(values: Any) -> float:
     """
     parts = [values]
     if not hasattr(values, "dtype"):
-        parts = [values[name] for name in getattr(values, "columns", [])]
-    dtypes = [str(getattr(part, "dtype", "")).lower() for part in parts]
-    if any(dtype.endswith("bfloat16") for dtype in dtypes):
-        return 2.0**-7  # the spacing of bfloat16 at 1, which numpy's finfo lacks
-    if any(dtype.endswith("float16") for dtype in dtypes):
-        return float(np.finfo(np.float16).eps)
-    return SUM_TOLERANCE
+        columns = getattr(values, "columns", [])
+        parts = [values[name] for name in columns]
+    tolerance = SUM_TOLERANCE
+    for part in parts:
+        dtype = str(getattr(part, "dtype", ""))
+        dtype = dtype.lower()
+        spacing = 0.0  # of the type at 1
+        if dtype.endswith("bfloat16"):
+            spacing = 2.0**-7  # which numpy's finfo lacks
+        elif dtype.endswith("float16"):
+            spacing = float(np.finfo(np.float16).eps)
+        tolerance = max(tolerance, spacing)
+    return tolerance
 
 
 def check_finite(
@@ -149,8 +155,10 @@ def check_stochastic(
     off = np.abs(totals - 1)
     row = int(off.argmax())
     if off[row] > STOCHASTIC_TOLERANCE:
-        said = f"row {row} sums to {totals[row]:.10g}"
-        hint = f"typed with few digits? divide by {name}.sum(axis=1, keepdims=True)"
+        total = totals[row]
+        said = f"row {row} sums to {total:.10g}"
+        divisor = f"{name}.sum(axis=1, keepdims=True)"
+        hint = f"typed with few digits? divide by {divisor}"
         raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
     return array
 
@@ -224,7 +232,10 @@ def check_sparse_posteriors(
         rows.sum_duplicates()
     data = check_finite(rows.data, f"{name}.data", ndim=1)
     lowest = _check_probabilities(data, name)
-    rows = csr_array((np.maximum(data, 0.0), rows.indices, rows.indptr), rows.shape)
+    indices = rows.indices
+    starts = rows.indptr
+    data = np.maximum(data, 0.0)
+    rows = csr_array((data, indices, starts), rows.shape)
     totals: FloatArray = rows.sum(axis=1, dtype=np.float64)
     hint = (
         "only the largest posteriors of every row? divide by the sum of each, "
@@ -233,7 +244,8 @@ def check_sparse_posteriors(
     )
     farthest = _check_sums(totals, SUM_TOLERANCE, name, hint)
     if lowest < 0 or farthest > EXACT_SUM:
-        rows.data /= np.repeat(totals, np.diff(rows.indptr))
+        n_entries = np.diff(starts)
+        rows.data /= np.repeat(totals, n_entries)
     return rows
 
 
@@ -280,8 +292,11 @@ def _check_sums(
     row = int(off.argmax())
     farthest = float(off[row])
     if farthest > tolerance:
-        said = f"row {row} sums to {totals[row]:.8g}"
-        raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
+        total = totals[row]
+        said = f"row {row} sums to {total:.8g}"
+        wanted = f"every row of {name} must sum to 1"
+        words = f"{wanted}, {said} ({hint})"
+        raise ValueError(words)
     return farthest
 
 
@@ -349,21 +364,26 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
     """
     largest = weights.max()
     used = weights[weights > 0]
-    if used.min() < largest / most_range:
+    smallest = used.min()
+    if smallest < largest / most_range:
         hint = "which no estimate can use: set the small ones to 0, or the large ones lower"
-        raise ValueError(
-            f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, {hint}"
-        )
+        reach = f"from {smallest:.3g} to {largest:.3g}"
+        raise ValueError(f"sample_weight reaches {reach}, {hint}")
     _, exponent = np.frexp(largest)
-    scaled = np.asarray(np.ldexp(weights, 1 - exponent))
+    power = 1 - exponent
+    scaled = np.asarray(np.ldexp(weights, power))
     total = scaled.sum()
-    effective = total**2 / (scaled**2).sum()
-    if effective < 2 and len(used) >= 20:
+    squares = (scaled**2).sum()
+    effective = total**2 / squares
+    n_used = len(used)
+    if effective < 2 and n_used >= 20:
         row = int(weights.argmax())
         share = scaled[row] / total
+        heavy = f"row {row} ({largest:.3g})"
+        count = f"{n_used:,} rows count as {effective:.2f}"
         raise ValueError(
-            f"sample_weight gives row {row} ({largest:.3g}) {share:.2%} of all weight, so that "
-            f"{len(used):,} rows count as {effective:.2f}: is that weight right? lower it"
+            f"sample_weight gives {heavy} {share:.2%} of all weight, so that "
+            f"{count}: is that weight right? lower it"
         )
     return scaled
 
@@ -687,13 +707,19 @@ def _better_order(
     confusion = np.zeros((n_classes, n_classes))
     np.add.at(confusion, (codes, likeliest), 1)
     _, columns = linear_sum_assignment(confusion, maximize=True)
-    if (columns == np.arange(n_classes)).all():
+    as_they_are = np.arange(n_classes)
+    if (columns == as_they_are).all():
         return None
     right = np.trace(confusion) / n
-    shares = confusion.sum(axis=1) / n
+    n_right = confusion[as_they_are, columns].sum()
+    right_then = n_right / n
+    in_order = columns.tolist()[:20]
+    counts = confusion.sum(axis=1)
+    shares = counts / n
     as_given = _mean_brier(P, codes)
     reordered = _mean_brier(P[:, columns], codes)
-    by_chance = 1 - float((shares**2).sum())
+    pairs_alike = float((shares**2).sum())
+    by_chance = 1 - pairs_alike
     # sure and wrong as given, informative in the other order
     margin = 3 / np.sqrt(n)
     if as_given < by_chance + margin or reordered > by_chance - margin:
@@ -701,7 +727,7 @@ def _better_order(
     return (
         f"the columns of the posteriors seem to be in another order than the classes: the class of "
         f"the largest is right on {right:.1%} of the rows, and with the columns in the order "
-        f"{columns.tolist()[:20]} on {confusion[np.arange(n_classes), columns].sum() / n:.1%}. "
+        f"{in_order} on {right_then:.1%}. "
         f"Columns go with the sorted classes, or pass classes="
     )
 
@@ -715,13 +741,18 @@ def aligned(
     values: FloatArray, columns: list[Any], names: npt.NDArray[Any], name: str
 ) -> FloatArray:
     """The columns of ``values``, called ``columns``, in the order of ``names`` (as text)."""
-    place = {str(column): position for position, column in enumerate(columns)}
+    place = {}
+    for position, column in enumerate(columns):
+        place[str(column)] = position
     classes = names.tolist()
     wanted = [str(own) for own in classes]
     twice = len(place) < len(columns)
     if twice or set(wanted) != set(place):
         hint = f"rename the columns, or pass {name}.to_numpy() if in the order of the classes"
-        said = f"{name} has columns {columns[:10]} for the classes {classes[:10]}"
+        first_columns = columns[:10]
+        first_classes = classes[:10]
+        has = f"{name} has columns {first_columns}"
+        said = f"{has} for the classes {first_classes}"
         raise ValueError(f"{said}: {hint}")
     order = [place[own] for own in wanted]
     if order == sorted(order):

@@ -150,7 +150,8 @@ class _Reader:
 
     def _dataclass(self, cls: type, tree: object, where: str) -> Any:
         if not isinstance(tree, Mapping):
-            raise ValueError(f"{where} must be a {cls.__name__}, got {_short(tree)}")
+            got = _short(tree)
+            raise ValueError(f"{where} must be a {cls.__name__}, got {got}")
         chosen = _chosen(cls, tree, where)
         names = saved_fields(chosen)
         present = set(tree) - {TYPE}
@@ -165,9 +166,11 @@ class _Reader:
         values = {}
         for name in names:
             kind = hints[name]
+            part = tree[name]
             place = f"{where}.{name}"
-            values[name] = inside.read(kind, tree[name], place)
-        every = [field.name for field in dataclasses.fields(chosen)]
+            values[name] = inside.read(kind, part, place)
+        fields = dataclasses.fields(chosen)
+        every = [field.name for field in fields]
         unsaved = set(every) - set(names)
         for name, value in self.given.items():
             if name in unsaved:
@@ -192,12 +195,15 @@ class _Reader:
 
     def _array(self, form: str, value: object, where: str) -> npt.NDArray[Any]:
         dtypes, *letters = form.split()
-        wanted = tuple(self._size(letter) for letter in letters)
-        array = check_array(value, where, dtypes.split("|"), wanted)
-        for letter, size in zip(letters, array.shape, strict=True):
+        allowed = dtypes.split("|")
+        wanted = tuple(map(self._size, letters))
+        array = check_array(value, where, allowed, wanted)
+        shape = array.shape
+        for letter, size in zip(letters, shape, strict=True):
             first = self.sizes.setdefault(letter, size)
             if first != size:  # a letter twice in one array
-                raise ValueError(f"{where} must have shape {form}, got {array.shape}")
+                must = f"{where} must have shape {form}"
+                raise ValueError(f"{must}, got {shape}")
         return array
 
     def _size(self, letter: str) -> int | None:

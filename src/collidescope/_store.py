@@ -162,7 +162,11 @@ class _Flat:
         if isinstance(value, np.ndarray):
             return self._add_array(value, where)
         if isinstance(value, list | tuple):
-            return [self.add(part, f"{where}/{i}") for i, part in enumerate(value)]
+            written: list[Any] = []
+            for part in value:
+                place = f"{where}/{len(written)}"
+                written.append(self.add(part, place))
+            return written
         if isinstance(value, Mapping):
             return self._add_mapping(value, where)
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":

@@ -209,17 +209,22 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
     rows = held_out.rows
     P = held_out.posteriors
     codes = sample.codes[rows]
-    hashes = sample.hashes[sample.used[rows]]
+    used = sample.used[rows]
+    hashes = sample.hashes[used]
     losses = None
-    if not sample.shifted and sample.votes is None and sample.weights is None:
-        own = P[np.arange(len(P)), codes]
+    plain = sample.votes is None and sample.weights is None
+    if plain and not sample.shifted:
+        every = np.arange(len(P))
+        own = P[every, codes]
         squares = np.einsum("ij,ij->i", P, P)
         losses = 1 - 2 * own + squares
-    folds = fold_numbers(crossfit.folds.splits, sample.n_rows)
+    splits = crossfit.folds.splits
+    folds = fold_numbers(splits, sample.n_rows)
     X = None
     if sample.in_memory:
         X = sample.take(rows)
-    again = copies(hashes, codes, folds[rows], X)
+    own_folds = folds[rows]
+    again = copies(hashes, codes, own_folds, X)
     return copy_notes(again, losses)
 
 

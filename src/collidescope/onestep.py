@@ -133,11 +133,13 @@ def labelled_moments(
 def gramian_from_moments(moments: Moments) -> FloatArray:
     """G (the paper's equation 34, factorised model) from :func:`labelled_moments`."""
     # Class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ.
-    means = -moments.cr / moments.rho[:, None]
-    ones = np.ones(len(means))
+    rho = moments.rho
+    means = -moments.cr / rho[:, None]
+    n_classes = len(means)
+    ones = np.ones(n_classes)
     add_to_diagonal(means, ones)
     # Weights within class k are w / ρ_k: Σ of their squares, and the same times ‖p‖².
-    squared = moments.rho**2
+    squared = rho**2
     weights2 = moments.rho2 / squared
     norms = moments.p2 / squared
     return without_own_pairs(means, weights2, norms)
@@ -412,14 +414,19 @@ class CollisionAccumulator:
         check_class_sizes(weights, self.classes)
         counts = weights**2 / squares  # Kish's effective number of rows
         if self.priors is None:
-            method = Method.ONE_STEP if self._labelled else Method.PLUG_IN
+            method = Method.PLUG_IN
+            if self._labelled:
+                method = Method.ONE_STEP
             return of_moments(self._strata[0], self.classes, counts, method)
-        cm = _projected(self._over_classes(self.priors), self.classes, Method.ONE_STEP)
+        found = self._over_classes(self.priors)
+        cm = _projected(found, self.classes, Method.ONE_STEP)
         sizes = [(own.size, own.size2, own.size3) for own in self._strata]
         size, size2, size3 = np.array(sizes).T
         # A row of class k has the share π_k w / Σw of the population.
         share = self.priors / size
-        all_units = effective_units(1.0, share**2 @ size2, share**3 @ size3)
+        squares = share**2 @ size2
+        cubes = share**3 @ size3
+        all_units = effective_units(1.0, squares, cubes)
         return replace(
             cm,
             counts=counts,

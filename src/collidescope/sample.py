@@ -92,10 +92,13 @@ class Entries(NamedTuple):
         cls, codes: IntArray, weights: FloatArray | None, votes: FloatArray | None
     ) -> Entries:
         if votes is None:
-            return cls(np.arange(len(codes)), codes, weights)
+            n_rows = len(codes)
+            every = np.arange(n_rows)
+            return cls(every, codes, weights)
         place, voted = np.nonzero(votes)
         totals = votes.sum(axis=1)
-        share = votes[place, voted] / totals[place]
+        counts = votes[place, voted]
+        share = counts / totals[place]
         if weights is not None:
             share = share * weights[place]
         return cls(place, voted, share)
@@ -482,26 +485,29 @@ def handle_rare(
     """Labels and rows in use, once ``rare`` was applied to classes with a single row."""
     names, counts = np.unique(y[used], return_counts=True)
     single = names[counts == 1]
-    if not len(single) or rare == "error":
+    n_single = len(single)
+    if not n_single or rare == "error":
         return y, used
-    shown = ", ".join(map(repr, single.tolist()[:5]))
-    if len(single) > 5:
+    first = single.tolist()[:5]
+    shown = ", ".join(map(repr, first))
+    if n_single > 5:
         shown += ", …"
+    many = f"{n_single} classes with a single row"
     is_single = np.isin(y, single)
     if rare == "drop":
-        notes.append(f"{len(single)} classes with a single row were left out: {shown}")
+        notes.append(f"{many} were left out: {shown}")
         dropped = is_single[used]
-        return y, used[~dropped]
-    if len(single) == 1:
+        kept = used[~dropped]
+        return y, kept
+    if n_single == 1:
         said = f"needs two classes with a single row to join, y has one, {shown}"
         raise ValueError(f"rare='merge' {said}: rare='drop'")
     if other in map(str, names):
         said = f"makes a class {other!r}, and y has one of that name"
         raise ValueError(f"rare='merge' {said}: rename it")
-    notes.append(
-        f"{len(single)} classes with a single row were joined into {other!r}: {shown}"
-    )
+    notes.append(f"{many} were joined into {other!r}: {shown}")
     merged = y.astype(object)
     merged[is_single] = other
-    labels = np.array([str(value) for value in merged.tolist()])
+    words = [str(value) for value in merged.tolist()]
+    labels = np.array(words)
     return labels, used

@@ -189,7 +189,8 @@ class SavedFit:
             check.check_priors(parameters["priors"], k)
         if self.posteriors is not None:
             n_rows = len(self.row_hashes)
-            _check_posteriors(self.posteriors, (n_rows, k))
+            shape = (n_rows, k)
+            _check_posteriors(self.posteriors, shape)
 
     @classmethod
     def of(cls, clf: CollisionClassifier, most_posteriors: int = 5_000_000) -> SavedFit:

@@ -276,7 +276,11 @@ def _is_bad_input(error: Exception) -> bool:
     about_files = FileNotFoundError | IsADirectoryError | PermissionError
     if isinstance(error, about_files) and error.strerror is not None:
         return True
-    package = str(Path(__file__).parents[1])
-    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
-    ours = raised_in.startswith(package)
-    return ours and isinstance(error, ValueError | ImportError | FileNotFoundError)
+    about_input = ValueError | ImportError | FileNotFoundError
+    if not isinstance(error, about_input):
+        return False
+    here = Path(__file__)
+    package = str(here.parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    raised_in = frames[-1].filename
+    return raised_in.startswith(package)

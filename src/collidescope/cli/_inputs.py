@@ -93,14 +93,18 @@ class Rows:
         rare = counts < fewest
         if not rare.any():
             return self
+        n_classes = len(classes)
         kept = int((~rare).sum())
         if kept < 2:
-            have = f"only {kept} of {len(classes)} classes have {fewest} rows or more"
+            only = f"only {kept} of {n_classes} classes"
+            have = f"{only} have {fewest} rows or more"
             raise ValueError(f"{have}: nothing to tell apart")
-        keep = np.flatnonzero(~rare[codes])
+        is_rare = rare[codes]
+        keep = np.flatnonzero(~is_rare)
+        n_gone = len(codes) - len(keep)
         gone = listed(classes[rare].tolist())
         said = f"classes with fewer than {fewest} rows are left out: {gone}"
-        return self.part(keep, f"{said} ({len(codes) - len(keep):,} rows)")
+        return self.part(keep, f"{said} ({n_gone:,} rows)")
 
     def with_rare_handled(self, rare: str) -> Rows:
         """Without classes of a single row, or with these joined, as ``rare`` says."""
@@ -117,27 +121,38 @@ class Rows:
         # With the rows in the order of their classes an even comb keeps the shares of all classes.
         _, codes = np.unique(self.y, return_inverse=True)
         rng = np.random.default_rng(seed)
-        order = np.lexsort((rng.random(n), codes))
-        comb = np.linspace(0, n - 1, size)
-        comb = comb.round().astype(np.intp)
+        shuffled = rng.random(n)
+        order = np.lexsort((shuffled, codes))
+        last = n - 1
+        comb = np.linspace(0, last, size)
+        places = comb.round().astype(np.intp)
         more = "with all of them the numbers are more precise and often lower"
-        said = f"a first look at {size:,} of {n:,} rows: {more}"
-        return self.part(np.sort(order[comb]), said).without_rare(2)
+        look = f"a first look at {size:,} of {n:,} rows"
+        said = f"{look}: {more}"
+        chosen = order[places]
+        part = self.part(np.sort(chosen), said)
+        return part.without_rare(2)
 
     def unique(self) -> Rows:
         """Every row once: of rows that are alike, label included, the first."""
-        whole = pd.concat([self.X, pd.Series(self.y, name="\0label")], axis=1)
+        labels = pd.Series(self.y, name="\0label")
+        whole = pd.concat([self.X, labels], axis=1)
         try:
-            again = whole.duplicated().to_numpy()
+            repeated = whole.duplicated()
         except TypeError:  # cells that hold lists
-            again = whole.map(str).duplicated().to_numpy()
-        said = f"{int(again.sum()):,} rows repeat an earlier one and are left out (--unique)"
-        return self.part(np.flatnonzero(~again), said)
+            repeated = whole.map(str).duplicated()
+        again = repeated.to_numpy()
+        n_again = int(again.sum())
+        said = f"{n_again:,} rows repeat an earlier one and are left out (--unique)"
+        first = np.flatnonzero(~again)
+        return self.part(first, said)
 
     def column(self, name: str | None, option: str) -> pd.Series:
         """The column that ``option`` must name."""
         if name is None:
-            has = f"{self.table.name} has {listed(list(self.X.columns))}"
+            columns = list(self.X.columns)
+            file = self.table.name
+            has = f"{file} has {listed(columns)}"
             raise ValueError(f"name a column with {option}: {has}")
         if name == self.label:
             raise ValueError(f"{option} {name!r} is the label: name another column")
@@ -169,14 +184,15 @@ class Rows:
 
     def predictions(self, name: str | None) -> tuple[Rows, npt.NDArray[Any]]:
         """The rows that have a value in the column ``name``, and the classes that it says."""
-        said, there = match_labels(
-            self.column(name, "--predicted"), self.classes, "predicted"
-        )
+        column = self.column(name, "--predicted")
+        said, there = match_labels(column, self.classes, "predicted")
         notes = []
         if not there.all():
             lost = len(there) - len(said)
             notes.append(f"{lost:,} rows have no value in {name!r} and are left out")
-        return self.part(np.flatnonzero(there), *notes), said
+        kept = np.flatnonzero(there)
+        rows = self.part(kept, *notes)
+        return rows, said
 
     def scored(self) -> Rows:
         """The same with the columns of probabilities, without rows that lack one, as posteriors."""
@@ -228,26 +244,34 @@ def probability_columns(
     X: pd.DataFrame, classes: list[Any]
 ) -> tuple[str, dict[Any, str]]:
     """(prefix, class → column): ``p_CLASS`` and the like first, for ``CLASS`` may be a feature."""
-    names = {unguard(str(name)).strip(): str(name) for name in X.columns}
-    best: tuple[str, dict[Any, str]] = ("", {})
+    names = {}
+    for column in X.columns:
+        plain = unguard(str(column))
+        names[plain.strip()] = str(column)
+    best_prefix = ""
+    best: dict[Any, str] = {}
     for pattern in ("p_*", "prob_*", "proba_*", "p(*)", "P(*)", "*"):
         found = {}
         for name in classes:
             word = pattern.replace("*", as_word(name))
             if word in names:
                 found[name] = names[word]
-        if len(found) > len(best[1]):
-            best = pattern.partition("*")[0], found
-    return best
+        if len(found) > len(best):
+            best_prefix, _, _ = pattern.partition("*")
+            best = found
+    return best_prefix, best
 
 
 def _missing_probabilities(X: pd.DataFrame, classes: list[Any], missing: object) -> str:
-    has = f"The table has {listed(list(X.columns))}"
+    columns = listed(list(X.columns))
+    has = f"The table has {columns}"
     if len(classes) == 2:
-        both = f"p_{classes[0]} is 1 - p_{classes[-1]}"
+        first, second = classes
+        both = f"p_{first} is 1 - p_{second}"
         has += f" (with two classes both columns are needed: {both})"
     need = f"every class needs one called like it, or 'p_{missing}'"
-    return f"there is no column of probabilities for class {missing!r}: {need}. {has}"
+    lacks = f"there is no column of probabilities for class {missing!r}"
+    return f"{lacks}: {need}. {has}"
 
 
 def weights(column: pd.Series) -> npt.NDArray[np.float64]:
@@ -344,19 +368,22 @@ class Run(Options):
         text = list(getattr(encoder, "text_names", ()))
         reading = self
         notes = []
-        if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
+        number = re.compile(r"c\d+")
+        numbered = all(map(number.fullmatch, names))
+        if self.header and names and numbered:
             named = False
             # Such as a name that occurs twice, being no name.
             with suppress(ValueError):
-                named = set(names) <= set(self.read(path).frame.columns)
+                with_names = self.read(path).frame
+                named = set(names) <= set(with_names.columns)
             if not named:
                 reading = replace(self, header=False)
                 alike = "this one is read alike"
-                notes = [
-                    f"the model was fitted on a table without a line of names: {alike}"
-                ]
+                fitted_on = "the model was fitted on a table without a line of names"
+                notes = [f"{fitted_on}: {alike}"]
         known = self.label or getattr(fitted, "label_", None)
-        found = reading.read(path, known, [name for name in text if name != known])
+        other_text = [name for name in text if name != known]
+        found = reading.read(path, known, other_text)
         return found.frame, [*found.notes, *notes]
 
     def scored(
@@ -415,7 +442,8 @@ class Run(Options):
         def page() -> dict[str, Any]:
             return self.summary(rows, **shown)
 
-        self.tell(for_terminal(str(found)), told, *more, table=table, page=page)
+        words = for_terminal(str(found))
+        self.tell(words, told, *more, table=table, page=page)
 
     def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
         """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""
@@ -517,14 +545,18 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
 
 
 def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
-    gone = column[~rows]
+    unlabelled = ~rows
+    gone = column[unlabelled]
     name = str(column.name)
-    said = f"{len(gone):,} of {len(rows):,} rows have no label in {name!r}"
-    words = {as_word(value) for value in gone.dropna().unique()}
+    n_gone = len(gone)
+    many = f"{n_gone:,} of {len(rows):,} rows"
+    said = f"{many} have no label in {name!r}"
+    values = gone.dropna().unique()
+    words = {as_word(value) for value in values}
     lost = sorted(words - {""})
     if lost:
         said += f", written as {listed(lost)}"
-    first = int((~rows).argmax())
+    first = int(unlabelled.argmax())
     return f"{said}, and are left out (the first is row {first})"
 
 
@@ -556,11 +588,14 @@ def _odd_words(name: str, words: list[str]) -> list[str]:
 
 def _as_values(words: list[str]) -> npt.NDArray[Any]:
     """Booleans, or whole numbers that mean the same to all readers ("007" and "1.0" are text)."""
+    array = np.array(words)
     if set(words) == {"True", "False"}:
-        return np.array(words) == "True"
-    if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", word) for word in words):
-        return np.array([int(word) for word in words])
-    return np.array(words)
+        return array == "True"
+    whole_number = re.compile(r"0|-?[1-9]\d{0,17}")
+    if all(map(whole_number.fullmatch, words)):
+        numbers = [int(word) for word in words]
+        return np.array(numbers)
+    return array
 
 
 def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:

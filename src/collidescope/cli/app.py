@@ -544,12 +544,15 @@ def posteriors(run: Run, table: opt.Table) -> None:
 
     - `collidescope posteriors heldout.parquet --label y --report report.html`
     """
-    rows = run.start(table).scored(table)
+    run.start(table)
+    rows = run.scored(table)
     note(*rows.notes)
-    cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=rows.classes)
-    about = run.about(table.name, rows.label, columns=rows.classes)
+    classes = rows.classes
+    cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=classes)
+    about = run.about(table.name, rows.label, columns=classes)
     shown = None
-    if rows.X.shape[1]:
+    n_others = rows.X.shape[1]
+    if n_others:
         shown = rows.X
     summary = run.summary(rows, about=about, rows=shown)
     run.finish(cm, summary)

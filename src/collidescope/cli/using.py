@@ -309,15 +309,19 @@ def _with_groups(
 
     from collidescope.cli._inputs import match_labels
 
-    found = run.read(path)
+    frame = run.read(path).frame
+    classes = list(mapping)
     if label is None:
-        label = _column_of_classes(found.frame, set(mapping))
-    name = run.column(list(found.frame.columns), label, path)
-    said, labelled = match_labels(found.frame[name], list(mapping), "label")
-    merged = np.full(len(found.frame), None, dtype=object)
-    merged[labelled] = [mapping[word] for word in said.tolist()]
-    before = found.frame[name].rename(f"{name} (before)")
-    table = found.frame.assign(**{name: merged})
+        label = _column_of_classes(frame, set(classes))
+    names = list(frame.columns)
+    name = run.column(names, label, path)
+    labels = frame[name]
+    said, labelled = match_labels(labels, classes, "label")
+    groups = [mapping[word] for word in said.tolist()]
+    merged = np.full(len(frame), None, dtype=object)
+    merged[labelled] = groups
+    before = labels.rename(f"{name} (before)")
+    table = frame.assign(**{name: merged})
     return pd.concat([table, before], axis=1)
 
 
@@ -922,17 +926,20 @@ def _paired(first: Rows, second: Rows, key: str) -> tuple[IntArray, IntArray]:
     if not (a.is_unique and b.is_unique):
         raise ValueError(f"--id {key!r} must name every row once")
     shared = a.intersection(b)
-    if len(shared) < 2:
-        raise ValueError(
-            f"{first.table.name} and {second.table.name} share no rows by {key!r}"
-        )
-    if len(shared) < max(len(a), len(b)):
-        second.notes.append(
-            f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})"
-        )
+    n_shared = len(shared)
+    n_first = len(a)
+    n_second = len(b)
+    if n_shared < 2:
+        files = f"{first.table.name} and {second.table.name}"
+        raise ValueError(f"{files} share no rows by {key!r}")
+    if n_shared < max(n_first, n_second):
+        of = f"{n_first:,} and {n_second:,}"
+        second.notes.append(f"{n_shared:,} rows are in both ({of})")
     i = a.get_indexer(shared)
     j = b.get_indexer(shared)
-    changed = int((first.y[i] != second.y[j]).sum())
+    before = first.y[i]
+    after = second.y[j]
+    changed = int((before != after).sum())
     if changed:
         raise ValueError(f"{changed} rows with the same {key!r} have another label")
     return i, j

@@ -65,12 +65,15 @@ def as_levels(
     place: dict[str, int] = {}
     number_of_value = []
     for word in map(as_word, values.tolist()):
-        if word in missing:
-            number_of_value.append(-1)
-        else:
-            number_of_value.append(place.setdefault(word, len(place)))
-    numbers = np.array([*number_of_value, -1], dtype=np.intp)
-    return numbers[np.asarray(codes)], list(place)
+        number = -1
+        if word not in missing:
+            number = place.setdefault(word, len(place))
+        number_of_value.append(number)
+    number_of_value.append(-1)
+    numbers = np.array(number_of_value, dtype=np.intp)
+    code_of_cell = np.asarray(codes)
+    words = list(place)
+    return numbers[code_of_cell], words
 
 
 def as_word(value: object) -> str:
@@ -276,10 +279,12 @@ def _lacking(missing: list[str], have: list[str], learned: bool) -> str:
 def near_name(name: str, names: Sequence[str]) -> str | None:
     """The name most like ``name`` (letter case and spaces do not matter), or None."""
     plain = {other.strip().casefold(): other for other in names}
-    found = get_close_matches(name.strip().casefold(), list(plain), 1, 0.7)
+    own = name.strip().casefold()
+    found = get_close_matches(own, list(plain), 1, 0.7)
     if not found:
         return None
-    return plain[found[0]]
+    nearest = found[0]
+    return plain[nearest]
 
 
 def listed(names: Sequence[Any], most: int = 8) -> str:

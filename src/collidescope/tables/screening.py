@@ -355,11 +355,15 @@ def is_id_name(name: str, weak: bool = True) -> bool:
     parts = [token.lower() for token in tokens]
     if not parts:
         return name.strip() == "#"
-    if parts[0] in ("id", "unnamed") or name.startswith("__index_level"):
+    if name.startswith("__index_level"):
         return True
-    if weak and parts[-1] in WEAK_ID_WORDS:
+    if parts[0] in ("id", "unnamed"):
         return True
-    return parts[-1] in ID_WORDS or "".join(parts) in ID_WORDS
+    last = parts[-1]
+    if weak and last in WEAK_ID_WORDS:
+        return True
+    whole = "".join(parts)
+    return last in ID_WORDS or whole in ID_WORDS
 
 
 def is_group_name(name: str) -> bool:
@@ -521,13 +525,18 @@ def is_sorted_with_labels(column: Column, labels: Labels) -> bool:
 def has_runs(column: Column, labels: Labels) -> bool:
     """Do labels come in runs along the dates, in whichever order the rows are?"""
     places = np.flatnonzero(~column.missing)
-    if column.numbers is None or column.n_values <= labels.n_classes + 8:
+    if column.numbers is None:
+        return False
+    if column.n_values <= labels.n_classes + 8:
         return False
     if len(places) < FEWEST_FOR_LEAKS:
         return False
     # Rows of one date in no order.
-    shuffled = np.random.default_rng(0).permutation(places)
-    order = shuffled[np.argsort(column.numbers[shuffled], kind="stable")]
+    rng = np.random.default_rng(0)
+    shuffled = rng.permutation(places)
+    numbers = column.numbers[shuffled]
+    by_number = np.argsort(numbers, kind="stable")
+    order = shuffled[by_number]
     return labels.in_runs(order)
 
 
@@ -646,10 +655,14 @@ def _purity(own: IntArray, sizes: IntArray) -> float | None:
     n = int(own.sum())
     best = int(own.argmax())
     purity = float(own[best] / n)
-    share = sizes[best] / sizes.sum()
+    n_all = sizes.sum()
+    share = sizes[best] / n_all
     by_chance = n * np.log(share)  # log of the probability that all are of this class
-    enough_rows = n >= 0.05 * sizes.sum()
-    if purity < 0.995 or by_chance > np.log(1e-6) or not enough_rows:
+    if n < 0.05 * n_all:
+        return None
+    if by_chance > np.log(1e-6):
+        return None
+    if purity < 0.995:
         return None
     return purity
 
