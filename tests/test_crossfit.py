@@ -24,6 +24,7 @@ from collidescope.crossfit import (
     train_folds,
     train_unit,
 )
+from collidescope.estimate import estimate
 from collidescope.folds import (
     Folds,
     enough_folds,
@@ -31,7 +32,7 @@ from collidescope.folds import (
     nested_splits,
     resolve_splits,
 )
-from collidescope.models import as_model
+from collidescope.models import as_model, models_for
 from collidescope.pairwise.algorithms import (
     RIDGES,
     PairModel,
@@ -537,3 +538,14 @@ def test_an_export_of_pairs_is_restored_as_it_was_and_refused_where_its_parts_do
     pairs["folds"][0][0]["sizes"] = [4096]
     with pytest.raises(ValueError, match="does not fit the weights"):
         from_tree(SavedEnsemble, tree).restored(None)
+
+
+def test_the_fit_of_a_model_does_not_doubt_the_order_of_its_columns():
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    sample = make_sample(rng.normal(size=(400, 2)) + 3 * y[:, None], y)
+    folds = make_folds(sample, cv=2, random_state=0)
+    fit = cross_fit(sample, models_for(["linear"], sample, folds), folds, limit=False)
+    contradicted = replace(fit.held_out, posteriors=fit.held_out.posteriors[:, ::-1])
+    with pytest.warns(CollisionWarning, match="over-confident$"):
+        estimate(sample, replace(fit, curve=[contradicted]))

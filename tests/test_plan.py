@@ -109,6 +109,16 @@ def test_options_without_a_price_have_no_rank():
     }
 
 
+def test_priced_rows_without_the_range_are_said_to_be_beyond_judgement():
+    clf, _ = fitted(np.random.default_rng(0))
+    clf.limit_ = None
+    found = plan(clf, prices={"row": 1.0})
+    assert "No option has a price" not in found.verdict
+    assert any(
+        "rows cannot be judged without the range" in line for line in found.notes
+    )
+
+
 def test_the_predicted_fall_of_more_rows_holds_the_true_one():
     rng = np.random.default_rng(5)
     inside = 0

@@ -62,13 +62,19 @@ def sum_tolerance(values: Any) -> float:
     """
     parts = [values]
     if not hasattr(values, "dtype"):
-        parts = [values[name] for name in getattr(values, "columns", [])]
-    dtypes = [str(getattr(part, "dtype", "")).lower() for part in parts]
-    if any(dtype.endswith("bfloat16") for dtype in dtypes):
-        return 2.0**-7  # the spacing of bfloat16 at 1, which numpy's finfo lacks
-    if any(dtype.endswith("float16") for dtype in dtypes):
-        return float(np.finfo(np.float16).eps)
-    return SUM_TOLERANCE
+        columns = getattr(values, "columns", [])
+        parts = [values[name] for name in columns]
+    tolerance = SUM_TOLERANCE
+    for part in parts:
+        dtype = str(getattr(part, "dtype", ""))
+        dtype = dtype.lower()
+        spacing = 0.0  # of the type at 1
+        if dtype.endswith("bfloat16"):
+            spacing = 2.0**-7  # which numpy's finfo lacks
+        elif dtype.endswith("float16"):
+            spacing = float(np.finfo(np.float16).eps)
+        tolerance = max(tolerance, spacing)
+    return tolerance
 
 
 def check_finite(
@@ -149,8 +155,10 @@ def check_stochastic(
     off = np.abs(totals - 1)
     row = int(off.argmax())
     if off[row] > STOCHASTIC_TOLERANCE:
-        said = f"row {row} sums to {totals[row]:.10g}"
-        hint = f"typed with few digits? divide by {name}.sum(axis=1, keepdims=True)"
+        total = totals[row]
+        said = f"row {row} sums to {total:.10g}"
+        divisor = f"{name}.sum(axis=1, keepdims=True)"
+        hint = f"typed with few digits? divide by {divisor}"
         raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
     return array
 
@@ -166,8 +174,9 @@ def check_priors(
     array = check_finite(priors, name, ndim=1)
     one_each(array, n_classes, name, "class")
     k = int(array.argmin())
-    if array[k] < SMALLEST_PRIOR:
-        said = f"got {array[k]:.6g} for class number {k}"
+    smallest = array[k]
+    if smallest < SMALLEST_PRIOR:
+        said = f"got {smallest:.6g} for class number {k}"
         raise ValueError(f"{name} must be positive, {said}: leave such a class out")
     total = array.sum()
     if abs(total - 1) > STOCHASTIC_TOLERANCE:
@@ -187,7 +196,8 @@ def check_posteriors(
     _check_columns(array.shape, name, n_classes)
     lowest = _check_probabilities(array, name)
     totals = array.sum(axis=1)
-    farthest = _check_sums(totals, sum_tolerance(P), name)
+    tolerance = sum_tolerance(P)
+    farthest = _check_sums(totals, tolerance, name)
     # as good as it gets: a copy of many rows costs more than all checks
     if lowest >= 0 and farthest <= EXACT_SUM:
         return array
@@ -196,7 +206,8 @@ def check_posteriors(
     if not is_copy:
         array = array.copy()
     np.maximum(array, 0.0, out=array)
-    array /= array.sum(axis=1, keepdims=True)
+    totals = array.sum(axis=1, keepdims=True)
+    array /= totals
     return array
 
 
@@ -221,7 +232,10 @@ def check_sparse_posteriors(
         rows.sum_duplicates()
     data = check_finite(rows.data, f"{name}.data", ndim=1)
     lowest = _check_probabilities(data, name)
-    rows = csr_array((np.maximum(data, 0.0), rows.indices, rows.indptr), rows.shape)
+    indices = rows.indices
+    starts = rows.indptr
+    data = np.maximum(data, 0.0)
+    rows = csr_array((data, indices, starts), rows.shape)
     totals: FloatArray = rows.sum(axis=1, dtype=np.float64)
     hint = (
         "only the largest posteriors of every row? divide by the sum of each, "
@@ -230,7 +244,8 @@ def check_sparse_posteriors(
     )
     farthest = _check_sums(totals, SUM_TOLERANCE, name, hint)
     if lowest < 0 or farthest > EXACT_SUM:
-        rows.data /= np.repeat(totals, np.diff(rows.indptr))
+        n_entries = np.diff(starts)
+        rows.data /= np.repeat(totals, n_entries)
     return rows
 
 
@@ -243,9 +258,10 @@ def _check_columns(
         raise ValueError(
             f"{name} must have one column per class, at least 2, got shape {shape} ({hint})"
         )
-    if n_classes is not None and shape[1] != n_classes:
+    n_columns = shape[1]
+    if n_classes is not None and n_columns != n_classes:
         raise ValueError(
-            f"{name} must have one column per class ({n_classes}), got {shape[1]}"
+            f"{name} must have one column per class ({n_classes}), got {n_columns}"
         )
 
 
@@ -276,8 +292,11 @@ def _check_sums(
     row = int(off.argmax())
     farthest = float(off[row])
     if farthest > tolerance:
-        said = f"row {row} sums to {totals[row]:.8g}"
-        raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
+        total = totals[row]
+        said = f"row {row} sums to {total:.8g}"
+        wanted = f"every row of {name} must sum to 1"
+        words = f"{wanted}, {said} ({hint})"
+        raise ValueError(words)
     return farthest
 
 
@@ -345,21 +364,26 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
     """
     largest = weights.max()
     used = weights[weights > 0]
-    if used.min() < largest / most_range:
+    smallest = used.min()
+    if smallest < largest / most_range:
         hint = "which no estimate can use: set the small ones to 0, or the large ones lower"
-        raise ValueError(
-            f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, {hint}"
-        )
+        reach = f"from {smallest:.3g} to {largest:.3g}"
+        raise ValueError(f"sample_weight reaches {reach}, {hint}")
     _, exponent = np.frexp(largest)
-    scaled = np.asarray(np.ldexp(weights, 1 - exponent))
+    power = 1 - exponent
+    scaled = np.asarray(np.ldexp(weights, power))
     total = scaled.sum()
-    effective = total**2 / (scaled**2).sum()
-    if effective < 2 and len(used) >= 20:
+    squares = (scaled**2).sum()
+    effective = total**2 / squares
+    n_used = len(used)
+    if effective < 2 and n_used >= 20:
         row = int(weights.argmax())
         share = scaled[row] / total
+        heavy = f"row {row} ({largest:.3g})"
+        count = f"{n_used:,} rows count as {effective:.2f}"
         raise ValueError(
-            f"sample_weight gives row {row} ({largest:.3g}) {share:.2%} of all weight, so that "
-            f"{len(used):,} rows count as {effective:.2f}: is that weight right? lower it"
+            f"sample_weight gives {heavy} {share:.2%} of all weight, so that "
+            f"{count}: is that weight right? lower it"
         )
     return scaled
 
@@ -419,29 +443,32 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
         raise ValueError(
             f"{name} must be a flat list of labels, got shape {array.shape}"
         )
-    if array.shape[0] == 0:
+    n = len(array)
+    if n == 0:
         raise ValueError(f"{name} is empty: pass at least one labelled row")
-    if (
-        isinstance(y, np.ndarray) and array.dtype.kind in "iub"
-    ):  # nothing can be missing or mixed
+    dtype = array.dtype.kind
+    # in whole numbers nothing can be missing or mixed
+    if isinstance(y, np.ndarray) and dtype in "iub":
         return array
     # As given, not as converted: numpy turns a nan among text into the word 'nan', and 1 into '1'.
     given = array.tolist()
     if isinstance(y, Iterable) and not isinstance(y, np.ndarray):
         given = list(y)
-    missing = np.fromiter((_is_missing(label) for label in given), bool, array.shape[0])
-    if array.dtype.kind in "fc":
+    missing = np.fromiter(map(_is_missing, given), bool, n)
+    if dtype in "fc":
         missing |= ~np.isfinite(array)
     if missing.any():
+        n_missing = int(missing.sum())
         first = f"(first at row {int(missing.argmax())}): drop those rows"
-        raise ValueError(f"{name} has {int(missing.sum())} missing labels {first}")
+        raise ValueError(f"{name} has {n_missing} missing labels {first}")
     kinds = {type(label) for label in given}
     text = {kind for kind in kinds if issubclass(kind, str)}
     truth = {kind for kind in kinds if issubclass(kind, (bool, np.bool_))}
-    cut = array.dtype.kind == "U" and any(map(_is_cut, given))
+    cut = dtype == "U" and any(map(_is_cut, given))
     # numpy would make one label of 1 and "1", of 1 and True, of "a" and "a\0": objects stay apart
-    merged = (text and kinds - text) or (truth and kinds - truth) or cut
-    if merged and array.dtype.kind != "O":
+    some_text = text and kinds - text
+    some_truth = truth and kinds - truth
+    if dtype != "O" and (some_text or some_truth or cut):
         return _objects(given)
     return array
 
@@ -495,7 +522,8 @@ def _plain_spelling(label: str) -> str:
     """A label without case, extra spaces, full stops at its ends, and characters nobody sees."""
     normal = unicodedata.normalize("NFKC", label)
     seen = "".join(char for char in normal if unicodedata.category(char) != "Cf")
-    plain = " ".join(seen.casefold().strip(" .").split())
+    bare = seen.casefold().strip(" .")
+    plain = " ".join(bare.split())
     try:
         return str(Decimal(plain).normalize())  # exact, unlike float
     except InvalidOperation:
@@ -679,13 +707,19 @@ def _better_order(
     confusion = np.zeros((n_classes, n_classes))
     np.add.at(confusion, (codes, likeliest), 1)
     _, columns = linear_sum_assignment(confusion, maximize=True)
-    if (columns == np.arange(n_classes)).all():
+    as_they_are = np.arange(n_classes)
+    if (columns == as_they_are).all():
         return None
     right = np.trace(confusion) / n
-    shares = confusion.sum(axis=1) / n
+    n_right = confusion[as_they_are, columns].sum()
+    right_then = n_right / n
+    in_order = columns.tolist()[:20]
+    counts = confusion.sum(axis=1)
+    shares = counts / n
     as_given = _mean_brier(P, codes)
     reordered = _mean_brier(P[:, columns], codes)
-    by_chance = 1 - float((shares**2).sum())
+    pairs_alike = float((shares**2).sum())
+    by_chance = 1 - pairs_alike
     # sure and wrong as given, informative in the other order
     margin = 3 / np.sqrt(n)
     if as_given < by_chance + margin or reordered > by_chance - margin:
@@ -693,7 +727,7 @@ def _better_order(
     return (
         f"the columns of the posteriors seem to be in another order than the classes: the class of "
         f"the largest is right on {right:.1%} of the rows, and with the columns in the order "
-        f"{columns.tolist()[:20]} on {confusion[np.arange(n_classes), columns].sum() / n:.1%}. "
+        f"{in_order} on {right_then:.1%}. "
         f"Columns go with the sorted classes, or pass classes="
     )
 
@@ -707,13 +741,18 @@ def aligned(
     values: FloatArray, columns: list[Any], names: npt.NDArray[Any], name: str
 ) -> FloatArray:
     """The columns of ``values``, called ``columns``, in the order of ``names`` (as text)."""
-    place = {str(column): position for position, column in enumerate(columns)}
+    place = {}
+    for position, column in enumerate(columns):
+        place[str(column)] = position
     classes = names.tolist()
     wanted = [str(own) for own in classes]
     twice = len(place) < len(columns)
     if twice or set(wanted) != set(place):
         hint = f"rename the columns, or pass {name}.to_numpy() if in the order of the classes"
-        said = f"{name} has columns {columns[:10]} for the classes {classes[:10]}"
+        first_columns = columns[:10]
+        first_classes = classes[:10]
+        has = f"{name} has columns {first_columns}"
+        said = f"{has} for the classes {first_classes}"
         raise ValueError(f"{said}: {hint}")
     order = [place[own] for own in wanted]
     if order == sorted(order):

@@ -33,11 +33,12 @@ def row_hashes(X: object) -> Hashes:
     table: Any = X
     if not hasattr(X, "shape"):
         table = np.asarray(X)
-    n = table.shape[0]
-    width = int(np.prod(table.shape[1:]))
+    n, *row_shape = table.shape
+    width = int(np.prod(row_shape))
     multipliers = _multipliers(width)
     at_once = 500_000  # numbers: a few copies of 4 MB
-    if hasattr(table, "columns") or table.dtype == object:
+    by_column = hasattr(table, "columns") or table.dtype == object
+    if by_column:
         at_once = n * width  # whether a column is text is known by all of it
     hashes = np.empty(n, dtype=np.uint64)
     reverse = multipliers[::-1]
@@ -46,7 +47,8 @@ def row_hashes(X: object) -> Hashes:
         with np.errstate(over="ignore"):
             products = bits * multipliers
             # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
-            mixed = products ^ (products >> np.uint64(29))
+            high_bits = products >> np.uint64(29)
+            mixed = products ^ high_bits
             summands = mixed * reverse
             hashes[block] = summands.sum(axis=1, dtype=np.uint64)
     return hashes
@@ -66,24 +68,29 @@ def _row_bits(part: Any) -> Hashes:
     if hasattr(part, "toarray"):
         part = part.toarray()
     cells = np.asarray(part)
-    return _bits(cells.reshape(len(cells), -1))
+    rows = cells.reshape(len(cells), -1)
+    return _bits(rows)
 
 
 def _bits(values: npt.ArrayLike) -> Hashes:
     try:
-        exact = np.asarray(values, dtype=np.float64) + 0.0  # -0.0 is 0.0
+        exact = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         return _word_bits(np.asarray(values, dtype=object))
+    exact = exact + 0.0  # -0.0 is 0.0
     with np.errstate(over="ignore"):
         numbers = exact.astype(np.float32)
     numbers[np.isnan(numbers)] = np.nan  # one kind of nan
-    bits = numbers.view(np.uint32).astype(np.uint64)
+    bits32 = numbers.view(np.uint32)
+    bits = bits32.astype(np.uint64)
     too_large = np.isinf(numbers)
-    too_small = (numbers == 0) & (exact != 0)
-    beyond = np.isfinite(exact) & (too_large | too_small)
-    bits[beyond] = exact[beyond].view(
-        np.uint64
-    )  # what float32 cannot hold is compared as it is
+    is_zero = numbers == 0
+    too_small = is_zero & (exact != 0)
+    lost = too_large | too_small
+    beyond = lost & np.isfinite(exact)
+    # what float32 cannot hold is compared as it is
+    kept = exact[beyond]
+    bits[beyond] = kept.view(np.uint64)
     return bits
 
 
@@ -187,8 +194,10 @@ def agreement(groups: IntArray, codes: IntArray) -> float:
     _, counts = np.unique(cells, return_counts=True)
     sizes = np.bincount(groups)
     alike = counts * (counts - 1.0)
+    n_alike = alike.sum()
     pairs = sizes * (sizes - 1.0)
-    share = alike.sum() / pairs.sum()
+    n_pairs = pairs.sum()
+    share = n_alike / n_pairs
     return float(share)
 
 

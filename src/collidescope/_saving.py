@@ -59,12 +59,14 @@ def to_tree(value: object) -> Any:
     """
     if isinstance(value, Enum):
         return value.value
-    if _saves_itself(type(value)):
+    kind = type(value)
+    if _saves_itself(kind):
         return value.export()  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(value):
-        names = saved_fields(type(value))
-        parts = {name: to_tree(getattr(value, name)) for name in names}
-        return {TYPE: type(value).__name__} | parts
+        tree: dict[str, Any] = {TYPE: kind.__name__}
+        for name in saved_fields(kind):
+            tree[name] = to_tree(getattr(value, name))
+        return tree
     if isinstance(value, Mapping):
         return {key: to_tree(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -131,63 +133,77 @@ class _Reader:
             return self._sequence(kind, origin, value, where)
         if origin in (dict, Mapping):
             return self._mapping(kind, value, where)
-        if origin in (
-            np.ndarray,
-            npt.NDArray,
-        ):  # from numpy 2.5 on an alias has its own origin
+        # from numpy 2.5 on an alias has its own origin
+        if origin in (np.ndarray, npt.NDArray):
             return _instance(value, np.ndarray, where)
         if _saves_itself(kind):
             return kind.restore(value)
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        if not isinstance(kind, type):
+            return _plain(kind, value, where)
+        if dataclasses.is_dataclass(kind):
             return self._dataclass(kind, value, where)
-        if isinstance(kind, type) and issubclass(kind, Enum):
-            return kind(_choice(value, [member.value for member in kind], where))
+        if issubclass(kind, Enum):
+            choices = [member.value for member in kind]
+            chosen = _choice(value, choices, where)
+            return kind(chosen)
         return _plain(kind, value, where)
 
     def _dataclass(self, cls: type, tree: object, where: str) -> Any:
         if not isinstance(tree, Mapping):
-            raise ValueError(f"{where} must be a {cls.__name__}, got {_short(tree)}")
+            got = _short(tree)
+            raise ValueError(f"{where} must be a {cls.__name__}, got {got}")
         chosen = _chosen(cls, tree, where)
         names = saved_fields(chosen)
-        wrong = set(names) ^ (set(tree) - {TYPE})
+        present = set(tree) - {TYPE}
+        wrong = present.symmetric_difference(names)
         if wrong:
-            raise ValueError(
-                f"{where} has fields too many or too few: {sorted(map(str, wrong))}"
-            )
+            listed = sorted(map(str, wrong))
+            raise ValueError(f"{where} has fields too many or too few: {listed}")
         hints = _hints(chosen)
-        inside = _Reader(
-            dict(self.sizes), self.given
-        )  # its own sizes say nothing about others
-        values = {
-            name: inside.read(hints[name], tree[name], f"{where}.{name}")
-            for name in names
-        }
-        for field in dataclasses.fields(chosen):
-            if field.name not in names and field.name in self.given:
-                values[field.name] = self.given[field.name]
+        # its own sizes say nothing about others
+        own_sizes = dict(self.sizes)
+        inside = _Reader(own_sizes, self.given)
+        values = {}
+        for name in names:
+            kind = hints[name]
+            part = tree[name]
+            place = f"{where}.{name}"
+            values[name] = inside.read(kind, part, place)
+        fields = dataclasses.fields(chosen)
+        every = [field.name for field in fields]
+        unsaved = set(every) - set(names)
+        for name, value in self.given.items():
+            if name in unsaved:
+                values[name] = value
         return chosen(**values)
 
     def _annotated(self, kind: object, value: object, where: str) -> Any:
         base, form, *limits = get_args(kind)
         if limits:
-            return _between(_plain(base, value, where), form, limits[0], where)
+            (high,) = limits
+            plain = _plain(base, value, where)
+            return _between(plain, form, high, where)
         if form == "infinite":
             return _any_float(value, where)
         if base is int:
             number = _plain(int, value, where)
-            if number != self.sizes.setdefault(form, number):
-                raise ValueError(f"{where} must be {self.sizes[form]}, got {number}")
+            size = self.sizes.setdefault(form, number)
+            if number != size:
+                raise ValueError(f"{where} must be {size}, got {number}")
             return number
         return self._array(form, value, where)
 
     def _array(self, form: str, value: object, where: str) -> npt.NDArray[Any]:
         dtypes, *letters = form.split()
-        wanted = tuple(self._size(letter) for letter in letters)
-        array = check_array(value, where, dtypes.split("|"), wanted)
-        for letter, size in zip(letters, array.shape, strict=True):
+        allowed = dtypes.split("|")
+        wanted = tuple(map(self._size, letters))
+        array = check_array(value, where, allowed, wanted)
+        shape = array.shape
+        for letter, size in zip(letters, shape, strict=True):
             first = self.sizes.setdefault(letter, size)
             if first != size:  # a letter twice in one array
-                raise ValueError(f"{where} must have shape {form}, got {array.shape}")
+                must = f"{where} must have shape {form}"
+                raise ValueError(f"{must}, got {shape}")
         return array
 
     def _size(self, letter: str) -> int | None:
@@ -198,8 +214,11 @@ class _Reader:
     def _one_of(self, kinds: Sequence[Any], value: object, where: str) -> Any:
         classes: list[Any] = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
         if isinstance(value, Mapping) and classes:
-            named = [kind for kind in classes if value.get(TYPE) == kind.__name__]
-            return self.read((named or classes)[0], value, where)
+            chosen = classes[0]
+            for own in classes:
+                if own.__name__ == value.get(TYPE):
+                    chosen = own
+            return self.read(chosen, value, where)
         errors = []
         for kind in kinds:
             try:
@@ -211,17 +230,19 @@ class _Reader:
     def _sequence(self, kind: object, origin: object, value: object, where: str) -> Any:
         parts = _instance(value, list, where)
         kinds = get_args(kind)
+        n_parts = len(parts)
         if origin is tuple and kinds[-1:] != (...,):
-            if len(parts) != len(kinds):
-                raise ValueError(
-                    f"{where} must have {len(kinds)} parts, got {len(parts)}"
-                )
+            n_kinds = len(kinds)
+            if n_parts != n_kinds:
+                raise ValueError(f"{where} must have {n_kinds} parts, got {n_parts}")
         else:
-            kinds = kinds[:1] * len(parts)
-        read = [
-            self.read(own, part, f"{where}[{number}]")
-            for number, (own, part) in enumerate(zip(kinds, parts, strict=True))
-        ]
+            kinds = kinds[:1] * n_parts
+        read = []
+        for own, part in zip(kinds, parts, strict=True):
+            number = len(read)
+            place = f"{where}[{number}]"
+            value_of_part = self.read(own, part, place)
+            read.append(value_of_part)
         if origin is tuple:
             return tuple(read)
         return read
@@ -229,10 +250,12 @@ class _Reader:
     def _mapping(self, kind: object, value: object, where: str) -> dict[str, Any]:
         _, own = get_args(kind)
         parts = _instance(value, dict, where)
-        return {
-            str(key): self.read(own, part, f"{where}.{key}")
-            for key, part in parts.items()
-        }
+        read = {}
+        for key, part in parts.items():
+            name = str(key)
+            place = f"{where}.{name}"
+            read[name] = self.read(own, part, place)
+        return read
 
 
 def _chosen(cls: type, tree: Mapping[str, Any], where: str) -> Any:

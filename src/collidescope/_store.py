@@ -77,7 +77,8 @@ def write(
     path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False
 ) -> None:
     """Write ``tree`` as a file of ``kind``, "model", "matrix" or "checkpoint": :func:`writing`."""
-    flat = _Flat(pack=kind == "model")
+    is_model = kind == "model"
+    flat = _Flat(pack=is_model)
     skeleton = flat.add(tree, "")
     content = {"format": FORMAT, "version": VERSION, "kind": kind, "tree": skeleton}
     text = _dumps(content)
@@ -86,7 +87,8 @@ def write(
     with writing(path) as file:
         if npz:
             # without allow_pickle, which numpy 1.26 would write as an array
-            entries: dict[str, Any] = {HEADER: np.array(header), **flat.arrays}
+            first = np.array(header)
+            entries: dict[str, Any] = {HEADER: first, **flat.arrays}
             np.savez(file, **entries)
         else:
             from safetensors.numpy import save
@@ -160,7 +162,11 @@ class _Flat:
         if isinstance(value, np.ndarray):
             return self._add_array(value, where)
         if isinstance(value, list | tuple):
-            return [self.add(part, f"{where}/{i}") for i, part in enumerate(value)]
+            written: list[Any] = []
+            for part in value:
+                place = f"{where}/{len(written)}"
+                written.append(self.add(part, place))
+            return written
         if isinstance(value, Mapping):
             return self._add_mapping(value, where)
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
@@ -191,17 +197,21 @@ class _Flat:
         return added
 
     def _add_array(self, array: npt.NDArray[Any], where: str) -> dict[str, Any]:
-        if array.dtype.kind == "U":
+        kind = array.dtype.kind
+        if kind == "U":
             return {"$text": array.tolist()}
-        if array.dtype.kind == "O" and array.ndim == 1 and not _has_containers(array):
-            return {"$objects": self.add(array.tolist(), where)}
+        if kind == "O" and array.ndim == 1 and not _has_containers(array):
+            objects = self.add(array.tolist(), where)
+            return {"$objects": objects}
         leaf: dict[str, Any] = {}
         plain = array
-        if array.dtype.kind in "mM":
+        name_of_dtype = array.dtype.name
+        if kind in "mM":
             plain = array.view(np.int64)
-            leaf = {"dtype": array.dtype.name}
+            leaf = {"dtype": name_of_dtype}
         native = plain.dtype.newbyteorder("=")
-        plain = np.ascontiguousarray(plain, native).reshape(array.shape)
+        plain = np.ascontiguousarray(plain, native)
+        plain = plain.reshape(array.shape)
         if plain.dtype not in STORED:
             said = f"{where} cannot be written to a file"
             raise ValueError(f"{said}: it is an array of dtype {array.dtype}")
@@ -210,8 +220,9 @@ class _Flat:
             packed = _pack(plain)
             if packed.nbytes < 0.9 * plain.nbytes:
                 plain = packed
-                leaf = {"dtype": array.dtype.name, "shape": list(array.shape)}
-        return {"$array": self._name(plain, leaf, where, large)} | leaf
+                leaf = {"dtype": name_of_dtype, "shape": list(array.shape)}
+        name = self._name(plain, leaf, where, large)
+        return {"$array": name} | leaf
 
     def _name(
         self, plain: npt.NDArray[Any], leaf: Tree, where: str, large: bool
@@ -219,7 +230,8 @@ class _Flat:
         """The name of a tensor: a new one, or that of an equal array."""
         twin: Any = object()
         if large:
-            twin = (str(leaf), plain.dtype, plain.shape, _digest(plain))
+            content = _digest(plain)
+            twin = (str(leaf), plain.dtype, plain.shape, content)
         if twin not in self._names:
             while where in self.arrays or where == HEADER:  # a key may hold a slash
                 where += "'"
@@ -336,7 +348,8 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
     arrays: Arrays = {}
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
-        if sum(entry.file_size for entry in entries) > path.stat().st_size:
+        claimed = sum(entry.file_size for entry in entries)
+        if claimed > path.stat().st_size:
             raise ValueError("its entries claim more bytes than it has")
         for entry in entries:
             name = entry.filename.removesuffix(".npy")
@@ -360,12 +373,16 @@ def _check_claim(file: IO[bytes], entry: zipfile.ZipInfo, name: str) -> None:
         read_header = npy.read_array_header_1_0
     shape, _, dtype = read_header(file)
     size = entry.file_size
-    claimed = math.prod(shape) * dtype.itemsize
-    unknown = dtype not in STORED and name != HEADER
-    if unknown or claimed > size:
-        raise ValueError(
-            f"{entry.filename} claims shape {shape} of {dtype} in {size} bytes"
-        )
+    n_values = math.prod(shape)
+    claimed = n_values * dtype.itemsize
+    if name == HEADER:
+        known = True
+    else:
+        known = dtype in STORED
+    if not known or claimed > size:
+        file_name = entry.filename
+        what = f"shape {shape} of {dtype}"
+        raise ValueError(f"{file_name} claims {what} in {size} bytes")
 
 
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
@@ -391,7 +408,8 @@ def read_json(source: str | Path) -> Any:
         raise ValueError(f"source must be a file name or JSON text, got {source!r}")
     text: str | bytes = str(source)
     where: str | Path = "the text"
-    if not isinstance(source, str) or not source.lstrip().startswith("{"):
+    is_text = isinstance(source, str) and text.lstrip().startswith("{")
+    if not is_text:
         text = _read_source(source)
         where = source
     try:
@@ -441,9 +459,11 @@ def labels_from_plain(value: object) -> Any:
     if not isinstance(value, Mapping):
         return value
     dtype = str(value.get("dtype"))
-    if value.keys() != {"dtype", "values"} or not TIMES.fullmatch(dtype):
+    is_whole = value.keys() == {"dtype", "values"}
+    if not is_whole or not TIMES.fullmatch(dtype):
         wanted = "a list, or times with their dtype"
-        raise ValueError(f"classes must be {wanted}, got {str(value)[:80]}")
+        got = str(value)[:80]
+        raise ValueError(f"classes must be {wanted}, got {got}")
     written = np.array(value["values"])
     return written.astype(dtype)
 
@@ -517,7 +537,9 @@ def check_output(path: str | Path, fewest_bytes: int = 1 << 14) -> None:
     there = target is None or mode is not None
     with _naming(path):
         if there and not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            denied = errno.EACCES
+            words = os.strerror(denied)
+            raise PermissionError(denied, words)
         if target is not None:
             with replacing(target, keep=False) as file:
                 file.write(bytes(fewest_bytes))
@@ -558,9 +580,11 @@ def replacing(
 
 def _remove_left(target: Path, prefix: str) -> None:
     """Remove the files that killed writes left beside ``target``, which nobody has locked."""
-    ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}")
+    escaped = re.escape(prefix)
+    ours = re.compile(f"{escaped}[0-9a-f]{{16}}")
     with suppress(OSError):  # a folder that may be written to but not listed
-        for name in filter(ours.fullmatch, os.listdir(target.parent)):
+        names = os.listdir(target.parent)
+        for name in filter(ours.fullmatch, names):
             path = target.with_name(name)
             with suppress(OSError), open(path, "r+b") as left:
                 _lock(left)

@@ -93,14 +93,18 @@ def short(name: object, longest: int) -> str:
     # Characters that turn the direction of writing would reach beyond the name.
     text = re.sub("[\u202a-\u202e\u2066-\u2069]", "", str(name))
     breaks = ("Cc", "Zl", "Zp")
-    letters = [
-        " " if unicodedata.category(letter) in breaks else letter for letter in text
-    ]
+    letters = []
+    for letter in text:
+        if unicodedata.category(letter) in breaks:
+            letter = " "
+        letters.append(letter)
     text = "".join(letters).strip()
     if len(text) <= longest:
         return text
-    half = (longest - 1) // 2
-    return f"{text[: longest - 1 - half]}…{text[-half:]}"
+    shown = longest - 1
+    half = shown // 2
+    start = text[: shown - half]
+    return f"{start}…{text[-half:]}"
 
 
 def quote(name: object, longest: int = 40) -> str:
@@ -217,7 +221,9 @@ def _known(cm: CollisionMatrix) -> list[str]:
 
 
 def _estimated(cm: CollisionMatrix, facts: Mapping[str, Any]) -> list[str]:
-    rows = "" if cm.counts is None else f" of {cm.counts.sum():,.0f} rows"
+    rows = ""
+    if cm.counts is not None:
+        rows = f" of {cm.counts.sum():,.0f} rows"
     judged = f"judged by held-out predictions{rows}"
     lines = [
         f"If labelled again, {another_label(cm)}, {judged}. [PBER now]",
@@ -239,9 +245,11 @@ def _estimated(cm: CollisionMatrix, facts: Mapping[str, Any]) -> list[str]:
 def limit_words(facts: Mapping[str, Any]) -> str:
     """What unlimited rows would leave, from :func:`limit_facts`."""
     state = facts.get("limit_state")
-    ends: list[Any] = [facts.get(f"limit_pber{end}") for end in ("_low", "_high", "")]
+    names = ("limit_pber_low", "limit_pber_high", "limit_pber")
+    ends: list[Any] = [facts.get(name) for name in names]
+    known = all(isinstance(end, int | float) for end in ends)
     # Not made, or a damaged file.
-    if state is None or not all(isinstance(end, int | float) for end in ends):
+    if state is None or not known:
         unknown = "what unlimited rows would leave was not estimated"
         return f"Part of it may be what the model has not learned yet; {unknown}."
     reason = str(facts.get("limit_reason") or "")
@@ -250,7 +258,8 @@ def limit_words(facts: Mapping[str, Any]) -> str:
         cannot = "What unlimited rows would leave cannot be said, and no lower limit can be given"
         return f"{cannot}: {why}."
     low, high, likely = ends
-    left = f"unlimited rows would leave {_left(low, high, likely, state)}"
+    pber_left = _left(low, high, likely, state)
+    left = f"unlimited rows would leave {pber_left}"
     if state == "settled" and is_narrow(low, high):
         said = f"More rows of this kind would hardly change that: {left}"
     elif state == "settled" or facts.get("limit_undecided"):
@@ -259,9 +268,7 @@ def limit_words(facts: Mapping[str, Any]) -> str:
         )
     else:
         rest = "the rest is what the model has not learned yet"
-        said = (
-            f"Unlimited rows of this kind{left.removeprefix('unlimited rows')}; {rest}"
-        )
+        said = f"Unlimited rows of this kind would leave {pber_left}; {rest}"
     return f"{said}. [PBER at the limit]"
 
 
@@ -337,17 +344,21 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
 
 
 def _matrix_lines(cm: CollisionMatrix) -> list[str]:
-    names = [short(name, 24) for name in cm.classes]
-    heads = [short(name, 10) for name in cm.classes]
-    left = 1 + max(7, *map(len, names))
-    width = 1 + max(6, *map(len, heads))
+    classes = cm.classes
+    names = [short(name, 24) for name in classes]
+    heads = [short(name, 10) for name in classes]
+    longest_name = max(7, *map(len, names))
+    left = 1 + longest_name
+    longest_head = max(6, *map(len, heads))
+    width = 1 + longest_head
     top = "seen in".ljust(left)
     for name in heads:
         top += name.rjust(width)
     again = "   ← seen again in"
     lines = [f"{top}{again}"]
     if len(lines[0]) > 80:  # too wide for a terminal
-        lines = ["seen in ↓, seen again in →", top.replace("seen in", "       ", 1)]
+        without_words = top.replace("seen in", "       ", 1)
+        lines = ["seen in ↓, seen again in →", without_words]
     for name, row in zip(names, cm.matrix, strict=True):
         line = name.ljust(left)
         for value in row:
@@ -374,17 +385,19 @@ def pairs_text(cm: CollisionMatrix, n: int) -> str:
 
 def as_html(cm: CollisionMatrix) -> str:
     """A coloured table with intervals on hover; every name escaped."""
-    words = words_html(*headline(cm))
+    sentences = headline(cm)
+    words = words_html(*sentences)
     if cm.n_classes > HTML_CLASSES:
         pairs = leading_pairs(cm, 20)
-        return words + pairs.to_html(
-            index=False, float_format="{:.4f}".format, escape=True
-        )
+        four_digits = "{:.4f}".format
+        table = pairs.to_html(index=False, float_format=four_digits, escape=True)
+        return words + table
     names = [html.escape(str(name)) for name in cm.classes]
     head = "<th scope='col'>seen in ↓, again in →</th>"
-    for name in names:
+    body = ""
+    for i, name in enumerate(names):
         head += f"<th scope='col'>{name}</th>"
-    body = "".join(_html_row(cm, names, i) for i in range(len(names)))
+        body += _html_row(cm, names, i)
     return f"{words}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

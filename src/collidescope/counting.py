@@ -181,16 +181,18 @@ def collision_matrix_from_votes(
     """
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
-        part = _dask.delayed(partial(_counted_block, names=names))
-        blocks = _dask.blocks(votes, None, None)
-        sums = _dask.tree([part(block) for block, *_ in blocks], merged)
+        count = partial(_counted_block, names=names)
+        part = _dask.delayed(count)
+        parts = []
+        for block, *_ in _dask.blocks(votes, None, None):
+            parts.append(part(block))
+        sums = _dask.tree(parts, merged)
     else:
         counts, names = vote_table(votes, classes)
         warn_of_copied_votes(counts)
         sums, _ = _count(counts)
-    return _as_matrix(
-        sums, sums, names, "items", "votes has no item with two votes", "votes"
-    )
+    refusal = "votes has no item with two votes"
+    return _as_matrix(sums, sums, names, "items", refusal, "votes")
 
 
 def _counted_block(votes: Array | pd.DataFrame, names: Array) -> PairSums:

@@ -7,7 +7,9 @@ are called in turn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,7 +74,8 @@ def estimate(sample: Sample, crossfit: CrossFit) -> Estimate:
     held_out = crossfit.held_out
     comparison = crossfit.ensemble.comparison
     limit = estimate_limit(sample, crossfit) if len(crossfit.curve) > 1 else None
-    one_step, shrunk, moments = one_step_estimate(sample, held_out)
+    with _own_columns():
+        one_step, shrunk, moments = one_step_estimate(sample, held_out)
     gramian = onestep.gramian_from_moments(moments)
     method = "root"
     if comparison is not None:
@@ -97,6 +100,18 @@ def estimate(sample: Sample, crossfit: CrossFit) -> Estimate:
         copies=tuple(_copies(sample, held_out, crossfit)),
         cautions=tuple(cautions(matrix, one_step, recovery.moved)),
     )
+
+
+@contextmanager
+def _own_columns() -> Iterator[None]:
+    """Warnings without doubts about the order of columns: those of our models are in order."""
+    with warnings.catch_warnings(record=True) as met:
+        warnings.simplefilter("always")
+        yield
+    for warning in met:
+        words = str(warning.message)
+        words = words.removesuffix(onestep.OR_COLUMNS)
+        warnings.warn(words, warning.category, stacklevel=4)
 
 
 def one_step_estimate(
@@ -194,17 +209,22 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
     rows = held_out.rows
     P = held_out.posteriors
     codes = sample.codes[rows]
-    hashes = sample.hashes[sample.used[rows]]
+    used = sample.used[rows]
+    hashes = sample.hashes[used]
     losses = None
-    if not sample.shifted and sample.votes is None and sample.weights is None:
-        own = P[np.arange(len(P)), codes]
+    plain = sample.votes is None and sample.weights is None
+    if plain and not sample.shifted:
+        every = np.arange(len(P))
+        own = P[every, codes]
         squares = np.einsum("ij,ij->i", P, P)
         losses = 1 - 2 * own + squares
-    folds = fold_numbers(crossfit.folds.splits, sample.n_rows)
+    splits = crossfit.folds.splits
+    folds = fold_numbers(splits, sample.n_rows)
     X = None
     if sample.in_memory:
         X = sample.take(rows)
-    again = copies(hashes, codes, folds[rows], X)
+    own_folds = folds[rows]
+    again = copies(hashes, codes, own_folds, X)
     return copy_notes(again, losses)
 
 

@@ -133,11 +133,13 @@ def labelled_moments(
 def gramian_from_moments(moments: Moments) -> FloatArray:
     """G (the paper's equation 34, factorised model) from :func:`labelled_moments`."""
     # Class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ.
-    means = -moments.cr / moments.rho[:, None]
-    ones = np.ones(len(means))
+    rho = moments.rho
+    means = -moments.cr / rho[:, None]
+    n_classes = len(means)
+    ones = np.ones(n_classes)
     add_to_diagonal(means, ones)
     # Weights within class k are w / ρ_k: Σ of their squares, and the same times ‖p‖².
-    squared = moments.rho**2
+    squared = rho**2
     weights2 = moments.rho2 / squared
     norms = moments.p2 / squared
     return without_own_pairs(means, weights2, norms)
@@ -232,10 +234,14 @@ def _projected(found: _Estimate, classes: Array, method: Method) -> CollisionMat
     )
 
 
+#: The other cause of a contradiction, which the posteriors of a fit of our own cannot have.
+OR_COLUMNS = ", or their columns are not in the order of the classes"
+
+
 def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) -> None:
     """Say so where posteriors and labels contradict each other beyond the sampling error."""
     by_chance = 1 - float((found.priors**2).sum())
-    cause = "posteriors are over-confident, or their columns are not in the order of the classes"
+    cause = f"posteriors are over-confident{OR_COLUMNS}"
     # Beyond three standard errors, and more than models of pure noise are beside the class shares.
     if found.brier > 1.05 * by_chance + 3 * stderr:
         warnings.warn(
@@ -320,7 +326,9 @@ class CollisionAccumulator:
         low = check.SMALLEST_WEIGHT
         high = check.LARGEST_WEIGHT
         k = len(self.classes)
-        if w.max() > high or w.min(where=w > 0, initial=1.0) < low:
+        largest = w.max()
+        smallest = w.min(where=w > 0, initial=1.0)
+        if largest > high or smallest < low:
             raise ValueError(
                 f"sample_weight must be 0 or between {low:g} and {high:g}:"
                 " divide all of it by one number"
@@ -338,9 +346,10 @@ class CollisionAccumulator:
         for power in (1, 2):
             weight = w**power
             if codes is None:
-                self._counts[power - 1] += weight @ P
+                counts = weight @ P
             else:
-                self._counts[power - 1] += np.bincount(codes, weight, k)
+                counts = np.bincount(codes, weight, k)
+            self._counts[power - 1] += counts
         if codes is None or self.priors is None:
             self._strata[0].add_rows(P, codes, w, ratio)
         else:
@@ -405,14 +414,19 @@ class CollisionAccumulator:
         check_class_sizes(weights, self.classes)
         counts = weights**2 / squares  # Kish's effective number of rows
         if self.priors is None:
-            method = Method.ONE_STEP if self._labelled else Method.PLUG_IN
+            method = Method.PLUG_IN
+            if self._labelled:
+                method = Method.ONE_STEP
             return of_moments(self._strata[0], self.classes, counts, method)
-        cm = _projected(self._over_classes(self.priors), self.classes, Method.ONE_STEP)
+        found = self._over_classes(self.priors)
+        cm = _projected(found, self.classes, Method.ONE_STEP)
         sizes = [(own.size, own.size2, own.size3) for own in self._strata]
         size, size2, size3 = np.array(sizes).T
         # A row of class k has the share π_k w / Σw of the population.
         share = self.priors / size
-        all_units = effective_units(1.0, share**2 @ size2, share**3 @ size3)
+        squares = share**2 @ size2
+        cubes = share**3 @ size3
+        all_units = effective_units(1.0, squares, cubes)
         return replace(
             cm,
             counts=counts,
@@ -519,11 +533,13 @@ def collision_matrix_from_posteriors(
     if votes is not None and isinstance(P, SparseLike):
         raise ValueError("votes must be left out with a sparse P: pass P.toarray()")
     posteriors, codes, names = _checked(P, y, classes)
-    odd = [*_warnings(posteriors, codes), *check.spelling_variants(names)]
+    odd = _warnings(posteriors, codes)
+    odd += check.spelling_variants(names)
     for words in odd:
         warnings.warn(words, check.CollisionWarning, stacklevel=2)
     n, k = posteriors.shape
-    weights = check.unit_weights(check.check_weights(sample_weight, n))
+    given_weights = check.check_weights(sample_weight, n)
+    weights = check.unit_weights(given_weights)
     counted = None
     if votes is not None:
         counted = _check_votes(votes, posteriors, names)
@@ -532,7 +548,8 @@ def collision_matrix_from_posteriors(
         counts = np.bincount(codes, weights, k)
     target, ratio = target_priors(priors, counts, names)
     if groups is None and counted is None:
-        return _accumulated(posteriors, codes, weights, names, ratio, target).result()
+        sums = _accumulated(posteriors, codes, weights, names, ratio, target)
+        return sums.result()
     if ratio is not None:
         posteriors = shifted(posteriors, ratio)
         weights = weights * ratio[codes]
@@ -636,10 +653,12 @@ def accumulate(
         came = f"got {type(chunks).__name__}: for a file pass posterior_batches(path, label)"
         raise ValueError(f"chunks must be an iterable of (P, y), {came}")
     accumulator = CollisionAccumulator(classes, priors)
-    with Progress("accumulating", length_hint(chunks), verbose) as progress:
+    n_chunks = length_hint(chunks)
+    with Progress("accumulating", n_chunks, verbose) as progress:
         for number, chunk in enumerate(chunks):
             parts = [chunk]
-            if isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3):
+            has_parts = isinstance(chunk, (tuple, list))
+            if has_parts and len(chunk) in (2, 3):
                 parts = list(chunk)
             try:
                 accumulator.update(*parts)

@@ -59,7 +59,8 @@ class Scaling(NamedTuple):
         # "lower": the mean of two of the largest numbers is infinite.
         median = np.quantile(positive, 0.5, method="lower")
         with np.errstate(over="ignore"):
-            return np.minimum(self.scale / median, largest)
+            relative = self.scale / median
+        return np.minimum(relative, largest)
 
     def standardised(self, X: Table) -> Table:
         """``X`` as float32; large memory maps and sparse matrices are standardised when read."""
@@ -91,10 +92,13 @@ class Entries(NamedTuple):
         cls, codes: IntArray, weights: FloatArray | None, votes: FloatArray | None
     ) -> Entries:
         if votes is None:
-            return cls(np.arange(len(codes)), codes, weights)
+            n_rows = len(codes)
+            every = np.arange(n_rows)
+            return cls(every, codes, weights)
         place, voted = np.nonzero(votes)
         totals = votes.sum(axis=1)
-        share = votes[place, voted] / totals[place]
+        counts = votes[place, voted]
+        share = counts / totals[place]
         if weights is not None:
             share = share * weights[place]
         return cls(place, voted, share)
@@ -386,10 +390,13 @@ def as_images(X: Array, most_channels: int = 4) -> Array:
 def as_votes(y: ArrayLike) -> tuple[FloatArray | None, Any]:
     """(votes of every row, class names) of a table with a column per class, else (None, None)."""
     shape: tuple[int, ...] = getattr(y, "shape", ())
-    if len(shape) != 2 or shape[1] < 2:
+    if len(shape) != 2:
+        return None, None
+    n_columns = shape[1]
+    if n_columns < 2:
         return None, None
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
-    numbers = range(shape[1])
+    numbers = range(n_columns)
     names = list(getattr(y, "columns", numbers))
     voted = votes.any(axis=0)
     if not voted.all():
@@ -433,8 +440,10 @@ def check_table(X: object) -> None:
             f"X has masked values, which would be used as if they were not masked: {hint}"
         )
     names = [str(name) for name in getattr(X, "columns", [])]
-    if len(set(names)) < len(names):
-        twice = next(name for k, name in enumerate(names) if name in names[:k])
+    distinct = set(names)
+    if len(distinct) < len(names):
+        repeated = [name for k, name in enumerate(names) if name in names[:k]]
+        twice = repeated[0]
         raise ValueError(
             f"X has the column {twice!r} more than once: rename one of them"
         )
@@ -476,26 +485,29 @@ def handle_rare(
     """Labels and rows in use, once ``rare`` was applied to classes with a single row."""
     names, counts = np.unique(y[used], return_counts=True)
     single = names[counts == 1]
-    if not len(single) or rare == "error":
+    n_single = len(single)
+    if not n_single or rare == "error":
         return y, used
-    shown = ", ".join(map(repr, single.tolist()[:5]))
-    if len(single) > 5:
+    first = single.tolist()[:5]
+    shown = ", ".join(map(repr, first))
+    if n_single > 5:
         shown += ", …"
+    many = f"{n_single} classes with a single row"
     is_single = np.isin(y, single)
     if rare == "drop":
-        notes.append(f"{len(single)} classes with a single row were left out: {shown}")
+        notes.append(f"{many} were left out: {shown}")
         dropped = is_single[used]
-        return y, used[~dropped]
-    if len(single) == 1:
+        kept = used[~dropped]
+        return y, kept
+    if n_single == 1:
         said = f"needs two classes with a single row to join, y has one, {shown}"
         raise ValueError(f"rare='merge' {said}: rare='drop'")
     if other in map(str, names):
         said = f"makes a class {other!r}, and y has one of that name"
         raise ValueError(f"rare='merge' {said}: rename it")
-    notes.append(
-        f"{len(single)} classes with a single row were joined into {other!r}: {shown}"
-    )
+    notes.append(f"{many} were joined into {other!r}: {shown}")
     merged = y.astype(object)
     merged[is_single] = other
-    labels = np.array([str(value) for value in merged.tolist()])
+    words = [str(value) for value in merged.tolist()]
+    labels = np.array(words)
     return labels, used

@@ -97,19 +97,24 @@ class SavedEnsemble:
         if not self.folds or not self.weights:
             raise ValueError("there must be folds, and members that have a weight")
         k = len(self.train_priors)
+        shape = self.row_shape
         folds: list[dict[str, Fitted]] = []
+        names = set(self.weights)
         for saved in self.folds:
-            if set(saved) != set(self.weights):
+            if set(saved) != names:
                 raise ValueError("every fold must hold the members that have a weight")
             fold: dict[str, Fitted] = {}
             for name in self.weights:
                 learned = saved[name]
-                member = recipe(learned["name"], factory)
-                fold[name] = member.restore(learned, self.row_shape, k)
+                kind = learned["name"]
+                member = recipe(kind, factory)
+                fold[name] = member.restore(learned, shape, k)
             folds.append(fold)
         models: dict[str, Model] = {}
+        first = self.folds[0]
         for name in self.weights:
-            models[name] = recipe(self.folds[0][name]["name"], factory)
+            learned = first[name]
+            models[name] = recipe(learned["name"], factory)
         return self._ensemble(folds, models)
 
     def _restored_comparison(self, factory: Factory | None) -> Ensemble:
@@ -171,17 +176,21 @@ class SavedFit:
     def __post_init__(self) -> None:
         k = len(self.priors)
         check.check_priors(self.priors, k)
-        check.check_priors(self.recovery.priors, k, "priors of recovery")
-        check.check_choice(
-            self.recovery.method, ["root", "gradient"], "method of recovery"
-        )
-        sizes = {self.collision_matrix.n_classes, self.one_step.n_classes}
-        if sizes != {k}:
+        recovery = self.recovery
+        check.check_priors(recovery.priors, k, "priors of recovery")
+        methods = ["root", "gradient"]
+        check.check_choice(recovery.method, methods, "method of recovery")
+        n_classes = self.collision_matrix.n_classes
+        n_one_step = self.one_step.n_classes
+        if n_classes != k or n_one_step != k:
             raise ValueError(f"its parts do not agree on {k} classes")
-        if not isinstance(self.parameters.get("priors"), str):
-            check.check_priors(self.parameters["priors"], k)
+        parameters = self.parameters
+        if not isinstance(parameters.get("priors"), str):
+            check.check_priors(parameters["priors"], k)
         if self.posteriors is not None:
-            _check_posteriors(self.posteriors, (len(self.row_hashes), k))
+            n_rows = len(self.row_hashes)
+            shape = (n_rows, k)
+            _check_posteriors(self.posteriors, shape)
 
     @classmethod
     def of(cls, clf: CollisionClassifier, most_posteriors: int = 5_000_000) -> SavedFit:
@@ -226,9 +235,11 @@ class SavedFit:
         clf.race_ = self.race
         clf.n_features_in_ = self.ensemble.row_shape[0]
         names = [check.check_text(name, "feature_names") for name in self.feature_names]
-        if len(names) not in (0, clf.n_features_in_):
+        n_names = len(names)
+        n_features = clf.n_features_in_
+        if n_names not in (0, n_features):
             raise ValueError(
-                f"it has {len(names)} feature names for {clf.n_features_in_} features"
+                f"it has {n_names} feature names for {n_features} features"
             )
         if names:
             clf.feature_names_in_ = np.array(names, dtype=object)
@@ -239,7 +250,8 @@ class SavedFit:
         clf.reference_stderr_ = self.reference_stderr
         if self.posteriors is not None:
             P = self.posteriors.astype(np.float64)
-            clf.posteriors_ = P / P.sum(axis=1, keepdims=True)
+            totals = P.sum(axis=1, keepdims=True)
+            clf.posteriors_ = P / totals
             clf._read_posteriors = self.posteriors
 
 
@@ -317,12 +329,15 @@ def _saved_parameters(clf: CollisionClassifier) -> Tree:
     parameters["checkpoint"] = None
     parameters["random_state"] = None
     if not isinstance(clf.members, str):
-        parameters["members"] = [_plain_member(entry) for entry in clf.members]
+        members = [_plain_member(entry) for entry in clf.members]
+        parameters["members"] = members
     if not isinstance(clf.cv, int):
         # A splitter is code, and a list of splits belongs to its rows.
-        parameters["cv"] = len(clf._ensemble.folds)
+        folds = clf._ensemble.folds
+        parameters["cv"] = len(folds)
     if not isinstance(clf.priors, str):
-        parameters["priors"] = np.asarray(clf.priors, dtype=np.float64)
+        priors = np.asarray(clf.priors, dtype=np.float64)
+        parameters["priors"] = priors
     return parameters
 
 

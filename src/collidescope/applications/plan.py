@@ -65,6 +65,13 @@ class Option(NamedTuple):
     high: float
 
 
+#: A note where rows have a price, but the fit was made without its range.
+NO_RANGE = (
+    "More rows cannot be judged without the range of what unlimited rows would leave: "
+    "fit again with it."
+)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Result, title="What to do with the next euro"):
     """What each option buys, made by :func:`plan`.
@@ -86,6 +93,8 @@ class Plan(Result, title="What to do with the next euro"):
     def best(self) -> str:
         """The first choice in one sentence."""
         ranked = self.table[self.table["rank"].notna()]
+        if ranked.empty and NO_RANGE in self.notes:
+            return "No option with a price can be ranked."
         if ranked.empty:
             return "No option has a price: pass prices={'row': 0.1, 'label': 0.5, …}."
         row = ranked.iloc[0]
@@ -241,6 +250,8 @@ def plan(
         ordered = getattr(clf, "class_order_", None) or False
     if cm is not None and cm.n_classes > 2:
         merges, notes = _merge_steps(cm, ordered)
+    if limit is None and "row" in money.prices:
+        notes = (*notes, NO_RANGE)
     options += [_merged(found, money, level) for found in merges]
     options.append(_votes(given, money))
     table = _ranked(options)

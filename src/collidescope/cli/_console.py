@@ -48,7 +48,8 @@ def say(text: str, style: str = "", *, always: bool = False) -> None:
     is_command = text.startswith("Next:")
     # On a terminal lines break between words, but commands stay as they are, to be copied.
     soft_wrap = is_command or not console.is_terminal
-    console.print(Text(printable(text), style=style), soft_wrap=soft_wrap)
+    shown = Text(printable(text), style=style)
+    console.print(shown, soft_wrap=soft_wrap)
 
 
 def note(*lines: str) -> None:
@@ -249,7 +250,8 @@ def explained(error: Exception) -> str:
         words = error.strerror
         if error.filename:
             words += f": {error.filename}"
-    return for_terminal(" ".join(words.split())) or type(error).__name__
+    on_one_line = " ".join(words.split())
+    return for_terminal(on_one_line) or type(error).__name__
 
 
 def _explain(error: Exception) -> int:
@@ -274,7 +276,11 @@ def _is_bad_input(error: Exception) -> bool:
     about_files = FileNotFoundError | IsADirectoryError | PermissionError
     if isinstance(error, about_files) and error.strerror is not None:
         return True
-    package = str(Path(__file__).parents[1])
-    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
-    ours = raised_in.startswith(package)
-    return ours and isinstance(error, ValueError | ImportError | FileNotFoundError)
+    about_input = ValueError | ImportError | FileNotFoundError
+    if not isinstance(error, about_input):
+        return False
+    here = Path(__file__)
+    package = str(here.parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    raised_in = frames[-1].filename
+    return raised_in.startswith(package)

@@ -74,16 +74,17 @@ class Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X
         P = self.P
-        if len(rows) < len(self.y):
-            X = X.iloc[rows].reset_index(drop=True)
+        n = len(self.y)
+        if len(rows) < n:
+            X = X.iloc[rows]
+            X = X.reset_index(drop=True)
         if P is not None:
             P = P[rows]
         if y is None:
             y = self.y[rows]
         numbers = self.numbers[rows]
-        return replace(
-            self, X=X, y=y, P=P, numbers=numbers, notes=[*self.notes, *notes]
-        )
+        told = [*self.notes, *notes]
+        return replace(self, X=X, y=y, P=P, numbers=numbers, notes=told)
 
     def without_rare(self, fewest: int) -> Rows:
         classes, codes, counts = np.unique(
@@ -92,14 +93,18 @@ class Rows:
         rare = counts < fewest
         if not rare.any():
             return self
+        n_classes = len(classes)
         kept = int((~rare).sum())
         if kept < 2:
-            have = f"only {kept} of {len(classes)} classes have {fewest} rows or more"
+            only = f"only {kept} of {n_classes} classes"
+            have = f"{only} have {fewest} rows or more"
             raise ValueError(f"{have}: nothing to tell apart")
-        keep = np.flatnonzero(~rare[codes])
+        is_rare = rare[codes]
+        keep = np.flatnonzero(~is_rare)
+        n_gone = len(codes) - len(keep)
         gone = listed(classes[rare].tolist())
         said = f"classes with fewer than {fewest} rows are left out: {gone}"
-        return self.part(keep, f"{said} ({len(codes) - len(keep):,} rows)")
+        return self.part(keep, f"{said} ({n_gone:,} rows)")
 
     def with_rare_handled(self, rare: str) -> Rows:
         """Without classes of a single row, or with these joined, as ``rare`` says."""
@@ -116,27 +121,38 @@ class Rows:
         # With the rows in the order of their classes an even comb keeps the shares of all classes.
         _, codes = np.unique(self.y, return_inverse=True)
         rng = np.random.default_rng(seed)
-        order = np.lexsort((rng.random(n), codes))
-        comb = np.linspace(0, n - 1, size)
-        comb = comb.round().astype(np.intp)
+        shuffled = rng.random(n)
+        order = np.lexsort((shuffled, codes))
+        last = n - 1
+        comb = np.linspace(0, last, size)
+        places = comb.round().astype(np.intp)
         more = "with all of them the numbers are more precise and often lower"
-        said = f"a first look at {size:,} of {n:,} rows: {more}"
-        return self.part(np.sort(order[comb]), said).without_rare(2)
+        look = f"a first look at {size:,} of {n:,} rows"
+        said = f"{look}: {more}"
+        chosen = order[places]
+        part = self.part(np.sort(chosen), said)
+        return part.without_rare(2)
 
     def unique(self) -> Rows:
         """Every row once: of rows that are alike, label included, the first."""
-        whole = pd.concat([self.X, pd.Series(self.y, name="\0label")], axis=1)
+        labels = pd.Series(self.y, name="\0label")
+        whole = pd.concat([self.X, labels], axis=1)
         try:
-            again = whole.duplicated().to_numpy()
+            repeated = whole.duplicated()
         except TypeError:  # cells that hold lists
-            again = whole.map(str).duplicated().to_numpy()
-        said = f"{int(again.sum()):,} rows repeat an earlier one and are left out (--unique)"
-        return self.part(np.flatnonzero(~again), said)
+            repeated = whole.map(str).duplicated()
+        again = repeated.to_numpy()
+        n_again = int(again.sum())
+        said = f"{n_again:,} rows repeat an earlier one and are left out (--unique)"
+        first = np.flatnonzero(~again)
+        return self.part(first, said)
 
     def column(self, name: str | None, option: str) -> pd.Series:
         """The column that ``option`` must name."""
         if name is None:
-            has = f"{self.table.name} has {listed(list(self.X.columns))}"
+            columns = list(self.X.columns)
+            file = self.table.name
+            has = f"{file} has {listed(columns)}"
             raise ValueError(f"name a column with {option}: {has}")
         if name == self.label:
             raise ValueError(f"{option} {name!r} is the label: name another column")
@@ -156,7 +172,9 @@ class Rows:
         if self.X.shape[1] == 1:
             nothing = "there is nothing to tell classes apart by"
             raise ValueError(f"{option} {name!r} is the only column: {nothing}")
-        return replace(self, X=self.X.drop(columns=name)), read(column)
+        others = self.X.drop(columns=name)
+        rows = replace(self, X=others)
+        return rows, read(column)
 
     def clusters(self, name: str | None) -> npt.NDArray[np.intp] | None:
         """Numbers of the rows that belong together, by the column that --cluster names."""
@@ -166,14 +184,15 @@ class Rows:
 
     def predictions(self, name: str | None) -> tuple[Rows, npt.NDArray[Any]]:
         """The rows that have a value in the column ``name``, and the classes that it says."""
-        said, there = match_labels(
-            self.column(name, "--predicted"), self.classes, "predicted"
-        )
+        column = self.column(name, "--predicted")
+        said, there = match_labels(column, self.classes, "predicted")
         notes = []
         if not there.all():
             lost = len(there) - len(said)
             notes.append(f"{lost:,} rows have no value in {name!r} and are left out")
-        return self.part(np.flatnonzero(there), *notes), said
+        kept = np.flatnonzero(there)
+        rows = self.part(kept, *notes)
+        return rows, said
 
     def scored(self) -> Rows:
         """The same with the columns of probabilities, without rows that lack one, as posteriors."""
@@ -207,12 +226,14 @@ class Rows:
 
     def _check_whole(self, P: FloatArray, prefix: str, used: list[str]) -> None:
         """Probabilities sum to 1: the column of a class without a row cannot be ignored."""
-        if not prefix or np.allclose(P.sum(axis=1), 1, atol=0.01):
+        totals = P.sum(axis=1)
+        if not prefix or np.allclose(totals, 1, atol=0.01):
             return
         others = [str(name) for name in self.X.columns if name not in used]
         more = [name for name in others if name.startswith(prefix)]
         if more:
-            own = more[0].removeprefix(prefix).rstrip(")")
+            own = more[0].removeprefix(prefix)
+            own = own.rstrip(")")
             needs = "S needs rows of every class"
             raise ValueError(
                 f"class {own!r} has a column of probabilities but no row: {needs}"
@@ -223,26 +244,34 @@ def probability_columns(
     X: pd.DataFrame, classes: list[Any]
 ) -> tuple[str, dict[Any, str]]:
     """(prefix, class → column): ``p_CLASS`` and the like first, for ``CLASS`` may be a feature."""
-    names = {unguard(str(name)).strip(): str(name) for name in X.columns}
-    best: tuple[str, dict[Any, str]] = ("", {})
+    names = {}
+    for column in X.columns:
+        plain = unguard(str(column))
+        names[plain.strip()] = str(column)
+    best_prefix = ""
+    best: dict[Any, str] = {}
     for pattern in ("p_*", "prob_*", "proba_*", "p(*)", "P(*)", "*"):
         found = {}
         for name in classes:
             word = pattern.replace("*", as_word(name))
             if word in names:
                 found[name] = names[word]
-        if len(found) > len(best[1]):
-            best = pattern.partition("*")[0], found
-    return best
+        if len(found) > len(best):
+            best_prefix, _, _ = pattern.partition("*")
+            best = found
+    return best_prefix, best
 
 
 def _missing_probabilities(X: pd.DataFrame, classes: list[Any], missing: object) -> str:
-    has = f"The table has {listed(list(X.columns))}"
+    columns = listed(list(X.columns))
+    has = f"The table has {columns}"
     if len(classes) == 2:
-        both = f"p_{classes[0]} is 1 - p_{classes[-1]}"
+        first, second = classes
+        both = f"p_{first} is 1 - p_{second}"
         has += f" (with two classes both columns are needed: {both})"
     need = f"every class needs one called like it, or 'p_{missing}'"
-    return f"there is no column of probabilities for class {missing!r}: {need}. {has}"
+    lacks = f"there is no column of probabilities for class {missing!r}"
+    return f"{lacks}: {need}. {has}"
 
 
 def weights(column: pd.Series) -> npt.NDArray[np.float64]:
@@ -251,8 +280,11 @@ def weights(column: pd.Series) -> npt.NDArray[np.float64]:
     bad = np.isnan(found)
     if bad.any():
         at = int(bad.argmax())
-        many = f"--sample-weight {column.name!r} has {int(bad.sum()):,} cells without a number"
-        where = f"(row {at}: {str(column.iloc[at])!r})"
+        n_bad = int(bad.sum())
+        option = f"--sample-weight {column.name!r}"
+        many = f"{option} has {n_bad:,} cells without a number"
+        cell = str(column.iloc[at])
+        where = f"(row {at}: {cell!r})"
         raise ValueError(f"{many} {where}: fill them, with 0 to leave a row out")
     return found
 
@@ -293,10 +325,14 @@ class Run(Options):
         for name in (label, guard(label)):
             if name in names:
                 return str(name)
-        if not self.header and label.removeprefix("-").isdigit():
-            from_start = int(label) - (int(label) > 0)
-            if -len(names) <= from_start < len(names) and label not in ("0", "-0"):
-                return names[from_start]
+        digits = label.removeprefix("-")
+        if not self.header and digits.isdigit():
+            place = int(label)
+            if place > 0:
+                place -= 1
+            n = len(names)
+            if -n <= place < n and label not in ("0", "-0"):
+                return names[place]
         near = near_name(label, names)
         hint = f": it has {listed(names)}."
         if near:
@@ -332,19 +368,22 @@ class Run(Options):
         text = list(getattr(encoder, "text_names", ()))
         reading = self
         notes = []
-        if self.header and names and all(re.fullmatch(r"c\d+", name) for name in names):
+        number = re.compile(r"c\d+")
+        numbered = all(map(number.fullmatch, names))
+        if self.header and names and numbered:
             named = False
             # Such as a name that occurs twice, being no name.
             with suppress(ValueError):
-                named = set(names) <= set(self.read(path).frame.columns)
+                with_names = self.read(path).frame
+                named = set(names) <= set(with_names.columns)
             if not named:
                 reading = replace(self, header=False)
                 alike = "this one is read alike"
-                notes = [
-                    f"the model was fitted on a table without a line of names: {alike}"
-                ]
+                fitted_on = "the model was fitted on a table without a line of names"
+                notes = [f"{fitted_on}: {alike}"]
         known = self.label or getattr(fitted, "label_", None)
-        found = reading.read(path, known, [name for name in text if name != known])
+        other_text = [name for name in text if name != known]
+        found = reading.read(path, known, other_text)
         return found.frame, [*found.notes, *notes]
 
     def scored(
@@ -368,11 +407,16 @@ class Run(Options):
         classes = fitted.classes_.tolist()
         y, labelled = match_labels(X[name], classes, "label")
         kept = np.flatnonzero(labelled)
-        if len(kept) < len(X):
-            lost = f"{len(X) - len(kept):,} of {len(X):,} rows"
+        n_rows = len(X)
+        n_lost = n_rows - len(kept)
+        if n_lost:
+            lost = f"{n_lost:,} of {n_rows:,} rows"
             notes.append(f"{lost} have no label and are left out")
-        X = X.drop(columns=name).iloc[kept].reset_index(drop=True)
-        P, met = posteriors(fitted, X.drop(columns=[other], errors="ignore"))
+        X = X.drop(columns=name).iloc[kept]
+        X = X.reset_index(drop=True)
+        features = X.drop(columns=[other], errors="ignore")
+        P, met = posteriors(fitted, features)
+        encoder = getattr(fitted, "encoder_", None)
         return Rows(
             path,
             name,
@@ -383,7 +427,7 @@ class Run(Options):
             P,
             classes=classes,
             limit=getattr(fitted, "limit_", None),
-            used=list(getattr(getattr(fitted, "encoder_", None), "types", ())),
+            used=list(getattr(encoder, "types", ())),
         )
 
     def answer(self, found: Result, rows: Rows, *more: Output, **shown: Any) -> None:
@@ -398,7 +442,8 @@ class Run(Options):
         def page() -> dict[str, Any]:
             return self.summary(rows, **shown)
 
-        self.tell(for_terminal(str(found)), told, *more, table=table, page=page)
+        words = for_terminal(str(found))
+        self.tell(words, told, *more, table=table, page=page)
 
     def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
         """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""
@@ -484,27 +529,34 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         single = f"a single value ({words[0]!r})"
         raise ValueError(f"label {name!r} has {single}: there is nothing to tell apart")
     n = int(rows.sum())
+    k = len(words)
     numbers = _numbers(words)
     notes += _odd_words(name, words)
     if numbers is not None:
         _check_number_classes(name, numbers, n)
-    elif 2 * len(words) > n:  # names or free text
+    elif 2 * k > n:  # names or free text
         rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
         raise ValueError(
-            f"label {name!r} has {len(words):,} different values in {n:,} rows {rest}"
+            f"label {name!r} has {k:,} different values in {n:,} rows {rest}"
         )
-    return _as_values(words)[codes[rows]], rows, notes
+    values = _as_values(words)
+    labels = values[codes[rows]]
+    return labels, rows, notes
 
 
 def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
-    gone = column[~rows]
+    unlabelled = ~rows
+    gone = column[unlabelled]
     name = str(column.name)
-    said = f"{len(gone):,} of {len(rows):,} rows have no label in {name!r}"
-    words = {as_word(value) for value in gone.dropna().unique()}
+    n_gone = len(gone)
+    many = f"{n_gone:,} of {len(rows):,} rows"
+    said = f"{many} have no label in {name!r}"
+    values = gone.dropna().unique()
+    words = {as_word(value) for value in values}
     lost = sorted(words - {""})
     if lost:
         said += f", written as {listed(lost)}"
-    first = int((~rows).argmax())
+    first = int(unlabelled.argmax())
     return f"{said}, and are left out (the first is row {first})"
 
 
@@ -512,11 +564,14 @@ def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -
     """Refuse numbers that count or measure something: half marks are classes, amounts are not."""
     k = len(numbers)
     most = 10
-    if (numbers == np.round(numbers)).all():
+    whole = numbers == np.round(numbers)
+    if whole.all():
         most = 200
     thin = k > 20 and k * 10 > n
     if k > most or thin:
-        ends = f"(from {numbers.min():g} to {numbers.max():g})"
+        low = numbers.min()
+        high = numbers.max()
+        ends = f"(from {low:g} to {high:g})"
         hint = "it looks like a number to predict, not classes; bin it first, into low, middle and "
         hint += "high for example"
         raise ValueError(
@@ -533,11 +588,14 @@ def _odd_words(name: str, words: list[str]) -> list[str]:
 
 def _as_values(words: list[str]) -> npt.NDArray[Any]:
     """Booleans, or whole numbers that mean the same to all readers ("007" and "1.0" are text)."""
+    array = np.array(words)
     if set(words) == {"True", "False"}:
-        return np.array(words) == "True"
-    if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", word) for word in words):
-        return np.array([int(word) for word in words])
-    return np.array(words)
+        return array == "True"
+    whole_number = re.compile(r"0|-?[1-9]\d{0,17}")
+    if all(map(whole_number.fullmatch, words)):
+        numbers = [int(word) for word in words]
+        return np.array(numbers)
+    return array
 
 
 def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
@@ -557,7 +615,8 @@ def match_labels(
         raise ValueError(f"{name} has no values: every cell is empty")
     exact = {as_word(known): k for k, known in enumerate(classes)}
     # With a spreadsheet's apostrophe, and without.
-    known = {guard(word): k for word, k in exact.items()} | exact
+    guarded = {guard(word): k for word, k in exact.items()}
+    known = guarded | exact
     numbers = []
     unknown = []
     for word in words:
@@ -567,16 +626,20 @@ def match_labels(
         else:
             numbers.append(number)
     if unknown:
-        advice = f"{listed(unknown)}; the model knows {listed(list(exact))}"
-        near = get_close_matches(unknown[0], list(exact), 1)
+        first = unknown[0]
+        own = list(exact)
+        advice = f"{listed(unknown)}; the model knows {listed(own)}"
+        near = get_close_matches(first, own, 1)
         if near:
-            advice += f" (is {unknown[0]!r} the same as {near[0]!r}?)"
+            advice += f" (is {first!r} the same as {near[0]!r}?)"
         raise ValueError(
             f"{name} has values that are not classes of the model: {advice}"
         )
     labelled = codes >= 0
-    chosen = np.array(numbers, dtype=np.intp)[codes[labelled]]
-    return np.asarray(classes)[chosen], labelled
+    class_of_word = np.array(numbers, dtype=np.intp)
+    chosen = class_of_word[codes[labelled]]
+    labels = np.asarray(classes)[chosen]
+    return labels, labelled
 
 
 def _recognised(word: str, known: dict[str, int]) -> int | None:

@@ -340,7 +340,8 @@ def command(
 
     ``own`` are shared options that it declares in another way: (annotation, default).
     """
-    offered = [field.name for field in fields(Options) if field.name in (*shared, *own)]
+    names = [field.name for field in fields(Options)]
+    offered = [name for name in names if name in shared or name in own]
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @guarded()
@@ -354,23 +355,23 @@ def command(
 
         # A class of a module that is not imported for --help.
         function.__annotations__.pop("run")
-        every = dict(inspect.signature(function, eval_str=True).parameters)
-        common = inspect.signature(Options, eval_str=True).parameters
+        signature = inspect.signature(function, eval_str=True)
+        every = dict(signature.parameters)
+        of_options = inspect.signature(Options, eval_str=True)
+        common = of_options.parameters
         del every["run"]
         for name in offered:
-            every[name] = common[name]
+            parameter = common[name]
             if name in own:
                 annotation, default = own[name]
-                every[name] = common[name].replace(
-                    annotation=annotation, default=default
-                )
+                parameter = parameter.replace(annotation=annotation, default=default)
+            every[name] = parameter
         # The label is asked for first.
         options = sorted(every.values(), key=lambda option: option.name != "label")
-        keyword = [
-            option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options
-        ]
         kind = inspect.Parameter.KEYWORD_ONLY
-        keyword.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
+        keyword = [option.replace(kind=kind) for option in options]
+        first = inspect.Parameter("context", kind, annotation=typer.Context)
+        keyword.insert(0, first)
         run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
         run.__annotations__ = {option.name: option.annotation for option in keyword}
         return run
@@ -428,7 +429,9 @@ def check_matrix_name(path: Path | None, n_classes: int) -> None:
     """Refuse JSON for more classes than it takes; the name of a file is never changed."""
     from collidescope.matrix import JSON_CLASSES
 
-    if path is None or path.suffix == ".npz" or n_classes <= JSON_CLASSES:
+    if path is None or path.suffix == ".npz":
+        return
+    if n_classes <= JSON_CLASSES:
         return
     many = f"a matrix of {n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,})"
     raise ValueError(f"{many}: let {path.name} end in .npz")
@@ -466,13 +469,15 @@ def as_csv(table: pd.DataFrame, separator: str = ",") -> str:
     """The table as text, formulas disarmed; rates have six digits, other numbers all they have."""
 
     def written(column: pd.Series) -> pd.Series:
-        if column.dtype.kind not in "iufb":
+        kind = column.dtype.kind
+        if kind not in "iufb":
             return column.map(guard, na_action="ignore")
-        if column.dtype.kind == "f" and column.abs().max() <= 1:
+        if kind == "f" and column.abs().max() <= 1:
             return column.map("{:.6g}".format, na_action="ignore")
         return column
 
-    safe = table.apply(written).rename(columns=guard)
+    safe = table.apply(written)
+    safe = safe.rename(columns=guard)
     return safe.to_csv(index=False, sep=separator, lineterminator="\n")
 
 
@@ -506,20 +511,24 @@ def posterior_table(
 
     from collidescope.tables.encoding import as_word
 
-    likely = pd.Series(
-        classes[np.nan_to_num(posteriors).argmax(axis=1)], name="predicted"
-    )
-    unscored = np.asarray(np.isnan(posteriors).any(axis=1))
+    without_gaps = np.nan_to_num(posteriors)
+    likeliest = without_gaps.argmax(axis=1)
+    likely = pd.Series(classes[likeliest], name="predicted")
+    missing = np.isnan(posteriors)
+    unscored = np.asarray(missing.any(axis=1))
     if unscored.any():
-        likely = likely.astype(object).mask(unscored, None)
-    scores = pd.DataFrame(
-        posteriors, columns=[f"p_{as_word(name)}" for name in classes.tolist()]
-    )
-    taken = {"row", "predicted", *scores.columns}
-    parts = [pd.DataFrame({"row": numbers}), _renamed(before, taken), likely, scores]
+        likely = likely.astype(object)
+        likely = likely.mask(unscored, None)
+    names = [f"p_{as_word(name)}" for name in classes.tolist()]
+    scores = pd.DataFrame(posteriors, columns=names)
+    taken = {"row", "predicted", *names}
+    first = pd.DataFrame({"row": numbers})
+    second = _renamed(before, taken)
     if before is not None:
         taken |= {str(name) for name in before.columns}
-    return pd.concat([*parts, _renamed(behind, taken)], axis=1)
+    last = _renamed(behind, taken)
+    parts = [first, second, likely, scores, last]
+    return pd.concat(parts, axis=1)
 
 
 def _renamed(table: pd.DataFrame | None, taken: set[str]) -> pd.DataFrame | None:

@@ -416,16 +416,23 @@ def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     import pandas as pd
 
     n = len(rows.y)
-    counts = pd.Series(rows.y).value_counts(sort=False).sort_index()
+    labels = pd.Series(rows.y)
+    counts = labels.value_counts(sort=False).sort_index()
     counts = counts.sort_values(ascending=False, kind="stable")
-    named = [f"{name} {count:,}" for name, count in counts.head(6).items()]
-    if len(counts) > 6:
+    named = []
+    for name, count in counts.head(6).items():
+        named.append(f"{name} {count:,}")
+    n_classes = len(counts)
+    if n_classes > 6:
         named.append("…")
-    classes = f"{len(counts)} classes in {rows.label!r}: {', '.join(named)}"
+    largest = ", ".join(named)
+    classes = f"{n_classes} classes in {rows.label!r}: {largest}"
     of = f"{n:,}"
     if n < n_read:
         of += f" of {n_read:,}"
-    say(f"{rows.table.name}: {of} labelled rows, {rows.X.shape[1]} columns; {classes}")
+    file = rows.table.name
+    n_columns = rows.X.shape[1]
+    say(f"{file}: {of} labelled rows, {n_columns} columns; {classes}")
     if quick:
         first_look = "a first look, whose numbers may change with the full pool"
         rows.notes.append(f"a small pool of models (--quick): {first_look}")
@@ -463,7 +470,8 @@ def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
         raise ValueError(
             f"--ordered must name every class once: {has}, got {ordered!r}"
         )
-    order = pd.CategoricalDtype([words[name] for name in names], ordered=True)
+    in_order = [words[name] for name in names]
+    order = pd.CategoricalDtype(in_order, ordered=True)
     return y.astype(order)
 
 
@@ -536,12 +544,15 @@ def posteriors(run: Run, table: opt.Table) -> None:
 
     - `collidescope posteriors heldout.parquet --label y --report report.html`
     """
-    rows = run.start(table).scored(table)
+    run.start(table)
+    rows = run.scored(table)
     note(*rows.notes)
-    cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=rows.classes)
-    about = run.about(table.name, rows.label, columns=rows.classes)
+    classes = rows.classes
+    cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=classes)
+    about = run.about(table.name, rows.label, columns=classes)
     shown = None
-    if rows.X.shape[1]:
+    n_others = rows.X.shape[1]
+    if n_others:
         shown = rows.X
     summary = run.summary(rows, about=about, rows=shown)
     run.finish(cm, summary)
@@ -594,7 +605,8 @@ def _with_twins(
     from collidescope.tables.encoding import listed
 
     if not repeated.any():
-        finest = X.nunique().sort_values(ascending=False).index[:2]
+        n_values = X.nunique().sort_values(ascending=False)
+        finest = n_values.index[:2]
         drop = ", ".join(f"--drop {name!r}" for name in finest)
         none = (
             f"no two rows of {rows.table.name} are alike, so there is nothing to count"
@@ -603,13 +615,15 @@ def _with_twins(
         raise ValueError(f"{none}. Drop columns with many values ({drop}), {estimate}")
     classes, codes = np.unique(rows.y, return_inverse=True)
     alone = np.bincount(codes[repeated], minlength=len(classes)) == 0
-    if (~alone).sum() < 2:
+    n_counted = (~alone).sum()
+    if n_counted < 2:
         only = "only one class has rows that repeat: nothing can be counted"
         raise ValueError(f"{only}. Estimate: collidescope fit")
+    kept = ~alone[codes]
     if not alone.any():
-        return ~alone[codes], []
+        return kept, []
     gone = listed(classes[alone].tolist())
-    return ~alone[codes], [f"classes without a row that repeats are left out: {gone}"]
+    return kept, [f"classes without a row that repeats are left out: {gone}"]
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {

@@ -127,9 +127,13 @@ def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
     labels = pd.Series(files.y)
     counts = labels.value_counts()
     largest = counts.head(6)
-    named = [f"{name} {count:,}" for name, count in largest.items()]
+    named = []
+    for name, count in largest.items():
+        named.append(f"{name} {count:,}")
     words = ", ".join(named)
-    what = f"{n:,} images of {height} × {width} pixels, {colours}"
-    classes = f"{len(counts)} classes: {words}"
+    pixels = f"{height} × {width} pixels"
+    what = f"{n:,} images of {pixels}, {colours}"
+    n_classes = len(counts)
+    classes = f"{n_classes} classes: {words}"
     folder = files.table.name
     say(f"{folder}: {what}; {classes}")

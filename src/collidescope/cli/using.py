@@ -122,7 +122,8 @@ def predict(
 def _without_label(fitted: CollisionClassifier, X: pd.DataFrame) -> pd.DataFrame:
     """New rows may hold the label, which is no feature."""
     label = getattr(fitted, "label_", None)
-    used = getattr(getattr(fitted, "encoder_", None), "types", ())
+    encoder = getattr(fitted, "encoder_", None)
+    used = getattr(encoder, "types", ())
     if label is None or label in used:
         return X
     return X.drop(columns=label, errors="ignore")
@@ -308,15 +309,19 @@ def _with_groups(
 
     from collidescope.cli._inputs import match_labels
 
-    found = run.read(path)
+    frame = run.read(path).frame
+    classes = list(mapping)
     if label is None:
-        label = _column_of_classes(found.frame, set(mapping))
-    name = run.column(list(found.frame.columns), label, path)
-    said, labelled = match_labels(found.frame[name], list(mapping), "label")
-    merged = np.full(len(found.frame), None, dtype=object)
-    merged[labelled] = [mapping[word] for word in said.tolist()]
-    before = found.frame[name].rename(f"{name} (before)")
-    table = found.frame.assign(**{name: merged})
+        label = _column_of_classes(frame, set(classes))
+    names = list(frame.columns)
+    name = run.column(names, label, path)
+    labels = frame[name]
+    said, labelled = match_labels(labels, classes, "label")
+    groups = [mapping[word] for word in said.tolist()]
+    merged = np.full(len(frame), None, dtype=object)
+    merged[labelled] = groups
+    before = labels.rename(f"{name} (before)")
+    table = frame.assign(**{name: merged})
     return pd.concat([table, before], axis=1)
 
 
@@ -326,9 +331,11 @@ def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
     from collidescope._store import write_bytes
 
     if path.suffix.lower() == ".json":
-        write_bytes(path, json.dumps(mapping, indent=1, ensure_ascii=False).encode())
+        text = json.dumps(mapping, indent=1, ensure_ascii=False)
+        write_bytes(path, text.encode())
     else:
-        table = pd.DataFrame({"class": list(mapping), "group": list(mapping.values())})
+        groups = list(mapping.values())
+        table = pd.DataFrame({"class": list(mapping), "group": groups})
         opt.write_table(table, path)
 
 
@@ -362,7 +369,8 @@ def _steps(plan: ConsolidationPlan, optimal: bool) -> str:
         steps = _fitting(plan.path[["n_groups", *numbers]], [])
         return f"The best grouping of each size:\n{steps}"
     names = ["first", "second"]
-    steps = _fitting(plan.path[["n_groups", *names, *numbers]], names)
+    path = plan.path[["n_groups", *names, *numbers]]
+    steps = _fitting(path, names)
     return f"Step by step, the two groups that collide most first:\n{steps}"
 
 
@@ -371,8 +379,10 @@ def _fitting(table: pd.DataFrame, names: list[str], fewest: int = 10) -> str:
     from collidescope._text import short
 
     width = shutil.get_terminal_size((100, 24)).columns
-    values = [str(value) for name in names for value in table[name]]
-    longest = max([fewest, *(len(value) for value in values)])
+    longest = fewest
+    for name in names:
+        lengths = [len(str(value)) for value in table[name]]
+        longest = max([longest, *lengths])
     text = ""
     for most in range(longest, fewest - 1, -1):
         cut = {
@@ -419,9 +429,11 @@ def limit(
     from collidescope.trust import learning_curve, limit_of
 
     run.start(source, outputs=(plot,))
-    model = (
-        opt.load(source) if run.label is None else _fitted(run, run.rows(source), seed)
-    )
+    if run.label is None:
+        model = opt.load(source)
+    else:
+        rows = run.rows(source)
+        model = _fitted(run, rows, seed)
     found = limit_of(model)
     if found is None:
         holds = (
@@ -431,26 +443,32 @@ def limit(
         raise ValueError(f"{holds} {how}")
     curve = learning_curve(found)
     said = headline(model.collision_matrix_, found)
-    sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
+    whole = curve.frame["rows"].round().astype(int)
+    sizes = curve.frame.assign(rows=whole)
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)
-    words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.words}."])
+    last = f"\n{numbers}\n\nVerdict: {curve.words}."
+    words = "\n".join([*said, last])
     data = found.to_dict()
     data |= {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
     if target is not None:
-        needed = found.rows_needed(_share(target, "--target"))
+        share = _share(target, "--target")
+        needed = found.rows_needed(share)
         words += f"\n{needed}"
         ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
         reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
         data["rows_needed"] = {
             "target": needed.target,
             "words": str(needed),
-        } | reachable
+            **reachable,
+        }
 
     def draw(path: Path) -> None:
-        figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
+        display = cs.LimitDisplay.from_limit(found)
+        figure: Any = display.plot().figure_
         figure.savefig(path)
 
-    run.tell(words, data, Output("curve", plot, draw))
+    drawn = Output("curve", plot, draw)
+    run.tell(words, data, drawn)
 
 
 def _share(text: str, option: str) -> float:
@@ -524,14 +542,17 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str
 
     if not hasattr(found, "predict_proba"):
         hint = "leave it out, or give a file of --save"
-        raise ValueError(f"--table needs a model, and {source.name} is none: {hint}")
+        name = source.name
+        raise ValueError(f"--table needs a model, and {name} is none: {hint}")
     rows = run.scored_by(found, table)
     asked = copy(found)  # about these rows, in place of its own
     asked.posteriors_ = rows.P
     asked.row_hashes_ = None
-    notes = [*rows.notes, *getattr(found, "notes_", ())]
+    own_notes = getattr(found, "notes_", ())
+    notes = [*rows.notes, *own_notes]
+    title = run.title
     about = run.about(table.name, rows.label, saved=source)
-    return summarised(asked, rows.X, rows.y, title=run.title, notes=notes, about=about)
+    return summarised(asked, rows.X, rows.y, title=title, notes=notes, about=about)
 
 
 def _fail(low: float, above: float | None, what: str) -> None:
@@ -851,7 +872,8 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
             need = f"it needs a row and a column for {listed(names)}"
             raise ValueError(f"{path.name} lacks class {name!r}: {need}")
     chosen = frame.loc[names, names]
-    return np.column_stack([as_numbers(chosen[name]) for name in names])
+    columns = [as_numbers(chosen[name]) for name in names]
+    return np.column_stack(columns)
 
 
 @decision
@@ -904,17 +926,20 @@ def _paired(first: Rows, second: Rows, key: str) -> tuple[IntArray, IntArray]:
     if not (a.is_unique and b.is_unique):
         raise ValueError(f"--id {key!r} must name every row once")
     shared = a.intersection(b)
-    if len(shared) < 2:
-        raise ValueError(
-            f"{first.table.name} and {second.table.name} share no rows by {key!r}"
-        )
-    if len(shared) < max(len(a), len(b)):
-        second.notes.append(
-            f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})"
-        )
+    n_shared = len(shared)
+    n_first = len(a)
+    n_second = len(b)
+    if n_shared < 2:
+        files = f"{first.table.name} and {second.table.name}"
+        raise ValueError(f"{files} share no rows by {key!r}")
+    if n_shared < max(n_first, n_second):
+        of = f"{n_first:,} and {n_second:,}"
+        second.notes.append(f"{n_shared:,} rows are in both ({of})")
     i = a.get_indexer(shared)
     j = b.get_indexer(shared)
-    changed = int((first.y[i] != second.y[j]).sum())
+    before = first.y[i]
+    after = second.y[j]
+    changed = int((before != after).sum())
     if changed:
         raise ValueError(f"{changed} rows with the same {key!r} have another label")
     return i, j

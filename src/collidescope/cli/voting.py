@@ -184,7 +184,8 @@ def _judged(found: Votes) -> JudgeReport | None:
         said[name][judged] = words
         every &= judged
     if not every.all():
-        lost = f"{int((~every).sum()):,} items lack the label of a judge"
+        n_lost = int((~every).sum())
+        lost = f"{n_lost:,} items lack the label of a judge"
         note(f"{lost}: the comparison with judges leaves them out")
     kept = {name: labels[every].tolist() for name, labels in said.items()}
     return compare_judges(counts[every], kept, classes=classes)
@@ -205,7 +206,8 @@ def _from_counts(
     counts, judges = _without_judges(counts, judge)
     for name in counts.columns:
         column = counts[name]
-        if column.dtype.kind not in "iufb":
+        kind = column.dtype.kind
+        if kind not in "iufb":
             hint = "is it the item (--item)? Else --drop it"
             raise ValueError(f"column {name!r} holds no numbers of votes: {hint}")
         if item is None and _looks_like_id(column):
@@ -213,10 +215,12 @@ def _from_counts(
             raise ValueError(
                 f"column {name!r} names the items, and is no class: {hint}"
             )
-    empty = (counts.fillna(0) == 0).all(axis=1).to_numpy()
+    without = counts.fillna(0) == 0
+    empty = without.all(axis=1).to_numpy()
     _check_empty(empty, skip_empty, notes)
-    table_of_votes, classes = vote_table(counts[~empty])
-    judged = _by_name(judges[~empty])
+    voted = ~empty
+    table_of_votes, classes = vote_table(counts[voted])
+    judged = _by_name(judges[voted])
     return Votes(table_of_votes, classes, judges=judged, notes=notes)
 
 
@@ -257,7 +261,8 @@ def _items(
     check_columns(found.frame, drop)
     frame = found.frame.drop(columns=drop)
     if item is not None:
-        frame = frame.set_index(run.column(list(frame.columns), item, table))
+        name = run.column(list(frame.columns), item, table)
+        frame = frame.set_index(name)
     return frame, list(found.notes)
 
 
@@ -284,25 +289,32 @@ def _from_annotators(
 
     frame, notes = _items(run, table, item, drop)
     if frame.index.has_duplicates:
-        twice = frame.index[frame.index.duplicated()][0]
+        again = frame.index.duplicated()
+        twice = frame.index[again][0]
         raise ValueError(
             f"item {twice!r} has two rows: --annotator-columns takes one per item"
         )
     frame, judges = _without_judges(frame, judge)
-    _check_empty(frame.isna().all(axis=1).to_numpy(), skip_empty, notes)
+    empty = frame.isna().all(axis=1)
+    _check_empty(empty.to_numpy(), skip_empty, notes)
     n_items, n_people = frame.shape
-    cells = frame.astype(object).to_numpy().T.ravel()  # annotator by annotator
+    objects = frame.astype(object)
+    cells = objects.to_numpy()
+    people = [str(name) for name in frame.columns for _ in range(n_items)]
     long = pd.DataFrame(
         {
             "item": frame.index.tolist() * n_people,
-            "annotator": [str(name) for name in frame.columns for _ in range(n_items)],
-            "vote": cells,
+            "annotator": people,
+            "vote": cells.T.ravel(),  # annotator by annotator
         }
-    ).dropna(subset="vote")
+    )
+    long = long.dropna(subset="vote")
     labels, used, _ = clean_labels(long["vote"])
     items = long["item"][used]
-    found = _counted(items, labels, long["annotator"][used], notes)
-    found.judges = _by_name(judges.loc[items.unique()])
+    voters = long["annotator"][used]
+    found = _counted(items, labels, voters, notes)
+    judged = judges.loc[items.unique()]
+    found.judges = _by_name(judged)
     return found
 
 
@@ -310,30 +322,39 @@ def _from_rows(
     run: Run, table: Path, item: str | None, annotator: str | None, judge: list[str]
 ) -> Votes:
     """One row per vote."""
+    import numpy as np
+
     rows = run.rows(table)
     names = list(rows.X.columns)
     if item is None:
         has = f"{table.name} has {names}"
         raise ValueError(f"say which column names the items, with --item: {has}")
-    wanted = [
-        run.column(names, name, table) for name in (item, annotator) if name is not None
-    ]
-    whole = rows.X[wanted].notna().all(axis=1).to_numpy()
+    item_column = run.column(names, item, table)
+    wanted = [item_column]
+    if annotator is not None:
+        annotator_column = run.column(names, annotator, table)
+        wanted.append(annotator_column)
+    present = rows.X[wanted].notna()
+    whole = present.all(axis=1).to_numpy()
     notes = []
     if not whole.all():
-        lost = int((~whole).sum())
-        notes.append(f"{lost:,} votes lack {' or '.join(wanted)} and are left out")
-    rows = rows.part(whole.nonzero()[0], *notes)
+        n_lost = int((~whole).sum())
+        columns = " or ".join(wanted)
+        notes.append(f"{n_lost:,} votes lack {columns} and are left out")
+    kept = np.flatnonzero(whole)
+    rows = rows.part(kept, *notes)
     people = None
     if annotator is not None:
-        people = rows.X[wanted[1]].astype(str)
-    items = rows.X[wanted[0]]
+        people = rows.X[annotator_column].astype(str)
+    items = rows.X[item_column]
     found = _counted(items, rows.y, people, rows.notes)
     _, judged = _without_judges(rows.X, judge)
     by_item = judged.groupby(items, sort=False)
-    for name, differ in (by_item.nunique() > 1).items():
+    several = by_item.nunique() > 1
+    for name, differ in several.items():
         if differ.any():
-            twice = differ.index[differ][0]
+            contradicted = differ.index[differ]
+            twice = contradicted[0]
             raise ValueError(
                 f"--judge {name!r} says two things of item {twice!r}: keep one"
             )
@@ -351,5 +372,6 @@ def _counted(
     compared = None
     if people is not None:
         compared = cs.compare_annotators(items, labels, people, classes=list(classes))
-    counts = count_table(input_groups(items), codes, len(classes))
+    groups = input_groups(items)
+    counts = count_table(groups, codes, len(classes))
     return Votes(counts, classes, compared, notes=notes)

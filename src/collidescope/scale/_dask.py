@@ -38,13 +38,15 @@ def blocks(
         return _frame_blocks(P, y, sample_weight)
     P = P.rechunk({1: -1})
     sizes = P.chunks[0]
-    parts = [P.to_delayed().ravel()]
+    delayed = P.to_delayed()
+    parts = [delayed.ravel()]
     for other in (y, sample_weight):
         if other is None:
             parts.append([None] * len(sizes))
         else:
             aligned = other.rechunk((sizes,))
-            parts.append(aligned.to_delayed().ravel())
+            delayed = aligned.to_delayed()
+            parts.append(delayed.ravel())
     return list(zip(*parts, strict=True))
 
 

@@ -75,8 +75,10 @@ def spool(
     ((500, 3), 'float32', (500,))
     """
     dtype_name = getattr(dtype, "__name__", str(dtype))
-    wanted = np.dtype(check.check_choice(dtype_name, ["float32", "float64"], "dtype"))
-    stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
+    chosen = check.check_choice(dtype_name, ["float32", "float64"], "dtype")
+    wanted = np.dtype(chosen)
+    n_at_once = check.check_count(batch_size, "batch_size")
+    stream = _open(source, target, columns, n_at_once)
     made = folder is None or not os.path.exists(folder)
     if folder is None:
         place = Path(tempfile.mkdtemp(prefix="collidescope-"))
@@ -218,7 +220,8 @@ def _arrays(batch: Any, columns: list[str], label: str | None) -> Any:
     P = np.column_stack(values)
     if label is None:
         return P
-    return P, batch.column(label).to_numpy(zero_copy_only=False)
+    labels = batch.column(label)
+    return P, labels.to_numpy(zero_copy_only=False)
 
 
 def _wanted(
@@ -447,29 +450,36 @@ def _not_finite(
     given: npt.NDArray[Any], rows: npt.NDArray[Any], names: list[str] | None, first: int
 ) -> str:
     """Which value, in which row and column, is not finite, or not as ``rows`` hold it."""
-    bad = np.argwhere(~np.isfinite(rows))
-    row, *place = bad[0].tolist()
+    is_bad = ~np.isfinite(rows)
+    bad = np.argwhere(is_bad)
+    first_bad = bad[0].tolist()
+    row, *place = first_bad
     value = given[row, *place]
     column: Any = tuple(place)
     if names is not None:
         column = names[place[0]]
     elif len(place) == 1:
         column = place[0]
-    at = f"in row {first + row}, column {column!r}"
+    number = first + row
+    at = f"in row {number}, column {column!r}"
     if np.isfinite(float(value)):
-        held = f"beyond what {rows.dtype} holds: pass dtype='float64'"
+        dtype = rows.dtype
+        held = f"beyond what {dtype} holds: pass dtype='float64'"
         return f"x has {value:.6g} {at}, {held}"
-    return f"x must be finite, got {value} {at}: drop or impute such rows first"
+    got = f"got {value} {at}"
+    return f"x must be finite, {got}: drop or impute such rows first"
 
 
 def _labels(y: object) -> npt.NDArray[Any]:
     """Labels as a flat array that a file can hold: text as text, not as objects."""
-    labels = check.check_labels(check.to_numpy(y))
+    array = check.to_numpy(y)
+    labels = check.check_labels(array)
     if labels.dtype.kind != "O":
         return labels
     given = labels.tolist()
     if not all(isinstance(label, str) and not label.endswith("\0") for label in given):
-        found = sorted({type(label).__name__ for label in given})
+        kinds = {type(label).__name__ for label in given}
+        found = sorted(kinds)
         raise ValueError(
             f"y must hold labels of one kind (text, whole numbers, booleans), got {found}: convert "
             f"to str"

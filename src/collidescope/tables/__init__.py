@@ -119,11 +119,14 @@ class TableClassifier(CollisionClassifier):
         """
         self.label_ = _name_of_labels(y)
         table = as_frame(X)
-        encoded = self._learn(table, y, getattr(groups, "name", None), screening)
+        group_column = getattr(groups, "name", None)
+        encoded = self._learn(table, y, group_column, screening)
         super().fit(encoded, y, sample_weight, groups)
-        self._note(list(self._copies), caution=True)  # of which the fit has warned
-        self.feature_names_in_ = table.columns.to_numpy(dtype=object)
-        self.n_features_in_ = table.shape[1]
+        warned = list(self._copies)
+        self._note(warned, caution=True)
+        columns = table.columns
+        self.feature_names_in_ = columns.to_numpy(dtype=object)
+        self.n_features_in_ = len(columns)
         return self
 
     def _validate(self, X: Any) -> Any:
@@ -145,21 +148,25 @@ class TableClassifier(CollisionClassifier):
         labels = _most_voted(y)
         check.check_same_length(table.index.to_numpy(), labels, "X and y")
         left_out = dict.fromkeys(drop, "as asked")
-        if group_column is not None and str(group_column) in table.columns:
-            left_out[str(group_column)] = "it names the groups"
+        name_of_groups = str(group_column)
+        if group_column is not None and name_of_groups in table.columns:
+            left_out[name_of_groups] = "it names the groups"
+        wanted = {*keep, *categories}
         if screening is None:
             used = table.drop(columns=list(left_out))
-            screening = screen(used, labels, keep={*keep, *categories})
-        self.screening_ = screening.without({*left_out}, ids_too={*keep, *categories})
-        self.encoder_ = TableEncoder.fit(
-            table, categories=categories, left_out=left_out | self.screening_.ids
-        )
-        encoded, odd = self.encoder_.transform(table)
-        self._note_all(table, odd, check.spelling_variants(labels))
+            screening = screen(used, labels, keep=wanted)
+        screening = screening.without(set(left_out), ids_too=wanted)
+        left_out |= screening.ids
+        encoder = TableEncoder.fit(table, categories=categories, left_out=left_out)
+        encoded, odd = encoder.transform(table)
+        self.screening_ = screening
+        self.encoder_ = encoder
+        variants = check.spelling_variants(labels)
+        self._note_all(table, odd, variants)
         logger.info(
             "%s rows × %s columns → %s features",
             f"{len(table):,}",
-            len(self.encoder_.types),
+            len(encoder.types),
             encoded.shape[1],
         )
         return encoded

@@ -65,12 +65,15 @@ def as_levels(
     place: dict[str, int] = {}
     number_of_value = []
     for word in map(as_word, values.tolist()):
-        if word in missing:
-            number_of_value.append(-1)
-        else:
-            number_of_value.append(place.setdefault(word, len(place)))
-    numbers = np.array([*number_of_value, -1], dtype=np.intp)
-    return numbers[np.asarray(codes)], list(place)
+        number = -1
+        if word not in missing:
+            number = place.setdefault(word, len(place))
+        number_of_value.append(number)
+    number_of_value.append(-1)
+    numbers = np.array(number_of_value, dtype=np.intp)
+    code_of_cell = np.asarray(codes)
+    words = list(place)
+    return numbers[code_of_cell], words
 
 
 def as_word(value: object) -> str:
@@ -225,7 +228,8 @@ def as_frame(X: TableLike) -> pd.DataFrame:
     if not isinstance(X, pd.DataFrame) and hasattr(X, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        X = pa.table(X).to_pandas()
+        arrow = pa.table(X)
+        X = arrow.to_pandas()
     if not isinstance(X, pd.DataFrame):
         kind = type(X).__name__
         raise ValueError(
@@ -233,7 +237,8 @@ def as_frame(X: TableLike) -> pd.DataFrame:
         )
     if all(isinstance(name, str) for name in X.columns):
         return X
-    return X.set_axis(list(map(str, X.columns)), axis=1)
+    names = [str(name) for name in X.columns]
+    return X.set_axis(names, axis=1)
 
 
 def check_columns(
@@ -244,7 +249,8 @@ def check_columns(
         raise ValueError("X has no rows: pass at least one")
     check_table(table)
     for name, dtype in zip(table.columns, table.dtypes, strict=True):
-        if getattr(dtype, "kind", "") == "c":
+        kind = getattr(dtype, "kind", "")
+        if kind == "c":
             raise ValueError(
                 f"X has complex numbers in the column {str(name)!r}: "
                 f"pass their parts as two columns"
@@ -273,10 +279,12 @@ def _lacking(missing: list[str], have: list[str], learned: bool) -> str:
 def near_name(name: str, names: Sequence[str]) -> str | None:
     """The name most like ``name`` (letter case and spaces do not matter), or None."""
     plain = {other.strip().casefold(): other for other in names}
-    found = get_close_matches(name.strip().casefold(), list(plain), 1, 0.7)
+    own = name.strip().casefold()
+    found = get_close_matches(own, list(plain), 1, 0.7)
     if not found:
         return None
-    return plain[found[0]]
+    nearest = found[0]
+    return plain[nearest]
 
 
 def listed(names: Sequence[Any], most: int = 8) -> str:

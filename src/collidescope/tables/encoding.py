@@ -135,20 +135,25 @@ class TableEncoder:
         none = np.zeros(0)
         new = cls({}, {}, none, none, none > 0, {}, {}, dict(left_out or {}), {})
         check_columns(table, [*forced, *new.left_out])
-        for name, column in table.items():
+        for key, column in table.items():
+            name = str(key)
             if name in new.left_out:
                 continue
-            reason = new._learn(str(name), column, name in forced)
+            is_forced = name in forced
+            reason = new._learn(name, column, is_forced)
             if reason is not None:
-                new.left_out[str(name)] = reason
+                new.left_out[name] = reason
         new._check_some_are_left()
         return new._with_scales(table)
 
     def _check_some_are_left(self) -> None:
         if self.types:
             return
-        reasons = [f"{name!r}: {why}" for name, why in list(self.left_out.items())[:8]]
-        said = "; ".join(reasons) or "it has none at all"
+        left_out = list(self.left_out.items())
+        reasons = [f"{name!r}: {why}" for name, why in left_out[:8]]
+        said = "; ".join(reasons)
+        if not said:
+            said = "it has none at all"
         raise ValueError(f"X has no column that could tell classes apart ({said})")
 
     def _learn(self, name: str, column: pd.Series, forced: bool) -> str | None:

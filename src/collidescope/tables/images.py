@@ -125,8 +125,9 @@ def _check_memory(shape: tuple[int, int, int, int], most_bytes: int) -> None:
 
 
 def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
-    given = f"{len(sizes)} sizes"
-    if len(sizes) == 1:
+    n_sizes = len(sizes)
+    given = f"{n_sizes} sizes"
+    if n_sizes == 1:
         ((old_height, old_width),) = sizes
         given = f"{old_height} × {old_width} pixels"
     return f"images of {given} are scaled to {height} × {width} pixels"
@@ -134,26 +135,27 @@ def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
 
 def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     """Files and the names of the subfolders they are in; what is no image by its name is left."""
-    known = _image_module().registered_extensions()
+    module = _image_module()
+    known = module.registered_extensions()
     own_folders = [own for own in folder.iterdir() if own.is_dir()]
-    classes = sorted(own for own in own_folders if not own.name.startswith("."))
+    shown = [own for own in own_folders if not own.name.startswith(".")]
+    classes = sorted(shown)
     n_classes = len(classes)
+    source = f"source {str(folder)!r}"
     if n_classes < 2:
         wanted = "one subfolder per class, at least 2"
-        raise ValueError(
-            f"source {str(folder)!r} must have {wanted}, it has {n_classes}"
-        )
+        raise ValueError(f"{source} must have {wanted}, it has {n_classes}")
     paths: list[Path] = []
     labels: list[str] = []
     for own in classes:
+        name = own.name
         files = sorted(own.rglob("*"))
         images = [path for path in files if _is_image(path, known)]
         if not images:
-            raise ValueError(
-                f"source {str(folder)!r} has no image in the subfolder {own.name!r}"
-            )
+            raise ValueError(f"{source} has no image in the subfolder {name!r}")
         paths += images
-        labels += [own.name] * len(images)
+        n_images = len(images)
+        labels += [name] * n_images
     return paths, np.array(labels)
 
 

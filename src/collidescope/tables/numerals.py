@@ -41,16 +41,21 @@ class NumberForm(NamedTuple):
 
     def _number(self, word: str) -> float:
         found = WRITTEN.fullmatch(word.strip())
-        if found is None or bool(found["open"]) != bool(found["close"]):
+        if found is None:
+            return np.nan
+        opened = bool(found["open"])
+        closed = bool(found["close"])
+        if opened != closed:
             return np.nan
         affixes = (found["prefix"] or "", found["suffix"] or "")
-        if affixes not in ((self.prefix, self.suffix), ("", "")):
+        own = (self.prefix, self.suffix)
+        if affixes not in (own, ("", "")):
             return np.nan
         digits = _plain_digits(found["digits"], self.decimal, self.thousands)
         if digits is None:
             return np.nan
         signs = [found["sign"], found["inner"]]
-        negative = bool(found["open"]) or "-" in signs or "−" in signs
+        negative = opened or "-" in signs or "−" in signs
         size = float(digits)
         if negative:
             return -size
@@ -69,18 +74,23 @@ def number_form(words: Sequence[str]) -> NumberForm | None:
     >>> number_form(["12 kg", "500 g"]) is None
     True
     """
-    matches = [WRITTEN.fullmatch(word.strip()) for word in words]
-    found = [match for match in matches if match is not None]
-    if not found or len(found) < len(words):
+    affixes: set[tuple[str, str]] = set()
+    for word in words:
+        match = WRITTEN.fullmatch(word.strip())
+        if match is None:
+            return None
+        prefix = match["prefix"] or ""
+        suffix = match["suffix"] or ""
+        affixes.add((prefix, suffix))
+    if len(affixes) != 1:
         return None
-    affixes = {(match["prefix"] or "", match["suffix"] or "") for match in found}
-    if len(affixes) > 1:
-        return None
-    prefix, suffix = affixes.pop()
     # decimal mark and thousands separator, in this order, so that "1,234" is a thousand
     for separators in (".", ".,", ". ", ".'", ",", ",.", ", "):
-        form = NumberForm(prefix, suffix, separators[0], separators[1:])
-        if np.isfinite(form.parse(words)).all():
+        decimal = separators[0]
+        thousands = separators[1:]
+        form = NumberForm(prefix, suffix, decimal, thousands)
+        numbers = form.parse(words)
+        if np.isfinite(numbers).all():
             return form
     return None
 
@@ -105,15 +115,16 @@ def amounts(words: Sequence[str], most_units: int = 3) -> list[str]:
 
 def _plain_digits(digits: str, decimal: str, thousands: str) -> str | None:
     """The digits as Python writes a number, None if the separators are not these two."""
-    digits = " ".join(digits.split()).replace("’", "'")
+    digits = " ".join(digits.split())
+    digits = digits.replace("’", "'")
     whole, mark, fraction = digits.partition(decimal)
     if mark and not fraction.isdigit():
         return None
     if whole.isdigit():
         return f"{whole}.{fraction or 0}"
     separator = re.escape(thousands)
-    if not thousands or not re.fullmatch(
-        rf"[1-9]\d{{0,2}}({separator}\d{{3}})+", whole
-    ):
+    grouped = rf"[1-9]\d{{0,2}}({separator}\d{{3}})+"
+    if not thousands or not re.fullmatch(grouped, whole):
         return None
-    return f"{whole.replace(thousands, '')}.{fraction or 0}"
+    joined = whole.replace(thousands, "")
+    return f"{joined}.{fraction or 0}"

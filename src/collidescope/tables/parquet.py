@@ -128,7 +128,8 @@ def decoded_size(path: Path) -> int:
 def _footer(file: BinaryIO) -> Structure:
     file.seek(-8, io.SEEK_END)
     length = int.from_bytes(file.read(4), "little")
-    if file.read(4) != b"PAR1":
+    mark = file.read(4)
+    if mark != b"PAR1":
         raise ValueError("its last bytes are not PAR1")
     file.seek(-8 - length, io.SEEK_END)
     return _structure(file)
@@ -137,13 +138,15 @@ def _footer(file: BinaryIO) -> Structure:
 def _pages(file: BinaryIO, chunk: Structure) -> Iterator[Structure]:
     """The headers of the pages of a column, those of its dictionary first."""
     data = chunk[9, INT64]
-    start = min(data, chunk.get((11, INT64)) or data)
+    dictionary = chunk.get((11, INT64))
+    start = min(data, dictionary or data)
     end = start + chunk[7, INT64]
     while start < end:
         file.seek(start)
         page = _structure(file)
+        unpacked = page[2, INT32]
         packed = page[3, INT32]
-        if min(page[2, INT32], packed) < 0:
+        if min(unpacked, packed) < 0:
             raise ValueError("a page has a negative size")
         start = file.tell() + packed
         yield page

@@ -212,11 +212,13 @@ def _text_plan(
         plan.encodings = ["utf-16"]
         plan.notes.append(f"{path.name} is read as UTF-16")
         whole = start.decode("utf-16", "replace")
-    lines = list(islice(io.StringIO(whole, newline=""), skip_lines, None))
+    every_line = io.StringIO(whole, newline="")
+    lines = list(islice(every_line, skip_lines, None))
     if delimiter is None:
         plan.delimiter = _found_delimiter(path, lines)
         if plan.delimiter != ",":
-            plan.notes.append(f"{path.name} is cut at {DELIMITERS[plan.delimiter]}")
+            place = DELIMITERS[plan.delimiter]
+            plan.notes.append(f"{path.name} is cut at {place}")
     else:
         plan.delimiter = delimiter
     plan.names = _names(plan, lines)
@@ -250,11 +252,12 @@ def _names(plan: TextPlan, lines: list[str]) -> list[str]:
     numbers = range(1, width + 1)
     if not plan.header:
         return [f"c{k}" for k in numbers]
-    names = [
-        name.strip() or f"unnamed {k}" for k, name in zip(numbers, first, strict=False)
-    ]
-    if len(set(names)) < len(names):
-        twice = Counter(names).most_common(1)[0][0]
+    names = []
+    for k, name in zip(numbers, first, strict=False):
+        names.append(name.strip() or f"unnamed {k}")
+    distinct = set(names)
+    if len(distinct) < len(names):
+        [(twice, _)] = Counter(names).most_common(1)
         hint = ": rename one of them"
         if looks_like_data(names):
             hint = " (is the first line data? then --no-header)"
@@ -397,11 +400,13 @@ def _find_ragged(plan: TextPlan, encoding: str) -> None:
     """An error that names the first line with another number of cells than the first, if any."""
     width = 0
     for number, line in enumerate(_lines(plan, encoding)):
+        n_cells = line.cells
         if number == 0:
-            width = line.cells
-        elif line.cells != width:
-            hint = _ragged_hint(plan, line, width, second=number == 1)
-            said = f"{line.cells} cells, but the first line has {width}"
+            width = n_cells
+        elif n_cells != width:
+            second = number == 1
+            hint = _ragged_hint(plan, line, width, second=second)
+            said = f"{n_cells} cells, but the first line has {width}"
             raise ValueError(f"{plan.path}, line {line.first}: {said}{hint}")
 
 
@@ -445,14 +450,17 @@ def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
         if not line.strip():
             continue
         try:
-            records.append(json.loads(line))
-            names |= dict.fromkeys(records[-1].keys())
+            record = json.loads(line)
+            names |= dict.fromkeys(record.keys())
         except (ValueError, RecursionError, AttributeError):
             raise ValueError(
                 f'{path}, line {number}: not an object such as {{"age": 39}}, one per line'
             ) from None
-        _check_growth(path, CELL * len(records) * len(names))
-    return pd.DataFrame.from_records(records, columns=list(names)), []
+        records.append(record)
+        n_cells = len(records) * len(names)
+        _check_growth(path, CELL * n_cells)
+    table = pd.DataFrame.from_records(records, columns=list(names))
+    return table, []
 
 
 def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:

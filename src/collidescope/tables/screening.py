@@ -355,11 +355,15 @@ def is_id_name(name: str, weak: bool = True) -> bool:
     parts = [token.lower() for token in tokens]
     if not parts:
         return name.strip() == "#"
-    if parts[0] in ("id", "unnamed") or name.startswith("__index_level"):
+    if name.startswith("__index_level"):
         return True
-    if weak and parts[-1] in WEAK_ID_WORDS:
+    if parts[0] in ("id", "unnamed"):
         return True
-    return parts[-1] in ID_WORDS or "".join(parts) in ID_WORDS
+    last = parts[-1]
+    if weak and last in WEAK_ID_WORDS:
+        return True
+    whole = "".join(parts)
+    return last in ID_WORDS or whole in ID_WORDS
 
 
 def is_group_name(name: str) -> bool:
@@ -466,7 +470,10 @@ def group_agreement(column: Column, labels: Labels, named: bool) -> Agreement | 
     """
     if column.levels is None:
         return None
-    enough = labels.chance + (0.25 if named else 0.9) * (1 - labels.chance)
+    needed = 0.9
+    if named:
+        needed = 0.25
+    enough = labels.chance + needed * (1 - labels.chance)
     if _agreement(column.levels, labels.codes, labels) < enough:
         return None
     if not named and level_accuracy(column.levels, labels.codes) < 0.95:
@@ -518,19 +525,26 @@ def is_sorted_with_labels(column: Column, labels: Labels) -> bool:
 def has_runs(column: Column, labels: Labels) -> bool:
     """Do labels come in runs along the dates, in whichever order the rows are?"""
     places = np.flatnonzero(~column.missing)
-    if column.numbers is None or column.n_values <= labels.n_classes + 8:
+    if column.numbers is None:
+        return False
+    if column.n_values <= labels.n_classes + 8:
         return False
     if len(places) < FEWEST_FOR_LEAKS:
         return False
     # Rows of one date in no order.
-    shuffled = np.random.default_rng(0).permutation(places)
-    order = shuffled[np.argsort(column.numbers[shuffled], kind="stable")]
+    rng = np.random.default_rng(0)
+    shuffled = rng.permutation(places)
+    numbers = column.numbers[shuffled]
+    by_number = np.argsort(numbers, kind="stable")
+    order = shuffled[by_number]
     return labels.in_runs(order)
 
 
 def find_leak(column: Column, labels: Labels, most_rows: int = 20_000) -> Leak | None:
     """What about one column predicts the label, or None; more rows would not change the verdict."""
-    rows = np.random.default_rng(0).permutation(len(labels.codes))[:most_rows]
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(labels.codes))
+    rows = order[:most_rows]
     codes = labels.codes[rows]
     part = column.take(rows)
     filled = missingness_leak(part.missing, codes, labels)
@@ -542,7 +556,8 @@ def find_leak(column: Column, labels: Labels, most_rows: int = 20_000) -> Leak |
     if part.kind == "number" and part.numbers is not None:
         shares.append(number_accuracy(part.numbers, codes))
     if part.parts is not None:
-        shares.append(tree_accuracy(_without_gaps(part.parts), codes))
+        filled_in = _without_gaps(part.parts)
+        shares.append(tree_accuracy(filled_in, codes))
     best = max(shares, default=0.0)
     if _is_leak(best, labels.largest, len(codes)):
         return Leak(best)
@@ -640,10 +655,14 @@ def _purity(own: IntArray, sizes: IntArray) -> float | None:
     n = int(own.sum())
     best = int(own.argmax())
     purity = float(own[best] / n)
-    share = sizes[best] / sizes.sum()
+    n_all = sizes.sum()
+    share = sizes[best] / n_all
     by_chance = n * np.log(share)  # log of the probability that all are of this class
-    enough_rows = n >= 0.05 * sizes.sum()
-    if purity < 0.995 or by_chance > np.log(1e-6) or not enough_rows:
+    if n < 0.05 * n_all:
+        return None
+    if by_chance > np.log(1e-6):
+        return None
+    if purity < 0.995:
         return None
     return purity
 
@@ -701,22 +720,25 @@ def tree_accuracy(
     Few rows are held out in five folds, of many rows the second half. Rows of a class that the
     training rows do not have are not judged.
     """
-    places = np.arange(len(codes))
-    folds = [places >= len(codes) // 2]
-    if len(codes) <= few_rows:
+    n = len(codes)
+    places = np.arange(n)
+    folds = [places >= n // 2]
+    if n <= few_rows:
         folds = [places % 5 == k for k in range(5)]
     tree = DecisionTreeClassifier(
         max_leaf_nodes=_n_leaves(codes), min_samples_leaf=2, random_state=0
     )
     right = []
     for held_out in folds:
+        trained = codes[~held_out]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # many classes, few rows
-            tree.fit(values[~held_out], codes[~held_out])
+            tree.fit(values[~held_out], trained)
         own = codes[held_out]
-        seen = np.isin(own, codes[~held_out])
+        seen = np.isin(own, trained)
         predicted = tree.predict(values[held_out])
-        right.append((predicted == own)[seen])
+        hits = predicted == own
+        right.append(hits[seen])
     judged = np.concatenate(right)
     if not len(judged):
         return 0.0
