@@ -36,13 +36,11 @@ class CollisionClassifier(FittedCollisions):
         for images, text, anything, and :class:`~collidescope.Pairwise`, the paper's network on [x,
         x']. "quick" is a small pool for a first look.
     limit : bool
-        Whether to train on 1/8, 1/4 and 1/2 of the rows too, for ``limit_``: adds about 50% to the
-        time.
+        Whether to train on 1/8, 1/4 and 1/2 of the rows too, for ``limit_`` (about 50% more time).
     priors : "empirical", "uniform" or array of shape (K,)
         The population whose S and posteriors are wanted.
     cv : int, splitter or list of (training rows, held-out rows)
-        Folds. No row is scored by a model that trained on it. A number is lowered to the rows of
-        the smallest class.
+        Folds. No row is scored by a model that trained on it.
     rare : "error", "drop" or "merge"
         What happens to classes with a single row: refused, left out, or joined into one class
         ("other classes").
@@ -68,13 +66,10 @@ class CollisionClassifier(FittedCollisions):
     recovery_ : Recovery, S from ``gramian_``, with diagnostics
     posteriors_ : array of shape (n, K)
         Held-out posteriors of the training rows, at ``priors_``; beyond 67 million numbers float32.
-        nan: interrupted folds, weight 0, dropped classes, and of 100,000 rows or more those beyond
-        the 40,000 held-out rows that are enough.
-    posteriors_by_size_ : dict, the same by the mean number of rows trained on, fewer too (empty
-        without ``limit``)
+        nan: interrupted folds, weight 0, dropped classes, rows beyond the 40,000 that are enough.
+    posteriors_by_size_ : dict, the same by rows trained on, fewer too (empty without ``limit``)
     member_weights_ : list of dict, with which weights the held-out rows of each fold were pooled
-    race_ : Race, which models of ``members="auto"`` were dropped before the folds were trained, and
-        why (``race_.table``)
+    race_ : Race, which models of ``members="auto"`` were dropped, and why (``race_.table``)
     classes_, priors_, n_features_in_, history_, interrupted_
 
     Examples
@@ -173,9 +168,7 @@ class CollisionClassifier(FittedCollisions):
         crossfit = cross_fit(
             sample, models, folds, limit=self.limit, engine=engine, choice=raced
         )
-        self.race_ = Race()
-        if raced is not None:
-            self.race_ = raced.found
+        self.race_ = raced.found if raced else Race()
         found = estimate(sample, crossfit)
         self._keep(sample, crossfit, found)
         self.class_order_ = class_order(y, sample.classes)
