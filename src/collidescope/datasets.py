@@ -215,7 +215,8 @@ class GaussianProblem(Problem):
             rest = means_squared - crossed
             squares += rest * precision
         width = X.shape[1]
-        volumes = width * np.log(scales)
+        log_scales = np.log(scales)
+        volumes = width * log_scales
         log_priors = np.log(self.priors)
         exponents = squares / 2
         logs = log_priors - volumes - exponents
@@ -257,7 +258,8 @@ class GaussianProblem(Problem):
         around = 2 * np.pi * variance
         norm = around ** (rank / 2)
         cell = step**rank
-        for block in blocks(len(grid), 1, BLOCK):
+        n_points = len(grid)
+        for block in blocks(n_points, 1, BLOCK):
             x = grid[block]
             offsets = x[:, None] - centres
             squares = (offsets**2).sum(axis=2)
