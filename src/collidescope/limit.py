@@ -648,8 +648,8 @@ def _with_skill(
     root = np.sqrt(variance)
     stderr = float(root)
     now = limit.scores[-1]
-    of_shares = float(now + skill)
-    score = max(of_shares, 0.0)
+    of_shares = now + skill
+    score = max(float(of_shares), 0.0)
     return replace(limit, baseline=score, skill_stderr=stderr)
 
 
