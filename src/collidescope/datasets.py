@@ -215,7 +215,8 @@ class GaussianProblem(Problem):
             rest = means_squared - crossed
             squares += rest * precision
         width = X.shape[1]
-        volumes = width * np.log(scales)
+        log_scales = np.log(scales)
+        volumes = width * log_scales
         log_priors = np.log(self.priors)
         exponents = squares / 2
         logs = log_priors - volumes - exponents
@@ -257,7 +258,8 @@ class GaussianProblem(Problem):
         around = 2 * np.pi * variance
         norm = around ** (rank / 2)
         cell = step**rank
-        for block in blocks(len(grid), 1, BLOCK):
+        n_points = len(grid)
+        for block in blocks(n_points, 1, BLOCK):
             x = grid[block]
             offsets = x[:, None] - centres
             squares = (offsets**2).sum(axis=2)
@@ -481,8 +483,10 @@ def waveform() -> Problem:
     There are 21 features.
     """
     peaks = np.array([[11], [7], [15]])
-    distances = np.abs(np.arange(1, 22) - peaks)
-    waves = np.maximum(6 - distances, 0.0)
+    features = np.arange(1, 22)
+    distances = np.abs(features - peaks)
+    heights = 6 - distances
+    waves = np.maximum(heights, 0.0)
     start = waves[[1, 2, 2]]
     end = waves[[0, 0, 1]]
     step = end - start
@@ -491,11 +495,13 @@ def waveform() -> Problem:
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
         n = len(codes)
         u = rng.random((n, 1))
-        noise = rng.standard_normal((n, 21))
+        shape = (n, 21)
+        noise = rng.standard_normal(shape)
         last = end[codes]
         first = start[codes]
         towards_end = u * last
-        towards_start = (1 - u) * first
+        rest = 1 - u
+        towards_start = rest * first
         return towards_end + towards_start + noise
 
     def log_densities(X: FloatArray) -> FloatArray:

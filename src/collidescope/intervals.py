@@ -128,8 +128,8 @@ def interval(
 
     known = np.asarray(mean, dtype=np.float64)
     mirrored = top - known
-    mirrored_low = at_most(mirrored)
-    low = top - mirrored_low
+    low = at_most(mirrored)
+    low = top - low
     high = at_most(mean)
     return low, high
 
@@ -226,9 +226,9 @@ def effective_units(
 def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> FloatArray:
     """Of the Beta distribution with that mean and concentration mean (1 - mean) / variance."""
     rest = 1 - mean
-    tiny = np.finfo(float).tiny
-    positive = np.maximum(variance, tiny)
-    concentration = mean * rest / positive
+    limits = np.finfo(float)
+    tiny = limits.tiny
+    concentration = mean * rest / np.maximum(variance, tiny)
     a = mean * concentration
     b = rest * concentration
     found = _beta_quantiles(a, b, level)
@@ -236,9 +236,9 @@ def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> Floa
     is_known = concentration > 1
     found = np.where(is_known, found, 1.0)
     z = ndtri(level)
-    reach = z * np.sqrt(variance)
-    high = mean + reach
-    normal = np.minimum(high, 1.0)
+    deviation = np.sqrt(variance)
+    normal = mean + z * deviation
+    normal = np.minimum(normal, 1.0)
     is_wide = concentration < 1e8
     is_finite = np.isfinite(found)
     is_beta = is_finite & is_wide
@@ -281,35 +281,20 @@ def _near_gamma(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     nodes = np.geomspace(1e-3, 8, 4000)
     quantiles = gammaincinv(nodes, level)
     log_nodes = np.log(nodes)
-    log_a = np.log(a)
-    gamma = np.interp(log_a, log_nodes, quantiles)
-    half = (a - 1) / 2
-    rate = b + half
-    scaled = gamma / rate
-    complement = np.expm1(-scaled)
-    found = -complement
-    return np.asarray(found)
+    gamma = np.interp(np.log(a), log_nodes, quantiles)
+    rate = b + (a - 1) / 2
+    return np.asarray(-np.expm1(-gamma / rate))
 
 
 def _near_normal(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     """Abramowitz and Stegun, 26.5.22."""
     z = -ndtri(level)
-    excess = z**2 - 3
-    curvature = excess / 6
-    size_a = 2 * a - 1
-    size_b = 2 * b - 1
-    of_a = 1 / size_a
-    of_b = 1 / size_b
-    both = of_a + of_b
-    h = 2 / both
-    small = 2 / (3 * h)
-    correction = curvature + 5 / 6 - small
-    difference = of_b - of_a
-    skew = difference * correction
-    root = np.sqrt(h + curvature)
-    straight = z * root / h
-    w = straight - skew
+    curvature = (z**2 - 3) / 6
+    of_a = 1 / (2 * a - 1)
+    of_b = 1 / (2 * b - 1)
+    h = 2 / (of_a + of_b)
+    correction = curvature + 5 / 6 - 2 / (3 * h)
+    skew = (of_b - of_a) * correction
+    w = z * np.sqrt(h + curvature) / h - skew
     odds = np.exp(2 * w)
-    weighted = b * odds
-    total = a + weighted
-    return np.asarray(a / total)
+    return np.asarray(a / (a + b * odds))

@@ -645,7 +645,8 @@ def _with_skill(
     means, covariance, _ = _covariance(column, sample)
     skill = means[0]
     variance = covariance[0, 0]
-    stderr = float(np.sqrt(variance))
+    root = np.sqrt(variance)
+    stderr = float(root)
     now = limit.scores[-1]
     of_shares = now + skill
     score = max(float(of_shares), 0.0)
@@ -670,7 +671,8 @@ def limit_from_posteriors(
     names of the classes and the ``priors`` to estimate for (by default the class shares of the
     rows); the rest as :func:`limit_from_scores`.
     """
-    arrays = _check_arrays(posteriors, np.size(sizes))
+    n_sizes = np.size(sizes)
+    arrays = _check_arrays(posteriors, n_sizes)
     k = arrays[0].shape[1]
     names = check.check_classes(classes, k)
     labels = check.encode_labels(codes, np.arange(k), "codes")
@@ -697,13 +699,12 @@ def limit_from_posteriors(
     residuals = [onehot - P for P in arrays]
     scores = [(r**2).sum(axis=1) for r in residuals]
     errors = [P.argmax(axis=1) != labels for P in arrays]
-    of_shares = onehot - pi
-    squares_of_shares = of_shares**2
+    baseline = ((onehot - pi) ** 2).sum(axis=1)
     limit = limit_from_scores(
         np.column_stack(scores),
         sizes,
         errors=np.column_stack(errors),
-        baseline=squares_of_shares.sum(axis=1),
+        baseline=baseline,
         folds=folds,
         sample_weight=weights,
         groups=groups,
