@@ -555,13 +555,19 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
     n_allowed = len(tree.pairs)
     tree.merge_all(lambda group: True, 0.0)  # the rest of the tree, by gain
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
-    later = np.cumsum(tree.gains[::-1])[::-1]
+    from_last = tree.gains[::-1]
+    removed = np.cumsum(from_last)
+    later = removed[::-1]
     left = np.append(later, 0.0)
-    steps = slice(n_forced, n_allowed + 1)
-    smallest = np.min_scalar_type(len(W))
-    groupings = np.array(tree.groupings[steps], dtype=smallest)
+    end = n_allowed + 1
+    steps = slice(n_forced, end)
+    k = len(W)
+    smallest = np.min_scalar_type(k)
+    allowed = tree.groupings[steps]
+    groupings = np.array(allowed, dtype=smallest)
     pairs = tree.pairs[n_forced:n_allowed]
-    return _Path(groupings, left[steps], pairs, tree.linkage)
+    pber = left[steps]
+    return _Path(groupings, pber, pairs, tree.linkage)
 
 
 def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
@@ -671,18 +677,24 @@ def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
 
 
 def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
-    stderr = np.full(len(groupings), np.nan)
-    if cm.covariance is not None:
-        i, j = np.triu_indices(cm.n_classes)
+    n_steps = len(groupings)
+    k = cm.n_classes
+    covariance = cm.covariance
+    stderr = np.full(n_steps, np.nan)
+    if covariance is not None:
+        i, j = np.triu_indices(k)
+        diagonal = i == j
         # PBER = 1 - v·B, over the upper triangle of B.
         for step, grouping in enumerate(groupings):
             together = grouping[i] == grouping[j]
-            v = np.where(i == j, 1.0, 2.0 * together)
-            variance = float(v @ cm.covariance @ v)
-            stderr[step] = np.sqrt(max(variance, 0.0))
+            twice = 2.0 * together
+            v = np.where(diagonal, 1.0, twice)
+            variance = float(v @ covariance @ v)
+            positive = max(variance, 0.0)
+            stderr[step] = np.sqrt(positive)
     elif cm.pber_stderr is not None:
-        nothing_merged = groupings[0].max() + 1 == cm.n_classes
-        if nothing_merged:
+        n_groups = groupings[0].max() + 1
+        if n_groups == k:
             stderr[0] = cm.pber_stderr
     return stderr
 

@@ -265,7 +265,8 @@ class AdaptiveSampler:
         known = ~np.isnan(observed)
         np.fill_diagonal(known, False)
         i, j = np.nonzero(known)
-        beyond = np.where(known, np.maximum(excess, 0.0), 0.0)
+        positive = np.maximum(excess, 0.0)
+        beyond = np.where(known, positive, 0.0)
         columns = {
             "true": self.classes[i],
             "predicted": self.classes[j],
@@ -273,12 +274,19 @@ class AdaptiveSampler:
             "inherent": self.inherent[i, j],
             "excess": excess[i, j],
         }
-        self.excess_ = pd.DataFrame(columns).sort_values(
+        table = pd.DataFrame(columns)
+        self.excess_ = table.sort_values(
             "excess", ascending=False, kind="stable", ignore_index=True
         )
-        self.cost_matrix_ = 1 - np.eye(k) + beyond
-        of_both_classes = beyond.sum(axis=0) + beyond.sum(axis=1)
-        self._set(self.memory * self._log_weights + of_both_classes)
+        right = np.eye(k)
+        wrong = 1 - right
+        self.cost_matrix_ = wrong + beyond
+        of_predicted = beyond.sum(axis=0)
+        of_true = beyond.sum(axis=1)
+        of_both_classes = of_predicted + of_true
+        remembered = self.memory * self._log_weights
+        log_weights = remembered + of_both_classes
+        self._set(log_weights)
         return self
 
     def _set(self, log_weights: FloatArray) -> None:
