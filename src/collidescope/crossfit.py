@@ -512,12 +512,15 @@ def train_folds(
     known : models that have learned from the training rows of the first fold already, by name;
         other processes train them again, which is cheaper than to send them
     """
+    splits = folds.splits
+    n_jobs = engine.n_jobs
     if numbers is None:
-        numbers = range(len(folds.splits))
-    if known is None or engine.n_jobs not in (None, 1):
+        n_folds = len(splits)
+        numbers = range(n_folds)
+    if known is None or n_jobs not in (None, 1):
         known = {}
     n_models = len(models)
-    most_held_out = max(len(test) for _, test in folds.splits)
+    most_held_out = max(len(test) for _, test in splits)
     n_scores = most_held_out * sample.n_classes * n_models
     dtype: npt.DTypeLike = np.float64
     if n_scores > SCORED_NUMBERS:
@@ -528,7 +531,7 @@ def train_folds(
         fold = numbers[turn]
         model = models[place]
         task = make_task(sample, folds, engine, fold, report)
-        _, held_out = folds.splits[fold]
+        _, held_out = splits[fold]
         test = sample.take(held_out)
         fitted = None
         name = model.name
@@ -536,15 +539,18 @@ def train_folds(
             fitted = known.get(name)
         return train_unit(model, task, test, dtype, fitted)
 
-    n_units = n_models * len(numbers)
+    n_trained = len(numbers)
+    n_units = n_models * n_trained
     steps = int(STEPS * folds.share)
-    d = math.prod(sample.X.shape[1:])
-    small = folds.size * d <= ONE_THREAD_NUMBERS
+    shape = sample.X.shape[1:]
+    d = math.prod(shape)
+    n_numbers = folds.size * d
+    small = n_numbers <= ONE_THREAD_NUMBERS
     threaded = any(has_own_threads(model) for model in models)
     # Once for all units where it can be: finding the libraries takes milliseconds.
     with one_thread(small and not threaded):
         units, interrupted = run_units(
-            train, n_units, engine.n_jobs, progress, steps, per_step=n_models
+            train, n_units, n_jobs, progress, steps, per_step=n_models
         )
     trained = list[FoldUnits]()
     for number, unit in enumerate(units):

@@ -174,29 +174,36 @@ def run_round(
     >>> [each.model for each in dropped]
     ['linear']
     """
-    common = [model for model in last.losses if model in before.losses]
+    losses = last.losses
+    size = last.size
+    common = [model for model in losses if model in before.losses]
     if not common:
         return []
-    bar = min(continued(before, last, model, 0.5) for model in common)
-    doublings = math.log2(n / last.size)
-    ahead = max(2 * doublings, 0.5)  # the leader's hope is the bar, or lower
-    total = sum(costs[model] for model in last.losses)
+    hopes = [continued(before, last, model, 0.5) for model in common]
+    bar = min(hopes)
+    doublings = math.log2(n / size)
+    twice = 2 * doublings
+    ahead = max(twice, 0.5)  # the leader's hope is the bar, or lower
+    total = sum(costs[model] for model in losses)
     idle: list[Dropped] = []
     weighed: list[Dropped] = []
     for model in common:
         hope = continued(before, last, model, ahead)
-        share = costs[model] / total
+        cost = costs[model]
+        share = cost / total
         if hope <= bar or share <= cheap:
             continue
-        loss = last.losses[model]
-        hopeless = Dropped(model, last.size, loss, hope, bar, share)
-        if last.weights.get(model):
+        loss = losses[model]
+        hopeless = Dropped(model, size, loss, hope, bar, share)
+        weight = last.weights.get(model)
+        if weight:
             weighed.append(hopeless)
         else:
             idle.append(hopeless)
     gone = {each.model for each in idle}
-    left = [model for model in last.losses if model not in gone]
-    return idle + _not_worth(weighed, left, pool_loss, worth)
+    left = [model for model in losses if model not in gone]
+    not_worth = _not_worth(weighed, left, pool_loss, worth)
+    return idle + not_worth
 
 
 def _not_worth(

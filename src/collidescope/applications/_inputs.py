@@ -85,8 +85,11 @@ class Result(ABC):
         have_own_formats = ("matrix", "matrices", "source")
         found = {"verdict": self.verdict}
         for part in fields(self):  # type: ignore[arg-type]
-            if not part.name.startswith("_") and part.name not in have_own_formats:
-                found[part.name] = plain(getattr(self, part.name))
+            name = part.name
+            private = name.startswith("_")
+            if not private and name not in have_own_formats:
+                value = getattr(self, name)
+                found[name] = plain(value)
         return found
 
     def section(self) -> dict[str, Any]:
@@ -99,11 +102,14 @@ class Result(ABC):
         return shown.dropna(axis=1, how="all")[:most]
 
     def __str__(self) -> str:
+        words = self._words
         shown = self._shown(self.ROWS[0])
         if not len(shown):
-            return "\n".join(self._words)
-        table = shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")
-        return "\n".join([*self._words, "", table])
+            return "\n".join(words)
+        number = "{:.4f}".format
+        table = shown.to_string(index=False, float_format=number, na_rep="")
+        lines = [*words, "", table]
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.verdict}>"
@@ -117,9 +123,12 @@ class Result(ABC):
 def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, Any]:
     """A part of the report from words and a table."""
     shown = table.copy()
+    words = {True: "yes", False: ""}
     for name in table.select_dtypes("bool"):
-        shown[name] = table[name].map({True: "yes", False: ""})
-    rows = [list(row.values()) for row in plain(shown)]
+        flags = table[name]
+        shown[name] = flags.map(words)
+    by_row = plain(shown)
+    rows = [list(row.values()) for row in by_row]
     columns = [str(name).replace("_", " ") for name in table.columns]
     contents = None
     if rows:
@@ -210,17 +219,22 @@ def _with_held_out(
     if hasattr(source, "encode"):
         X = source.encode(X)
     # A row that occurs several times gets the mean of its held-out posteriors.
-    means = pd.DataFrame(known).groupby(trained).mean().dropna()
-    place = means.index.get_indexer(pd.Index(row_hashes(X)))
+    by_row = pd.DataFrame(known).groupby(trained)
+    means = by_row.mean().dropna()
+    hashes = pd.Index(row_hashes(X))
+    place = means.index.get_indexer(hashes)
     seen = place >= 0
     if not seen.any():
         return P, ()
-    how_many = f"{int(seen.sum()):,} of {len(P):,} rows are training rows of the model"
+    n_seen = int(seen.sum())
+    how_many = f"{n_seen:,} of {len(P):,} rows are training rows of the model"
     note = (
         f"{how_many}: their held-out posteriors are used in place of its predictions."
     )
     held_out = means.to_numpy()[place]
-    return np.where(seen[:, None], held_out, P), (note,)
+    is_seen = seen[:, None]
+    posteriors = np.where(is_seen, held_out, P)
+    return posteriors, (note,)
 
 
 def curve_of(
@@ -288,12 +302,14 @@ def group_codes(
 ) -> tuple[IntArray, Array]:
     """(group number of every row, names of the groups); text, numbers or a mixture of them."""
     labels = check.check_labels(groups, name)
-    given = check.one_each(labels, n, name).astype(object)
+    checked = check.one_each(labels, n, name)
+    given = checked.astype(object)
     try:
         codes, names = pd.factorize(given, sort=True)
     except TypeError:  # mixed types have no order: that of their first rows
         codes, names = pd.factorize(given)
-    return codes.astype(np.intp), names
+    numbers = codes.astype(np.intp)
+    return numbers, names
 
 
 def clusters_of(groups: Given, n: int) -> IntArray | None:
@@ -346,8 +362,11 @@ class Mean(NamedTuple):
         if sides == 2:
             value = np.abs(value)
         with np.errstate(invalid="ignore", divide="ignore"):
-            tail = stdtr(self.df, -value / self.stderr)
-        return np.where(self.stderr > 0, sides * tail, 1.0)
+            t = -value / self.stderr
+            tail = stdtr(self.df, t)
+        p = sides * tail
+        varies = self.stderr > 0
+        return np.where(varies, p, 1.0)
 
     def minus(self, other: Mean, n: float, m: float) -> Mean:
         """The difference to independent means (Welch), of n rows and of m.
@@ -410,12 +429,15 @@ def flagged(
     table: pd.DataFrame, fdr: float, by: str = "difference", signed: bool = False
 ) -> pd.DataFrame:
     """The table with ``flagged`` for the p-values that count; largest effects first."""
-    table = table.assign(flagged=discovered(table["p_value"], fdr))
+    p_values = table["p_value"]
+    counts = discovered(p_values, fdr)
+    table = table.assign(flagged=counts)
     effect = table[by].to_numpy(dtype=np.float64)
     if not signed:
         effect = np.abs(effect)
     order = np.argsort(-effect, kind="stable")
-    return table.iloc[order].reset_index(drop=True)
+    ranked = table.iloc[order]
+    return ranked.reset_index(drop=True)
 
 
 def discovered(p_values: ArrayLike, fdr: float) -> BoolArray:

@@ -119,42 +119,49 @@ class AuditReport(
             raise ValueError(f"predicted must be {other}, got {predicted!r} for both")
         y, said, best = self._codes
         taken = (y == i) & (said == j)
+        right = best == i
+        same = best == j
         keep = {
-            "fixable": best == i,
-            "inherent": best == j,
-            "other": (best != i) & (best != j),
+            "fixable": right,
+            "inherent": same,
+            "other": ~right & ~same,
             "all": taken,
         }
-        return np.flatnonzero(
-            taken & keep[check.check_choice(kind, list(keep), "kind")]
-        )
+        kinds = list(keep)
+        chosen = check.check_choice(kind, kinds, "kind")
+        kept = taken & keep[chosen]
+        return np.flatnonzero(kept)
 
     @property
     def verdict(self) -> str:
-        errs = f"The classifier errs on {self.error:.{self._digits}%} of rows."
-        if self.fixable_interval[1] < 0:
-            best = (
-                f"The rule from these posteriors errs on {self.best:.{self._digits}%}"
-            )
+        digits = self._digits
+        low, high = self.fixable_interval
+        errs = f"The classifier errs on {self.error:.{digits}%} of rows."
+        if high < 0:
+            best = f"The rule from these posteriors errs on {self.best:.{digits}%}"
             more = "the classifier knows more than they do, so they cannot say what is inherent"
             return f"{errs} {best}: {more}. Use better posteriors."
         if self.error == 0:
             return f"{errs} There is nothing to fix."
-        if self.fixable_interval[0] <= 0:
+        if low <= 0:
             return f"{errs} {self._nothing_found()}"
-        fixable = f"{self._points(self.fixable)} points"
-        ends = self._points(*self.fixable_interval)
-        fix = f"{fixable} ({ends}) could be fixed by a better model"
-        return f"{errs} {fix}, {self._largest_part()}; {self._rest()}."
+        fixable = self._points(self.fixable)
+        ends = self._points(low, high)
+        fix = f"{fixable} points ({ends}) could be fixed by a better model"
+        largest = self._largest_part()
+        rest = self._rest()
+        return f"{errs} {fix}, {largest}; {rest}."
 
     def _largest_part(self) -> str:
         """The pair that makes up most of what can be fixed."""
-        found = self.pairs[self.pairs["flagged"]]
+        pairs = self.pairs
+        found = pairs[pairs["flagged"]]
         if not len(found):
-            found = self.pairs
+            found = pairs
         top = found.nlargest(1, "points").iloc[0]
         part = "the largest part"
-        if top["points"] > self.fixable / 2:
+        half = self.fixable / 2
+        if top["points"] > half:
             part = "most of it"
         return f"{part} {top['true']} taken for {top['predicted']}"
 
@@ -171,25 +178,29 @@ class AuditReport(
     def _nothing_found(self) -> str:
         fix = self._points(*self.fixable_interval)
         none = "Nothing that a better model would fix is found"
-        words = (
-            f"{none} (difference to the best rule known {fix} points): {self._rest()}."
-        )
+        rest = self._rest()
+        words = f"{none} (difference to the best rule known {fix} points): {rest}."
         words = f"{words} To err less takes better features or more rows."
-        flagged = self.pairs[self.pairs["flagged"]]
+        pairs = self.pairs
+        flagged = pairs[pairs["flagged"]]
         top = flagged[["true", "predicted"]].head(5)
         names = [f"{a} taken for {b}" for a, b in top.to_numpy()]
         if names:
-            words = f"{words} Some pairs still stand out: {', '.join(names)}."
+            listed = ", ".join(names)
+            words = f"{words} Some pairs still stand out: {listed}."
         return words
 
     def _rest(self) -> str:
         """What a better model would not fix."""
-        if self.inherent_interval is None or self.not_learned_interval is None:
-            return f"{self._points(self.best)} points are inherent in the data or not learned yet"
-        inherent = self._points(*self.inherent_interval)
+        inherent_ends = self.inherent_interval
+        not_learned_ends = self.not_learned_interval
+        if inherent_ends is None or not_learned_ends is None:
+            best = self._points(self.best)
+            return f"{best} points are inherent in the data or not learned yet"
+        inherent = self._points(*inherent_ends)
         why = "unlimited rows would leave them"
         left = f"{inherent} points are inherent in the data ({why})"
-        more = self._points(*self.not_learned_interval)
+        more = self._points(*not_learned_ends)
         return f"{left}, {more} points are not learned yet"
 
     def to_dict(self) -> dict[str, Any]:
@@ -346,9 +357,12 @@ def _calibration_note(
     P: FloatArray, best_wrong: BoolArray, clusters: IntArray | None, most: float = 3.0
 ) -> tuple[str, ...]:
     """Posteriors that are wrong about their own error, by more than so many standard errors."""
-    claimed = 1 - P.max(axis=1)
-    gap, stderr, _ = mean_and_error(best_wrong - claimed, clusters)
-    if len(P) < 2 or abs(gap) <= most * stderr:
+    highest = P.max(axis=1)
+    claimed = 1 - highest
+    difference = best_wrong - claimed
+    gap, stderr, _ = mean_and_error(difference, clusters)
+    by_chance = most * stderr
+    if len(P) < 2 or abs(gap) <= by_chance:
         return ()
     how = "under"
     if gap > 0:
@@ -597,15 +611,21 @@ def _sums(
 def _not_above_zero(sums: csr_array) -> FloatArray:
     """One-sided p-value of the total of every column, from sums by cluster."""
     n_clusters = sums.shape[0]
-    df = max(n_clusters - 1, 1)
+    free = n_clusters - 1
+    df = max(free, 1)
     total = sums.sum(axis=0)
-    squares = (sums * sums).sum(axis=0)
-    centred = squares - total**2 / n_clusters
+    squared = sums * sums
+    squares = squared.sum(axis=0)
+    of_mean = total**2 / n_clusters
+    centred = squares - of_mean
     variance = centred * n_clusters / df
     varies = variance > 1e-12
-    stderr = np.sqrt(np.where(varies, variance, 1.0))
-    of_t = stdtr(df, -total / stderr)
-    of_constants = np.where(total > 0, 0.0, 1.0)
+    divisor = np.where(varies, variance, 1.0)
+    stderr = np.sqrt(divisor)
+    t = -total / stderr
+    of_t = stdtr(df, t)
+    positive = total > 0
+    of_constants = np.where(positive, 0.0, 1.0)
     return np.where(varies, of_t, of_constants)
 
 
@@ -702,12 +722,16 @@ def ambiguous(
 def _second_and_entropy(P: FloatArray, first: IntArray) -> tuple[IntArray, FloatArray]:
     """Second class of every row (ties go to the class that comes first) and its entropy."""
     second = np.empty_like(first)
-    entropy = np.empty(len(P))
+    n_rows = len(P)
+    entropy = np.empty(n_rows)
     for block in row_blocks(*P.shape):
-        entropy[block] = entropies(P[block])
-        others = P[block].copy()
-        np.put_along_axis(others, first[block, None], -1.0, axis=1)
-        second[block] = others.argmax(axis=1)
+        own = P[block]
+        entropy[block] = entropies(own)
+        others = own.copy()
+        largest = first[block, None]
+        np.put_along_axis(others, largest, -1.0, axis=1)
+        runner_up = others.argmax(axis=1)
+        second[block] = runner_up
     return second, entropy
 
 

@@ -139,7 +139,9 @@ class ConsolidationPlan(
         """Labels → names of their groups: an array of text, or a Series for a Series."""
         classes = self.source.classes
         group_of = self.mapping
-        names = np.array([group_of[name] for name in classes.tolist()])
+        listed = classes.tolist()
+        of_classes = [group_of[name] for name in listed]
+        names = np.array(of_classes)
         codes = check.encode_labels(y, classes)
         merged = names[codes]
         if isinstance(y, pd.Series):
@@ -192,12 +194,15 @@ def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
     """Write class → group as ``.json`` (one object) or ``.csv`` (columns class and group)."""
     file = Path(path)
     kind = file.suffix.lower()
+    pairs = list(mapping.items())
     if kind == ".json":
-        named = {str(name): group for name, group in mapping.items()}
+        named = {str(name): group for name, group in pairs}
         text = json.dumps(named, ensure_ascii=False, indent=1)
-        file.write_text(f"{text}\n", encoding="utf-8")
+        line = f"{text}\n"
+        file.write_text(line, encoding="utf-8")
     elif kind == ".csv":
-        table = pd.DataFrame(list(mapping.items()), columns=["class", "group"])
+        columns = ["class", "group"]
+        table = pd.DataFrame(pairs, columns=columns)
         table.to_csv(file, index=False)
     else:
         raise ValueError(f"path must end in .json or .csv, got {file.name!r}")
@@ -291,7 +296,8 @@ def consolidate(
     ['car+van', 'cat+dog']
     """
     check_matrix(cm)
-    check.check_choice(method, ["greedy", "optimal"], "method")
+    methods = ["greedy", "optimal"]
+    check.check_choice(method, methods, "method")
     _check_targets(n_groups, max_pber, balance, method)
     most = cm.n_classes
     if max_group_size is not None:
@@ -338,13 +344,18 @@ def _check_targets(
 
 def _most_groups(path: pd.DataFrame, max_pber: float | None) -> int:
     """The most groups with at most this PBER."""
-    several = path[path["n_groups"] >= 2]
+    is_several = path["n_groups"] >= 2
+    several = path[is_several]
     if max_pber is None:
         return int(several["n_groups"].iloc[0])
-    enough = several[several["pber"] <= max_pber + TIE]
+    most = max_pber + TIE
+    is_enough = several["pber"] <= most
+    enough = several[is_enough]
     if enough.empty:
         last = several.iloc[-1]
-        left = f"{last['n_groups']} groups still have {last['pber']:.4g}"
+        n_groups = last["n_groups"]
+        pber = last["pber"]
+        left = f"{n_groups} groups still have {pber:.4g}"
         more = "allow more, or loosen the constraints"
         unreachable = f"max_pber={max_pber:g} is out of reach with 2 groups or more"
         raise ValueError(f"{unreachable}: {left}; {more}")
@@ -370,15 +381,18 @@ def group_name(members: Sequence[Any]) -> str:
 def _default_names(groups: list[list[Any]]) -> list[str]:
     """A name that is taken ("a+b" may be a class) gets a number. Single classes come first."""
     names: dict[int, str] = {}
-    for g in sorted(range(len(groups)), key=lambda g: len(groups[g]) > 1):
-        plain = group_name(groups[g])
+    numbers = range(len(groups))
+    singles_first = sorted(numbers, key=lambda g: len(groups[g]) > 1)
+    for g in singles_first:
+        members = groups[g]
+        plain = group_name(members)
         name = plain
         for number in count(2):
             if name not in names.values():
                 break
             name = f"{plain} ({number})"
         names[g] = name
-    return [names[g] for g in range(len(groups))]
+    return [names[g] for g in numbers]
 
 
 def _with_interval(pber: float, interval: tuple[float, float] | None) -> str:
@@ -396,14 +410,22 @@ def _constraints(
     places: IntArray | None,
 ) -> _Constraints:
     names = classes.tolist()
-    together = _joined(_groups(classes, must_merge, "must_merge"))
-    apart = np.zeros((len(names), len(names)), dtype=bool)
-    for pair in _groups(classes, cannot_merge, "cannot_merge"):
-        apart[np.ix_(pair, pair)] = True
+    k = len(names)
+    merged = _groups(classes, must_merge, "must_merge")
+    together = _joined(merged)
+    apart = np.zeros((k, k), dtype=bool)
+    kept_apart = _groups(classes, cannot_merge, "cannot_merge")
+    for members in kept_apart:
+        among = np.ix_(members, members)
+        apart[among] = True
     np.fill_diagonal(apart, False)
     for group in together:
-        for i, j in np.argwhere(apart[np.ix_(group, group)]):
-            both = f"{names[group[i]]!r} and {names[group[j]]!r}"
+        among = np.ix_(group, group)
+        conflicts = np.argwhere(apart[among])
+        for i, j in conflicts:
+            one = names[group[i]]
+            other = names[group[j]]
+            both = f"{one!r} and {other!r}"
             raise ValueError(
                 f"must_merge joins {both}, which cannot_merge keeps apart: drop one"
             )
@@ -448,11 +470,12 @@ def _places(classes: Array, ordered: bool | Sequence[Any]) -> IntArray | None:
 def _groups(classes: Array, given: NameGroups, argument: str) -> list[list[int]]:
     found = class_numbers(classes, given or [], argument)
     for group in found:
-        if len(group) < 2 or len(set(group)) < len(group):
+        n_members = len(group)
+        n_distinct = len(set(group))
+        if n_members < 2 or n_distinct < n_members:
             wanted = "groups of two or more classes"
-            raise ValueError(
-                f"{argument} must hold {wanted}, got {classes[group].tolist()}"
-            )
+            names = classes[group].tolist()
+            raise ValueError(f"{argument} must hold {wanted}, got {names}")
     return found
 
 
@@ -532,13 +555,19 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
     n_allowed = len(tree.pairs)
     tree.merge_all(lambda group: True, 0.0)  # the rest of the tree, by gain
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
-    later = np.cumsum(tree.gains[::-1])[::-1]
+    from_last = tree.gains[::-1]
+    removed = np.cumsum(from_last)
+    later = removed[::-1]
     left = np.append(later, 0.0)
-    steps = slice(n_forced, n_allowed + 1)
-    smallest = np.min_scalar_type(len(W))
-    groupings = np.array(tree.groupings[steps], dtype=smallest)
+    end = n_allowed + 1
+    steps = slice(n_forced, end)
+    k = len(W)
+    smallest = np.min_scalar_type(k)
+    allowed = tree.groupings[steps]
+    groupings = np.array(allowed, dtype=smallest)
     pairs = tree.pairs[n_forced:n_allowed]
-    return _Path(groupings, left[steps], pairs, tree.linkage)
+    pber = left[steps]
+    return _Path(groupings, pber, pairs, tree.linkage)
 
 
 def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
@@ -579,19 +608,24 @@ def _partitions(k: int) -> npt.NDArray[np.int8]:
 
 
 def _legal(every: npt.NDArray[np.int8], rules: _Constraints) -> BoolArray:
-    k = every.shape[1]
-    legal = np.ones(len(every), dtype=bool)
+    n, k = every.shape
+    legal = np.ones(n, dtype=bool)
     for first, *others in rules.together:
-        joined = every[:, others] == every[:, [first]]
+        of_first = every[:, [first]]
+        of_others = every[:, others]
+        joined = of_others == of_first
         legal &= joined.all(axis=1)
     # A set of classes is a number, its members the digits in base 2.
     digits = 1 << np.arange(k)
     allowed = [True]
-    for members in range(1, 1 << k):
-        allowed.append(rules.allow(np.flatnonzero(members & digits)))
+    n_sets = 1 << k
+    for number in range(1, n_sets):
+        members = np.flatnonzero(number & digits)
+        allowed.append(rules.allow(members))
     is_allowed = np.array(allowed)
     for group in range(k):
-        members_of = (every == group) @ digits
+        in_group = every == group
+        members_of = in_group @ digits
         legal &= is_allowed[members_of]
     return legal
 
@@ -643,18 +677,24 @@ def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
 
 
 def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
-    stderr = np.full(len(groupings), np.nan)
-    if cm.covariance is not None:
-        i, j = np.triu_indices(cm.n_classes)
+    n_steps = len(groupings)
+    k = cm.n_classes
+    covariance = cm.covariance
+    stderr = np.full(n_steps, np.nan)
+    if covariance is not None:
+        i, j = np.triu_indices(k)
+        diagonal = i == j
         # PBER = 1 - v·B, over the upper triangle of B.
         for step, grouping in enumerate(groupings):
             together = grouping[i] == grouping[j]
-            v = np.where(i == j, 1.0, 2.0 * together)
-            variance = float(v @ cm.covariance @ v)
-            stderr[step] = np.sqrt(max(variance, 0.0))
+            twice = 2.0 * together
+            v = np.where(diagonal, 1.0, twice)
+            variance = float(v @ covariance @ v)
+            positive = max(variance, 0.0)
+            stderr[step] = np.sqrt(positive)
     elif cm.pber_stderr is not None:
-        nothing_merged = groupings[0].max() + 1 == cm.n_classes
-        if nothing_merged:
+        n_groups = groupings[0].max() + 1
+        if n_groups == k:
             stderr[0] = cm.pber_stderr
     return stderr
 

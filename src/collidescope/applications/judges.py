@@ -64,29 +64,36 @@ class JudgeReport(
     def verdict(self) -> str:
         low, high = self.best_interval
         said = []
-        for row in self.table.to_dict("records"):
+        rows = self.table.to_dict("records")
+        for row in rows:
+            judge = row["judge"]
             agreement = f"{row['agreement']:.1%} agreement with a human"
             rates = f"{agreement}, {row['human']:.1%} among them"
-            words = f"{row['judge']}: {row['verdict']} ({rates})"
-            found = self._flagged(row["judge"])
+            words = f"{judge}: {row['verdict']} ({rates})"
+            found = self._flagged(judge)
             if len(found):
                 top = found.iloc[0]
+                says = top["says"]
                 taken = "missed"
-                if top["says"]:
-                    taken = f"taken for {top['says']}"
+                if says:
+                    taken = f"taken for {says}"
                 words += f", most of all {top['human']} {taken}"
             said.append(words)
         best = f"At best a judge would agree {low:.1%} to {high:.1%} of the time."
-        return f"{'; '.join(said)}. {best}"
+        of_judges = "; ".join(said)
+        return f"{of_judges}. {best}"
 
     def passes(self, judge: object) -> bool:
         """Is nothing found against this judge: neither overall nor for a class or pair?"""
-        own = self.table[self.table["judge"] == judge]
+        judges = self.table["judge"]
+        is_own = judges == judge
+        own = self.table[is_own]
         if own.empty:
-            known = self.table["judge"].tolist()
+            known = judges.tolist()
             raise ValueError(f"judge must be one of {known}, got {judge!r}")
         worse = own["verdict"] == "worse than a human"
-        return not worse.any() and self._flagged(judge).empty
+        flagged = self._flagged(judge)
+        return not worse.any() and flagged.empty
 
     def _flagged(self, judge: object) -> pd.DataFrame:
         own = self.pairs[self.pairs["judge"] == judge]
@@ -161,46 +168,59 @@ def _counts(
 ) -> tuple[FloatArray, Array]:
     """(votes of every item for every class, names of the classes)."""
     frame = pd.DataFrame(votes)  # type: ignore[arg-type]
-    is_number = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
+    kinds = frame.dtypes
+    is_number = [pd.api.types.is_numeric_dtype(kind) for kind in kinds]
     if all(is_number):
         table, names = vote_table(votes, classes)
-        return table.toarray(), names
+        counts = table.toarray()
+        return counts, names
     cells = frame.stack().dropna()
-    codes, names = label_codes(cells.to_numpy(), classes, "votes")
+    labels = cells.to_numpy()
+    codes, names = label_codes(labels, classes, "votes")
     item_names = cells.index.get_level_values(0)
     items = frame.index.get_indexer(item_names)
-    counts = np.zeros((len(frame), len(names)))
-    np.add.at(counts, (items, codes), 1.0)
+    n_items = len(frame)
+    n_classes = len(names)
+    counts = np.zeros((n_items, n_classes))
+    places = (items, codes)
+    np.add.at(counts, places, 1.0)
     return counts, names
 
 
 def _human_pairs(counts: FloatArray) -> FloatArray:
     """Per item, K×K: the chance that one human says i and another j."""
     n_votes = counts.sum(axis=1)
-    pairs = n_votes * (n_votes - 1)
+    others = n_votes - 1
+    pairs = n_votes * others
     both = np.einsum("ni,nj->nij", counts, counts)
-    k = np.arange(counts.shape[1])
+    n_classes = counts.shape[1]
+    k = np.arange(n_classes)
     both[:, k, k] -= counts  # a vote and itself are no pair
-    shares = both / pairs[:, None, None]
+    per_item = pairs[:, None, None]
+    shares = both / per_item
     return np.asarray(shares)
 
 
 def _overall(
     name: object, said: IntArray, shares: FloatArray, humans: FloatArray, level: float
 ) -> dict[str, Any]:
-    agreement = shares[np.arange(len(said)), said]
+    n = len(said)
+    every = np.arange(n)
+    agreement = shares[every, said]
     among_humans = np.trace(humans, axis1=1, axis2=2)
-    gap = mean_and_error(agreement - among_humans).wider(len(said))
+    difference = agreement - among_humans
+    gap = mean_and_error(difference).wider(n)
     low, high = gap.interval(level)
+    t = gap.value / gap.stderr
     return {
         "judge": name,
-        "items": len(said),
+        "items": n,
         "agreement": float(agreement.mean()),
         "human": float(among_humans.mean()),
         "difference": float(gap.value),
         "low": max(float(low), -1.0),
         "high": min(float(high), 1.0),
-        "p_value": float(stdtr(gap.df, gap.value / gap.stderr)),
+        "p_value": float(stdtr(gap.df, t)),
     }
 
 
@@ -247,9 +267,12 @@ def _holm(p_values: FloatArray) -> FloatArray:
     """Adjusted p-values: at most alpha where Holm's procedure rejects."""
     m = len(p_values)
     order = np.argsort(p_values, kind="stable")
-    steps = p_values[order] * (m - np.arange(m))
+    left = m - np.arange(m)
+    rising = p_values[order]
+    steps = rising * left
+    largest = np.maximum.accumulate(steps)
     adjusted = np.empty(m)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    adjusted[order] = np.minimum(largest, 1.0)
     return adjusted
 
 
@@ -257,15 +280,25 @@ def _best(counts: FloatArray, level: float) -> tuple[float, float]:
     """What a judge's agreement with a human could be at best, with sampling error."""
     n = counts.sum(axis=1)
     # The majority of the other votes, ties shared, agrees with the vote held out.
-    majority = np.zeros(len(counts))
-    for k in range(counts.shape[1]):
+    n_items, n_classes = counts.shape
+    majority = np.zeros(n_items)
+    for k in range(n_classes):
         others = counts.copy()
         others[:, k] -= 1
         top = others.max(axis=1)
         tied = others == top[:, None]
-        chance = tied[:, k] / tied.sum(axis=1)
-        majority += counts[:, k] / n * chance
-    plurality = counts.max(axis=1) / n
-    low, _ = mean_and_error(majority).interval(level)
-    _, high = mean_and_error(plurality).interval(level)
-    return max(float(low), 0.0), min(float(high), 1.0)
+        n_tied = tied.sum(axis=1)
+        is_top = tied[:, k]
+        chance = is_top / n_tied
+        own = counts[:, k]
+        share = own / n
+        majority += share * chance
+    largest = counts.max(axis=1)
+    plurality = largest / n
+    of_majority = mean_and_error(majority)
+    of_plurality = mean_and_error(plurality)
+    low, _ = of_majority.interval(level)
+    _, high = of_plurality.interval(level)
+    least = max(float(low), 0.0)
+    most = min(float(high), 1.0)
+    return least, most

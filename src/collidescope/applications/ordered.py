@@ -32,9 +32,12 @@ def distances(k: int, positions: Given = None) -> FloatArray:
     if positions is not None:
         where = check.check_finite(positions, "positions", ndim=1)
         check.one_each(where, k, "positions", "class")
-        if (np.diff(where) <= 0).any():
+        steps = np.diff(where)
+        falling = steps <= 0
+        if falling.any():
             raise ValueError("positions must increase: give the classes in their order")
-    return np.abs(np.subtract.outer(where, where))
+    differences = np.subtract.outer(where, where)
+    return np.abs(differences)
 
 
 def expected_distance(

@@ -92,7 +92,8 @@ class Plan(Result, title="What to do with the next euro"):
     @property
     def best(self) -> str:
         """The first choice in one sentence."""
-        ranked = self.table[self.table["rank"].notna()]
+        is_ranked = self.table["rank"].notna()
+        ranked = self.table[is_ranked]
         if ranked.empty and NO_RANGE in self.notes:
             return "No option with a price can be ranked."
         if ranked.empty:
@@ -101,9 +102,12 @@ class Plan(Result, title="What to do with the next euro"):
         if row["fall"] <= 0:
             return f"No priced option is expected to lower the PBER of {self.pber:.1%}."
         # Not capitalize(): names of classes stay as they are.
-        what = row["what"][0].upper() + row["what"][1:]
-        fall = f"PBER {self.pber:.1%} would fall by about {_points(row)}"
-        said = f"{what} for {row['cost']:,.6g}: {fall}"
+        name = row["what"]
+        what = name[0].upper() + name[1:]
+        points = _points(row)
+        fall = f"PBER {self.pber:.1%} would fall by about {points}"
+        cost = row["cost"]
+        said = f"{what} for {cost:,.6g}: {fall}"
         if row["low"] > 0:
             return f"{said}."
         return f"{said}; whether it falls at all cannot be told."
@@ -164,14 +168,20 @@ class Plan(Result, title="What to do with the next euro"):
 
         if ax is None:
             _, ax = plt.subplots(layout="constrained")
-        shown = self.table[self.table["fall"].notna()].iloc[::-1]
+        is_known = self.table["fall"].notna()
+        shown = self.table[is_known].iloc[::-1]
         points = 100 * shown[["fall", "low", "high"]]
         falls = points["fall"].to_numpy()
-        below = falls - points["low"].to_numpy()
-        above = points["high"].to_numpy() - falls
-        places = np.arange(len(shown))
-        ax.errorbar(falls, places, xerr=[below, above], fmt="o", capsize=3)
-        ax.set_yticks(places, shown["what"].tolist())
+        lows = points["low"].to_numpy()
+        highs = points["high"].to_numpy()
+        below = falls - lows
+        above = highs - falls
+        errors = [below, above]
+        n_shown = len(shown)
+        places = np.arange(n_shown)
+        ax.errorbar(falls, places, xerr=errors, fmt="o", capsize=3)
+        names = shown["what"].tolist()
+        ax.set_yticks(places, names)
         ax.axvline(0.0, linewidth=0.8, color="0.7")
         ax.set_xlabel("fall of the PBER (points)")
         return ax
@@ -274,8 +284,10 @@ class _Money(NamedTuple):
         for name in prices:
             known = ["row", "label", "vote", "merge", "columns"]
             check.check_choice(name, known, "prices")
-        for name, price in [*prices.items(), *columns.items()]:
-            check.check_between(price, 0, np.inf, f"prices[{name!r}]")
+        priced = [*prices.items(), *columns.items()]
+        for name, price in priced:
+            argument = f"prices[{name!r}]"
+            check.check_between(price, 0, np.inf, argument)
         if budget is not None:
             check.check_at_least(budget, 0, "budget")
         return cls(prices, columns, budget)
@@ -328,19 +340,24 @@ def _labels(
     most 1, for the nearest neighbour.
     """
     P = given.posteriors
-    amount = len(suspects)
+    n = len(P)
+    n_suspects = len(suspects)
+    amount = n_suspects
     bought = money.bought("label")
     if bought is not None:
         amount = min(amount, bought)
     rows = suspects["index"].to_numpy()[:amount]
-    likeliest = P[rows].argmax(axis=1)
-    before = brier_scores(P[rows], given.codes[rows])
-    after = brier_scores(P[rows], likeliest)
-    gains = (before - after) / len(P)
-    training_gain = 2 / len(P)  # of a label, times h
-    with_training = gains + _excess_ratio(limit) * training_gain
-    beyond_chance, surely = _beyond_chance(given, len(suspects), level)
-    likely = float(_wrong_chances(given, rows) @ with_training)
+    own = P[rows]
+    likeliest = own.argmax(axis=1)
+    before = brier_scores(own, given.codes[rows])
+    after = brier_scores(own, likeliest)
+    gains = (before - after) / n
+    training_gain = 2 / n  # of a label, times h
+    h = _excess_ratio(limit)
+    with_training = gains + h * training_gain
+    beyond_chance, surely = _beyond_chance(given, n_suspects, level)
+    wrong = _wrong_chances(given, rows)
+    likely = float(wrong @ with_training)
     return Option(
         "labels",
         f"check {amount:,} suspect labels",
@@ -355,12 +372,17 @@ def _labels(
 def _beyond_chance(given: Scored, found: int, level: float) -> tuple[float, float]:
     """Shares of the suspect labels that chance does not explain: on average, and at least."""
     P = given.posteriors
-    clear = P.max(axis=1, keepdims=True) >= CLEAR
-    unlikely = clear & (P <= SUSPECT)
+    largest = P.max(axis=1, keepdims=True)
+    clear = largest >= CLEAR
+    small = P <= SUSPECT
+    unlikely = clear & small
     by_chance = float(P.sum(where=unlikely))
-    most_by_chance = float(poisson.ppf((1 + level) / 2, by_chance))
-    on_average = max(1 - by_chance / found, 0.0)
-    at_least = max(1 - most_by_chance / found, 0.0)
+    upper = (1 + level) / 2
+    most_by_chance = float(poisson.ppf(upper, by_chance))
+    share = by_chance / found
+    largest_share = most_by_chance / found
+    on_average = max(1 - share, 0.0)
+    at_least = max(1 - largest_share, 0.0)
     return on_average, at_least
 
 
@@ -487,10 +509,15 @@ def _merged(found: ConsolidationPlan, money: _Money, level: float) -> Option:
     grouping = found.groupings[amount]
     fall = cm.pber - found.matrix.pber
     low, high = _merged_interval(cm, grouping, fall, level)
-    merged = [group for group in found.groups if len(group) > 1]
-    names = " and ".join(group_name(group) for group in merged)
+    names = []
+    for group in found.groups:
+        if len(group) > 1:
+            name = group_name(group)
+            names.append(name)
+    listed = " and ".join(names)
+    what = f"merge {listed}"
     cost = money.cost("merge", amount)
-    return Option("merge", f"merge {names}", amount, cost, fall, low, high)
+    return Option("merge", what, amount, cost, fall, low, high)
 
 
 def _merged_interval(
@@ -534,8 +561,11 @@ def _best_mapping(
 def _votes(given: Scored, money: _Money) -> Option:
     """Second votes on the most ambiguous rows: the share of the doubt that they would check."""
     n = len(given.codes)
-    doubt = 1 - (given.posteriors**2).sum(axis=1)
-    largest = np.sort(doubt)[::-1]
+    squares = given.posteriors**2
+    agreement = squares.sum(axis=1)
+    doubt = 1 - agreement
+    rising = np.sort(doubt)
+    largest = rising[::-1]
     total = largest.sum()
     amount = max(n // 10, 1)
     bought = money.bought("vote")
@@ -543,7 +573,8 @@ def _votes(given: Scored, money: _Money) -> Option:
         amount = min(n, bought)
     share = 0.0
     if total > 0:
-        share = largest[:amount].sum() / total
+        checked = largest[:amount].sum()
+        share = checked / total
     what = f"second votes on {amount:,} rows ({share:.0%} of the doubt)"
     cost = money.cost("vote", amount)
     return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
@@ -551,8 +582,9 @@ def _votes(given: Scored, money: _Money) -> Option:
 
 def _ranked(options: list[Option]) -> pd.DataFrame:
     table = pd.DataFrame(options)
-    priced = table["cost"] > 0
-    per_money = table["fall"] / table["cost"]
+    cost = table["cost"]
+    priced = cost > 0
+    per_money = table["fall"] / cost
     table["per_money"] = per_money.where(priced)
     rank = table["per_money"].rank(ascending=False, method="first")
     table.insert(0, "rank", rank)

@@ -100,10 +100,14 @@ class CostCrossEntropy(nn.Module):
         """Loss of every row."""
         cost = _rows_of(self.cost, labels, logits)
         with torch.no_grad():
-            others = torch.softmax(logits, dim=1) * (cost > 0)
+            p = torch.softmax(logits, dim=1)
+            is_wrong = cost > 0
+            others = p * is_wrong
             smallest = torch.finfo(logits.dtype).tiny
-            total = others.sum(dim=1).clamp_min(smallest)
-            expected = (others * cost).sum(dim=1)
+            sums = others.sum(dim=1)
+            total = sums.clamp_min(smallest)
+            costs = others * cost
+            expected = costs.sum(dim=1)
             weight = expected / total
         numbers = labels.long()
         loss = nn.functional.cross_entropy(logits, numbers, reduction="none")

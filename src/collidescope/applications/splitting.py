@@ -127,13 +127,15 @@ def _colliding(
     P: FloatArray, codes: IntArray, k: int, most: int = 3
 ) -> list[tuple[int, int]]:
     """Pairs of the classes that class k collides with most."""
-    own = P[codes == k]
+    is_own = codes == k
+    own = P[is_own]
     if not len(own):
         return []
     rates = own.mean(axis=0)
     rates[k] = 0.0
     order = np.argsort(-rates, kind="stable")
-    largest = [c for c in order[:most] if rates[c] > 1e-6]
+    first = order[:most]
+    largest = [c for c in first if rates[c] > 1e-6]
     return list(combinations(largest, 2))
 
 
@@ -148,24 +150,30 @@ def _two_modes(
     ``never`` stands in for a posterior of 0: where posteriors are cut higher, their contrast piles
     up, which looks like a mode.
     """
-    log_first = np.log(np.maximum(p_first, never))
-    log_second = np.log(np.maximum(p_second, never))
+    first = np.maximum(p_first, never)
+    second = np.maximum(p_second, never)
+    log_first = np.log(first)
+    log_second = np.log(second)
     t = log_first - log_second
     p_value, valley = silverman(t, rng)
-    return p_value, t > valley
+    near = t > valley
+    return p_value, near
 
 
 def _line(
     p_first: FloatArray, p_second: FloatArray, near: BoolArray, p_value: float
 ) -> dict[str, Any]:
     """Rows and rates of two parts; parts that are small or hardly collide make no claim."""
-    fewest = min(int(near.sum()), int((~near).sum()))
+    far = ~near
+    n_near = int(near.sum())
+    n_far = int(far.sum())
+    fewest = min(n_near, n_far)
     line = {
-        "rows_first": int(near.sum()),
-        "rows_second": int((~near).sum()),
+        "rows_first": n_near,
+        "rows_second": n_far,
         "rate_first": _mean(p_first[near]),
-        "rate_first_elsewhere": _mean(p_first[~near]),
-        "rate_second": _mean(p_second[~near]),
+        "rate_first_elsewhere": _mean(p_first[far]),
+        "rate_second": _mean(p_second[far]),
         "rate_second_elsewhere": _mean(p_second[near]),
         "p_value": p_value,
     }

@@ -69,9 +69,11 @@ def smooth_labels(
            [0.1 , 0.9 ]])
     """
     codes = check.encode_labels(y, cm.classes)
-    rows = smoothing_matrix(cm, strength)[codes]
+    targets = smoothing_matrix(cm, strength)
+    rows = targets[codes]
     if isinstance(y, pd.Series):
-        return pd.DataFrame(rows, y.index, pd.Index(cm.classes))
+        columns = pd.Index(cm.classes)
+        return pd.DataFrame(rows, y.index, columns)
     return rows
 
 
@@ -234,17 +236,21 @@ class AdaptiveSampler:
         random_state: Seed = None,
     ) -> None:
         check_matrix(cm)
-        self.classes = cm.classes
+        k = cm.n_classes
+        classes = cm.classes
+        self.classes = classes
         self.cap = check.check_at_least(cap, 1, "cap")
         self.memory = check.check_at_least(memory, 0, "memory")
         self.inherent = cm.matrix
         if inherent is not None:
-            self.inherent = check.check_stochastic(inherent, "inherent", cm.n_classes)
-        self._codes = check.encode_labels(y, cm.classes)
+            self.inherent = check.check_stochastic(inherent, "inherent", k)
+        self._codes = check.encode_labels(y, classes)
         self._rng = as_generator(random_state)
         self.excess_: pd.DataFrame | None = None
-        self.cost_matrix_ = 1 - np.eye(cm.n_classes)
-        self._set(np.zeros(cm.n_classes))
+        right = np.eye(k)
+        self.cost_matrix_ = 1 - right
+        log_weights = np.zeros(k)
+        self._set(log_weights)
 
     def update(self, y_true: ArrayLike, y_pred: ArrayLike) -> AdaptiveSampler:
         """Compare the confusion on held-out rows with what is inherent; draw its pairs more often.
@@ -259,7 +265,8 @@ class AdaptiveSampler:
         known = ~np.isnan(observed)
         np.fill_diagonal(known, False)
         i, j = np.nonzero(known)
-        beyond = np.where(known, np.maximum(excess, 0.0), 0.0)
+        positive = np.maximum(excess, 0.0)
+        beyond = np.where(known, positive, 0.0)
         columns = {
             "true": self.classes[i],
             "predicted": self.classes[j],
@@ -267,12 +274,19 @@ class AdaptiveSampler:
             "inherent": self.inherent[i, j],
             "excess": excess[i, j],
         }
-        self.excess_ = pd.DataFrame(columns).sort_values(
+        table = pd.DataFrame(columns)
+        self.excess_ = table.sort_values(
             "excess", ascending=False, kind="stable", ignore_index=True
         )
-        self.cost_matrix_ = 1 - np.eye(k) + beyond
-        of_both_classes = beyond.sum(axis=0) + beyond.sum(axis=1)
-        self._set(self.memory * self._log_weights + of_both_classes)
+        right = np.eye(k)
+        wrong = 1 - right
+        self.cost_matrix_ = wrong + beyond
+        of_predicted = beyond.sum(axis=0)
+        of_true = beyond.sum(axis=1)
+        of_both_classes = of_predicted + of_true
+        remembered = self.memory * self._log_weights
+        log_weights = remembered + of_both_classes
+        self._set(log_weights)
         return self
 
     def _set(self, log_weights: FloatArray) -> None:

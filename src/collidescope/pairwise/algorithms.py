@@ -457,7 +457,8 @@ def _as_probabilities(y: FloatArray) -> FloatArray:
     k = y.shape[1]
     uniform = np.full_like(positive, 1 / k)
     is_left = total > 0
-    return np.divide(positive, total, out=uniform, where=is_left)
+    shares = np.divide(positive, total, out=uniform, where=is_left)
+    return np.asarray(shares)
 
 
 def best_ridge(

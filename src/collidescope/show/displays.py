@@ -76,19 +76,28 @@ def write_names(
     ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names: Sequence[Any]
 ) -> None:
     """Class names along one side: as many as fit, as large as fits."""
-    each = points(ax, side) / len(names)
+    length = points(ax, side)
+    n_names = len(names)
+    each = length / n_names
     least = 1.2 * SMALLEST_FONT
-    step = max(1, math.ceil(least / each))
-    fitting = each * step / 1.2
+    exact = least / each
+    needed = math.ceil(exact)
+    step = max(1, needed)
+    room = each * step
+    fitting = room / 1.2
     size = float(np.clip(fitting, SMALLEST_FONT, LARGEST_FONT))
-    shown = np.asarray(places)[::step].tolist()
-    texts = [plain(name) for name in names[::step]]
+    every_place = np.asarray(places)
+    shown = every_place[::step].tolist()
+    written = names[::step]
+    texts = [plain(name) for name in written]
     if side == "y":
         ax.yaxis.set_ticks(shown, texts, fontsize=size)
         return
     longest = max(len(text) for text in texts)
-    upright = text_width(longest, size) > each * step
-    ax.xaxis.set_ticks(shown, texts, fontsize=size, rotation=90 * upright)
+    width = text_width(longest, size)
+    upright = width > room
+    rotation = 90 * upright
+    ax.xaxis.set_ticks(shown, texts, fontsize=size, rotation=rotation)
 
 
 def text_width(letters: int, size: float) -> float:
@@ -163,16 +172,21 @@ class CollisionMatrixDisplay(Display):
         side.
         """
         check_matrix(cm)
-        if order is None:
-            order = "given" if cm.n_classes <= FEW else "cluster"
-        check.check_choice(order, ["given", "cluster"], "order")
+        k = cm.n_classes
+        if order is None and k <= FEW:
+            order = "given"
+        elif order is None:
+            order = "cluster"
+        orders = ["given", "cluster"]
+        check.check_choice(order, orders, "order")
         places = None
         if order == "cluster":
             places = leaf_order(cm.joint)
         low, high = cm.interval(level) or (None, None)
         # Pairs are shown because they are large: lower ends allow for the choice among all pairs.
-        n_pairs = max(cm.n_classes * (cm.n_classes - 1) // 2, 1)
-        together = cm.interval(1 - (1 - level) / n_pairs)
+        n_pairs = max(k * (k - 1) // 2, 1)
+        of_a_pair = (1 - level) / n_pairs
+        together = cm.interval(1 - of_a_pair)
         if together is not None:
             low = together[0]
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
@@ -206,13 +220,18 @@ class CollisionMatrixDisplay(Display):
         k = len(S)
         if self.order is None:
             return S, names
-        order = check.check_finite(self.order, "order", ndim=1).astype(np.intp)
-        if sorted(order.tolist()) != list(range(k)):
-            got = order.tolist()[:10]
+        given = check.check_finite(self.order, "order", ndim=1)
+        order = given.astype(np.intp)
+        listed = order.tolist()
+        every = list(range(k))
+        if sorted(listed) != every:
+            got = listed[:10]
+            last = k - 1
             raise ValueError(
-                f"order must hold every position from 0 to {k - 1} once, got {got}"
+                f"order must hold every position from 0 to {last} once, got {got}"
             )
-        return S[np.ix_(order, order)], names[order]
+        cells = np.ix_(order, order)
+        return S[cells], names[order]
 
     def plot(
         self,
@@ -232,12 +251,18 @@ class CollisionMatrixDisplay(Display):
         """
         S, names = self._in_order()
         k = len(S)
-        side = float(np.clip(2.0 + 0.45 * k, 4.6, 12.0))
-        ax = self._axes(ax, (side + 1.0, side), "compressed")
+        wanted = 2.0 + 0.45 * k
+        side = float(np.clip(wanted, 4.6, 12.0))
+        size = (side + 1.0, side)
+        ax = self._axes(ax, size, "compressed")
         largest = self._draw_cells(ax, S, cmap, kw)
+        listed = names.tolist()
         for axis in ("x", "y"):
-            write_names(ax, axis, range(k), names.tolist())
-        ax.tick_params(length=0 if k <= FEW else 2)
+            write_names(ax, axis, range(k), listed)
+        tick_length = 0
+        if k > FEW:
+            tick_length = 2
+        ax.tick_params(length=tick_length)
         ax.set(xlabel="seen again in", ylabel="seen in")
         if include_values is None:
             include_values = k <= FEW
@@ -253,7 +278,8 @@ class CollisionMatrixDisplay(Display):
             )
         if colorbar and "norm" not in kw:
             ticks = rate_ticks(largest)
-            self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+            labels = [f"{tick:g}" for tick in ticks]
+            self.colorbar_.set_ticks(ticks, labels=labels)
             self.colorbar_.minorticks_off()
         return self
 
@@ -317,7 +343,11 @@ class CollisionMatrixDisplay(Display):
         if self.high is not None:
             high = check.check_square(self.high, "low, high")
         shaped = low.shape == S.shape and high.shape == S.shape
-        if not shaped or (low > S).any() or (high < S).any():
+        misfit = not shaped
+        if shaped:
+            outside = (low > S) | (high < S)
+            misfit = bool(outside.any())
+        if misfit:
             wrong = "low must not be above matrix, nor high below it"
             raise ValueError(f"{wrong}, and all must have one shape (swapped?)")
         return low, high
@@ -349,13 +379,17 @@ class CollisionMatrixDisplay(Display):
 
 def readable_ink(rgb: FloatArray) -> npt.NDArray[Any]:
     """White or dark, whichever stands out more from the ground (WCAG's relative luminance)."""
-    curved = ((rgb + 0.055) / 1.055) ** 2.4
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, curved)
+    scaled = (rgb + 0.055) / 1.055
+    curved = scaled**2.4
+    straight = rgb / 12.92
+    is_dark = rgb <= 0.04045
+    linear = np.where(is_dark, straight, curved)
     weights = [0.2126, 0.7152, 0.0722]
     luminance = linear @ weights + 0.05
     white = 1.05 / luminance
     dark = luminance / 0.0725
-    return np.where(white > dark, "white", INK)
+    is_clearer = white > dark
+    return np.where(is_clearer, "white", INK)
 
 
 def rate_ticks(largest: float, apart: float = 0.08) -> list[float]:
@@ -363,9 +397,12 @@ def rate_ticks(largest: float, apart: float = 0.08) -> list[float]:
     ticks = [float(f"{largest:.2g}")]
     candidates = (1.0, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0)
     for tick in candidates:
-        last = (ticks[-1] / largest) ** BEND
-        place = (tick / largest) ** BEND
-        if tick < largest and last - place > apart:
+        last_share = ticks[-1] / largest
+        share = tick / largest
+        last = last_share**BEND
+        place = share**BEND
+        distance = last - place
+        if tick < largest and distance > apart:
             ticks.append(tick)
     return ticks
 
@@ -374,10 +411,14 @@ def leaf_order(affinity: FloatArray) -> IntArray:
     """Classes so that those of high affinity are neighbours: leaves of average linkage."""
     from scipy.cluster.hierarchy import leaves_list, linkage
 
+    k = len(affinity)
     both = (affinity + affinity.T) / 2
-    pairs = both[np.triu_indices(len(affinity), 1)]
-    tree = linkage(pairs.max() - pairs, "average", optimal_ordering=True)
-    return np.asarray(leaves_list(tree), dtype=np.intp)
+    upper = np.triu_indices(k, 1)
+    pairs = both[upper]
+    distances = pairs.max() - pairs
+    tree = linkage(distances, "average", optimal_ordering=True)
+    leaves = leaves_list(tree)
+    return np.asarray(leaves, dtype=np.intp)
 
 
 def continuation(
@@ -389,8 +430,11 @@ def continuation(
     """
     if limit.state not in READABLE:
         return None
-    last = limit.curve["rows"].iloc[-1]
-    rows = last * np.geomspace(1.0, REACH, places)
+    curve = limit.curve
+    sizes = curve["rows"]
+    last = sizes.iloc[-1]
+    factors = np.geomspace(1.0, REACH, places)
+    rows = last * factors
     low, middle, high = limit.continuation(rows, level)
     return {"rows": rows, "low": low, "middle": middle, "high": high}
 
@@ -568,7 +612,9 @@ class DendrogramDisplay(Display):
         merged = 0
         if self.n_groups is not None:
             merged = k - check.check_count(self.n_groups, "n_groups")
-        ax = self._axes(ax, (6.4, float(np.clip(1.2 + 0.24 * k, 2.4, 14.0))))
+        wanted = 1.2 + 0.24 * k
+        height = float(np.clip(wanted, 2.4, 14.0))
+        ax = self._axes(ax, (6.4, height))
         options: dict[str, Any] = {
             "orientation": "right",
             "no_labels": True,
@@ -579,9 +625,8 @@ class DendrogramDisplay(Display):
         }
         self.dendrogram_ = dendrogram(Z, ax=ax, **options)
         leaves = names[self.dendrogram_["leaves"]]
-        write_names(
-            ax, "y", 5 + 10 * np.arange(k), leaves.tolist()
-        )  # scipy: 5, 15, 25, …
+        places = 5 + 10 * np.arange(k)  # as scipy has them: 5, 15, 25, …
+        write_names(ax, "y", places, leaves.tolist())
         tidy(ax, bars=True)
         removed = "PBER removed by merging"
         if self.pber is not None:
@@ -734,10 +779,15 @@ def check_images(images: npt.ArrayLike, n: int) -> None:
     except ValueError:
         different = "images must be of one size, got different ones"
         raise ValueError(f"{different}: scale them first") from None
-    grey = pixels.ndim == 3
-    coloured = pixels.ndim == 4 and pixels.shape[3] in (3, 4)
-    numbers = pixels.size > 0 and pixels.dtype.kind in "biuf"
-    if not (grey or coloured) or len(pixels) != n or not numbers:
+    shape = pixels.shape
+    dtype = pixels.dtype
+    grey = len(shape) == 3
+    coloured = len(shape) == 4 and shape[3] in (3, 4)
+    pictures = grey or coloured
+    one_each = shape[:1] == (n,)
+    is_number = dtype.kind in "biuf"
+    numbers = pixels.size > 0 and is_number
+    if not (pictures and one_each and numbers):
         wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
-        seen = f"got {pixels.dtype} in shape {pixels.shape} (flat rows? reshape them)"
+        seen = f"got {dtype} in shape {shape} (flat rows? reshape them)"
         raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")

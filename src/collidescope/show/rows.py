@@ -72,7 +72,9 @@ def _of_posteriors(given: Any, y: npt.ArrayLike | None) -> Source:
         raise ValueError(f"y is needed with posteriors, got None: {hint}")
     P, codes, classes = check.labelled_posteriors(given, y, name="source")
     cm = collision_matrix_from_posteriors(P, y, classes=classes)
-    return Source(cm, P, np.arange(len(P)), codes, len(P))
+    n_rows = len(P)
+    rows = np.arange(n_rows)
+    return Source(cm, P, rows, codes, n_rows)
 
 
 def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
@@ -80,23 +82,30 @@ def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     cm = model.collision_matrix_
     check_matrix(cm)
     P = getattr(model, "posteriors_", None)
-    asked = X is not None and hasattr(model, "predict_proba")
-    fresh = asked and (P is None or _other_rows(model, X))
+    can_score = hasattr(model, "predict_proba")
+    asked = X is not None and can_score
+    fresh = False
+    if asked:
+        fresh = P is None or _other_rows(model, X)
     if P is None and not fresh:
-        return Source(cm, n_given=_length(X, "X"), model=model)
+        n_rows = _length(X, "X")
+        return Source(cm, n_given=n_rows, model=model)
     if P is None:
         P = model.predict_proba(X)
     elif fresh:  # of rows of the fit among them the held-out ones all the same
         P, *_ = scored(model, X, None, None, "source")
     P = np.asarray(P)
-    rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
-    kept = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
+    n_given = len(P)
+    missing = np.isnan(P).any(axis=-1)
+    rows = np.flatnonzero(~missing)
+    known = P[rows]
+    kept = check.check_posteriors(known, "the posteriors of source", cm.n_classes)
     codes = None
     if y is not None:
         labels = check.encode_labels(y, cm.classes)
-        _length(labels, "y", len(P))
+        _length(labels, "y", n_given)
         codes = labels[rows]
-    return Source(cm, kept, rows, codes, len(P), model, fresh)
+    return Source(cm, kept, rows, codes, n_given, model, fresh)
 
 
 def _other_rows(model: Any, X: object) -> bool:
@@ -115,12 +124,14 @@ def _length(table: object, name: str, n: int | None = None) -> int | None:
     if shape is None and hasattr(table, "__len__"):
         shape = (len(table),)
     if not shape or isinstance(table, str):
-        raise ValueError(f"{name} must be a table of rows, got {type(table).__name__}")
-    if n is not None and shape[0] != n:
+        kind = type(table).__name__
+        raise ValueError(f"{name} must be a table of rows, got {kind}")
+    length = int(shape[0])
+    if n is not None and length != n:
         hint = "of a classifier pass source.predict_proba(X) for other rows"
         rows = f"the {n} rows that source has posteriors of"
-        raise ValueError(f"{name} must hold {rows}, got {shape[0]}: {hint}")
-    return int(shape[0])
+        raise ValueError(f"{name} must hold {rows}, got {length}: {hint}")
+    return length
 
 
 def rows_to_look_at(
@@ -133,19 +144,25 @@ def rows_to_look_at(
     if P is None:
         return None
     view = RowView(source, names, X, rows, shape)
-    numbers = range(P.shape[1])
-    found = ambiguous(P, y=source.codes, classes=numbers)
+    n_classes = P.shape[1]
+    numbers = range(n_classes)
+    codes = source.codes
+    found = ambiguous(P, y=codes, classes=numbers)
     suspects = np.empty(0, dtype=np.intp)
-    if source.codes is not None:
-        ranked = ambiguous(P, y=source.codes, classes=numbers, by="label")
-        suspects = ranked["index"][ranked["kind"] == "suspect label"].to_numpy()
-    unclear = found["index"][found["kind"] != "clear"].to_numpy()
+    if codes is not None:
+        ranked = ambiguous(P, y=codes, classes=numbers, by="label")
+        is_suspect = ranked["kind"] == "suspect label"
+        suspects = ranked["index"][is_suspect].to_numpy()
+    kind = found["kind"]
+    is_unclear = kind != "clear"
+    is_ambiguous = kind == "ambiguous"
+    unclear = found["index"][is_unclear].to_numpy()
     # If every label were drawn from its posterior this many would look wrong: nobody's mistake.
     clear = P.max(axis=1, keepdims=True) >= CLEAR
     by_chance = float(P.sum(where=clear & (P <= SUSPECT)))
     return {
         "n_rows": len(P),
-        "n_ambiguous": int((found["kind"] == "ambiguous").sum()),
+        "n_ambiguous": int(is_ambiguous.sum()),
         "n_suspect": len(suspects),
         "expected_suspect": by_chance,
         "fresh": source.fresh,
@@ -166,15 +183,21 @@ def colliding_images(
     if view.image_shape is None or P is None:
         return []
     joint = view.source.matrix.joint
-    pairs = largest_pairs(joint + joint.T, most_pairs)
+    either_way = joint + joint.T
+    pairs = largest_pairs(either_way, most_pairs)
     found = []
     for first, second in zip(*pairs, strict=True):
-        of_both = P[:, [first, second]].min(axis=1)
-        likeliest = np.argsort(-of_both, kind="stable")[:most_images]
-        chosen = likeliest[of_both[likeliest] >= least_probability]
+        both = P[:, [first, second]]
+        of_both = both.min(axis=1)
+        falling = np.argsort(-of_both, kind="stable")
+        likeliest = falling[:most_images]
+        is_likely = of_both[likeliest] >= least_probability
+        chosen = likeliest[is_likely]
         if len(chosen):
-            names = [view.names[first], view.names[second]]
-            found.append({"classes": names, "rows": view.shown(chosen)})
+            one = view.names[first]
+            other = view.names[second]
+            rows = view.shown(chosen)
+            found.append({"classes": [one, other], "rows": rows})
     return found
 
 
@@ -228,7 +251,8 @@ def _bars(
     smallest: float = 0.01,
 ) -> list[dict[str, Any]]:
     """The likeliest classes, and always the label."""
-    likeliest = np.argsort(-p, kind="stable")[:most].tolist()
+    falling = np.argsort(-p, kind="stable")
+    likeliest = falling[:most].tolist()
     top = [k for k in likeliest if p[k] >= smallest]
     if label is not None and label not in top:
         top = [*top[: most - 1], label]
@@ -247,21 +271,31 @@ def _values(
 ) -> tuple[list[list[list[str]]], int]:
     """[column, value as text] of the chosen rows, and the number of columns left out."""
     nothing: list[list[list[str]]] = [[] for _ in places]
-    if table is None or len(places) == 0:
+    n_rows = len(places)
+    if table is None or n_rows == 0:
         return nothing, 0
     chosen = _take(table, places)
-    if chosen.ndim > 2 or chosen.size == 0:
+    is_image = chosen.ndim > 2
+    if is_image or chosen.size == 0:
         return nothing, 0
     if isinstance(chosen, np.ndarray):
-        chosen = _as_frame(chosen.reshape(len(places), -1), model)
-    columns = [text(name) for name in chosen.columns]
-    cells = chosen.iloc[:, :most].astype(object).to_numpy()  # each value keeps its type
+        flat = chosen.reshape(n_rows, -1)
+        chosen = _as_frame(flat, model)
+    names = chosen.columns
+    columns = [text(name) for name in names]
+    beyond = len(columns) - most
+    n_left = max(0, beyond)
+    first = chosen.iloc[:, :most]
+    objects = first.astype(object)  # each value keeps its type
+    cells = objects.to_numpy()
     shown = []
-    for row in cells.tolist():
+    by_row = cells.tolist()
+    for row in by_row:
         values = [value_text(value) for value in row]
         pairs = zip(columns, values, strict=False)
-        shown.append([list(pair) for pair in pairs])
-    return shown, max(0, len(columns) - most)
+        named = [list(pair) for pair in pairs]
+        shown.append(named)
+    return shown, n_left
 
 
 def _as_frame(values: npt.NDArray[Any], model: object) -> pd.DataFrame:
@@ -343,17 +377,19 @@ def _pictures(
     except ImportError as error:
         hint = 'pip install "collidescope[report]"'
         raise ImportError(f"pictures in the report need Pillow: {hint}") from error
-    pixels = _grey_levels(_take(X, places), shape)
-    step = math.ceil(max(pixels.shape[1:3]) / largest_side)
+    chosen = _take(X, places)
+    pixels = _grey_levels(chosen, shape)
+    longest = max(pixels.shape[1:3])
+    step = math.ceil(longest / largest_side)
     uris: list[str | None] = []
     for picture in pixels[:, ::step, ::step]:
         if picture.shape[2:] == (1,):
             picture = picture[..., 0]
         buffer = io.BytesIO()
         Image.fromarray(picture).save(buffer, "PNG")
-        uris.append(
-            "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-        )
+        png = base64.b64encode(buffer.getvalue())
+        uri = "data:image/png;base64," + png.decode()
+        uris.append(uri)
     return uris
 
 
@@ -361,15 +397,23 @@ def _grey_levels(
     rows: npt.NDArray[Any], shape: tuple[int, ...]
 ) -> npt.NDArray[np.uint8]:
     """Rows as pictures with values from 0 to 255, channels last."""
-    pixels = np.asarray(rows, dtype=np.float64).reshape(len(rows), *shape)
+    n_rows = len(rows)
+    values = np.asarray(rows, dtype=np.float64)
+    pixels = values.reshape(n_rows, *shape)
     pixels = np.nan_to_num(pixels)
-    if len(shape) == 3 and shape[2] not in CHANNELS:  # channels first
+    has_channels = len(shape) == 3
+    if has_channels and shape[2] not in CHANNELS:  # channels first
         pixels = np.moveaxis(pixels, 1, -1)
-    if rows.dtype != np.uint8:
+    is_grey = rows.dtype == np.uint8
+    if not is_grey:
         # 0 stays black unless there are negative values; the brightest of these rows is white.
-        low = min(0.0, float(pixels.min()))
+        lowest = float(pixels.min())
+        low = min(0.0, lowest)
         high = float(pixels.max())
         pixels = pixels - low
+        spread = high - low
         if high > low:
-            pixels = pixels * (255 / (high - low))
-    return np.rint(pixels).astype(np.uint8)
+            factor = 255 / spread
+            pixels = pixels * factor
+    rounded = np.rint(pixels)
+    return rounded.astype(np.uint8)

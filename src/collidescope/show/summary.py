@@ -185,27 +185,38 @@ def shown_classes(cm: CollisionMatrix) -> list[int]:
     if cm.n_classes <= WHOLE:
         return list(range(cm.n_classes))
     # One pair more than those classes have among themselves: enough to name as many.
-    enough = MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1
-    first, second = largest_pairs(cm.joint + cm.joint.T, enough)
+    n_others = MOST_COLLIDING - 1
+    enough = MOST_COLLIDING * n_others // 2 + 1
+    joint = cm.joint
+    either_way = joint + joint.T
+    first, second = largest_pairs(either_way, enough)
     pairs = np.stack([first, second], axis=1)
-    each_once = dict.fromkeys(pairs.ravel().tolist())
-    most = list(each_once)[:MOST_COLLIDING]
+    numbers = pairs.ravel().tolist()
+    each_once = dict.fromkeys(numbers)
+    ranked = list(each_once)
+    most = ranked[:MOST_COLLIDING]
     return sorted(most)
 
 
 def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
     """These classes, called 0, 1, …, and all others as one: B' = Aᵀ B A, as ``merge`` has it."""
-    if len(keep) == cm.n_classes:  # intervals and covariance stay
-        return replace(cm, classes=np.arange(cm.n_classes))
-    A = np.zeros((cm.n_classes, len(keep) + 1))
+    n_classes = cm.n_classes
+    n_kept = len(keep)
+    if n_kept == n_classes:  # intervals and covariance stay
+        numbers = np.arange(n_classes)
+        return replace(cm, classes=numbers)
+    n_merged = n_kept + 1
+    A = np.zeros((n_classes, n_merged))
     A[:, -1] = 1
-    A[keep] = np.eye(len(keep), len(keep) + 1)
+    A[keep] = np.eye(n_kept, n_merged)
     joint = A.T @ cm.joint @ A
-    S = joint / joint.sum(axis=1, keepdims=True)
+    row_sums = joint.sum(axis=1, keepdims=True)
+    S = joint / row_sums
+    priors = A.T @ cm.priors
     counts = None
     if cm.counts is not None:
         counts = A.T @ cm.counts
-    return CollisionMatrix(S, A.T @ cm.priors, counts=counts)
+    return CollisionMatrix(S, priors, counts=counts)
 
 
 def interval_ends(
@@ -231,17 +242,22 @@ def top_pairs(
     cm: CollisionMatrix, names: list[str], most: int = 10
 ) -> list[dict[str, Any]]:
     """The most colliding pairs of all classes, with sentences."""
-    numbered = replace(cm, classes=np.arange(cm.n_classes))
+    numbers = np.arange(cm.n_classes)
+    numbered = replace(cm, classes=numbers)
     table = _text.leading_pairs(numbered, most)
     collide = table["rate"] > 0
-    pairs: list[dict[str, Any]] = plain(table[collide])
+    colliding = table[collide]
+    pairs: list[dict[str, Any]] = plain(colliding)
     for pair in pairs:
         first = names[pair["class"]]
         other = names[pair["other"]]
-        sentence = words.collision(
-            first, other, pair["rate"], pair["low"], pair["high"]
-        )
-        pair |= {"class": first, "other": other, "sentence": sentence}
+        rate = pair["rate"]
+        low = pair["low"]
+        high = pair["high"]
+        pair["class"] = first
+        pair["other"] = other
+        sentence = words.collision(first, other, rate, low, high)
+        pair["sentence"] = sentence
     return pairs
 
 
@@ -274,15 +290,22 @@ def ceilings(
 ) -> list[dict[str, Any]]:
     """Per class what can be got right: by the best guess, and by drawing the label (S_kk)."""
     cm = source.matrix
-    low, high = _text.stated(cm).interval(LEVEL) or (None, None)
+    n_classes = cm.n_classes
+    stated = _text.stated(cm)
+    low, high = stated.interval(LEVEL) or (None, None)
     best = None
-    if source.posteriors is not None and source.codes is not None:
-        best = bayes_confusion(
-            source.posteriors, source.codes, classes=np.arange(cm.n_classes)
-        )
-    at_limit = getattr(getattr(limit, "matrix", None), "matrix", None)
-    counts = cm.n_classes * [None] if cm.counts is None else cm.counts.tolist()
-    away = (cm.matrix - 2.0 * np.eye(cm.n_classes)).argmax(axis=1)
+    P = source.posteriors
+    codes = source.codes
+    if P is not None and codes is not None:
+        numbers = np.arange(n_classes)
+        best = bayes_confusion(P, codes, classes=numbers)
+    matrix_at_limit = getattr(limit, "matrix", None)
+    at_limit = getattr(matrix_at_limit, "matrix", None)
+    counts = n_classes * [None]
+    if cm.counts is not None:
+        counts = cm.counts.tolist()
+    twice_own = 2.0 * np.eye(n_classes)
+    away = (cm.matrix - twice_own).argmax(axis=1)
     return [
         {
             "class": names[k],
@@ -351,9 +374,14 @@ def _merged_heads(groupings: Iterable[IntArray]) -> tuple[list[Any], list[Any]]:
     first: list[Any] = [None]
     second: list[Any] = [None]
     # Of every class the first member of its group.
-    heads = [np.unique(groups, return_index=True)[1][groups] for groups in groupings]
+    heads = []
+    for groups in groupings:
+        _, first_members = np.unique(groups, return_index=True)
+        head = first_members[groups]
+        heads.append(head)
     for before, after in itertools.pairwise(heads):
-        moved = np.flatnonzero(before != after)[0]
+        differing = np.flatnonzero(before != after)
+        moved = differing[0]
         first.append(after[moved])
         second.append(before[moved])
     return first, second
@@ -379,16 +407,18 @@ def audited(
         raise ValueError(
             f"y_pred can be audited only beside {missing}, and there are none: {hint}"
         )
-    predicted = predicted_codes(y_pred, X, source.matrix.classes)
-    said = check.one_each(predicted, source.n_given or 0, "y_pred")[source.rows]
     classes = source.matrix.classes
+    predicted = predicted_codes(y_pred, X, classes)
+    n_given = source.n_given or 0
+    checked = check.one_each(predicted, n_given, "y_pred")
+    said = checked[source.rows]
     if len(set(names)) == len(names):  # as text, which tables can always hold
         classes = np.array(names, dtype=object)
     true = classes[source.codes]
-    found = audit(
-        source.posteriors, None, true, classes[said], classes=classes, limit=limit
-    )
-    return _audit_part(found, dict(zip(classes.tolist(), names, strict=True)))
+    called = classes[said]
+    found = audit(source.posteriors, None, true, called, classes=classes, limit=limit)
+    named = zip(classes.tolist(), names, strict=True)
+    return _audit_part(found, dict(named))
 
 
 def _audit_part(
@@ -428,7 +458,8 @@ def race(model: object) -> list[dict[str, Any]]:
 
     ``model.race_.table`` has a row per model.
     """
-    table = getattr(getattr(model, "race_", None), "table", None)
+    raced = getattr(model, "race_", None)
+    table = getattr(raced, "table", None)
     if not isinstance(table, pd.DataFrame) or table.empty:
         return []
     said = "Models that fell behind on few rows were not trained on all of them."
@@ -476,17 +507,21 @@ def _warnings(cm: CollisionMatrix, model: object, more: list[str]) -> list[str]:
     moved: Any = _text.diagnostics(cm).get("moved") or 0.0
     if hasattr(model, "recovery_"):
         moved = model.recovery_.moved
-    found = [
-        text(said) for said in cautions(cm, getattr(model, "one_step_", cm), moved)
-    ]
-    found = [said for said in found if not said.startswith("S is nearly singular")]
+    estimated = getattr(model, "one_step_", cm)
+    found = []
+    for caution in cautions(cm, estimated, moved):
+        said = text(caution)
+        if not said.startswith("S is nearly singular"):
+            found.append(said)
     if getattr(model, "interrupted_", False):
         found.insert(
             0,
             "the fit was interrupted: these are the numbers of the folds trained so far",
         )
-    own = [text(said) for said in getattr(model, "cautions_", ())]
-    return list(dict.fromkeys([*own, *more, *found]))
+    of_model = getattr(model, "cautions_", ())
+    own = [text(said) for said in of_model]
+    each_once = dict.fromkeys([*own, *more, *found])
+    return list(each_once)
 
 
 def _interval_words(cm: CollisionMatrix) -> str:
@@ -501,10 +536,12 @@ def _settings(model: object) -> dict[str, str]:
     if not hasattr(model, "get_params"):
         return {}
     unsaid = ("random_state", "verbose", "checkpoint", "n_jobs")
-    given = model.get_params(deep=False).items()
-    return {
-        text(name): text(value)[:200] for name, value in given if name not in unsaid
-    }
+    given = model.get_params(deep=False)
+    settings = {}
+    for name, value in given.items():
+        if name not in unsaid:
+            settings[text(name)] = text(value)[:200]
+    return settings
 
 
 def _training(model: object) -> dict[str, Any] | None:
@@ -512,11 +549,16 @@ def _training(model: object) -> dict[str, Any] | None:
     pools = getattr(model, "member_weights_", None)
     if not isinstance(pools, list) or not pools:
         return None
-    weights = pd.DataFrame([dict(pool) for pool in pools])
-    means = weights.fillna(0.0).mean()
+    n_folds = len(pools)
+    by_fold = [dict(pool) for pool in pools]
+    weights = pd.DataFrame(by_fold)
+    filled = weights.fillna(0.0)
+    means = filled.mean()
     ranked = means.sort_values(ascending=False, kind="stable")
-    models = {text(name): weight for name, weight in ranked.items()}
-    return {"folds": len(pools), "models": models}
+    models = {}
+    for name, weight in ranked.items():
+        models[text(name)] = weight
+    return {"folds": n_folds, "models": models}
 
 
 def _about(
@@ -584,10 +626,12 @@ def _cell(value: object) -> str | float | None:
 
 def _texts(given: object, name: str) -> list[str]:
     if not isinstance(given, Sequence | np.ndarray):
-        raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
+        kind = type(given).__name__
+        said = f"{name} must be a list of texts"
+        raise ValueError(f"{said}, got {kind}")
     entries = given
     if isinstance(given, str):
         entries = [given]
-    return [
-        text(check.check_text(entry, f"every entry of {name}")) for entry in entries
-    ]
+    each = f"every entry of {name}"
+    checked = [check.check_text(entry, each) for entry in entries]
+    return [text(entry) for entry in checked]
