@@ -163,8 +163,8 @@ class _Flat:
             return self._add_array(value, where)
         if isinstance(value, list | tuple):
             written: list[Any] = []
-            for part in value:
-                place = f"{where}/{len(written)}"
+            for number, part in enumerate(value):
+                place = f"{where}/{number}"
                 written.append(self.add(part, place))
             return written
         if isinstance(value, Mapping):
@@ -408,7 +408,7 @@ def read_json(source: str | Path) -> Any:
         raise ValueError(f"source must be a file name or JSON text, got {source!r}")
     text: str | bytes = str(source)
     where: str | Path = "the text"
-    is_text = isinstance(source, str) and text.lstrip().startswith("{")
+    is_text = isinstance(source, str) and source.lstrip().startswith("{")
     if not is_text:
         text = _read_source(source)
         where = source

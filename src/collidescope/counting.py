@@ -292,9 +292,12 @@ def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
     doubled_diagonal = 1 + np.eye(cm.n_classes)
     E_ZZ = B * doubled_diagonal / 2
     E_rho2 = (priors + both) / 2
-    of_Z = E_ZZ * (1 - 2 * S)
+    twice_S = 2 * S
+    of_Z = E_ZZ * (1 - twice_S)
     of_rho = S**2 * E_rho2
-    return np.asarray((of_Z + of_rho) / priors**2)
+    numerator = of_Z + of_rho
+    squared = priors**2
+    return np.asarray(numerator / squared)
 
 
 def _planned_variance(
@@ -369,11 +372,15 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
 
     Items whose votes agree are multiples of their number anyway: ``fewest`` others are needed.
     """
-    if not counts.nnz or (counts.data % 1).any():  # shares of votes
+    votes = counts.data
+    fractions = votes % 1
+    if not counts.nnz or fractions.any():  # shares of votes
         return
-    common = int(np.gcd.reduce(counts.data.astype(np.int64)))
-    split = np.diff(counts.indptr) > 1
-    if common > 1 and split.sum() >= fewest:
+    whole = votes.astype(np.int64)
+    common = int(np.gcd.reduce(whole))
+    n_classes = np.diff(counts.indptr)
+    n_split = (n_classes > 1).sum()
+    if common > 1 and n_split >= fewest:
         seen = f"every count of votes is a multiple of {common}"
         why = "copies of votes agree by construction, so PBER is too low"
         remedy = f"count each vote once (votes / {common})"
