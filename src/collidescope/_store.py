@@ -387,10 +387,8 @@ def _check_claim(file: IO[bytes], entry: zipfile.ZipInfo, name: str) -> None:
 
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
     """``data`` as JSON text with floats that read back bit for bit; also written to ``path``."""
-    for (
-        key,
-        value,
-    ) in data.items():  # one by one, so that the message can name the one at fault
+    # one by one, so that the message can name the one at fault
+    for key, value in data.items():
         try:
             _dumps({key: value}, indent=1)
         except (TypeError, ValueError) as error:
@@ -572,9 +570,8 @@ def replacing(
                 file.close()
             os.replace(beside, target)
     finally:
-        with suppress(
-            OSError
-        ):  # on a read-only file system: the cause is the error worth showing
+        # on a read-only file system: the cause is the error worth showing
+        with suppress(OSError):
             beside.unlink(missing_ok=True)
 
 
@@ -604,10 +601,8 @@ def _target(path: str | Path) -> tuple[Path | None, int | None]:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         mode = None
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # a loop of links, a zero byte, a name too long
+    except (OSError, ValueError) as error:
+        # a loop of links, a zero byte, a name too long
         raise ValueError(
             f"path must be a file name, got {str(path)[:80]!r}: {error}"
         ) from None

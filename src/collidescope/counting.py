@@ -341,9 +341,10 @@ def _planned_variance(
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
     """Items × classes, from the number of the item and of the class in every row."""
-    return csr_array(
-        (np.ones(len(codes)), (groups, codes)), shape=(int(groups.max()) + 1, k)
-    )  # adds up what repeats
+    ones = np.ones(len(codes))
+    n_items = int(groups.max()) + 1
+    # adds up what repeats
+    return csr_array((ones, (groups, codes)), shape=(n_items, k))
 
 
 def label_codes(
@@ -435,9 +436,10 @@ def _wide_names(votes: Any, classes: Names | None) -> Array:
 def _wide_counts(votes: Any, names: Array) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
-    given = (
-        csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None
-    )  # a copy
+    given = None
+    if hasattr(votes, "tocsr"):
+        copied = votes.astype(np.float64)
+        given = csr_array(copied)
     # Of a sparse table only what it stores is checked; with a zero, as nothing stored would be
     # refused as empty.
     values = check.check_votes(

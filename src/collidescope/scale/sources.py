@@ -315,9 +315,8 @@ def _write(
     n_rows = 0
     shape: tuple[int, ...] = ()
 
-    def write_header() -> (
-        None
-    ):  # its first form leaves room: numpy pads it for any number of rows
+    # its first form leaves room: numpy pads it for any number of rows
+    def write_header() -> None:
         file.seek(0)
         header = {
             "descr": npy.dtype_to_descr(dtype),
