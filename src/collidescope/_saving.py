@@ -237,7 +237,7 @@ class _Reader:
                 raise ValueError(f"{where} must have {n_kinds} parts, got {n_parts}")
         else:
             kinds = kinds[:1] * n_parts
-        read = []
+        read: list[Any] = []
         for own, part in zip(kinds, parts, strict=True):
             number = len(read)
             place = f"{where}[{number}]"

@@ -163,8 +163,8 @@ class _Flat:
             return self._add_array(value, where)
         if isinstance(value, list | tuple):
             written: list[Any] = []
-            for part in value:
-                place = f"{where}/{len(written)}"
+            for number, part in enumerate(value):
+                place = f"{where}/{number}"
                 written.append(self.add(part, place))
             return written
         if isinstance(value, Mapping):
@@ -387,10 +387,8 @@ def _check_claim(file: IO[bytes], entry: zipfile.ZipInfo, name: str) -> None:
 
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
     """``data`` as JSON text with floats that read back bit for bit; also written to ``path``."""
-    for (
-        key,
-        value,
-    ) in data.items():  # one by one, so that the message can name the one at fault
+    # one by one, so that the message can name the one at fault
+    for key, value in data.items():
         try:
             _dumps({key: value}, indent=1)
         except (TypeError, ValueError) as error:
@@ -408,7 +406,7 @@ def read_json(source: str | Path) -> Any:
         raise ValueError(f"source must be a file name or JSON text, got {source!r}")
     text: str | bytes = str(source)
     where: str | Path = "the text"
-    is_text = isinstance(source, str) and text.lstrip().startswith("{")
+    is_text = isinstance(source, str) and source.lstrip().startswith("{")
     if not is_text:
         text = _read_source(source)
         where = source
@@ -572,9 +570,8 @@ def replacing(
                 file.close()
             os.replace(beside, target)
     finally:
-        with suppress(
-            OSError
-        ):  # on a read-only file system: the cause is the error worth showing
+        # on a read-only file system: the cause is the error worth showing
+        with suppress(OSError):
             beside.unlink(missing_ok=True)
 
 
@@ -604,10 +601,8 @@ def _target(path: str | Path) -> tuple[Path | None, int | None]:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         mode = None
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # a loop of links, a zero byte, a name too long
+    except (OSError, ValueError) as error:
+        # a loop of links, a zero byte, a name too long
         raise ValueError(
             f"path must be a file name, got {str(path)[:80]!r}: {error}"
         ) from None

@@ -292,9 +292,12 @@ def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
     doubled_diagonal = 1 + np.eye(cm.n_classes)
     E_ZZ = B * doubled_diagonal / 2
     E_rho2 = (priors + both) / 2
-    of_Z = E_ZZ * (1 - 2 * S)
+    twice_S = 2 * S
+    of_Z = E_ZZ * (1 - twice_S)
     of_rho = S**2 * E_rho2
-    return np.asarray((of_Z + of_rho) / priors**2)
+    numerator = of_Z + of_rho
+    squared = priors**2
+    return np.asarray(numerator / squared)
 
 
 def _planned_variance(
@@ -338,9 +341,10 @@ def _planned_variance(
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
     """Items × classes, from the number of the item and of the class in every row."""
-    return csr_array(
-        (np.ones(len(codes)), (groups, codes)), shape=(int(groups.max()) + 1, k)
-    )  # adds up what repeats
+    ones = np.ones(len(codes))
+    n_items = int(groups.max()) + 1
+    # adds up what repeats
+    return csr_array((ones, (groups, codes)), shape=(n_items, k))
 
 
 def label_codes(
@@ -369,11 +373,15 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
 
     Items whose votes agree are multiples of their number anyway: ``fewest`` others are needed.
     """
-    if not counts.nnz or (counts.data % 1).any():  # shares of votes
+    votes = counts.data
+    fractions = votes % 1
+    if not counts.nnz or fractions.any():  # shares of votes
         return
-    common = int(np.gcd.reduce(counts.data.astype(np.int64)))
-    split = np.diff(counts.indptr) > 1
-    if common > 1 and split.sum() >= fewest:
+    whole = votes.astype(np.int64)
+    common = int(np.gcd.reduce(whole))
+    n_classes = np.diff(counts.indptr)
+    n_split = (n_classes > 1).sum()
+    if common > 1 and n_split >= fewest:
         seen = f"every count of votes is a multiple of {common}"
         why = "copies of votes agree by construction, so PBER is too low"
         remedy = f"count each vote once (votes / {common})"
@@ -428,9 +436,10 @@ def _wide_names(votes: Any, classes: Names | None) -> Array:
 def _wide_counts(votes: Any, names: Array) -> csr_array:
     if hasattr(votes, "columns"):
         votes = votes[names.tolist()]
-    given = (
-        csr_array(votes.astype(np.float64)) if hasattr(votes, "tocsr") else None
-    )  # a copy
+    given = None
+    if hasattr(votes, "tocsr"):
+        copied = votes.astype(np.float64)
+        given = csr_array(copied)
     # Of a sparse table only what it stores is checked; with a zero, as nothing stored would be
     # refused as empty.
     values = check.check_votes(

@@ -369,11 +369,15 @@ class CollisionAccumulator:
             P = shift_rows(P, ratio)
         # Within a class the mean is taken over all its rows, so the denominator of every entry is
         # the size.
-        size = np.repeat(w[:, None], P.shape[1], axis=1)
-        units = row_units(P, codes, None, w)._replace(rho=size)
+        n_classes = P.shape[1]
+        size = np.repeat(w[:, None], n_classes, axis=1)
+        units = row_units(P, codes, None, w)
+        units = units._replace(rho=size)
         for stratum in np.unique(codes):
-            own = units.take(codes == stratum)
-            self._strata[stratum].add(own)
+            in_class = codes == stratum
+            own = units.take(in_class)
+            moments = self._strata[stratum]
+            moments.add(own)
 
     def merge(self, other: CollisionAccumulator) -> CollisionAccumulator:
         """Add what another accumulator saw (another part of the rows, another machine)."""
@@ -587,9 +591,12 @@ def _warnings(
     """What looks wrong with posteriors; of sparse ones, with some of the rows."""
     if isinstance(P, csr_array):
         n, k = P.shape
-        step = max(n * k // most_numbers, 1)
-        P = P[::step].toarray()
-        codes = None if codes is None else codes[::step]
+        n_numbers = n * k
+        step = max(n_numbers // most_numbers, 1)
+        some = P[::step]
+        P = some.toarray()
+        if codes is not None:
+            codes = codes[::step]
     return check.posterior_warnings(P, codes)
 
 
@@ -743,14 +750,17 @@ def shrunk_collision_matrix(
     >>> shrunk_collision_matrix(P, y).diagnostics.one_step_share < 0.5
     True
     """
-    posteriors, codes, names = _checked(P, check.check_labels(y), classes)
+    labels = check.check_labels(y)
+    posteriors, codes, names = _checked(P, labels, classes)
     assert codes is not None  # there are labels
-    weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
-    counts = np.bincount(codes, weights, len(names))
+    n = len(codes)
+    given_weights = check.check_weights(sample_weight, n)
+    weights = check.unit_weights(given_weights)
+    n_classes = len(names)
+    counts = np.bincount(codes, weights, n_classes)
     target, _ = target_priors(priors, counts, names)
-    one_step, moments = one_step_and_moments(
-        posteriors, codes, weights, names, target, groups
-    )
+    found = one_step_and_moments(posteriors, codes, weights, names, target, groups)
+    one_step, moments = found
     return shrink(one_step, moments)
 
 

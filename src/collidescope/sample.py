@@ -292,10 +292,10 @@ def _checked_weights(sample_weight: Given, n: int) -> FloatArray | None:
     if sample_weight is None:
         return None
     weights = check.unit_weights(check.check_weights(sample_weight, n))
-    if (
-        np.ptp(weights[weights > 0]) == 0
-    ):  # equal weights are no weights, to the last bit
-        return (weights > 0).astype(np.float64)
+    used = weights > 0
+    # equal weights are no weights, to the last bit
+    if np.ptp(weights[used]) == 0:
+        return used.astype(np.float64)
     return weights
 
 
@@ -425,9 +425,8 @@ def class_order(y: object, classes: Array) -> list[Any] | None:
         return None
     known = classes.tolist()
     order = [name for name in dtype.categories.tolist() if name in known]
-    if len(order) < len(
-        known
-    ):  # rare classes were joined, and have no place in the order
+    # rare classes were joined, and have no place in the order
+    if len(order) < len(known):
         return None
     return order
 

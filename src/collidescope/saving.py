@@ -309,13 +309,16 @@ def _check_posteriors(
             f"posteriors must be float16 of shape {shape}, got {P.dtype} {P.shape}"
         )
     exact = P.astype(np.float64)
-    unscored = np.isnan(exact).all(axis=1)
+    missing = np.isnan(exact)
+    unscored = missing.all(axis=1)
     scored = exact[~unscored]
-    if not len(scored) or not (scored >= 0).all():  # nan is not
+    possible = scored >= 0  # nan is not
+    if not len(scored) or not possible.all():
         raise ValueError("posteriors must be rows of probabilities")
     totals = scored.sum(axis=1)
-    gap = np.abs(totals - 1).max()
-    if not gap < rounding * shape[1]:
+    gaps = np.abs(totals - 1)
+    most = rounding * shape[1]
+    if not gaps.max() < most:
         raise ValueError("posteriors must be rows of probabilities, which sum to 1")
 
 

@@ -150,9 +150,9 @@ class Rows:
     def column(self, name: str | None, option: str) -> pd.Series:
         """The column that ``option`` must name."""
         if name is None:
-            columns = list(self.X.columns)
+            columns = listed(list(self.X.columns))
             file = self.table.name
-            has = f"{file} has {listed(columns)}"
+            has = f"{file} has {columns}"
             raise ValueError(f"name a column with {option}: {has}")
         if name == self.label:
             raise ValueError(f"{option} {name!r} is the label: name another column")

@@ -106,9 +106,13 @@ def tree(parts: list[Any], merge: Callable[[list[Any]], Any], fan_in: int = 16) 
     """
     join = delayed(merge)
     while len(parts) > 1:
-        starts = range(0, len(parts), fan_in)
-        parts = [join(parts[k : k + fan_in]) for k in starts]
-    return parts[0].compute()
+        joined = []
+        for start in range(0, len(parts), fan_in):
+            some = parts[start : start + fan_in]
+            joined.append(join(some))
+        parts = joined
+    whole = parts[0]
+    return whole.compute()
 
 
 def map_rows(

@@ -315,9 +315,8 @@ def _write(
     n_rows = 0
     shape: tuple[int, ...] = ()
 
-    def write_header() -> (
-        None
-    ):  # its first form leaves room: numpy pads it for any number of rows
+    # its first form leaves room: numpy pads it for any number of rows
+    def write_header() -> None:
         file.seek(0)
         header = {
             "descr": npy.dtype_to_descr(dtype),
@@ -363,14 +362,17 @@ def _check_batch(
     own_shape = rows.shape[1:]
     if before and own_shape != shape:
         raise ValueError(f"x has rows of shape {own_shape}, those before have {shape}")
-    if len(rows) != len(labels):
+    n_rows = len(rows)
+    n_labels = len(labels)
+    if n_rows != n_labels:
         raise ValueError(
-            f"x and y must have the same number of rows, got {len(rows)} and {len(labels)}"
+            f"x and y must have the same number of rows, got {n_rows} and {n_labels}"
         )
     kinds = [_kind(own) for own in (*before, labels)]
-    if len(rows) and len(set(kinds)) > 1:
+    if n_rows and len(set(kinds)) > 1:
+        first, second, *_ = kinds
         raise ValueError(
-            f"it has labels that are {kinds[1]}, those before are {kinds[0]}: convert them"
+            f"it has labels that are {second}, those before are {first}: convert them"
         )
 
 

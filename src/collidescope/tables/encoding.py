@@ -235,8 +235,11 @@ class TableEncoder:
         """(column, part) of every number; the part is "" for a column of numbers."""
         slots = [(name, "") for name in self._number_names]
         for name, (_, timed) in self.formats.items():
-            parts = DATE_PARTS if timed else DATE_PARTS[:-1]
-            slots += [(name, part) for part in parts]
+            parts = list(DATE_PARTS)
+            if not timed:
+                parts.pop()
+            for part in parts:
+                slots.append((name, part))
         return slots
 
     @property
@@ -250,15 +253,19 @@ class TableEncoder:
         table = as_frame(X)
         check_columns(table, self.types, learned=True)
         odd: dict[str, Odd] = {}
-        parts = [values.astype(np.float32) for _, values in self._blocks(table, odd)]
-        notes = self._notes(odd, len(table))
+        parts = []
+        for _, values in self._blocks(table, odd):
+            parts.append(values.astype(np.float32))
+        n_rows = len(table)
+        notes = self._notes(odd, n_rows)
         known = {*self.types, *self.left_out}
-        extra = [str(name) for name in table.columns if str(name) not in known]
+        names = [str(name) for name in table.columns]
+        extra = [name for name in names if name not in known]
         if extra:
-            notes.append(
-                f"columns that the model does not know are ignored: {listed(extra)}"
-            )
-        return np.hstack(parts), notes
+            ignored = listed(extra)
+            notes.append(f"columns that the model does not know are ignored: {ignored}")
+        features = np.hstack(parts)
+        return features, notes
 
     def _blocks(self, table: pd.DataFrame, odd: dict[str, Odd]) -> Iterator[Block]:
         """Blocks of features; what is odd about a column is kept in ``odd``."""
@@ -317,8 +324,9 @@ class TableEncoder:
         gaps = codes < 0
         empty = ~features.any(axis=1)
         _note_odd(odd, column, gaps, empty & ~gaps)
-        numbers = range(1, features.shape[1] + 1)
-        yield [f"{name} {k}" for k in numbers], features
+        n_features = features.shape[1]
+        names = [f"{name} {k + 1}" for k in range(n_features)]
+        yield names, features
         if texts.missing:
             yield [f"{name} missing"], gaps[:, None]
 
@@ -348,11 +356,16 @@ class TableEncoder:
 
     def _number_column(self, name: str, column: pd.Series) -> FloatArray:
         numbers = as_numbers(column)
-        if name not in self.numerals or pd.api.types.is_numeric_dtype(column.dtype):
+        if name not in self.numerals:
+            return numbers
+        if pd.api.types.is_numeric_dtype(column.dtype):
             return numbers
         codes, words = as_levels(column)
-        form = NumberForm(*self.numerals[name])
-        return np.append(form.parse(words), np.nan)[codes]
+        numeral = self.numerals[name]
+        form = NumberForm(*numeral)
+        of_words = form.parse(words)
+        with_gap = np.append(of_words, np.nan)
+        return with_gap[codes]
 
     # ---------------------------------------------------------------- notes
 

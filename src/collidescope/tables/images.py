@@ -278,7 +278,8 @@ def _check_bad(bad: dict[Path, str], n_files: int, errors: str) -> None:
     if bad and errors == "raise":
         files = _bad_files(bad, n_files)
         path, why = next(iter(bad.items()))
-        said = f"{files} cannot be read ({path.name}: {why})"
+        name = path.name
+        said = f"{files} cannot be read ({name}: {why})"
         raise ValueError(f"{said}: remove them, or pass errors='skip'")
     if len(bad) == n_files:
         raise ValueError(f"none of the {n_files:,} files can be read as an image")

@@ -362,9 +362,12 @@ def _delimiter(lines: list[str]) -> str:
 
 def _decimal_comma(lines: list[str], delimiter: str) -> str | None:
     """An example, where numbers are written 1,5 and none 1.5."""
-    cells = [cell.strip() for cell in chain.from_iterable(_rows(lines, delimiter))]
-    commas = [cell for cell in cells if re.fullmatch(r"-?\d+,\d+", cell)]
-    points = any(re.fullmatch(r"-?\d+\.\d+", cell) for cell in cells)
+    with_comma = re.compile(r"-?\d+,\d+")
+    with_point = re.compile(r"-?\d+\.\d+")
+    rows = _rows(lines, delimiter)
+    cells = [cell.strip() for cell in chain.from_iterable(rows)]
+    commas = list(filter(with_comma.fullmatch, cells))
+    points = any(map(with_point.fullmatch, cells))
     if not commas or points:
         return None
     return commas[0]

@@ -92,10 +92,12 @@ class Screening:
         """The same without some columns; those of ``ids_too`` are only no ids."""
         new = deepcopy(self)
         for found in (new.ids, new.suspects, new.leaks, new.groups):
-            for name in [name for name in found if name in columns]:
-                del found[name]
-        for name in [name for name in new.ids if name in ids_too]:
-            del new.ids[name]
+            for name in list(found):
+                if name in columns:
+                    del found[name]
+        for name in list(new.ids):
+            if name in ids_too:
+                del new.ids[name]
         for names in (new.ordered, new.in_runs):
             names[:] = [name for name in names if name not in columns]
         return new
@@ -420,18 +422,24 @@ def counts_rows(numbers: FloatArray, index: pd.Index) -> bool:
     ``index`` is that of the table: after ``table.sample(…)`` it still counts the rows.
     """
     n = len(numbers)
-    if numbers.max() - numbers.min() + 1 == n:
+    spread = numbers.max() - numbers.min()
+    if spread + 1 == n:
         return True
     numbered = pd.api.types.is_integer_dtype(index.dtype)
-    if numbered and np.ptp(numbers - index.to_numpy(dtype=np.float64)) == 0:
-        return True
+    if numbered:
+        offsets = numbers - index.to_numpy(dtype=np.float64)
+        if np.ptp(offsets) == 0:
+            return True
     steps = np.diff(numbers)
-    if not ((steps > 0).all() or (steps < 0).all()):
+    rising = (steps > 0).all()
+    falling = (steps < 0).all()
+    if not (rising or falling):
         return False
     # Evenly spread, as in a sample of a counter: the largest of n gaps is about log(n) times the
     # mean. Sorted measurements have longer tails.
     gaps = np.abs(steps)
-    return bool(gaps.max() <= 3 * np.log(n) * gaps.mean())
+    most = 3 * np.log(n) * gaps.mean()
+    return bool(gaps.max() <= most)
 
 
 # ---------------------------------------------------------------- leaks, groups, order
@@ -490,10 +498,14 @@ def group_agreement(column: Column, labels: Labels, named: bool) -> Agreement | 
 def _agreement(levels: IntArray, codes: IntArray, labels: Labels) -> float:
     """How often two rows of one level have the same label; 0 where levels are no groups of rows."""
     used = levels >= 0
+    n_used = used.sum()
     n_levels = int(levels.max()) + 1
-    if n_levels < labels.fewest_groups or 2 * n_levels > used.sum():
+    if n_levels < labels.fewest_groups:
         return 0.0
-    return _rows.agreement(levels[used], codes[used])
+    if 2 * n_levels > n_used:
+        return 0.0
+    own_levels = levels[used]
+    return _rows.agreement(own_levels, codes[used])
 
 
 def follows_value(column: Column, labels: Labels) -> bool:
@@ -512,10 +524,15 @@ def follows_value(column: Column, labels: Labels) -> bool:
 
 def is_sorted_with_labels(column: Column, labels: Labels) -> bool:
     """Is the column sorted in a table that is sorted by its label?"""
-    if column.numbers is None or column.n_values <= labels.n_classes + 8:
+    if column.numbers is None:
+        return False
+    if column.n_values <= labels.n_classes + 8:
         return False
     places = np.flatnonzero(~column.missing)
-    if len(places) < FEWEST_ROWS or not labels.in_runs(np.arange(len(labels.codes))):
+    if len(places) < FEWEST_ROWS:
+        return False
+    as_given = np.arange(len(labels.codes))
+    if not labels.in_runs(as_given):
         return False
     values = column.numbers[places]
     correlation = spearmanr(values, places).statistic
@@ -642,9 +659,13 @@ def _one_class_only(own: IntArray, sizes: IntArray) -> float | None:
     n = int(sizes.sum())
     others = own.sum() - own  # rows of other classes
     lost = sizes - own  # rows of the class elsewhere
-    best = int((others + lost).argmin())
-    share = 1 - float(others[best] + lost[best]) / n
-    largest = max(sizes[best], n - sizes[best]) / n
+    wrong = others + lost
+    best = int(wrong.argmin())
+    n_wrong = float(wrong[best])
+    share = 1 - n_wrong / n
+    size = sizes[best]
+    n_rest = n - size
+    largest = max(size, n_rest) / n
     if not _is_leak(share, largest, n):
         return None
     return share
@@ -673,29 +694,38 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
     Every row is left out of the count that judges it. Rows that are alone in their level are not
     judged; 0 where these are the majority. A missing cell is a level like any other.
     """
-    counts = pd.DataFrame(
-        {"level": levels, "class": codes}
-    ).value_counts()  # largest first
+    rows = pd.DataFrame({"level": levels, "class": codes})
+    counts = rows.value_counts()  # largest first
     of_level = counts.groupby(level="level")
     sizes = of_level.sum()
-    n_judged = int(sizes[sizes > 1].sum())
+    judged = sizes[sizes > 1]
+    n_judged = int(judged.sum())
     if 2 * n_judged < len(codes):
         return 0.0
     # Right are the rows of the largest class, if it leads even without one of them.
     largest = of_level.nth(0).droplevel("class")
-    second = of_level.nth(1).droplevel("class").reindex(largest.index, fill_value=0)
-    lead = largest.to_numpy() - second.to_numpy()
-    return int(largest.to_numpy()[lead > 1].sum()) / n_judged
+    second = of_level.nth(1).droplevel("class")
+    second = second.reindex(largest.index, fill_value=0)
+    n_largest = largest.to_numpy()
+    n_second = second.to_numpy()
+    lead = n_largest - n_second
+    leading = n_largest[lead > 1]
+    n_right = int(leading.sum())
+    return n_right / n_judged
 
 
 def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
     """Share of held-out rows whose class a tree of one number tells; 0 when it is hopeless."""
     values = _without_gaps(numbers[:, None])
     # In the order of the values a leak has few changes of class: one per leaf, and two per error.
-    order = np.lexsort((codes, values[:, 0]))
-    changes = np.diff(codes[order]) != 0
+    by_value = (codes, values[:, 0])
+    order = np.lexsort(by_value)
+    sorted_codes = codes[order]
+    changes = np.diff(sorted_codes) != 0
+    n_changes = changes.sum()
     errors = 0.02 * len(codes)
-    if changes.sum() > _n_leaves(codes) + 4 * errors:
+    most = _n_leaves(codes) + 4 * errors
+    if n_changes > most:
         return 0.0
     return tree_accuracy(values, codes)
 
