@@ -99,9 +99,10 @@ def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_
         groups = [[cm.classes[i] for i in group] for group in replay(path, k, step)]
         merged = cm.merge(groups)
         assert path["pber"][step] == pytest.approx(merged.pber, abs=1e-12)
-        assert (path["low"][step], path["high"][step]) == pytest.approx(
-            merged.pber_interval(), abs=1e-9
-        )
+        low, high = merged.pber_interval()
+        assert path["low"][step] == pytest.approx(low, abs=1e-9)
+        # The grouping was chosen for its low PBER, which the upper end allows for.
+        assert path["high"][step] >= high - 1e-9
         assert path["limit"][step] == pytest.approx(
             limit.matrix.merge(groups).pber, abs=1e-12
         )
