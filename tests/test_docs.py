@@ -379,7 +379,7 @@ def built(tmp_path_factory):
     )
     shutil.copytree(DOCS, tmp_path / "docs", ignore=leave)
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=leave)
-    for linked in ("src", "studies"):
+    for linked in ("src", "studies", "tests"):
         (tmp_path / linked).symlink_to(ROOT / linked)
     options = ["-W", "--keep-going", "-q", "-D", "plot_gallery=0"]
     command = [sys.executable, "-m", "sphinx", *options, "docs", "html"]
