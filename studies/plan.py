@@ -13,7 +13,7 @@ the votes of Fashion-MNIST-H. *Ordered*: an ordinal probit, whose expected dista
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from collidescope.applications.plan import plan
 from collidescope.limit import Limit
 from collidescope.onestep import collision_matrix_from_posteriors
 from studies import known
+from studies.accuracy.limit import without_last_size
 from studies.markdown import table
 from studies.measures import brier_score
 from studies.problems import FRESH, drawn
@@ -233,15 +234,7 @@ def cut(run: dict[str, Any]) -> dict[str, Any] | None:
     whole = Limit.from_dict(run["curve"])
     if len(whole.sizes) < 4:
         return None
-    known_part = replace(
-        whole,
-        sizes=whole.sizes[:-1],
-        scores=whole.scores[:-1],
-        covariance=whole.covariance[:-1, :-1],
-        errors=None,
-        error_covariance=None,
-        matrix=None,
-    )
+    known_part = without_last_size(whole)
     target = float(whole.scores[-1])
     reached = whole.sizes[whole.scores <= target][
         0

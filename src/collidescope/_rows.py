@@ -153,12 +153,18 @@ def _too_regular(pairs: IntArray, fewest: int = 30, excess: float = 2.5) -> Bool
     """
     times = np.bincount(pairs)
     n_pairs = np.bincount(times, minlength=times.max() + 2)
-    k = np.arange(1, len(n_pairs) - 1)
-    below = n_pairs[k - 1] + 3.0  # so that few pairs prove nothing
+    k = np.arange(2, len(n_pairs) - 1)
+    # Three more of each, so that few pairs prove nothing.
+    below = n_pairs[k - 1] + 3.0
     above = n_pairs[k + 1] + 3.0
-    most = np.sqrt((k + 1) / k * below * above)
-    suspicious = (n_pairs[k] >= fewest) & (n_pairs[k] > excess * most) & (k > 1)
-    return np.isin(times, k[suspicious])[pairs]
+    ratio = (k + 1) / k
+    most = np.sqrt(ratio * below * above)
+    found = n_pairs[k]
+    many = found >= fewest
+    beyond = found > excess * most
+    copied = k[many & beyond]
+    suspicious = np.isin(times, copied)
+    return suspicious[pairs]
 
 
 def _distinct_per_input(inputs: IntArray, values: npt.NDArray[Any]) -> IntArray:

@@ -107,10 +107,9 @@ def covered(cm: CollisionMatrix, truth: CollisionMatrix) -> float:
     return float(((low <= truth.matrix) & (truth.matrix <= high)).mean())
 
 
-def doubled(run: dict[str, Any]) -> dict[str, Any]:
-    """What a curve without its last size says about that size, and what was found there."""
-    whole = Limit.from_dict(run["curve"])
-    known = replace(
+def without_last_size(whole: Limit) -> Limit:
+    """The PBER's curve as it was known before its last size."""
+    return replace(
         whole,
         sizes=whole.sizes[:-1],
         scores=whole.scores[:-1],
@@ -119,6 +118,12 @@ def doubled(run: dict[str, Any]) -> dict[str, Any]:
         error_covariance=None,
         matrix=None,
     )
+
+
+def doubled(run: dict[str, Any]) -> dict[str, Any]:
+    """What a curve without its last size says about that size, and what was found there."""
+    whole = Limit.from_dict(run["curve"])
+    known = without_last_size(whole)
     low, said, high = (
         float(end[0]) for end in known.continuation([whole.sizes[-1]], LEVEL)
     )
