@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 BENCHMARKS = (
     "scenarios",
     "limit",
+    "lifelike",
+    "trained",
     "fashion",
     "images",
     "images-length",
