@@ -38,7 +38,7 @@ def best(P):
 
 
 @pytest.mark.parametrize("k", [2, 3, 8])
-def test_error_is_inherent_plus_fixable_and_pairs_add_up_to_it(k):
+def test_the_parts_of_the_error_add_up(k):
     rng = np.random.default_rng(0)
     (P, y), (_, said) = random_posteriors(rng, 400, k), random_posteriors(rng, 400, k)
     report = audit(P, y_true=y, y_pred=said)
@@ -164,7 +164,7 @@ def test_a_perfect_classifier_has_nothing_to_fix():
     assert audit(np.full((100, 2), 0.5), y_true=y, y_pred=y).fixable == -0.5
 
 
-def test_the_limit_splits_what_is_left_into_not_learned_yet_and_inherent():
+def test_the_limit_tells_the_inherent_from_the_not_learned_yet():
     _, y, P = rows()
     limit = SimpleNamespace(bayes_error_interval=lambda level: (0.05, 0.12))
     report = audit(P, y, best(P)[::-1], limit=limit)
@@ -181,7 +181,7 @@ def test_the_limit_splits_what_is_left_into_not_learned_yet_and_inherent():
     assert "inherent in the data or not learned yet" in without.verdict
 
 
-def test_a_class_without_rows_has_no_pairs_and_the_report_is_json():
+def test_a_class_without_rows_has_no_pairs_in_the_json():
     report = audit(
         [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1]],
         y_true=["a", "b"],
@@ -193,7 +193,7 @@ def test_a_class_without_rows_has_no_pairs_and_the_report_is_json():
     assert data["verdict"] == report.verdict
 
 
-def test_bayes_confusion_with_and_without_labels_estimate_the_same():
+def test_bayes_confusion_is_the_same_without_labels():
     assert np.isnan(
         bayes_confusion([[0.8, 0.1, 0.1]], ["a"], classes=list("abc"))[2]
     ).all()
@@ -221,7 +221,7 @@ def noisy(rate, kind, seed, n=1500):
     return X, OVERLAP.classes[np.where(wrong, (codes + step) % 4, codes)], wrong
 
 
-def test_overlapping_classes_are_ambiguous_and_planted_errors_are_suspect():
+def test_planted_errors_are_told_from_ambiguous_rows():
     X, y, wrong = noisy(0.05, "symmetric", 0)
     P = OVERLAP.posteriors(X)
     rows = ambiguous(P, y=y, classes=OVERLAP.classes).set_index("index").sort_index()
@@ -250,7 +250,7 @@ def test_columns_say_what_the_posteriors_say():
     assert rows["entropy"].tolist() == [np.log(2), 0.0]
 
 
-def test_the_order_follows_the_question_and_with_no_stray_labels_the_posterior_of_the_label():
+def test_the_order_follows_the_question():
     P, y = random_posteriors(np.random.default_rng(0), 200, 4)
     assert ambiguous(P, y=y)["entropy"].is_monotonic_decreasing
     margin = ambiguous(P, y=y, by="margin")
@@ -260,6 +260,10 @@ def test_the_order_follows_the_question_and_with_no_stray_labels_the_posterior_o
         by_label["index"].tolist()
         == np.argsort(-label_error_scores(P, y), kind="stable")[:7].tolist()
     )
+
+
+def test_without_stray_labels_scores_follow_the_posterior():
+    P, _ = random_posteriors(np.random.default_rng(0), 200, 4)
     likely = P.argmax(axis=1)
     assert np.array_equal(
         np.argsort(-label_error_scores(P, likely)), np.argsort(P.max(axis=1))

@@ -71,9 +71,7 @@ def small():
     return scenario_a(3).sample(150, 1)
 
 
-def test_s_and_posteriors_are_nearly_as_close_to_the_truth_as_with_the_true_posteriors(
-    data, fitted
-):
+def test_the_fit_is_nearly_as_close_to_the_truth_as_the_true_posteriors(data, fitted):
     problem, (X, y) = scenario_a(3), data
     truth = problem.collision_matrix().matrix
     best = mean_tvd(
@@ -82,6 +80,10 @@ def test_s_and_posteriors_are_nearly_as_close_to_the_truth_as_with_the_true_post
     assert mean_tvd(fitted.collision_matrix_.matrix, truth) < 1.5 * best + 0.01
     new, _ = problem.sample(500, 99)
     assert mean_tvd(fitted.predict_proba(new), problem.posteriors(new)) < 0.06
+
+
+def test_similarity_is_the_product_of_posteriors(fitted):
+    new, _ = scenario_a(3).sample(500, 99)
     sim = fitted.similarity(new[:20], new[30:60])
     assert sim == pytest.approx(
         fitted.predict_proba(new[:20]) @ fitted.predict_proba(new[30:60]).T
@@ -94,7 +96,7 @@ def test_s_and_posteriors_are_nearly_as_close_to_the_truth_as_with_the_true_post
         CollisionClassifier().similarity(new, new)
 
 
-def test_the_pairwise_model_finds_the_truth_too_and_without_the_shift_has_no_gramian_of_any_s(
+def test_the_pairwise_model_needs_the_shift_to_find_the_truth(
     data,
 ):
     problem = scenario_a(3)
@@ -241,7 +243,7 @@ def test_other_priors_are_those_of_the_same_model_shifted(data, priors):
     )
 
 
-def test_one_step_estimate_and_gramian_come_from_the_held_out_posteriors(data, fitted):
+def test_every_estimate_comes_from_the_held_out_posteriors(data, fitted):
     _, y = data
     P = fitted.posteriors_
     one_step = collision_matrix_from_posteriors(P, y)
@@ -272,7 +274,7 @@ def test_s_of_the_pairs_is_recovered_from_their_gramian_where_asked(small):
 
 
 @ignore_warnings
-def test_fewer_references_cost_precision_and_the_standard_error_says_how_much(small):
+def test_the_standard_error_says_what_fewer_references_cost(small):
     settings = PAIRWISE | {"training": TRAINING | {"max_epochs": 5}}
     errors = [
         CollisionClassifier(**(settings | {"members": [Pairwise(n_references=m)]}))
@@ -307,7 +309,7 @@ def test_the_range_stands_on_nested_subsets_of_the_same_folds_as_far_as_they_hol
     assert CollisionClassifier(**settings).fit(*small).limit_ is None
 
 
-def test_groups_share_a_fold_and_intervals_count_them(small):
+def test_a_group_counts_as_one_unit(small):
     X, y = small
     X, y, groups = (
         np.repeat(X, 4, axis=0),
@@ -329,7 +331,7 @@ def test_groups_share_a_fold_and_intervals_count_them(small):
     assert ratio == pytest.approx(2, rel=0.2)
 
 
-def test_votes_give_the_counted_matrix_and_posteriors_near_the_shares():
+def test_a_fit_to_votes_finds_the_truth():
     rng = np.random.default_rng(0)
     problem = scenario_a(3)
     X, _ = problem.sample(400, 3)

@@ -114,10 +114,8 @@ def here(folder, monkeypatch):
     return folder
 
 
-def test_fit_prints_the_answer_says_what_it_found_left_out_and_expects_and_writes_model_rows_and_report(
-    folder,
-):
-    said, noted = (folder / "fit.out").read_text(), (folder / "fit.err").read_text()
+def test_fit_prints_the_answer(folder):
+    said = (folder / "fit.out").read_text()
     assert said.startswith("Collision matrix of 3 classes from 295 rows")
     for part in (
         "95% interval",
@@ -129,6 +127,10 @@ def test_fit_prints_the_answer_says_what_it_found_left_out_and_expects_and_write
     cm = cs.CollisionMatrix.from_json(folder / "m.json")
     assert cm == cs.load(folder / "m.collide").collision_matrix_
     assert str(cm) in said
+
+
+def test_fit_notes_what_it_found(folder):
+    noted = (folder / "fit.err").read_text()
     for part in (
         "shop.csv: 295 labelled rows, 5 columns; 3 classes in 'plan': basic ",
         "5 of 300 rows have no label in 'plan', written as 'NA', and are left out (the first is row 0)",
@@ -143,6 +145,9 @@ def test_fit_prints_the_answer_says_what_it_found_left_out_and_expects_and_write
     ):
         assert re.search(pattern, noted)
     assert re.search(r"Took \d+ s and \d\.\d GB", noted)
+
+
+def test_fit_writes_the_held_out_rows(folder):
     heldout = pd.read_csv(folder / "heldout.csv")
     assert heldout.columns.tolist() == [
         "row",
@@ -167,15 +172,16 @@ def test_fit_prints_the_answer_says_what_it_found_left_out_and_expects_and_write
     assert heldout.filter(like="p_").sum(axis=1).to_numpy() == pytest.approx(
         1, abs=1e-4
     )
+
+
+def test_fit_writes_the_report(folder):
     page = (folder / "r.html").read_text(encoding="utf-8")
     assert "<title>Which classes of “plan” are mistaken for which? (shop.csv)" in page
     used = "</bdi>, <bdi>".join(("spend", "city", "joined", "visits"))
     assert f"4 columns used: <bdi>{used}</bdi>" in page
 
 
-def test_json_is_the_summary_alone_and_gives_the_report_again_and_that_of_a_model_shows_given_rows(
-    folder, tmp_path
-):
+def test_json_is_the_summary_that_gives_the_report_again(folder, tmp_path):
     done = good("fit", folder / "shop.csv", "-l", "plan", *FAST, "--json", "--quiet")
     summary = json.loads(done.stdout)
     assert done.stderr == ""
@@ -195,6 +201,9 @@ def test_json_is_the_summary_alone_and_gives_the_report_again_and_that_of_a_mode
         "Plans & more",
     )
     assert "Plans &amp; more" in (tmp_path / "s.html").read_text(encoding="utf-8")
+
+
+def test_the_report_of_a_model_shows_given_rows(folder, tmp_path):
     pages = []
     for more in ([], ["--table", folder / "test.csv", "-l", "plan"]):
         good("report", folder / "m.collide", "-o", tmp_path / "r.html", *more)
@@ -220,9 +229,7 @@ def test_a_budget_says_what_it_left_out(folder):
     )
 
 
-def test_a_first_look_says_that_it_is_one_and_a_leak_stands_behind_the_answer(
-    folder, tmp_path
-):
+def test_a_first_look_says_how_far_to_trust_it(folder, tmp_path):
     table = pd.read_csv(folder / "shop.csv").assign(
         invoice=lambda t: t["plan"].str.upper()
     )
@@ -317,9 +324,7 @@ def test_sample_weights_are_those_of_python(folder, tmp_path):
     )
 
 
-def test_a_table_whose_rows_stand_three_times_is_told_so_and_can_be_made_unique(
-    folder, tmp_path
-):
+def test_rows_that_stand_three_times_are_told_unless_made_unique(folder, tmp_path):
     table = (
         pd.read_csv(folder / "shop.csv")
         .drop(columns="customer_id")
@@ -365,7 +370,7 @@ def test_rare_classes_get_fewer_folds_or_are_named_with_what_to_do(tmp_path):
     assert "of 2 classes from 56 rows" in good(*command, "--drop-rare", "5").stdout
 
 
-def test_a_table_without_header_and_class_names_that_are_formulas_survive_the_way_through_files(
+def test_a_headerless_table_of_formulas_survives_the_way_through_files(
     tmp_path,
 ):
     rng = np.random.default_rng(0)
@@ -404,7 +409,7 @@ def test_a_table_without_header_and_class_names_that_are_formulas_survive_the_wa
     )
 
 
-def test_predict_takes_raw_rows_and_writes_them_or_prints_csv_or_json(folder, tmp_path):
+def test_predict_answers_raw_rows_in_every_format(folder, tmp_path):
     new = pd.read_csv(folder / "shop.csv").drop(columns=["plan"]).head(20)
     new.loc[0, "city"] = "Rome"
     new.assign(more=1).to_csv(tmp_path / "new.csv", index=False)
@@ -434,9 +439,7 @@ def test_predict_takes_raw_rows_and_writes_them_or_prints_csv_or_json(folder, tm
     assert np.array_equal(told(*command)["posteriors"], expected)
 
 
-def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_posteriors(
-    folder, tmp_path
-):
+def test_audit_is_that_of_python(folder, tmp_path):
     command = [
         "audit",
         folder / "m.collide",
@@ -454,6 +457,10 @@ def test_audit_is_that_of_python_and_gives_rows_of_the_fit_their_held_out_poster
     )
     assert done.stdout.strip() == str(expected).strip()
     assert "classifier errs on" in (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+def test_audit_gives_rows_of_the_fit_their_held_out_posteriors(folder, tmp_path):
+    model = cs.load(folder / "m.collide")
     shop = pd.read_csv(folder / "shop.csv").dropna(subset="plan")
     shop.assign(said=model.predict(shop.drop(columns="plan"))).to_csv(
         tmp_path / "t.csv", index=False
@@ -488,9 +495,7 @@ def test_merge_is_that_of_python_from_a_matrix_or_a_model(folder, tmp_path):
     )
 
 
-def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(
-    tmp_path, monkeypatch
-):
+def test_long_or_arabic_names_are_readable_in_a_terminal(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     names = [
         "قطة",
@@ -505,9 +510,7 @@ def test_long_names_fit_the_terminal_and_arabic_ones_are_readable(
     assert any("قطة" in line for line in lines)
 
 
-def test_limit_says_what_unlimited_rows_would_leave_in_words_json_and_a_picture(
-    folder, tmp_path, monkeypatch
-):
+def test_limit_says_what_unlimited_rows_would_leave(folder, tmp_path, monkeypatch):
     cm = cs.CollisionMatrix([[0.8, 0.2], [0.2, 0.8]], method="one-step")
     model = SimpleNamespace(collision_matrix_=cm, limit_=limit_like(cm))
     monkeypatch.setattr("collidescope.cli._run.load", lambda path: model)
@@ -585,9 +588,7 @@ def test_count_is_that_of_python_with_its_coverage(folder, tmp_path):
     assert "Reading t.csv (7 MB) …" in done.stderr
 
 
-def test_commands_for_decisions_say_what_the_functions_say_as_json_a_table_and_a_section_of_the_report(
-    here, tmp_path
-):
+def test_commands_for_decisions_say_what_the_functions_say(here, tmp_path):
     frame, later = pd.read_csv("p.csv"), pd.read_csv("later.csv")
     (P, y), (Q, z) = (
         (table[P_COLUMNS].to_numpy(), table["y"].to_numpy()) for table in (frame, later)
@@ -630,7 +631,7 @@ def test_commands_for_decisions_say_what_the_functions_say_as_json_a_table_and_a
         assert len(pd.read_csv(tmp_path / "t.csv")) == len(getattr(found, found.TABLE))
 
 
-def test_columns_are_ranked_and_priced(here, tmp_path):
+def test_columns_are_ranked_with_their_price(here, tmp_path):
     command = [
         "columns",
         "raw.csv",
@@ -657,7 +658,7 @@ def test_columns_are_ranked_and_priced(here, tmp_path):
     assert "columns used" in page
 
 
-def test_rows_are_written_with_their_numbers_and_columns(here, tmp_path):
+def test_written_rows_keep_their_numbers(here, tmp_path):
     frame = pd.read_csv("p.csv")
     expected = applications.ambiguous(
         frame[P_COLUMNS].to_numpy(), y=frame["y"].to_numpy()
@@ -1001,7 +1002,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("command", MISTAKES)
-def test_a_mistake_is_one_paragraph_exit_code_2_and_no_traceback(here, command):
+def test_a_mistake_is_told_in_one_paragraph(here, command):
     before = sorted(path.name for path in here.iterdir())
     done = run(*command.split())
     assert (done.exit_code, done.stdout) == (2, ""), done.stderr
@@ -1012,9 +1013,7 @@ def test_a_mistake_is_one_paragraph_exit_code_2_and_no_traceback(here, command):
     assert sorted(path.name for path in here.iterdir()) == before
 
 
-def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(
-    folder, monkeypatch, tmp_path
-):
+def test_a_fit_that_fails_ends_without_a_traceback(folder, monkeypatch, tmp_path):
     for error, code, says in (
         (
             ZeroDivisionError("inner trouble"),
@@ -1035,7 +1034,7 @@ def test_an_unexpected_failure_is_exit_code_1_and_says_how_to_see_more(
         assert not (tmp_path / "m").exists()
 
 
-def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_path):
+def test_ctrl_c_in_the_middle_keeps_what_was_learned(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(2500, 8)), columns=list("abcdefgh")).assign(
         y=rng.integers(0, 3, 2500)
@@ -1072,9 +1071,7 @@ def test_ctrl_c_in_the_middle_keeps_what_was_learned_and_is_exit_code_130(tmp_pa
     assert cs.load(tmp_path / "m").interrupted_
 
 
-def test_the_demo_says_what_fit_says_and_writes_the_page_with_pictures(
-    tmp_path, monkeypatch
-):
+def test_the_demo_answers_as_fit_does(tmp_path, monkeypatch):
     quick = partial(cs.CollisionClassifier, members=["linear"], cv=2, limit=False)
     monkeypatch.setattr(cs, "CollisionClassifier", quick)
     done = good("demo", "-o", tmp_path / "r.html", "-q")
@@ -1085,7 +1082,7 @@ def test_the_demo_says_what_fit_says_and_writes_the_page_with_pictures(
     assert "data:image/png" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
-def test_help_teaches_by_example_and_lists_the_exit_codes():
+def test_help_teaches_by_example():
     for command in {
         command.__name__ for commands in PANELS.values() for command in commands
     } - {"demo"}:
@@ -1093,6 +1090,9 @@ def test_help_teaches_by_example_and_lists_the_exit_codes():
         assert (
             page.count(f"collidescope {command} ") > 1
         )  # not only in the line of usage
+
+
+def test_help_lists_the_exit_codes():
     assert "130 ended by Ctrl-C" in re.sub(r"\s+", " ", good("--help").stdout)
 
 
@@ -1106,12 +1106,14 @@ except SystemExit as end:
 """
 
 
-def test_the_version_is_quick_because_nothing_heavy_is_loaded_and_a_missing_extra_is_one_line(
-    tmp_path,
-):
+def test_the_version_loads_nothing_heavy():
     call = [sys.executable, "-c", HELP, "--version"]
     out = subprocess.run(call, capture_output=True, text=True, check=True).stdout
     assert out.splitlines() == [f"collidescope {cs.__version__}", "0 []"]
+
+
+def test_a_missing_extra_is_one_line():
+    call = [sys.executable, "-c", HELP, "--version"]
     call[2] = "import sys; sys.modules['typer'] = None" + HELP
     done = subprocess.run(call, capture_output=True, text=True, check=True)
     assert done.stdout == "2 []\n"

@@ -25,7 +25,7 @@ def apart(k):
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_every_step_has_the_pber_of_the_merged_matrix_and_the_tree_is_valid(name):
+def test_the_tree_has_the_pber_of_the_merged_matrix_at_every_step(name):
     cm = CollisionMatrix(*ZOO[name])
     plan = consolidate(cm)
     assert plan.path["n_groups"].tolist() == list(range(cm.n_classes, 0, -1))
@@ -58,7 +58,7 @@ def test_each_step_merges_the_pair_that_lowers_pber_most(k, seed):
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(1500) // 10])
-def test_intervals_along_the_path_are_those_of_the_merged_matrix_and_words_tell_groups_and_gain(
+def test_the_path_has_the_intervals_of_the_merged_matrices(
     groups,
 ):
     P, codes = random_posteriors(np.random.default_rng(0), 1500, 6)
@@ -88,20 +88,26 @@ def test_intervals_along_the_path_are_those_of_the_merged_matrix_and_words_tell_
     assert plan.path[["pber_low", "pber_high"]].iloc[-1].tolist() == [0, 0]
 
 
-def test_max_pber_keeps_as_many_groups_as_it_allows_and_ties_go_to_the_classes_that_come_first():
+def test_max_pber_keeps_as_many_groups_as_it_allows():
     cm = CollisionMatrix(*planted(8, sharpness=1.5))
     plan = consolidate(cm, max_pber=0.3)
     assert plan.matrix.pber <= 0.3 < plan.at(plan.n_groups + 1).matrix.pber
     assert consolidate(cm, max_pber=1).n_groups == 8
+
+
+def test_ties_go_to_the_classes_that_come_first():
     even = consolidate(CollisionMatrix(np.full((6, 6), 0.02) + 0.88 * np.eye(6)))
     assert even.at(5).groups == [[0, 1], [2], [3], [4], [5]]
 
 
-def test_a_thousand_classes_keep_their_pairs_and_all_groupings_of_five_are_looked_at():
-    """The latter against a slow reference: every way of giving five classes one of three names."""
+def test_a_thousand_classes_keep_their_pairs():
     plan = consolidate(CollisionMatrix(*blocks((2,) * 500)), n_groups=500)
     assert plan.groups == [[2 * i, 2 * i + 1] for i in range(500)]
     assert plan.matrix.pber == pytest.approx(0, abs=1e-12)
+
+
+def test_optimal_looks_at_all_groupings_of_five():
+    """Against a slow reference: every way of giving five classes one of three names."""
     cm = CollisionMatrix(*planted(5, sharpness=1, seed=4))
     ways = (names for names in np.ndindex(*(3,) * 5) if len(set(names)) == 3)
     lowest = min(
@@ -114,7 +120,7 @@ def test_a_thousand_classes_keep_their_pairs_and_all_groupings_of_five_are_looke
 
 
 @pytest.mark.parametrize("method", ["greedy", "optimal"])
-def test_must_merge_comes_first_and_cannot_merge_holds_at_every_step(method):
+def test_must_merge_comes_first(method):
     cm = CollisionMatrix(*planted(6), classes=list("abcdef"))
     plan = consolidate(cm, must_merge=[("a", "c"), ("c", "f")], method=method)
     assert plan.groups == [["a", "c", "f"], ["b"], ["d"], ["e"]]
@@ -123,6 +129,10 @@ def test_must_merge_comes_first_and_cannot_merge_holds_at_every_step(method):
         cm.merge([["a", "c", "f"]]).pber, abs=1e-12
     )
     assert plan.at(2).mapping["a"] == plan.at(2).mapping["f"]
+
+
+@pytest.mark.parametrize("method", ["greedy", "optimal"])
+def test_cannot_merge_holds_at_every_step(method):
     cm = apart(6)
     assert consolidate(cm, 5).groups[-1] == [4, 5]
     plan = consolidate(cm, cannot_merge=[(4, 5), (0, 5)], method=method)
@@ -132,7 +142,7 @@ def test_must_merge_comes_first_and_cannot_merge_holds_at_every_step(method):
         assert mapping[4] != mapping[5] != mapping[0]
 
 
-def test_merging_by_gain_alone_chains_and_limits_and_balance_do_not():
+def test_only_merging_by_gain_alone_chains():
     """Every class collides a little with every other, and most with its neighbours."""
     near = (
         np.exp(-np.abs(np.subtract.outer(np.arange(26), np.arange(26))) / 2.0)

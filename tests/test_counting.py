@@ -48,7 +48,7 @@ def one_row_per_vote(votes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("n", [300, 4000])
-def test_intervals_cover_when_inputs_repeat_rarely_and_when_they_repeat_often(n):
+def test_intervals_cover_however_often_inputs_repeat(n):
     """From 2 to 31 rows an input; the target is what counting estimates on average, the rows
     covered being random."""
     problem = led(0.2)
@@ -179,7 +179,7 @@ def test_inputs_beyond_one_block_are_counted_as_within_one(k):
 @pytest.mark.parametrize(
     "k", [3, 40]
 )  # dense sums with covariance, sparse sums without
-def test_every_item_weighs_the_same_and_is_one_unit_of_the_standard_error(k):
+def test_every_item_is_one_unit(k):
     rng = np.random.default_rng(0)
     votes = draw_votes(
         rng, *planted_population(k, sharpness=1), rng.integers(0, 9, 30 * k)
@@ -207,7 +207,7 @@ def test_every_item_weighs_the_same_and_is_one_unit_of_the_standard_error(k):
 
 
 @pytest.mark.parametrize("k", [4, 50])
-def test_long_wide_sparse_and_dask_forms_are_the_same_to_1e_12(k):
+def test_every_form_of_votes_gives_the_same_to_1e_12(k):
     da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
     rng = np.random.default_rng(1)
     votes = draw_votes(rng, *planted_population(k, sharpness=1), unequal(rng, 1500))
@@ -243,7 +243,7 @@ def test_long_wide_sparse_and_dask_forms_are_the_same_to_1e_12(k):
     )  # parts of one cell add up
 
 
-def test_rows_and_items_are_different_means_where_votes_are_unequal():
+def test_the_mean_of_rows_is_not_that_of_items_where_votes_are_unequal():
     votes = [[50, 0], [1, 1], [0, 2]]
     items, labels = one_row_per_vote(np.array(votes))
     assert collision_matrix_from_votes(votes).pber == pytest.approx(1 / 3)
@@ -258,7 +258,7 @@ def test_rows_and_items_are_different_means_where_votes_are_unequal():
 @pytest.mark.parametrize(
     "numbers", [lambda rng, n: np.full(n, 3), unequal], ids=["equal", "unequal"]
 )
-def test_unbiased_and_covering_whatever_the_number_of_votes(numbers):
+def test_votes_estimate_the_truth_whatever_their_number(numbers):
     rng = np.random.default_rng(2)
     P, weights = planted_population(3, sharpness=1.5)
     S, priors = planted(3, sharpness=1.5)
@@ -298,7 +298,7 @@ def test_two_votes_per_image_agree_with_all_votes_within_their_intervals():
 
 
 @pytest.mark.filterwarnings("error")
-def test_plans_reach_the_width_they_promise_and_not_much_less():
+def test_plans_reach_just_the_width_they_promise():
     rng = np.random.default_rng(3)
     P, weights = planted_population(3, sharpness=1)
     first = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(20_000, 5)))
@@ -355,11 +355,14 @@ KRIPPENDORFF = np.array(
 )
 
 
-def test_coefficients_are_those_of_the_literature_and_the_functions_of_B_that_their_formulas_say():
+def test_coefficients_are_those_of_the_literature():
     assert agreement(FLEISS)["value"]["Fleiss' kappa"] == pytest.approx(0.210, abs=5e-4)
     assert agreement(KRIPPENDORFF)["value"]["Krippendorff's alpha"] == pytest.approx(
         0.743, abs=5e-4
     )
+
+
+def test_coefficients_are_the_functions_of_B_that_their_formulas_say():
     rng = np.random.default_rng(5)
     votes = draw_votes(
         rng, *planted_population(4, sharpness=1), rng.integers(2, 9, 100)
@@ -405,7 +408,7 @@ def crowd(rng, n_items=200, n_people=6, each=4, careless=0.0):
     return items, np.where(random, rng.integers(0, 3, len(items)), labels), who
 
 
-def test_a_careless_annotator_is_flagged_alone_and_nobody_is_where_all_vote_alike():
+def test_only_a_careless_annotator_is_flagged():
     rng = np.random.default_rng(6)
     flagged = [
         compare_annotators(*crowd(rng)).annotators["flagged"].any() for _ in range(30)
@@ -572,7 +575,7 @@ def test_the_held_out_vote_error_is_that_of_a_loop_over_votes():
     assert cm.held_out_stderr == pytest.approx(np.std(wrong, ddof=1) / np.sqrt(200))
 
 
-def test_the_error_limit_of_votes_holds_and_is_below_the_pber():
+def test_the_error_limit_of_votes_holds_below_the_pber():
     P, weights = planted_population(3, sharpness=1.5)
     best = 1 - weights @ P.max(axis=1)
     rng = np.random.default_rng(0)

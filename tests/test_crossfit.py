@@ -227,7 +227,7 @@ def test_a_choice_decides_which_members_smaller_sizes_train():
     assert choice.seen == [(["linear", "forest"], size) for size in sizes]
 
 
-def test_a_spent_budget_leaves_the_smaller_sizes_out_and_says_so():
+def test_a_spent_budget_warns_of_the_sizes_left_out():
     X, codes = problem(n=300)
     clf = CollisionClassifier(members=["linear"], cv=2, budget=1e-9, random_state=0)
     with pytest.warns(
@@ -394,7 +394,7 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(
         fitted_to(X, codes, entries)
 
 
-def test_given_folds_keep_groups_apart_joined_classes_have_a_name_of_their_own_and_equal_weights_are_none():
+def test_given_folds_must_keep_groups_together():
     X, codes = problem(n=120)
     fit = CollisionClassifier(
         members=["forest"],
@@ -406,10 +406,23 @@ def test_given_folds_keep_groups_apart_joined_classes_have_a_name_of_their_own_a
         ValueError, match=r"cv has .* of the groups on both sides of fold 0"
     ):
         fit.fit(X, codes, groups=np.arange(120) % 40)
+
+
+def test_joined_classes_have_a_name_of_their_own():
     with pytest.raises(ValueError, match="y has one of that name"):
         handle_rare(
             np.array(["other classes"] * 4 + ["s", "t"]), np.arange(6), "merge", []
         )
+
+
+def test_equal_weights_are_none():
+    X, codes = problem(n=120)
+    fit = CollisionClassifier(
+        members=["forest"],
+        limit=False,
+        random_state=0,
+        cv=KFold(3, shuffle=True, random_state=0),
+    )
     plain, even = (
         clone(fit).fit(X, codes, sample_weight=w).posteriors_
         for w in (None, np.full(120, 0.1))
@@ -417,7 +430,7 @@ def test_given_folds_keep_groups_apart_joined_classes_have_a_name_of_their_own_a
     np.testing.assert_array_equal(plain, even)
 
 
-def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():
+def test_nested_subsets_are_stratified():
     codes = np.repeat([0, 1, 2], [200, 90, 10])
     splits = splits_of(codes)
     parts = {f: nested_splits(splits, codes, f, 7) for f in (0.125, 0.25, 0.5)}
@@ -435,6 +448,9 @@ def test_subsets_are_nested_stratified_and_hold_every_class_or_whole_groups():
             assert share.min() > 0
             inner = set(rows)
     assert nested_splits(splits, codes, 0.01, 7) is None
+
+
+def test_nested_subsets_hold_whole_groups():
     codes, groups = np.tile([0, 1], 150), np.repeat(np.arange(30), 10)
     splits, _ = resolve_splits(3, codes, np.arange(2), 0, groups=groups)
     for (train, test), (rows, _) in zip(
@@ -453,9 +469,7 @@ def paired(X, codes, n_references="all", **changes):
 
 
 @pytest.mark.parametrize("n_references", ["all", 4])
-def test_references_are_held_out_rows_and_never_the_row_itself(
-    monkeypatch, n_references
-):
+def test_references_are_other_held_out_rows(monkeypatch, n_references):
     X, codes = problem(n=180)
     seen = []
     original = PairModel.class_similarity
@@ -480,7 +494,7 @@ def test_references_are_held_out_rows_and_never_the_row_itself(
     assert fit.held_out.posteriors.sum(axis=1) == pytest.approx(np.ones(180))
 
 
-def test_noisy_similarities_get_a_ridge_and_exact_ones_none():
+def test_only_noisy_similarities_get_a_ridge():
     S = np.array([[0.55, 0.45], [0.45, 0.55]])
     rng = np.random.default_rng(0)
     Y, codes = random_posteriors(rng, 2000, 2)
@@ -523,7 +537,7 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
     assert sizes == [[80, 0]] * 3 + [[72, 8]] * 3
 
 
-def test_an_export_of_pairs_is_restored_as_it_was_and_refused_where_its_parts_do_not_fit():
+def test_only_a_consistent_export_of_pairs_is_restored():
     X, codes = problem()
     fitted = paired(X, codes, n_references=6, dropout=0.2).ensemble
     tree = to_tree(SavedEnsemble.of(fitted))

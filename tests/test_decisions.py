@@ -47,7 +47,7 @@ def trained_on(X, sizes):
     }
 
 
-def test_a_subgroup_has_the_matrix_of_its_own_rows_and_an_exact_difference_to_the_rest():
+def test_a_subgroup_is_measured_on_its_own_rows():
     _, y, P = rows()
     found = cs.collisions_by(P, y, np.where(np.arange(1000) < 400, "north", "south"))
     assert found.matrices["north"] == collision_matrix_from_posteriors(P[:400], y[:400])
@@ -61,7 +61,7 @@ def test_a_subgroup_has_the_matrix_of_its_own_rows_and_an_exact_difference_to_th
     assert as_json(found)["table"][0]["group"] == "north"
 
 
-def test_a_noisy_site_and_its_pair_are_found_and_small_groups_get_no_claim():
+def test_a_noisy_site_is_found_beside_one_too_small_to_judge():
     _, y, P = rows(2000, 1)
     site = np.random.default_rng(1).choice(["a", "b", "c"], 2000).astype(object)
     site[:12] = "tiny"
@@ -216,7 +216,7 @@ def test_cluster_robust_errors_are_those_of_cluster_means_of_equal_size():
     assert mean_and_error(values).stderr < found.stderr / 1.5
 
 
-def test_a_change_is_paired_on_the_same_rows_and_of_two_samples_on_others():
+def test_a_change_on_the_same_rows_is_paired():
     _, y, P = rows()
     blunt = 0.8 * P + 0.2 / 3
     paired, apart = (
@@ -235,7 +235,7 @@ def test_a_change_is_paired_on_the_same_rows_and_of_two_samples_on_others():
 
 
 @pytest.mark.parametrize("k", [2, 5])
-def test_rows_of_one_patient_that_share_a_random_label_are_noticed_and_others_are_not(
+def test_only_rows_of_a_patient_that_share_a_random_label_are_noticed(
     k,
 ):
     rng = np.random.default_rng(0)
@@ -253,7 +253,7 @@ def test_rows_of_one_patient_that_share_a_random_label_are_noticed_and_others_ar
     assert applications.grouped_labels(patient, rng.integers(0, k, 600)).words() == ""
 
 
-def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
+def test_intervals_around_scikit_learns_metrics_hold_the_truth():
     problem = GaussianProblem(
         [[0.0, 0], [1.5, 0], [0, 3]], priors=[0.8, 0.1, 0.1], classes=NAMES
     )
@@ -291,7 +291,7 @@ def test_metrics_now_are_those_of_scikit_learn_and_the_truth_is_inside():
         assert found.loc[name, "low"] < value < found.loc[name, "high"]
 
 
-def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs():
+def test_jackknife_errors_of_a_mean_are_right():
     _, y, P = rows()
     half = 2.064 * losses(P, y).std() / 1000**0.5  # t with 24 degrees of freedom
     for groups, tolerance in (
@@ -316,6 +316,10 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
     assert (luck["high"] - luck["low"]) / 2 == pytest.approx(
         2.064 * 0.21**0.5 / 1000**0.5, rel=0.5
     )  # of class shares
+
+
+def test_a_rival_is_compared_in_pairs():
+    _, y, P = rows()
     said = np.where(P[:, 2] > 0.5, "c", "a")
     by_label = cs.ceilings(P, y, y_pred=said).table.set_index("metric")
     assert by_label.loc["accuracy", "yours"] == pytest.approx((said == y).mean())
@@ -324,6 +328,10 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
     by_table = cs.ceilings(P, y, y_pred=0.9 * P + 0.1 / 3).table.set_index("metric")
     assert by_table.loc["log loss", "difference_low"] > 0
     assert by_table.loc["accuracy", "difference"] == 0
+
+
+def test_a_metric_that_rests_on_one_row_has_no_interval():
+    _, _, P = rows()
     alone = cs.ceilings(
         P[:, :2] / P[:, :2].sum(axis=1, keepdims=True), np.arange(1000) == 0
     ).table.set_index("metric")
@@ -334,12 +342,12 @@ def test_jackknife_errors_of_a_mean_are_right_and_a_rival_is_compared_in_pairs()
     assert alone.loc["balanced accuracy", "low"] >= 0
 
 
-def test_the_limit_gives_accuracy_and_brier_score_and_curves_every_metric_but_f1():
+def test_a_limit_without_curves_bounds_two_metrics():
     limit = SimpleNamespace(
         bayes_error_interval=lambda level: (0.1, 0.2),
         pber_interval=lambda level: (0.15, 0.3),
     )
-    X, y, P = rows(800, 1)
+    _, y, P = rows(800, 1)
     found = cs.ceilings(P, y, limit=limit)
     ends = found.table.set_index("metric")[["limit_low", "limit_high"]]
     assert ends.loc[["accuracy", "Brier score"]].to_numpy() == pytest.approx(
@@ -351,6 +359,10 @@ def test_the_limit_gives_accuracy_and_brier_score_and_curves_every_metric_but_f1
     assert cs.ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(
         found.table
     )
+
+
+def test_curves_bound_every_metric_but_f1():
+    X, y, P = rows(800, 1)
     by_size = trained_on(X, (50, 100, 200, 400))
     curves = cs.ceilings(
         by_size[400], y, posteriors_by_size=by_size, cost=1 - np.eye(3)
@@ -376,7 +388,7 @@ def planted(n, seed):
     ), y
 
 
-def test_the_resolving_column_is_first_with_its_copy_and_noise_is_not_flagged():
+def test_only_the_resolving_column_is_flagged_with_its_copy():
     X, y = planted(400, 0)
     found = cs.column_value(None, X, y, cv=2)
     assert found.table["unit"].iloc[0] == "copy & marker"
@@ -462,7 +474,7 @@ def test_a_column_that_changes_no_prediction_is_not_said_to_be_worthless():
     assert found["high"] > 0.9 / 400
 
 
-def test_named_units_budget_arrays_and_groups_are_taken():
+def test_named_units_are_taken():
     X, y = planted(300, 2)
     numbers = X.drop(columns="town")
     units = {"lab": ["copy", "marker"], "rest": ["noise 0"]}
@@ -472,6 +484,11 @@ def test_named_units_budget_arrays_and_groups_are_taken():
         .iloc[0]
         == "lab"
     )
+
+
+def test_a_budget_puts_columns_together():
+    X, y = planted(300, 2)
+    numbers = X.drop(columns="town")
     few = cs.column_value(
         LogisticRegression(),
         numbers.to_numpy(),

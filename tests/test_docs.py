@@ -232,7 +232,7 @@ def check_command(command: str) -> None:
 @pytest.mark.parametrize(
     ("page", "command"), commands(), ids=lambda value: value.replace("/", "-")
 )
-def test_a_command_and_its_flags_exist(page, command, monkeypatch):
+def test_a_command_exists_with_its_flags(page, command, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     check_command(command)
 

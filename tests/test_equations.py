@@ -666,7 +666,7 @@ def test_gaussians_at_plus_and_minus_mu_have_their_closed_forms(mu):
     assert result.total_variation**2 <= result.collision <= result.total_variation
 
 
-def test_heavy_tails_and_peaks_are_integrated_as_drawn():
+def test_difficult_densities_are_integrated_as_drawn():
     for f, own, other in (
         (stats.cauchy, (0,), (1,)),
         (stats.t, (3, 0), (3, 1)),
@@ -679,10 +679,13 @@ def test_heavy_tails_and_peaks_are_integrated_as_drawn():
         assert divergences(f(*own), f(*other)) == pytest.approx(expected, abs=0.006)
 
 
-def test_limits_are_zero_for_equal_and_one_for_disjoint_distributions():
+def test_divergences_of_equal_distributions_are_zero():
     assert divergences(stats.norm(0), stats.norm(0)) == pytest.approx(
         (0, 0, 0, 0), abs=1e-7
     )  # √ of a rounding error
+
+
+def test_divergences_of_disjoint_distributions_are_at_their_limits():
     assert divergences(stats.uniform(0, 1), stats.uniform(5, 1)) == pytest.approx(
         (1, 1, 1, np.inf)
     )

@@ -27,7 +27,7 @@ def test_no_row_is_scored_by_a_model_that_trained_on_it():
     assert np.allclose(crossfit_posteriors(Memoriser(), X, y, random_state=0), 1 / 3)
 
 
-def test_a_good_model_recovers_the_truth_within_its_interval_from_tables_weights_and_splitters():
+def test_a_good_model_recovers_the_truth_within_its_interval():
     problem, names = scenario_a(3), np.array(["low", "middle", "high"])
     X, y = problem.sample(3000, 0)
     options = {
@@ -63,14 +63,14 @@ def test_the_true_posteriors_serve_as_a_fitted_classifier():
 @pytest.mark.parametrize(
     "bad", [{"priors": [0.5, 0.6, 0.1]}, {"sample_weight": [-1.0] * 60}]
 )
-def test_priors_and_weights_are_checked_before_anything_is_fitted(bad):
+def test_options_are_checked_before_anything_is_fitted(bad):
     X, y = scenario_a(3).sample(60, 0)
     unwanted = SimpleNamespace(fit=None, predict_proba=None)
     with pytest.raises(ValueError, match=next(iter(bad))):
         estimate_collisions(unwanted, X, y, **bad)
 
 
-def test_estimated_and_counted_collisions_agree_where_inputs_repeat():
+def test_estimated_collisions_are_the_counted_ones_where_inputs_repeat():
     X, y = led(0.1).sample(20_000, 0)
     options = {"limit": False, "random_state": 0}
     estimated = estimate_collisions(

@@ -36,7 +36,7 @@ KILLS = "import sys; from studies.faults.kills import campaign; print(campaign(4
 
 @POSIX
 @pytest.mark.slow
-def test_a_fit_killed_at_random_moments_and_resumed_gives_the_same_s_bit_for_bit():
+def test_a_fit_resumed_after_kills_gives_the_same_s_bit_for_bit():
     """In a process of its own, because pytest's has threads and must not be forked."""
     run = subprocess.run(
         [sys.executable, "-c", KILLS],
@@ -52,9 +52,7 @@ def test_a_fit_killed_at_random_moments_and_resumed_gives_the_same_s_bit_for_bit
     assert outcome["left"] == 0
 
 
-def test_a_fit_goes_on_after_a_full_disk_and_removes_what_a_killed_one_left(
-    monkeypatch, tmp_path, data
-):
+def test_a_fit_goes_on_cleanly_after_a_full_disk(monkeypatch, tmp_path, data):
     expected = cs.CollisionClassifier(**TINY).fit(*data).collision_matrix_
     clf = cs.CollisionClassifier(**TINY, checkpoint=tmp_path)
     calls = []
@@ -318,7 +316,7 @@ except RuntimeError as error:
 
 @POSIX
 @pytest.mark.slow
-def test_a_worker_that_dies_is_named_and_the_next_fit_works():
+def test_a_dead_worker_is_told_without_harm_to_the_next_fit():
     run = subprocess.run(
         [sys.executable, "-c", PARENT],
         capture_output=True,
@@ -350,7 +348,7 @@ def alive(pid):
     reason="processes are counted as Linux shows them",
 )
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=str)
-def test_workers_end_with_their_parent_and_leave_no_shared_memory(tmp_path, end):
+def test_workers_end_with_their_parent_without_a_trace(tmp_path, end):
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path)],
         env=ONE_THREAD,

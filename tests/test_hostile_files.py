@@ -85,7 +85,7 @@ def test_a_mutated_file_is_refused_with_our_own_error_or_works(
     assert ends <= {REFUSED, ACCEPTED}
 
 
-def test_reading_a_model_runs_no_code_and_writes_nothing(path, subject):
+def test_reading_a_model_only_reads(path, subject):
     """By the interpreter's own audit: no unpickling, no process, no socket, no file opened for
     writing."""
     acts, active = [], []
@@ -144,9 +144,7 @@ def promise(shape, end, length=None):
     return struct.pack("<Q", length or len(header)) + header
 
 
-def test_what_is_no_file_of_ours_is_refused_and_not_run_and_another_version_is_named(
-    tmp_path, path
-):
+def test_what_is_no_file_of_ours_is_refused_unrun(tmp_path, path):
     rng = np.random.default_rng(0)
     cases = [rng.bytes(size) for size in (0, 1, 8, 9, 100, 5000)]
     cases += [
@@ -167,6 +165,9 @@ def test_what_is_no_file_of_ours_is_refused_and_not_run_and_another_version_is_n
         ):
             cs.load(path)
     assert not (tmp_path / "mark").exists()
+
+
+def test_a_file_of_another_version_is_named(path):
     text = json.dumps(
         {"format": "collidescope", "version": 99, "kind": "model", "tree": {}}
     )
@@ -285,9 +286,7 @@ def edited(skeleton, where, value):
 @pytest.mark.parametrize(
     "value", [None, -1, 1e308, "nan", [10**9], {"$array": "another"}], ids=str
 )
-def test_any_entry_replaced_by_anything_is_refused_or_works_and_takes_no_memory_for_its_claims(
-    path, subject, value
-):
+def test_any_entry_replaced_by_anything_is_refused_or_works(path, subject, value):
     """Settings of the solver, weights and history were taken as they came, and arrays asked whether
     they are true."""
     for _, skeleton, arrays in subject.files:
@@ -401,9 +400,7 @@ def test_a_matrix_file_cannot_claim_more_memory_than_it_has_bytes(tmp_path):
         cs.CollisionMatrix.from_npz(path)
 
 
-def test_names_with_control_characters_survive_a_file_and_harm_no_terminal(
-    tmp_path, capsys
-):
+def test_names_with_control_characters_harm_no_terminal(tmp_path, capsys):
     path = tmp_path / "matrix.json"
     path.write_text(matrix_text(classes=["cat\x1b[2J", "dog\x9b\u202e"]))
     use_matrix(cs.CollisionMatrix.from_json(path))
@@ -423,7 +420,7 @@ def test_names_with_control_characters_survive_a_file_and_harm_no_terminal(
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, '{"a":' * 100_000, '{"format": NaN}', "{", "\0"]
 )
-def test_a_command_on_broken_json_ends_with_a_sentence_and_exit_code_2(tmp_path, text):
+def test_a_command_on_broken_json_ends_with_exit_code_2(tmp_path, text):
     """Deep nesting ended in a RecursionError that was called unexpected."""
     path = tmp_path / "matrix.json"
     path.write_text(text if text.startswith("{") else '{"format": ' + text)

@@ -67,7 +67,7 @@ def held_out(name: str, X: np.ndarray, codes: np.ndarray, n: int = 300) -> float
 
 
 @pytest.mark.parametrize("name", LEARN)
-def test_every_member_learns_separated_classes_and_beats_the_priors(name: str) -> None:
+def test_every_member_learns_separated_classes(name: str) -> None:
     X, codes = blobs(600, 3, 3, apart=4.0)
     if name == "linear-axis":
         X[:, 1:] = 0
@@ -107,7 +107,7 @@ def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_rows_of_weight_zero_do_not_count_and_a_seed_gives_the_same_bits(
+def test_rows_of_weight_zero_do_not_count_in_a_repeatable_fit(
     name: str,
 ) -> None:
     X, codes = blobs(300, 3, 3)
@@ -129,7 +129,7 @@ def test_rows_of_weight_zero_do_not_count_and_a_seed_gives_the_same_bits(
         )
 
 
-def test_inner_parts_keep_groups_together_and_are_stratified_without_them() -> None:
+def test_inner_parts_are_stratified_without_groups() -> None:
     codes = np.repeat([0, 1, 2], [50, 30, 1])
     part = Task(None, codes, 3).inner_parts(5, seed=0)
     assert part[codes == 2].tolist() == [
@@ -137,9 +137,16 @@ def test_inner_parts_keep_groups_together_and_are_stratified_without_them() -> N
     ]  # the only row of a class is always trained on
     for k in (0, 1):
         assert np.ptp(np.bincount(part[codes == k], minlength=5)) <= 1
+
+
+def test_inner_parts_keep_groups_together() -> None:
+    codes = np.repeat([0, 1, 2], [50, 30, 1])
     groups = np.arange(81) // 3
     part = Task(None, codes, 3, groups=groups).inner_parts(5, seed=0)
     assert all(len(set(part[groups == g])) == 1 for g in range(27))
+
+
+def test_a_single_group_is_not_held_out() -> None:
     for name in ("trees", "network"):  # a single group cannot be held out
         X, codes = blobs(80, 3, 2)
         assert np.isfinite(
@@ -150,9 +157,7 @@ def test_inner_parts_keep_groups_together_and_are_stratified_without_them() -> N
 # What one member can do that others cannot
 
 
-def test_softmax_regression_reaches_the_optimum_of_its_objective_and_with_products_sees_what_lines_do_not() -> (
-    None
-):
+def test_softmax_regression_reaches_the_optimum_of_its_objective() -> None:
     X, codes = blobs(300, 3, 3, apart=0.7)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     reference = LogisticRegression(C=1 / 0.3, tol=1e-8, max_iter=5000).fit(X, codes)
@@ -161,6 +166,11 @@ def test_softmax_regression_reaches_the_optimum_of_its_objective_and_with_produc
         reference.predict_proba(X),
         atol=5e-3,
     )
+
+
+def test_products_see_what_lines_do_not() -> None:
+    X, _ = blobs(300, 3, 3, apart=0.7)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
     codes = (X[:, 0] * X[:, 1] > 0).astype(int)
     assert held_out("linear", X, codes, 200) > 0.6
     assert held_out("quadratic", X, codes, 200) < 0.25
@@ -224,9 +234,7 @@ def test_a_feature_of_two_values_has_no_steps() -> None:
     assert len(member.mean) == 3 + 2 * len(softmax.STEPS)
 
 
-def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_size_are_no_counts() -> (
-    None
-):
+def test_naive_bayes_of_many_rows_is_that_of_scikit_learn() -> None:
     generator = np.random.default_rng(0)
     codes, rates = (
         generator.choice(3, 9000, p=[0.6, 0.3, 0.1]),
@@ -267,9 +275,7 @@ def test_naive_bayes_of_many_rows_is_that_of_scikit_learn_and_numbers_of_any_siz
     )
 
 
-def test_gaussian_classes_are_scored_by_a_t_density_and_many_rows_tell_each_mean_and_covariance() -> (
-    None
-):
+def test_gaussian_classes_are_scored_by_a_t_density() -> None:
     generator = np.random.default_rng(0)
     codes = np.repeat([0, 1], [3000, 1000])
     X = generator.normal(size=(4000, 3)).astype(np.float32)
@@ -403,9 +409,7 @@ def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks()
     )
 
 
-def test_gaussian_classes_and_additive_functions_need_few_rows_and_ranks_ignore_outliers() -> (
-    None
-):
+def test_members_learn_from_few_rows_what_they_are_made_for() -> None:
     generator = np.random.default_rng(0)
     X, codes = generator.normal(size=(2, 600, 10)), generator.integers(0, 2, 600)
     wide = X * np.where(codes[:, None] == 1, 1.5, 1.0)  # two variances, independent
@@ -707,7 +711,7 @@ def test_the_pool_is_the_weighted_geometric_mean() -> None:
     )
 
 
-def test_weights_find_the_true_member_and_sharpen_what_is_too_flat() -> None:
+def test_weights_sharpen_the_true_member() -> None:
     generator = np.random.default_rng(0)
     truth = generator.dirichlet(np.full(3, 0.5), size=4000)
     codes = np.array([generator.choice(3, p=p) for p in truth])
@@ -726,9 +730,7 @@ def test_weights_find_the_true_member_and_sharpen_what_is_too_flat() -> None:
     )
 
 
-def test_weights_are_at_the_mode_and_their_prior_is_half_equal_and_half_the_chance_to_be_best() -> (
-    None
-):
+def test_weights_are_the_mode_under_their_prior() -> None:
     generator, rows = np.random.default_rng(6), np.arange(80)
     truth = generator.dirichlet(np.ones(3), size=80)
     codes = np.array([generator.choice(3, p=p) for p in truth])
@@ -790,9 +792,7 @@ def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> No
     )  # above the sampling error of the mean of the differences
 
 
-def test_a_convolution_learns_shapes_wherever_they_are_and_comes_back_from_a_file() -> (
-    None
-):
+def test_a_restored_convolution_knows_shapes_wherever_they_are() -> None:
     generator = np.random.default_rng(0)
     X = 0.3 * generator.normal(size=(240, 1, 8, 8)).astype(np.float32)
     codes = np.arange(240) % 2

@@ -102,7 +102,7 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_upper_end_is_at_least_that_of_the_plain_interval_and_levels_are_nested(
+def test_intervals_are_nested_beyond_the_plain_one(
     seed,
 ):
     rng = np.random.default_rng(seed)
@@ -114,7 +114,7 @@ def test_the_upper_end_is_at_least_that_of_the_plain_interval_and_levels_are_nes
     assert high >= min(limit.scores[-1] + 1.28 * limit.stderr, 1)
 
 
-def test_flat_curves_of_many_rows_are_settled_and_models_without_skill_have_hardly_begun():
+def test_flat_curves_of_many_rows_are_settled():
     flat = Limit(
         SIZES,
         np.full(4, 0.3),
@@ -128,6 +128,9 @@ def test_flat_curves_of_many_rows_are_settled_and_models_without_skill_have_hard
     assert flat.state == "settled"
     assert high - low <= 1.5 * 2 * 1.97 * 0.01
     assert flat.pber == pytest.approx(0.3, abs=0.003)
+
+
+def test_models_without_skill_have_hardly_begun():
     blind = planted(0.5, 0.001, 0.5, baseline=0.502, skill_stderr=0.002)
     assert blind.state == "hardly begun"
     assert "class shares" in blind.reason
@@ -237,7 +240,7 @@ def test_luck_shared_by_a_fold_widens_the_errors_of_differences():
     assert np.mean(without) < 0.5 * np.var(drops)
 
 
-def test_folds_that_share_no_luck_change_no_error_and_a_size_may_be_one_row():
+def test_folds_that_share_no_luck_change_no_error():
     scores, sizes = np.random.default_rng(0).exponential(0.3, (40, 4)), [1, 2, 4, 8]
     folds = np.repeat(np.arange(5), 40)  # each has the same rows
     alike, plain = (
@@ -247,7 +250,7 @@ def test_folds_that_share_no_luck_change_no_error_and_a_size_may_be_one_row():
     np.testing.assert_allclose(alike.covariance, plain.covariance, atol=1e-15)
 
 
-def test_posteriors_give_brier_scores_errors_and_the_score_of_the_class_shares():
+def test_posteriors_give_the_scores_of_the_curve():
     posteriors, y = learned(scenario_a(3), 500, SIZES, 0)
     limit = limit_from_posteriors(posteriors, y, SIZES)
     for t, P in enumerate(posteriors):
@@ -268,7 +271,7 @@ def test_posteriors_give_brier_scores_errors_and_the_score_of_the_class_shares()
     assert limit.curve["pber"].tolist() == limit.scores.tolist()
 
 
-def test_the_limit_of_s_is_nearer_to_the_truth_than_s_at_n_and_its_intervals_cover():
+def test_the_limit_of_s_is_nearer_to_the_truth_than_s_at_n():
     sizes = np.array([500, 1000, 2000, 4000])
     for problem in (scenario_a(5), ring()):
         truth, now_off, limit_off, covered = problem.collision_matrix(), [], [], []
@@ -289,7 +292,7 @@ def test_the_limit_of_s_is_nearer_to_the_truth_than_s_at_n_and_its_intervals_cov
         assert np.mean(covered) > 0.9
 
 
-def test_where_nothing_is_learned_s_and_its_errors_are_those_of_the_one_step_estimate():
+def test_where_nothing_is_learned_the_limit_is_the_one_step_estimate():
     problem = scenario_a(4)
     X, y = problem.sample(20_000, 0, stratified=False)
     P = problem.posteriors(X)
@@ -436,7 +439,7 @@ def test_wrong_numbers_of_dimensions_are_named():
         replace(limit, sizes=[0, 1, 2, 3])
 
 
-def test_what_luck_explains_does_not_shape_s_and_luck_shared_by_folds_widens_the_upper_end_too():
+def test_what_luck_explains_does_not_shape_s():
     rng = np.random.default_rng(0)
     posteriors = [rng.dirichlet(np.ones(3), 60) for _ in SIZES]
     assert (
@@ -445,25 +448,34 @@ def test_what_luck_explains_does_not_shape_s_and_luck_shared_by_folds_widens_the
         ).matrix.diagnostics.shape_learned
         == 0
     )
+
+
+def test_luck_shared_by_folds_widens_the_upper_end():
     flat = planted(0.3, 0.0, 0.5, level=0.05)
     high = replace(flat, stderr=0.001).pber_interval()[1]
     assert high == pytest.approx(0.3 + 1.96 * 0.05, abs=0.01)
 
 
-def test_skill_is_that_of_all_rows_and_the_reason_names_the_last_step_or_says_that_it_may_be_luck():
+def test_skill_is_that_of_all_rows():
     assert (
         planted(0.2, 0.1, 0.5, baseline=0.342).state == "still learning"
     )  # half of the rows taught nothing
+
+
+def test_the_reason_names_the_last_step():
     assert (
         planted(0.2, 0.1, 0.5).reason
         == "from 400 to 800 training rows the PBER fell by 0.041"
     )
     assert "less than its error" in planted(0.2, 0.1, 0.5, difference=0.03).reason
+
+
+def test_the_matrix_of_a_limit_must_be_a_collision_matrix():
     with pytest.raises(ValueError, match="matrix must be a CollisionMatrix, got str"):
         planted(0.2, 0.1, 0.5, matrix="S")
 
 
-def test_the_range_of_the_bayes_error_holds_it_and_ends_below_the_held_out_error():
+def test_the_range_of_the_bayes_error_holds_it():
     problem = scenario_a(5)
     posteriors, y = learned(problem, 3000, SIZES, 0)
     limit = limit_from_posteriors(posteriors, y, SIZES, folds=np.arange(3000) % 5)
@@ -545,7 +557,7 @@ def test_the_most_likely_bayes_error_is_nearer_to_the_truth_than_the_held_out_er
     ).bayes_error == pytest.approx(one.pber)
 
 
-def test_words_say_what_is_left_now_and_later_and_on_what_it_rests():
+def test_words_say_what_more_rows_would_leave():
     limit = planted(0.2, 0.1, 0.5)
     low, high = limit.pber_interval()
     assert "PBER 30.0% ± " in str(limit)

@@ -61,7 +61,7 @@ def test_bayes_bounds_are_refused_where_s_was_estimated():
     assert CollisionMatrix(np.eye(2), method="densities").bayes_error_bounds() == (0, 0)
 
 
-def test_the_bayes_error_is_at_most_the_held_out_error_and_at_most_the_pber():
+def test_the_bayes_error_limit_takes_the_smaller_bound():
     S, more = [[0.8, 0.2], [0.2, 0.8]], {"counts": [100, 100], "method": "one-step"}
     both = CollisionMatrix(
         S, pber_stderr=0.02, held_out_error=0.15, held_out_stderr=0.03, **more
@@ -99,7 +99,7 @@ def test_the_expected_confusion_matrix_is_laid_out_as_that_of_scikit_learn():
         cm.to_confusion_matrix(-1)
 
 
-def test_dominance_factor_and_dominance_agree():
+def test_dominance_agrees_with_its_factor():
     assert CollisionMatrix(np.eye(2)).dominance_factor == 0
     assert CollisionMatrix([[0.4, 0.6], [0.1, 0.9]]).dominance_factor == pytest.approx(
         1.5
@@ -133,7 +133,7 @@ def test_merging_equals_recomputing_on_merged_labels(k, seed, data):
         assert np.allclose(merged.stderr, again.stderr, atol=1e-9)
 
 
-def test_merging_keeps_order_names_and_unmentioned_classes():
+def test_merging_keeps_the_other_classes_in_order():
     cm = CollisionMatrix(
         np.eye(5), classes=[0, 1, 4, 7, 9], counts=[10, 20, 30, 40, 50]
     )
@@ -322,7 +322,7 @@ def test_rates_speak_of_the_population_asked_for():
 
 
 @pytest.mark.parametrize("k", [0, 1, 3, 7, 100])
-def test_top_k_keeps_the_diagonal_and_the_largest_others_of_every_row(k):
+def test_top_k_keeps_the_largest_beside_the_diagonal_of_every_row(k):
     S, priors = planted(8, ratio=5, sharpness=1.0, seed=2)
     cm = CollisionMatrix(S, priors, [f"class {i}" for i in range(8)], stderr=S / 10)
     top = cm.top_k(k)
@@ -403,7 +403,7 @@ def test_npz_round_trip_is_bit_for_bit(tmp_path):
 @pytest.mark.parametrize(
     "name", ["coverage", "held_out_error", "pber_stderr", "held_out_stderr", "n_units"]
 )
-def test_limits_of_shares_and_errors_are_allowed(name):
+def test_only_values_within_their_limits_are_allowed(name):
     assert [
         getattr(CollisionMatrix(np.eye(2), **{name: value}), name) for value in (0, 1)
     ] == [
@@ -435,7 +435,7 @@ def test_what_a_caller_changes_is_a_copy():
 
 
 @pytest.mark.parametrize("name", ["matrix", "stderr", "counts", "units", "covariance"])
-def test_arrays_given_stay_the_callers_and_only_those_nobody_can_change_are_shared(
+def test_only_arrays_nobody_can_change_are_shared(
     name,
 ):
     shapes = {
@@ -461,7 +461,7 @@ def test_arrays_given_stay_the_callers_and_only_those_nobody_can_change_are_shar
     )  # that one is made symmetric first
 
 
-def test_a_matrix_equals_its_copy_and_none_that_differs_in_anything():
+def test_a_matrix_equals_only_its_copy():
     P, codes = random_posteriors(np.random.default_rng(0), 300, 3)
     cm = collision_matrix_from_posteriors(P, codes, groups=np.arange(300) // 3)
     assert cm == replace(cm)

@@ -22,7 +22,7 @@ def recipe() -> str:
 
 
 @pytest.mark.filterwarnings("ignore")  # those of mlflow itself
-def test_a_run_gets_S_its_interval_and_the_report(tmp_path, monkeypatch):
+def test_a_run_gets_the_estimate_with_its_report(tmp_path, monkeypatch):
     from mlflow.models.evaluation.evaluator_registry import _model_evaluation_registry
 
     from collidescope.mlflow import CollisionEvaluator

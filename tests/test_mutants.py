@@ -46,7 +46,7 @@ def test_each_kind_of_mistake_is_made(source, kind, expected):
     assert changed(source)[kind] == expected
 
 
-def test_a_mutant_reaches_functions_methods_and_constants_wherever_they_were_imported(
+def test_a_mutant_reaches_names_wherever_they_were_imported(
     monkeypatch,
 ):
     source = "K = 1\ndef f(x, n=1):\n    return x + n * K\n"

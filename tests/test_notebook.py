@@ -150,7 +150,7 @@ def test_names_are_cut_in_the_middle():
     assert max(map(len, str(wide).splitlines())) < 180
 
 
-def test_results_show_their_headline_and_every_name_escaped(cm):
+def test_results_show_their_headline_with_every_name_escaped(cm):
     html = check(cm._repr_html_())
     assert "b &amp; c" in html
     assert percent(cm.pber) in html

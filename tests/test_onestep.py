@@ -181,7 +181,7 @@ def test_true_posteriors_are_not_warned_of(k, n):
     st.lists(st.integers(1, 119), max_size=6),
     st.integers(0, 2),
 )
-def test_splits_and_merges_in_any_order_give_the_one_shot_answer(k, seed, cuts, road):
+def test_parts_merged_in_any_order_give_the_one_shot_answer(k, seed, cuts, road):
     rng = np.random.default_rng(seed)
     P, codes = random_posteriors(rng, 120, k)
     w = rng.random(120) + 0.5
@@ -262,7 +262,7 @@ def test_labelled_rows_add_up_to_the_sums_of_the_general_formula(k, kind):
     assert np.sqrt(variance) == pytest.approx(np.sqrt(spread), rel=1e-4, abs=1e-9)
 
 
-def test_weights_that_differ_widely_stay_in_float64_and_posteriors_may_be_float32():
+def test_weights_that_differ_widely_stay_in_float64():
     P, codes = random_posteriors(np.random.default_rng(150), 600, 150, sharpness=3.0)
     codes[:300] = np.tile(np.arange(150), 2)
     w = np.where(codes < 75, 1e-9, 1.0)
@@ -271,6 +271,11 @@ def test_weights_that_differ_widely_stay_in_float64_and_posteriors_may_be_float3
     long.add(row_units(P, codes, None, w))
     assert short.ratio()[0] == pytest.approx(long.ratio()[0], rel=1e-11, abs=1e-12)
     assert short.ratio()[1] == pytest.approx(long.ratio()[1], rel=1e-6, abs=1e-15)
+
+
+def test_posteriors_may_be_float32():
+    P, codes = random_posteriors(np.random.default_rng(150), 600, 150, sharpness=3.0)
+    codes[:300] = np.tile(np.arange(150), 2)
     double, single = (
         onestep.labelled_moments(rows, codes, None, 150)
         for rows in (P, P.astype(np.float32))
@@ -278,7 +283,7 @@ def test_weights_that_differ_widely_stay_in_float64_and_posteriors_may_be_float3
     assert single.ratio()[0] == pytest.approx(double.ratio()[0], abs=1e-6)
 
 
-def test_one_unit_has_no_spread_two_have_that_of_two_and_rounding_is_no_variance():
+def test_the_spread_of_a_few_units_is_exact():
     one, two, same = (Moments(2, covariance=False) for _ in range(3))
 
     def diagonal(*a, rho=1.0, N=1.0):
@@ -465,7 +470,7 @@ def test_one_step_forgives_wrong_posteriors_that_averages_do_not():
     )
 
 
-def test_pairs_of_votes_are_the_one_step_term_and_what_it_lacks():
+def test_pairs_of_votes_complete_the_one_step_term():
     rng = np.random.default_rng(2)
     P, _ = random_posteriors(rng, 40, 3)
     more = rng.multinomial(4, P)
@@ -499,7 +504,7 @@ def test_pairs_of_votes_are_the_one_step_term_and_what_it_lacks():
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 3.0])
-def test_votes_take_off_the_bias_of_poor_posteriors_and_lower_the_error_of_good_ones(
+def test_votes_lower_the_error_of_any_posteriors(
     sharpness,
 ):
     """Half of the rows have two votes: of a third power of the posteriors one step over-estimates PBER by far."""
@@ -531,7 +536,7 @@ def test_votes_take_off_the_bias_of_poor_posteriors_and_lower_the_error_of_good_
 
 
 @pytest.mark.parametrize("target", [None, np.linspace(1, 3, 12) / 24])
-def test_one_pass_gives_the_one_step_estimate_and_the_gramian(target):
+def test_one_pass_gives_both_estimates(target):
     rng = np.random.default_rng(12)
     P, codes = random_posteriors(rng, 600, 12, sharpness=3.0)
     codes[:24] = np.tile(np.arange(12), 2)
@@ -554,9 +559,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_named_columns_are_aligned_with_the_labels_by_name_and_those_without_rows_keep_their_place(
-    table,
-):
+def test_named_columns_are_aligned_with_the_labels_by_name(table):
     P, codes = random_posteriors(np.random.default_rng(0), 300, 3)
     y = np.array(["a", "b", "c"])[codes]
     expected = collision_matrix_from_posteriors(P, y)
@@ -590,6 +593,11 @@ def test_named_columns_are_aligned_with_the_labels_by_name_and_those_without_row
         collision_matrix_from_posteriors(
             P, votes=table(np.eye(3)[codes], ["p", "q", "r"]), classes=list("abc")
         )
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_named_columns_without_rows_keep_their_place(table):
+    P, _ = random_posteriors(np.random.default_rng(0), 300, 3)
     posteriors, codes, names = labelled_posteriors(
         table(P[:2], ["c", "b", "a"]), ["c", "b"]
     )
@@ -597,13 +605,16 @@ def test_named_columns_are_aligned_with_the_labels_by_name_and_those_without_row
     assert np.array_equal(posteriors, P[:2])
 
 
-def test_tensors_halves_and_vectors_of_the_probability_of_the_second_class_are_taken_as_they_come():
+def test_a_vector_is_the_probability_of_the_second_class():
     p, y = np.array([0.1, 0.6, 0.3, 0.8]), ["no", "yes", "no", "yes"]
     expected = collision_matrix_from_posteriors(np.column_stack([1 - p, p]), y)
     for vector in (p, p.tolist(), pd.Series(p), torch.from_numpy(p).requires_grad_()):
         assert np.allclose(
             collision_matrix_from_posteriors(vector, y).matrix, expected.matrix
         )
+
+
+def test_posteriors_of_low_precision_are_taken_as_they_come():
     P = (2 * torch.randn(200, 5, generator=torch.Generator().manual_seed(0))).softmax(
         dim=1
     )
@@ -628,7 +639,7 @@ def test_tensors_halves_and_vectors_of_the_probability_of_the_second_class_are_t
             collision_matrix_from_posteriors(wrong, y)
 
 
-def test_parts_count_their_rows_and_remember_whether_they_had_labels():
+def test_merged_parts_remember_what_they_were_given():
     P, codes = random_posteriors(np.random.default_rng(17), 30, 3)
     twice = (
         CollisionAccumulator(range(3))

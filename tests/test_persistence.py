@@ -109,7 +109,7 @@ def test_a_header_whose_length_reads_like_the_start_of_a_zip_file_is_none(tmp_pa
     assert set(_store.read(path, "model")["a"]) == {"x"}
 
 
-def test_equal_arrays_are_stored_once_and_those_of_models_compressed(tmp_path):
+def test_arrays_take_no_more_room_than_they_need(tmp_path):
     array, indices = np.random.default_rng(0).normal(size=1000), np.arange(100_000) // 7
 
     def size(kind, **tree):
@@ -189,7 +189,7 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path, data, models, name):
     [*map(np.array, LABELS), DATES, np.array([1, 36], "timedelta64[h]")],
     ids=str,
 )
-def test_classes_keep_their_names_and_dtype_in_every_file(tmp_path, data, labels):
+def test_classes_survive_every_file_unchanged(tmp_path, data, labels):
     X, y = data
     clf = cs.CollisionClassifier(**SMALL).fit(X, labels[y % len(labels)])
     clf.save(tmp_path / "model")
@@ -205,7 +205,7 @@ def test_classes_keep_their_names_and_dtype_in_every_file(tmp_path, data, labels
     assert np.array_equal(back.classes_, labels)
 
 
-def test_feature_names_and_parameters_from_numpy_come_back(tmp_path, data):
+def test_parameters_from_numpy_come_back_with_the_feature_names(tmp_path, data):
     frame = pd.DataFrame(data[0], columns=["a", "b", "ü", "d"])
     settings = SMALL | {
         "cv": np.int64(2),
@@ -229,7 +229,7 @@ def test_a_saved_model_keeps_its_race(tmp_path, models):
     assert cs.load(tmp_path / "model").race_ == clf.race_
 
 
-def test_loading_reads_and_does_not_solve(tmp_path, models):
+def test_loading_does_not_solve(tmp_path, models):
     """A forged file with recovery="gradient" and 400 classes kept ``load`` busy for minutes."""
     tree = models["pool"].export()
     tree["recovery"] |= {"method": "gradient", "iterations": 12345}
@@ -248,7 +248,7 @@ def test_a_custom_module_must_be_given_again(tmp_path, models, name, given, said
         cs.load(tmp_path / "model", model=given)
 
 
-def test_an_unfitted_model_cannot_be_saved_and_a_missing_one_not_loaded(tmp_path):
+def test_what_cannot_be_saved_or_loaded_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="not fitted"):
         cs.CollisionClassifier().save(tmp_path / "model")
     with pytest.raises(FileNotFoundError, match="there is no file"):
@@ -261,7 +261,7 @@ def test_an_unfitted_model_cannot_be_saved_and_a_missing_one_not_loaded(tmp_path
 
 
 @POSIX
-def test_links_are_followed_permissions_kept_and_pipes_and_devices_written_into(
+def test_an_output_leaves_the_kind_of_file_as_it_was(
     tmp_path,
 ):
     real, link, pipe = tmp_path / "real.json", tmp_path / "link.json", tmp_path / "pipe"
@@ -295,9 +295,7 @@ def test_links_are_followed_permissions_kept_and_pipes_and_devices_written_into(
 
 
 @pytest.mark.parametrize("at", ["fsync", "replace"])
-def test_a_disk_that_turns_read_only_leaves_the_old_file_and_names_the_cause(
-    monkeypatch, tmp_path, at
-):
+def test_a_disk_that_turns_read_only_leaves_the_old_file(monkeypatch, tmp_path, at):
     """As a full one does; even when the temporary file cannot be removed."""
     CM.to_json(tmp_path / "x")
     refuse = Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS)))
@@ -317,7 +315,7 @@ def test_a_disk_that_turns_read_only_leaves_the_old_file_and_names_the_cause(
     assert cs.CollisionMatrix.from_json(tmp_path / "x") == CM
 
 
-def test_what_killed_writes_left_is_removed_and_what_is_being_written_stays(tmp_path):
+def test_only_what_killed_writes_left_is_removed(tmp_path):
     path = tmp_path / ("n" * 250)  # as long as systems allow
     left = tmp_path / f".{'n' * _store.KEPT_NAME}.new-0123456789abcdef"
     left.write_text("half")
@@ -348,13 +346,15 @@ def test_no_output_gets_a_name_that_was_not_given(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["big.npz"]
 
 
-def test_outputs_are_tried_before_the_work_and_a_result_is_printed_before_it_is_written(
-    tmp_path,
-):
+def test_outputs_are_tried_before_the_work(tmp_path):
     CM.to_json(tmp_path / "cm.json")
     for bad in (tmp_path, tmp_path / "no" / "x.json", tmp_path / "cm.json"):
         done = run("merge", tmp_path / "cm.json", "--matrix", bad)
         assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_a_result_is_printed_before_it_is_written(tmp_path):
+    CM.to_json(tmp_path / "cm.json")
     done = run("merge", tmp_path / "cm.json", "--matrix", "/dev/full")
     assert done.exit_code == 1
     assert "n_groups" in done.stdout
@@ -380,7 +380,7 @@ def test_a_closed_stream_loses_neither_the_answer_nor_the_files(tmp_path, stream
         assert int((tmp_path / "code").read_text()) == (streams == ">&- 2>&-")
 
 
-def test_names_that_a_stream_cannot_hold_stay_different_and_json_stays_json(tmp_path):
+def test_names_that_a_stream_cannot_hold_stay_different(tmp_path):
     """Two classes both became "??"."""
     cs.CollisionMatrix(CM.matrix, classes=["东京", "京都"]).to_json(
         tmp_path / "cm.json"

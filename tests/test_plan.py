@@ -351,7 +351,7 @@ def test_a_class_taken_for_another_is_found_with_its_pair():
     assert (flagged["human"].iloc[0], flagged["says"].iloc[0]) == (2, 0)
 
 
-def test_the_majority_agrees_more_than_a_human_and_no_more_than_the_best():
+def test_the_best_judge_agrees_more_than_a_human():
     rng = np.random.default_rng(2)
     votes, P = people(rng)
     found = compare_judges(votes, {"best": P.argmax(axis=1)})
@@ -420,7 +420,7 @@ def test_the_interval_of_the_expected_distance_covers():
     assert 0.92 <= np.mean(covered) <= 0.99
 
 
-def test_ceilings_of_ordered_classes_are_those_of_the_posterior_median_and_mean():
+def test_ceilings_of_ordered_classes_are_those_of_the_best_decision():
     P, y = ordinal(np.random.default_rng(1), 2000)
     found = cs.ceilings(P, y, ordered=True).table.set_index("metric")["now"]
     median = (P.cumsum(axis=1) < 0.5).sum(axis=1)

@@ -70,9 +70,7 @@ EVERY = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_display_draws_on_axes_or_a_new_figure_with_odd_names_as_they_are_and_says_what_to_install(
-    name, monkeypatch
-):
+def test_a_display_draws_odd_names_on_any_axes(name):
     plot = EVERY[name](exact(len(ODD), ODD))
     display = plot()
     display.figure_.draw_without_rendering()
@@ -88,6 +86,11 @@ def test_a_display_draws_on_axes_or_a_new_figure_with_odd_names_as_they_are_and_
     assert not left.has_data()
     with pytest.raises(ValueError, match="ax must be one matplotlib Axes, got ndarray"):
         plot(np.array([None, None]))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_display_says_what_to_install(name, monkeypatch):
+    plot = EVERY[name](exact(len(ODD), ODD))
     for module in [
         module for module in sys.modules if module.split(".")[0] == "matplotlib"
     ]:
@@ -109,7 +112,7 @@ def test_many_classes_draw_without_names_on_top_of_each_other(name):
             assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
-def test_the_heat_map_shows_s_writes_its_entries_if_they_are_few_and_takes_options():
+def test_the_heat_map_shows_s():
     k, cm = 12, exact(12)
     display = CollisionMatrixDisplay.from_matrix(cm).plot()
     shown = display.im_.get_array()
@@ -126,17 +129,26 @@ def test_the_heat_map_shows_s_writes_its_entries_if_they_are_few_and_takes_optio
         == [str(name) for name in range(k)]
     )
     assert CollisionMatrixDisplay.from_matrix(exact(21)).plot().text_ is None
+
+
+def test_the_heat_map_takes_options():
+    display = CollisionMatrixDisplay.from_matrix(exact(12)).plot()
     assert display.plot(include_values=False, colorbar=False).text_ is None
     assert display.colorbar_ is None
     assert display.plot(norm=plt.Normalize(0, 1), cmap="Blues").im_.norm.vmax == 1
 
 
-def test_a_rare_collision_shows_beside_a_frequent_one_and_the_diagonal_has_a_colour_of_no_collision():
+def test_a_rare_collision_shows_beside_a_frequent_one():
     cm = cs.CollisionMatrix([[0.08, 0.9, 0.02], [0.9, 0.1, 0.0], [0.02, 0.0, 0.98]])
     image = CollisionMatrixDisplay.from_matrix(cm).plot().im_
     none, rare, frequent = image.to_rgba(np.array([[0.0, 0.02, 0.9]]))[0]
     assert np.abs(rare - none).max() > 0.1
     assert np.abs(frequent - rare).max() > 0.1
+
+
+def test_the_diagonal_has_a_colour_of_no_collision():
+    cm = cs.CollisionMatrix([[0.08, 0.9, 0.02], [0.9, 0.1, 0.0], [0.02, 0.0, 0.98]])
+    image = CollisionMatrixDisplay.from_matrix(cm).plot().im_
     cells, own = image.to_rgba(image.get_array()), np.eye(3, dtype=bool)
     assert len(np.unique(cells[own], axis=0)) == 1
     assert not (cells[~own] == cells[0, 0]).all(axis=1).any()
@@ -178,7 +190,7 @@ def test_pairs_are_the_top_collisions_with_the_ends_of_their_intervals():
         ).plot_pairs()
 
 
-def test_the_limit_is_a_curve_the_range_and_a_band_that_ends_in_it_unless_learning_has_hardly_begun():
+def test_the_limit_is_a_curve_with_a_band_that_ends_in_the_range():
     limit = limit_like(exact(3))
     display = LimitDisplay.from_estimator(SimpleNamespace(limit_=limit)).plot()
     np.testing.assert_allclose(
@@ -191,6 +203,9 @@ def test_the_limit_is_a_curve_the_range_and_a_band_that_ends_in_it_unless_learni
     )
     band = display.band_.get_datalim(display.ax_.transData)
     np.testing.assert_allclose([band.y0, band.y1], [low.min(), high.max()])
+
+
+def test_learning_that_has_hardly_begun_has_no_band():
     display = LimitDisplay.from_limit(limit_like(exact(3), "hardly begun")).plot()
     assert display.band_ is None
     assert "hardly begun" in display.ax_.get_title()
@@ -215,7 +230,7 @@ def test_the_dendrogram_colours_the_merges_of_the_plan():
     assert DendrogramDisplay.from_plan(cs.consolidate(cm)).plot().cut_ is None
 
 
-def test_the_bars_are_the_posteriors_and_the_images_the_images():
+def test_bars_show_the_posteriors_of_their_images():
     P, images = posteriors(8, 3), np.random.default_rng(1).random((8, 4, 5))
     display = PosteriorDisplay.from_posteriors(
         P, ["a", "b", "c"], images, list("abcabcab")

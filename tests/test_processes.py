@@ -79,9 +79,7 @@ if hasattr(os, "fork"):
 """
 
 
-def test_a_fresh_process_and_its_forked_child_get_the_same_bits_from_pickles_and_files(
-    models, tmp_path
-):
+def test_another_process_gets_the_same_bits(models, tmp_path):
     """The forked child once waited for ever for the threads of OpenMP, which a fork does not copy."""
     expected = {}
     for number, clf in enumerate(models.values()):

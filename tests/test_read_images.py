@@ -29,7 +29,7 @@ def test_a_folder_of_subfolders_is_read_to_the_pixel(folder):
         assert np.array_equal(own, np.asarray(Image.open(path)))
 
 
-def test_a_table_of_paths_and_labels_is_read(folder):
+def test_a_table_of_labelled_paths_is_read(folder):
     table = pd.DataFrame({"label": [1, 0], "path": ["dog/1.png", "cat/2.png"]})
     table.to_csv(folder / "list.csv", index=False)
     X, y, paths = read_images(folder / "list.csv")

@@ -44,7 +44,7 @@ FILES |= {
 
 @needs_data
 @pytest.mark.parametrize("name", TABLES)
-def test_tables_have_the_documented_shape_and_class_counts(name):
+def test_tables_are_as_documented(name):
     shape, classes, categorical = TABLES[name]
     X, y = getattr(real_data, name)()
     assert X.shape == shape

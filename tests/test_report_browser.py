@@ -119,9 +119,7 @@ def _no_trouble(visit):
 
 
 @pytest.mark.parametrize("k", [2, 100])
-def test_the_report_opens_without_network_or_errors_and_a_script_for_a_name_stays_a_name(
-    visit, k
-):
+def test_the_report_opens_though_a_name_is_a_script(visit, k):
     cm, page = visit(k)
     assert page.title() == page.locator("h1").inner_text() == EVIL
     assert page.locator("script").count() == 2
@@ -135,7 +133,7 @@ def test_the_report_opens_without_network_or_errors_and_a_script_for_a_name_stay
         assert page.locator(".chart").count() == 2  # the curve and the matrix
 
 
-def test_the_first_screen_has_two_numbers_and_the_curve(ten):
+def test_the_first_screen_holds_the_answer(ten):
     cm, page = ten
     low, high = limit_like(cm).pber_interval()
     numbers = page.locator(".big")
@@ -177,7 +175,7 @@ def test_the_merged_matrix_of_the_page_is_that_of_the_package(ten):
     np.testing.assert_allclose(shown, merged.matrix[np.ix_(back, back)], atol=1e-12)
 
 
-def test_the_keyboard_reaches_the_slider_and_reads_any_entry(ten):
+def test_the_keyboard_reaches_every_control(ten):
     cm, page = ten
     page.evaluate(
         "document.getElementById('step').value = 1; document.getElementById('step-less').click()"
@@ -213,7 +211,7 @@ def test_the_keyboard_reaches_the_slider_and_reads_any_entry(ten):
     assert cells.nth(3).text_content() == f"{100 * cm.matrix[7, 3]:.2f}"
 
 
-def test_the_mouse_shows_the_numbers_of_a_cell_and_a_click_does_the_same_as_the_keyboard(
+def test_the_mouse_reaches_what_the_keyboard_does(
     ten,
 ):
     cm, page = ten
@@ -272,9 +270,7 @@ def test_dragging_over_cells_zooms_until_a_double_click(ten):
     assert names.count() == 10
 
 
-def test_everything_that_can_be_used_has_a_name_headings_go_in_order_and_the_numbers_can_be_saved(
-    ten,
-):
+def test_everything_that_can_be_used_has_a_name(ten):
     _, page = ten
     nameless = page.evaluate(
         """() => [...document.querySelectorAll(
@@ -284,11 +280,19 @@ def test_everything_that_can_be_used_has_a_name_headings_go_in_order_and_the_num
             .map(e => e.outerHTML)"""
     )
     assert nameless == []
+
+
+def test_headings_go_in_order(ten):
+    _, page = ten
     levels = page.evaluate(
         "[...document.querySelectorAll('h1, h2, h3, h4')].map(h => Number(h.tagName[1]))"
     )
     assert (levels[0], levels.count(1)) == (1, 1)
     assert max(np.diff(levels)) <= 1
+
+
+def test_the_numbers_can_be_saved(ten):
+    _, page = ten
     with page.expect_download() as download:
         page.click("#save")
     with open(download.value.path(), encoding="utf-8") as file:
@@ -333,7 +337,7 @@ def colours(page):
     )
 
 
-def test_colours_follow_the_system_and_the_button_and_paper_is_light(visit):
+def test_only_the_screen_is_ever_dark(visit):
     (_, light), (_, dark) = (
         visit(2, color_scheme=scheme) for scheme in ("light", "dark")
     )
@@ -358,9 +362,7 @@ def test_colours_follow_the_system_and_the_button_and_paper_is_light(visit):
     )
 
 
-def test_it_fits_a_telephone_a_long_page_starts_folded_and_words_need_no_javascript(
-    visit,
-):
+def test_a_long_page_starts_folded_on_a_telephone(visit):
     _, page = visit(100, viewport={"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate("document.documentElement.scrollHeight") < 8 * 740
@@ -383,6 +385,9 @@ def test_it_fits_a_telephone_a_long_page_starts_folded_and_words_need_no_javascr
     assert (
         title["y"] - arrow["y"] < 5
     )  # a long title stands beside its arrow, not below it
+
+
+def test_words_need_no_javascript(visit):
     cm, page = visit(2, java_script_enabled=False)
     text = page.locator("main").inner_text()
     assert all(

@@ -55,7 +55,7 @@ def replay(path, k, steps):
     return list(groups.values())
 
 
-def test_the_summary_of_a_matrix_holds_its_numbers_and_survives_json():
+def test_the_summary_of_a_matrix_holds_its_numbers_as_json():
     cm = estimated(5)
     summary = cs.summarise(cm)
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
@@ -77,7 +77,7 @@ def test_the_summary_of_a_matrix_holds_its_numbers_and_survives_json():
     np.testing.assert_allclose([c["draw"] for c in summary["ceilings"]], cm.recall())
 
 
-def test_posteriors_and_their_matrix_have_the_same_summary_and_columns_are_matched_by_name():
+def test_posteriors_have_the_summary_of_their_matrix():
     P, codes = posteriors(3)
     y = np.array(["x", "y", "z"])[codes]
     from_rows, from_matrix = (
@@ -86,11 +86,17 @@ def test_posteriors_and_their_matrix_have_the_same_summary_and_columns_are_match
     )
     for name in ("matrix", "low", "pber", "top_collisions", "merge_path", "headline"):
         assert from_rows[name] == from_matrix[name]
+
+
+def test_columns_of_posteriors_are_matched_by_name():
+    P, codes = posteriors(3)
+    y = np.array(["x", "y", "z"])[codes]
+    from_rows = cs.summarise(P, y=y)
     turned = cs.summarise(pd.DataFrame(P[:, [2, 0, 1]], columns=["z", "x", "y"]), y=y)
     assert turned["pber"]["value"] == pytest.approx(from_rows["pber"]["value"])
 
 
-def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_at_the_limit():
+def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix():
     k, cm = 6, estimated(6)
     limit = limit_like(cm)
     path = cs.summarise(cm, limit=limit)["merge_path"]
@@ -112,7 +118,7 @@ def test_every_step_of_the_merge_path_has_the_pber_of_its_merged_matrix_now_and_
     )  # two classes have nothing to merge
 
 
-def test_many_classes_are_kept_small_and_the_totals_stay_those_of_all():
+def test_a_short_summary_of_many_classes_keeps_their_totals():
     cm = cs.CollisionMatrix(*planted(300, sharpness=6))
     summary = cs.summarise(cm)
     assert (summary["complete"], summary["n_classes"], summary["pber"]["value"]) == (
@@ -137,7 +143,7 @@ def test_many_classes_are_kept_small_and_the_totals_stay_those_of_all():
     check_summary(summary)
 
 
-def test_the_limit_of_a_model_is_found_and_told_with_its_curve():
+def test_the_limit_of_a_model_is_told_with_its_curve():
     P, codes = posteriors(3)
     cm = cs.collision_matrix_from_posteriors(P, codes)
     limit = limit_like(cm)
@@ -180,7 +186,7 @@ def test_sections_of_other_results_are_shown_as_they_are():
     assert EVIL not in page
 
 
-def test_rows_that_were_not_scored_are_left_out_and_the_others_keep_their_numbers():
+def test_rows_left_out_do_not_renumber_the_others():
     P = np.array(
         [[0.99, 0.01], [0.5, 0.5], [0.01, 0.99], [0.9, 0.1], [0.3, 0.7], [0.98, 0.02]]
     )
@@ -202,7 +208,7 @@ def test_rows_that_were_not_scored_are_left_out_and_the_others_keep_their_number
     }
 
 
-def test_raw_rows_are_shown_in_the_place_of_encoded_ones_and_columns_beyond_a_dozen_counted():
+def test_raw_rows_are_shown_in_the_place_of_encoded_ones():
     P, codes = posteriors(2, 30, sharpness=0.3)
     raw = pd.DataFrame(
         {
@@ -218,6 +224,10 @@ def test_raw_rows_are_shown_in_the_place_of_encoded_ones_and_columns_beyond_a_do
         assert town == ["town", f"T{row['index']}"]
         assert age == ["age", "missing" if row["index"] == 0 else str(row["index"] - 1)]
         assert evil == [EVIL, "0.3"]
+
+
+def test_columns_beyond_a_dozen_are_counted():
+    P, codes = posteriors(2, 30, sharpness=0.3)
     row = cs.summarise(P, np.arange(600.0).reshape(30, 20), codes)["ambiguous_rows"][
         "rows"
     ][0]
@@ -270,7 +280,7 @@ def test_a_model_without_held_out_posteriors_is_asked_about_the_rows():
     assert cs.summarise(clf, X[:20], y[:20])["ambiguous_rows"]["n_rows"] == 20
 
 
-def test_the_audit_is_that_of_the_package_without_a_limit_and_with_one():
+def test_the_audit_is_that_of_the_package():
     P, codes = posteriors(3, 600)
     constant = np.ones(600, dtype=int)
     limit = limit_like(cs.collision_matrix_from_posteriors(P, codes))
@@ -290,7 +300,7 @@ def test_the_audit_is_that_of_the_package_without_a_limit_and_with_one():
         assert says in render(summary)
 
 
-def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_and_its_command():
+def test_the_shuffled_control_is_reported():
     cm = estimated(3)
     passed, failed = (
         cs.summarise(cm, control=ShuffledControl(cm, 0.02, 1.5, 2.4, good))
@@ -299,6 +309,10 @@ def test_the_shuffled_control_is_reported_and_one_that_was_not_run_has_its_cost_
     assert "do not act on these numbers yet" in failed["what_to_do"][1]
     assert not any("do not act" in line for line in passed["what_to_do"])
     assert "Failed." in render(failed)
+
+
+def test_a_control_that_was_not_run_has_its_command():
+    cm = estimated(3)
     model, about = (
         SimpleNamespace(collision_matrix_=cm),
         {"command": "collidescope fit t.csv --label y", "seconds": 90},
@@ -358,9 +372,7 @@ def with_errors(S, n=10_000, stderr=0.001):
         (cs.CollisionMatrix(PAIR), {}, "No intervals were estimated"),
     ],
 )
-def test_advice_follows_from_the_numbers_and_can_be_done_where_the_reader_stands(
-    cm, about, says
-):
+def test_advice_can_be_done_where_the_reader_stands(cm, about, says):
     assert re.search(says, " ".join(cs.summarise(cm, about=about)["what_to_do"]))
 
 
@@ -523,19 +535,27 @@ def odd():
     return summary, render(summary)
 
 
-def test_no_name_or_value_becomes_markup_the_page_loads_nothing_and_its_policy_knows_its_script_by_hash():
+def test_no_name_or_value_becomes_markup():
     summary, page = odd()
     reader = Reader(page)
     assert EVIL not in page
     assert [reader.tags.count(tag) for tag in ("script", "style", "b")] == [2, 1, 0]
     assert not [name for name, _ in reader.attributes if name.startswith("on")]
+    assert json.loads(reader.scripts[0]) == summary
+
+
+def test_the_page_loads_nothing():
+    reader = Reader(odd()[1])
     loads = [
         value
         for name, value in reader.attributes
         if name in ("src", "href", "action", "srcset", "poster")
     ]
     assert all(value.startswith(("#", "data:image/png;base64,")) for value in loads)
-    assert json.loads(reader.scripts[0]) == summary
+
+
+def test_the_policy_knows_the_script_by_its_hash():
+    reader = Reader(odd()[1])
     policy = next(
         value for _, value in reader.attributes if "default-src" in str(value)
     )

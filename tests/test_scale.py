@@ -101,7 +101,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_source_gives_the_rows_and_labels_of_the_whole(rows, here, name):
+def test_every_source_gives_the_whole(rows, here, name):
     (X, y), (make, target) = rows, SOURCES[name]
     found, labels = cs.spool(make(here, X, y), target)
     assert isinstance(found, np.memmap)
@@ -110,13 +110,15 @@ def test_every_source_gives_the_rows_and_labels_of_the_whole(rows, here, name):
     assert np.array_equal(labels, y)
 
 
-def test_a_loader_images_and_chosen_columns_come_as_they_are_asked_for_and_are_fitted_as_in_memory(
-    rows, here
-):
+def test_a_loader_is_read_as_it_is(rows, here):
     X, y = rows
     found, codes = cs.spool(loader(X, y))
     assert np.array_equal(found, X)
     assert np.array_equal(np.array(NAMES)[codes], y)
+
+
+def test_chosen_columns_are_fitted_as_in_memory(rows, here):
+    X, y = rows
     found, _ = cs.spool(
         parquet(here, X, y), "label", columns=["x2", "x0"], dtype=np.float64
     )
@@ -130,12 +132,15 @@ def test_a_loader_images_and_chosen_columns_come_as_they_are_asked_for_and_are_f
     assert np.allclose(
         clf.predict_proba(found), clf.predict_proba(X[:, [2, 0]]), rtol=0, atol=1e-6
     )
+
+
+def test_images_keep_their_shape(here):
     images = np.random.default_rng(0).integers(0, 256, (30, 1, 4, 5), dtype=np.uint8)
     found, _ = cs.spool(batches(images, np.arange(30) % 2, 7))
     assert np.array_equal(found, images)
 
 
-def test_files_in_a_folder_stay_and_can_be_read_again(rows, here):
+def test_files_in_a_folder_stay_to_be_read_again(rows, here):
     X, y = rows
     folder = here / "rows"
     folder.mkdir()
@@ -168,7 +173,7 @@ print(os.path.exists(name), os.path.exists(kept.filename))
 """
 
 
-def test_temporary_files_go_with_their_last_view_or_the_process_and_not_with_a_fork_of_it(
+def test_temporary_files_outlive_a_fork_but_not_their_last_view(
     here,
 ):
     environment = os.environ | {"TMPDIR": str(here)}
@@ -265,16 +270,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("source", "options", "message"), REFUSED)
-def test_what_is_not_as_it_should_be_is_refused_and_leaves_nothing(
-    here, source, options, message
-):
+def test_what_is_refused_leaves_nothing(here, source, options, message):
     TABLE.to_parquet(here / "t.parquet")
     with pytest.raises(ValueError, match=message):
         cs.spool(here / "t.parquet" if isinstance(source, str) else source, **options)
     assert [path.name for path in here.iterdir()] == ["t.parquet"]
 
 
-def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
+def test_gaps_in_a_file_are_said_by_place(here):
     table = pa.table(
         {
             "x": pa.array([1, 2, None, 4]),
@@ -290,6 +293,9 @@ def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
         cs.spool(here / "t.parquet", "y", batch_size=2)
     X, _ = cs.spool(here / "t.parquet", "y", columns=["flag"])
     assert X.ravel().tolist() == [1, 0, 1, 1]
+
+
+def test_damage_in_a_file_is_said_by_name(rows, here):
     path = parquet(here, *rows)
     content = bytearray(path.read_bytes())
     content[100 : len(content) // 2] = bytes(len(content) // 2 - 100)
@@ -306,7 +312,7 @@ def test_gaps_and_damage_in_a_file_are_said_by_name(rows, here):
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(CUT), RuntimeError(CUT), FULL], ids=str
 )
-def test_a_source_that_fails_or_a_full_disk_is_heard_and_leaves_nothing(
+def test_a_source_that_fails_or_a_full_disk_leaves_nothing(
     rows, here, monkeypatch, error
 ):
     def fail(*_):
@@ -369,7 +375,7 @@ def stream():
     return problem.posteriors(X), np.array(NAMES)[codes], w
 
 
-def test_chunks_of_any_kind_give_the_s_of_the_whole_and_a_bad_one_is_named(stream):
+def test_chunks_of_any_kind_give_the_s_of_the_whole(stream):
     P, y, w = stream
     whole = cs.collision_matrix_from_posteriors(P, y)
     assert_same(accumulate(batches(P, y, 700), NAMES), whole)
@@ -385,6 +391,10 @@ def test_chunks_of_any_kind_give_the_s_of_the_whole_and_a_bad_one_is_named(strea
     assert np.allclose(
         unlabelled.matrix, cs.collision_matrix_from_posteriors(P).matrix, atol=1e-10
     )
+
+
+def test_a_bad_chunk_is_named(stream):
+    P, y, _ = stream
     for chunks, message in (
         ([(P[:5], y[:5]), (P[:5], ["z"] * 5)], r"chunk 1 of chunks: y .*'z'"),
         ("file.parquet", r"chunks must be an iterable.*posterior_batches"),
@@ -532,7 +542,7 @@ def cluster():
 
 
 @pytest.mark.slow
-def test_folds_and_replicates_on_a_cluster_are_those_of_one_process(cluster):
+def test_work_on_a_cluster_is_that_of_one_process(cluster):
     X, y = scenario_a(3).sample(300, 0)
 
     def replicate(seed, n_jobs=None):
@@ -555,9 +565,7 @@ def test_folds_and_replicates_on_a_cluster_are_those_of_one_process(cluster):
 
 
 @pytest.mark.slow
-def test_what_a_dying_worker_had_is_done_by_another_and_given_up_when_that_dies_too(
-    cluster, stream, tmp_path
-):
+def test_what_a_dying_worker_had_is_done_once_more(cluster, stream, tmp_path):
     """joblib's own way to Dask never returned once a task had been given up."""
 
     def die_once(name):

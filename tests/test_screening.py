@@ -266,7 +266,7 @@ def test_numbers_in_two_forms_are_no_ids(write):
     assert screen(table, np.arange(200) % 2).ids == {}
 
 
-def test_codes_of_digits_and_letters_are_ids():
+def test_codes_that_mix_digits_with_letters_are_ids():
     letters = np.random.default_rng(0).choice(list("ABCDEFGH"), 200)
     table = pd.DataFrame(
         {"plate": [f"{k + 1000}{letter}" for k, letter in enumerate(letters)]}

@@ -65,7 +65,7 @@ def two_estimates(P: np.ndarray, codes: np.ndarray, w: np.ndarray):
 
 
 @pytest.mark.parametrize("k", [3, 40, 150])
-def test_the_two_estimates_and_the_variance_of_their_difference_are_the_sums_written_out(
+def test_both_estimates_are_the_sums_written_out(
     k,
 ):
     rng = np.random.default_rng(4)
@@ -117,7 +117,7 @@ def test_too_few_independent_entries_keep_the_one_step_estimate():
 
 
 @pytest.mark.parametrize("priors", ["empirical", "uniform"])
-def test_the_result_is_the_scaled_plug_in_and_its_share_of_the_difference_at_the_wanted_priors(
+def test_the_result_is_the_scaled_plug_in_plus_a_share_of_the_difference(
     priors,
 ):
     rng = np.random.default_rng(6)

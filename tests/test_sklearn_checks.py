@@ -38,7 +38,7 @@ def data():
     return scenario_a(3).sample(240, 0)
 
 
-def test_a_pipeline_and_a_grid_search_over_members_find_what_a_single_fit_finds(data):
+def test_a_grid_search_over_members_finds_what_a_single_fit_finds(data):
     X, y = data
     grid = {"collisionclassifier__members": [["linear"], ["neighbours"]]}
     pipeline = make_pipeline(StandardScaler(), CollisionClassifier(**TINY))
@@ -56,7 +56,7 @@ def test_a_pipeline_and_a_grid_search_over_members_find_what_a_single_fit_finds(
 
 
 @pytest.mark.parametrize("classifier", [CollisionClassifier, TableClassifier])
-def test_routed_sample_weights_and_groups_reach_the_fit(data, classifier):
+def test_routed_metadata_reaches_the_fit(data, classifier):
     X, y = pd.DataFrame(data[0], columns=list("abcd")), data[1]
     params = {
         "sample_weight": np.where(y == 0, 3.0, 1.0),

@@ -37,7 +37,7 @@ Y = ["van", "cat", "dog", "dog", "car"]
 
 
 @pytest.mark.parametrize("strength", [0, 0.1, 0.7, 1])
-def test_targets_are_distributions_and_strength_counts_from_labels_to_rows_of_S(
+def test_strength_leads_from_labels_to_rows_of_S(
     strength,
 ):
     for S, priors in ZOO.values():
@@ -91,7 +91,7 @@ def noisy(seed=0):
     return X, y, problem.collision_matrix()
 
 
-def test_noisy_labels_ask_for_smoothing_and_losses_are_those_of_weighted_copies_made_by_hand():
+def test_noisy_labels_ask_for_smoothing():
     choice = choose_smoothing(LogisticRegression(C=1e4, max_iter=2000), *noisy())
     assert choice.best >= 0.1
     assert choice.gain > 0
@@ -99,6 +99,9 @@ def test_noisy_labels_ask_for_smoothing_and_losses_are_those_of_weighted_copies_
     assert choice.gain == pytest.approx(choice.losses[0] - choice.losses.min())
     assert 0 < choice.gain_stderr < 1
     assert "Best strength" in str(choice)
+
+
+def test_losses_are_those_of_weighted_copies_made_by_hand():
     # by a slow reference: every row once for every class, with no copy left out
     X, y, cm = noisy(1)
     total = 0.0
@@ -116,7 +119,7 @@ def test_noisy_labels_ask_for_smoothing_and_losses_are_those_of_weighted_copies_
     assert choice.losses[0] == pytest.approx(total / len(y), rel=1e-6)
 
 
-def test_pipelines_frames_text_labels_and_absent_classes_are_taken():
+def test_a_pipeline_on_a_frame_is_taken_though_a_class_is_absent():
     P, codes = random_posteriors(np.random.default_rng(0), 300, 3)
     cm = collision_matrix_from_posteriors(P, np.array(["a", "b", "c"])[codes])
     keep = codes != 2
@@ -186,7 +189,7 @@ def test_inherent_confusion_is_not_drawn_more_often():
     assert min(counts[2:]) > 55 > 45 > max(counts[:2])
 
 
-def test_costs_are_one_and_the_excess_of_each_error():
+def test_costs_are_one_plus_the_excess_of_each_error():
     y = np.repeat(list("abc"), 100)
     said = y.copy()
     said[:30] = "b"
@@ -198,7 +201,7 @@ def test_costs_are_one_and_the_excess_of_each_error():
     )
 
 
-def test_an_excess_that_stays_raises_the_weight_to_its_limit_and_one_that_goes_lets_it_fall():
+def test_a_weight_rises_only_while_its_excess_stays():
     cm = CollisionMatrix(np.eye(3))
     y = np.repeat([0, 1, 2], 500)
     bad = np.where(np.arange(1500) % 10 == 0, [0] * 500 + [0] * 500 + [2] * 500, y)
@@ -249,7 +252,7 @@ def test_the_costs_of_a_sampler_are_taken():
     assert float(loss(wrong, torch.tensor([1]))) == pytest.approx(2 * float(plain))
 
 
-def test_weights_have_mean_one_and_no_class_comes_oftener_than_the_cap():
+def test_weights_of_mean_one_stay_below_the_cap():
     rng = np.random.default_rng(0)
     y = rng.choice(6, 1000, p=[0.5, 0.3, 0.1, 0.05, 0.03, 0.02])
     sampler = AdaptiveSampler(CollisionMatrix(np.eye(6)), y, cap=3.0)
@@ -285,7 +288,7 @@ def test_every_row_comes_as_often_as_its_weight_says_also_in_a_data_loader_of_to
     assert np.abs(times / 400 - sampler.weights_).max() < 0.1
 
 
-def test_known_ambiguity_scores_low_and_the_unexplored_high():
+def test_the_unexplored_scores_above_known_ambiguity():
     """Bootstrap members agree where classes overlap, and disagree about the cluster of which they
     saw three rows."""
     problem = GaussianProblem([[0, 0], [1, 0], [8, 0], [8, 1]])

@@ -110,7 +110,7 @@ def test_what_should_not_matter_changes_a_fit_no_more_than_another_seed(data):
         assert np.mean(values) < 2 * by_seed, name
 
 
-def test_rows_scored_in_chunks_are_scored_alike_and_parallel_folds_change_no_bit(data):
+def test_no_way_to_divide_the_work_changes_the_answer(data):
     X, y = data
     together = cs.estimate_collisions(
         LogisticRegression(), X, y, random_state=0, n_jobs=2

@@ -21,7 +21,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("cell", merging.cells(True), ids=lambda cell: cell["data"])
-def test_merging_records_the_promise_and_what_retraining_found(cell):
+def test_merging_records_what_it_promised(cell):
     result = merging.run(cell)
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert [level["n_groups"] for level in result["levels"]] == cell["groups"]

@@ -77,9 +77,7 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_import_fit_predict_save_and_report_touch_no_network_and_the_guard_would_see_it(
-    tmp_path,
-):
+def test_nothing_touches_the_network(tmp_path):
     done = run(BLOCKED + ALL_OF_IT, str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "touched []" in done.stdout
@@ -88,6 +86,9 @@ def test_import_fit_predict_save_and_report_touch_no_network_and_the_guard_would
     assert re.findall(loads, page) == [], (
         "the report asks for something when it is opened"
     )
+
+
+def test_the_guard_sees_the_network_touched():
     done = run(
         BLOCKED + "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:9')"
     )
@@ -118,7 +119,7 @@ def test_every_dependency_has_an_exact_pin_above_its_floor():
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_package_with_types_and_templates_and_nothing_else(
+def test_the_wheel_holds_just_the_package(
     tmp_path,
 ):
     source = tmp_path / "source"
@@ -158,7 +159,7 @@ def test_the_wheel_holds_the_package_with_types_and_templates_and_nothing_else(
     }
 
 
-def test_the_page_of_licences_is_what_is_installed_and_each_lets_one_use_the_package_anywhere():
+def test_every_licence_on_the_page_lets_one_use_the_package():
     spec = importlib.util.spec_from_file_location(
         "licences", ROOT / "docs" / "licences.py"
     )

@@ -84,7 +84,7 @@ def column(encoder, table, name):
     }
 
 
-def test_every_column_has_a_type_and_those_that_say_nothing_are_left_out(encoder):
+def test_every_column_has_a_type(encoder):
     types = {
         "number": "age stamp flag asked",
         "category": "colour sex",
@@ -94,13 +94,6 @@ def test_every_column_has_a_type_and_those_that_say_nothing_are_left_out(encoder
     assert encoder.types == {
         name: type_ for type_, names in types.items() for name in names.split()
     }
-    same = "it has the same value in every row"
-    assert encoder.left_out == {"empty": "it has no values", "same": same, "ones": same}
-    with pytest.raises(
-        ValueError,
-        match=r"no column that could tell classes apart.*'a': it has the same value",
-    ):
-        TableEncoder.fit(pd.DataFrame({"a": [1, 1], "b": [None, None]}))
     table = pd.DataFrame({"region": [1, 2, 3] * 20, "x": np.arange(60.0)})
     assert TableEncoder.fit(table, categories=["region"]).feature_names == [
         "x",
@@ -108,6 +101,16 @@ def test_every_column_has_a_type_and_those_that_say_nothing_are_left_out(encoder
         "region=2",
         "region=3",
     ]
+
+
+def test_columns_that_say_nothing_are_left_out(encoder):
+    same = "it has the same value in every row"
+    assert encoder.left_out == {"empty": "it has no values", "same": same, "ones": same}
+    with pytest.raises(
+        ValueError,
+        match=r"no column that could tell classes apart.*'a': it has the same value",
+    ):
+        TableEncoder.fit(pd.DataFrame({"a": [1, 1], "b": [None, None]}))
 
 
 def test_numbers_are_centred_at_the_median_which_stands_in_for_gaps(mixed, encoder):
@@ -123,9 +126,7 @@ def test_numbers_are_centred_at_the_median_which_stands_in_for_gaps(mixed, encod
     )
 
 
-def test_levels_are_those_of_scikit_learn_s_one_hot_encoder_and_unseen_ones_are_said(
-    mixed, encoder
-):
+def test_levels_are_those_of_scikit_learn_s_one_hot_encoder(mixed, encoder):
     reference = OneHotEncoder(
         sparse_output=False,
         categories=[["blue", "green", "red"]],
@@ -142,6 +143,9 @@ def test_levels_are_those_of_scikit_learn_s_one_hot_encoder_and_unseen_ones_are_
         column(encoder, mixed, "sex")["sex=m"],
         (mixed["sex"] == "m").to_numpy(dtype=np.float32),
     )
+
+
+def test_unseen_levels_are_said(mixed, encoder):
     new = mixed.head(4).assign(colour="violet", sex="x", extra=1)
     assert not np.any(list(column(encoder, new, "colour").values()))
     assert column(encoder, new, "sex")["sex=m"].tolist() == [0.5] * 4
@@ -178,9 +182,7 @@ def test_dates_become_their_parts_in_the_format_of_training(mixed, encoder):
     assert "day hour" not in encoder.feature_names  # no time of day was seen
 
 
-def test_the_same_table_from_csv_and_parquet_gives_the_same_numbers(
-    mixed, encoder, tmp_path
-):
+def test_a_table_gives_the_same_numbers_from_csv_or_parquet(mixed, encoder, tmp_path):
     mixed.to_csv(tmp_path / "t.csv", index=False)
     mixed.drop(columns="empty").to_parquet(tmp_path / "t.parquet")
     tables = [
@@ -226,7 +228,7 @@ def test_a_table_that_does_not_fit_is_refused_in_words(mixed, encoder, change, m
         encoder.transform(change(mixed))
 
 
-def test_numbers_in_more_than_one_unit_are_taken_as_text_and_pointed_out():
+def test_numbers_in_more_than_one_unit_are_pointed_out():
     amounts = [f"{i},{i % 10}00 {'kg' if i % 2 else 'g'}" for i in range(1, 61)]
     table = pd.DataFrame(
         {"weight": amounts, "code": [f"A{i}" for i in range(60)], "x": np.arange(60.0)}
@@ -324,7 +326,7 @@ def test_words_that_are_no_numbers_of_one_form_stay_words(words):
     [(",", "utf-8"), (";", "utf-8-sig"), ("\t", "latin-1"), ("|", "utf-16")],
     ids=repr,
 )
-def test_delimiter_and_encoding_are_found_out_and_said(tmp_path, case):
+def test_what_was_guessed_of_a_csv_is_said(tmp_path, case):
     (delimiter, encoding), path = case, tmp_path / "t.csv"
     path.write_bytes(LINES.format(delimiter).encode(encoding))
     found = read_table(path)
@@ -410,7 +412,7 @@ def test_a_file_that_is_no_table_is_refused_with_the_line(tmp_path, content, mes
         read_table(path)
 
 
-def test_json_lines_are_read_and_a_line_that_is_no_object_is_named(tmp_path):
+def test_json_lines_are_read(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"a": 1, "y": "u"}\n\n{"y": "v", "b": "x"}\n')
     frame = read_table(path).frame.astype(object)
@@ -419,14 +421,16 @@ def test_json_lines_are_read_and_a_line_that_is_no_object_is_named(tmp_path):
         "y": ["u", "v"],
         "b": ["-", "x"],
     }
+
+
+def test_a_json_line_that_is_no_object_is_named(tmp_path):
+    path = tmp_path / "t.jsonl"
     path.write_text('{"a": 1}\n[1, 2]\n')
     with pytest.raises(ValueError, match="line 2: not an object"):
         read_table(path)
 
 
-def test_excel_is_read_where_openpyxl_is_and_the_error_says_how_to_get_it(
-    tmp_path, monkeypatch
-):
+def test_excel_is_read_where_openpyxl_is(tmp_path):
     path = tmp_path / "t.xlsx"
     if importlib.util.find_spec("openpyxl"):
         pd.DataFrame({"a": [1, 2], "y": ["u", None]}).to_excel(path, index=False)
@@ -434,19 +438,26 @@ def test_excel_is_read_where_openpyxl_is_and_the_error_says_how_to_get_it(
             "a": [1, 2],
             "y": ["u", "-"],
         }
+
+
+def test_the_error_without_openpyxl_says_how_to_get_it(tmp_path, monkeypatch):
+    path = tmp_path / "t.xlsx"
     path.write_bytes(b"PK\x03\x04")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(ImportError, match="pip install openpyxl"):
         read_table(path)
 
 
-def test_archives_are_refused_whatever_their_name_and_so_are_folders(tmp_path):
+def test_archives_are_refused_whatever_their_name(tmp_path):
     (tmp_path / "t.csv").write_text("a,y\n1,u\n2,v\n")
     for name, mode in (("t.tar", "w"), ("t.csv.gz", "w:gz")):
         with tarfile.open(tmp_path / name, mode) as archive:
             archive.add(tmp_path / "t.csv")
         with pytest.raises(ValueError, match="is an archive: unpack it"):
             read_table(tmp_path / name)
+
+
+def test_folders_are_refused_as_tables(tmp_path):
     with pytest.raises(ValueError, match="is a folder"):
         read_table(tmp_path)
 
@@ -562,13 +573,14 @@ def test_labels_keep_their_kind(values, classes):
     assert np.unique(clean_labels(pd.Series(values, name="y"))[0]).tolist() == classes
 
 
-def test_labels_survive_csv_as_they_are_written_and_those_that_differ_only_in_spelling_are_said(
-    tmp_path,
-):
+def test_labels_survive_csv_as_they_are_written(tmp_path):
     labels = ["12345678901234567", "12345678901234568", "", "007", "7"] * 4
     pd.DataFrame({"x": range(20), "y": labels}).to_csv(tmp_path / "t.csv", index=False)
     found = clean_labels(read_table(tmp_path / "t.csv", label="y").frame["y"])
     assert found[0].tolist() == [label for label in labels if label]
+
+
+def test_labels_that_differ_in_a_full_stop_are_said():
     assert (
         "differ only in spelling"
         in clean_labels(pd.Series([">50K", ">50K.", "<=50K"] * 4, name="y"))[2][0]
@@ -583,7 +595,7 @@ def test_labels_of_another_file_are_matched_by_what_they_say():
         match_labels(pd.Series([">50K."], name="income"), ["<=50K", ">50K"], "label")
 
 
-def test_ids_are_found_and_measurements_are_not():
+def test_ids_are_told_from_measurements():
     rng, n = np.random.default_rng(0), 400
     ids = {"unnamed 1": np.arange(n), "customer_id": rng.permutation(10**6)[:n]}
     ids["code"] = [f"x{i:04}" for i in rng.permutation(n)]
@@ -605,7 +617,7 @@ def test_ids_are_found_and_measurements_are_not():
 
 
 @pytest.mark.parametrize("imbalance", [0.5, 0.97])
-def test_a_column_that_determines_the_label_is_found_and_a_good_one_is_not(imbalance):
+def test_only_columns_that_determine_the_label_are_leaks(imbalance):
     rng, n = np.random.default_rng(1), 2000
     y = np.where(rng.random(n) < imbalance, "no", "yes")
     leaks = {"copy": np.where(y == "yes", "accepted", "refused")}
@@ -673,7 +685,7 @@ def model(mixed, labels):
     return TableClassifier(drop=["stamp"], **SHORT).fit(mixed, labels)
 
 
-def test_a_saved_table_model_takes_raw_rows_and_keeps_its_notes(mixed, model, tmp_path):
+def test_a_saved_table_model_comes_back_whole(mixed, model, tmp_path):
     model.save(tmp_path / "model.collide")
     assert "column 'stamp' is left out: as asked" in model.notes_
     assert any(
@@ -758,7 +770,7 @@ def test_lazy_frames_are_collected(mixed, model):
 
 
 @pytest.mark.parametrize("library", ["pyarrow", "polars"])
-def test_frames_of_polars_and_pyarrow_are_taken_like_those_of_pandas(
+def test_frames_of_any_library_are_taken_like_those_of_pandas(
     mixed, model, labels, library
 ):
     own = pytest.importorskip(library)
@@ -775,7 +787,7 @@ def test_frames_of_polars_and_pyarrow_are_taken_like_those_of_pandas(
     assert np.array_equal(again.predict_proba(frame), model.predict_proba(mixed))
 
 
-def test_copies_are_counted_with_what_they_do_to_pber_and_the_column_of_groups_is_not_used():
+def test_copies_are_counted_with_what_they_do_to_pber():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 300)
     X = pd.DataFrame({"x": rng.normal(size=300) + y, "z": rng.normal(size=300)})
@@ -799,6 +811,12 @@ def test_copies_are_counted_with_what_they_do_to_pber_and_the_column_of_groups_i
     assert (n * on + (450 - n) * off) / 450 == pytest.approx(
         model.one_step_.pber, abs=1e-3
     )
+
+
+def test_the_column_of_groups_is_not_used():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 300)
+    X = pd.DataFrame({"x": rng.normal(size=300) + y, "z": rng.normal(size=300)})
     named = X.assign(patient=np.repeat(np.arange(60), 5))
     notes = TableClassifier(**SHORT).fit(named, y, groups=named["patient"]).notes_
     assert "column 'patient' is left out: it names the groups" in notes
