@@ -14,6 +14,7 @@ from collidescope.learners import images, recipe
 from collidescope.learners.base import Task
 from collidescope.sample import make_sample, validated
 from collidescope.training import loop
+from collidescope.training.rows import Rows
 
 BRIEF = {"max_epochs": 2}
 ignore_warnings = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
@@ -217,9 +218,58 @@ def test_logits_of_two_networks_are_averaged(left_or_right):
 
 
 def test_weights_count_as_copies_of_images_in_the_gain():
-    before = images.Scores(torch.tensor([0.5, 0.3]), torch.tensor([1.0, 3.0]), 1.0, 0.0)
-    after = images.Scores(torch.tensor([0.1, 0.3]), torch.tensor([1.0, 3.0]), 1.0, 0.0)
-    assert images.paired_gain(before, after)[0] == pytest.approx(0.1)
+    before = torch.tensor([0.5, 0.3])
+    after = torch.tensor([0.1, 0.3])
+    gain, _ = images.paired_gain(before, after, torch.tensor([1.0, 3.0]))
+    assert gain == pytest.approx(0.1)
+
+
+def test_the_first_layer_whitens_patches():
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(300, 2, 9, 9, generator=generator)
+    smooth = torch.nn.functional.avg_pool2d(noise, 3, 1, 1)
+    data = images.Images(Rows(smooth), torch.zeros(300), torch.ones(300))
+    module = images.build((2, 9, 9), 3, 4)
+    images.whiten(module, data)
+    answers = module[0](smooth).transpose(0, 1).flatten(1)
+    n_directions = len(answers) // 2
+    moments = answers @ answers.T / answers.shape[1]
+    own = moments[:n_directions, :n_directions]
+    assert torch.allclose(own, torch.eye(n_directions), atol=0.02)
+
+
+def test_both_signs_of_every_direction_are_seen():
+    data = images.Images(Rows(torch.randn(9, 1, 8, 8)), torch.zeros(9), torch.ones(9))
+    module = images.build((1, 8, 8), 2, 4)
+    images.whiten(module, data)
+    first, second = module[0].weight.chunk(2)
+    assert torch.equal(first, -second)
+
+
+def test_a_temperature_divides_the_logits():
+    module = images.build((1, 8, 8), 2, 4).eval()
+    x = torch.randn(3, 1, 8, 8)
+    with torch.inference_mode():
+        before = module(x)
+        after = images.tempered(module, 4.0)(x)
+    assert torch.allclose(after, before / 4)
+
+
+def test_one_plan_serves_all_folds_and_sizes(monkeypatch):
+    X, y = bars(160)
+    plans = []
+    original = images.Convolution.plan
+
+    def plan(self, training, data):
+        plans.append(len(data))
+        return original(self, training, data)
+
+    monkeypatch.setattr(images.Convolution, "plan", plan)
+    settings = {"members": ["convolution"], "cv": 2, "training": BRIEF}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollisionWarning)
+        CollisionClassifier(**settings, device="cpu", random_state=0).fit(X, y)
+    assert plans == [80]
 
 
 def test_pixels_stay_bytes_until_they_are_standardised():

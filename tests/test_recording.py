@@ -1,4 +1,4 @@
-"""Recorded passes: used where they agree with the module, given up where they fail."""
+"""Recorded steps: used where they move the weights as the step does, given up where they fail."""
 
 import gc
 import warnings
@@ -9,65 +9,39 @@ import pytest
 import torch
 
 from collidescope import CollisionWarning
-from collidescope.learners import images, recipe
+from collidescope.learners import recipe
 from collidescope.learners.base import Task
-from collidescope.training import recording
-
-
-class Played(torch.autograd.Function):
-    """Passes with static inputs and gradients, as a graph of CUDA has them."""
-
-    @staticmethod
-    def forward(ctx, play, x, *parameters):
-        ctx.play = play
-        play.static.copy_(x)
-        with torch.enable_grad():
-            play.logits = play.original(play.static)
-        return play.logits.detach()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        play = ctx.play
-        own = list(play.module.parameters())
-        found = torch.autograd.grad(play.logits, own, gradient)
-        return None, None, *found
+from collidescope.training import loop, recording
 
 
 class Play:
-    def __init__(self, module, static):
-        self.module = module
-        self.static = static
-        self.original = module.forward
-        self.played = 0
+    """What a graph of CUDA does with a step, on a CPU: it reads batches from one place."""
 
-    def __call__(self, x):
-        self.played += 1
-        return Played.apply(self, x, *self.module.parameters())
+    def __init__(self, step, batch):
+        self.step = step
+        self.place = batch.clone()
+        for _ in range(3):
+            step(self.place)  # moves the weights
+        plays.append(weakref.ref(self))
 
-
-def graphed(module, arguments):
-    """What torch.cuda.make_graphed_callables does to a module, on a CPU."""
-    (static,) = arguments
-    for _ in range(3):
-        module(static)  # moves the averages of batch normalisation
-    play = Play(module, static)
-    plays.append(weakref.ref(play))
-    module.forward = play
-    return module
+    def __call__(self, batch):
+        self.place.copy_(batch)
+        counts.append(batch.shape[1])
+        return self.step(self.place)
 
 
-def deaf(module, arguments):
-    """A recording that does not hear of new inputs."""
-    (static,) = arguments
-    original = module.forward
-    module.forward = lambda x: original(static)
-    return module
+def deaf(step, batch):
+    """A recording that does not hear of new batches."""
+    place = batch.clone()
+    return lambda batch: step(place)
 
 
-def failing(module, arguments):
+def failing(step, batch):
+    step(batch)
     raise RuntimeError("operation not permitted when stream is capturing\nat a line")
 
 
+counts = []
 plays = []
 
 
@@ -75,6 +49,7 @@ plays = []
 def fresh(monkeypatch):
     monkeypatch.setattr(recording, "unrecorded", set())
     plays.clear()
+    counts.clear()
 
 
 @pytest.fixture
@@ -82,21 +57,12 @@ def record(monkeypatch):
     """Let a CPU record with the given function."""
 
     def use(function):
-        monkeypatch.setattr(torch.cuda, "make_graphed_callables", function)
+        monkeypatch.setattr(recording, "capture", function)
         monkeypatch.setattr(
-            images, "can_record", lambda device: device not in recording.unrecorded
+            loop, "can_record", lambda device: device not in recording.unrecorded
         )
 
     return use
-
-
-def network():
-    torch.manual_seed(0)
-    return images.build((1, 8, 8), 2, 4).to(memory_format=torch.channels_last)
-
-
-def sample():
-    return torch.randn(16, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
 def task():
@@ -107,31 +73,65 @@ def task():
     return Task(X, codes, 2, seed=1, training={"max_epochs": 2})
 
 
-def test_a_recording_that_agrees_is_used(record):
-    record(graphed)
-    played = recording.recorded(network(), sample())
-    assert isinstance(played.forward, Play)
+def example():
+    """A step that moves one tensor by the mean of its batch, and that tensor."""
+    weight = torch.tensor([1.0, 2.0])
+
+    def step(batch):
+        weight.add_(batch.mean())
+        return batch.sum()
+
+    return step, weight
 
 
-def test_recording_leaves_the_module_as_it_was(record):
-    record(graphed)
-    module = network()
-    recording.recorded(module, sample())
-    untouched = network().state_dict()
-    for name, values in module.state_dict().items():
-        assert torch.equal(values, untouched[name])
+BATCH = torch.tensor([[0.0, 1.0, 5.0]])
+OTHER = torch.tensor([[2.0, 7.0, 9.0]])
 
 
-def test_a_recording_that_ignores_its_input_is_given_up(record):
-    record(deaf)
-    with pytest.warns(CollisionWarning, match="other numbers"):
-        assert recording.recorded(network(), sample()) is None
+def recording_of(function):
+    step, weight = example()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "capture", function)
+        return recording.recorded(step, BATCH, OTHER, [weight]), weight
 
 
-def test_a_recording_that_fails_is_reported_in_one_line(record):
-    record(failing)
+def first_is_heard(step, batch):
+    """A recording that takes the first number of a batch for all of them."""
+    return lambda batch: step(batch[:, :1])
+
+
+def test_a_recording_that_agrees_is_used():
+    played, _ = recording_of(Play)
+    assert isinstance(played, Play)
+
+
+def test_recording_leaves_the_state_as_it_was():
+    _, weight = recording_of(Play)
+    assert weight.tolist() == [1.0, 2.0]
+
+
+def test_a_recording_that_moves_the_weights_otherwise_is_given_up():
+    with pytest.warns(CollisionWarning, match="otherwise"):
+        played, _ = recording_of(first_is_heard)
+    assert not isinstance(played, Play)
+
+
+def test_a_recording_that_fails_is_reported_in_one_line():
     with pytest.warns(CollisionWarning, match=r"one by one.*capturing\): results"):
-        assert recording.recorded(network(), sample()) is None
+        recording_of(failing)
+
+
+def test_a_recording_that_fails_leaves_the_state_as_it_was():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollisionWarning)
+        _, weight = recording_of(failing)
+    assert weight.tolist() == [1.0, 2.0]
+
+
+def test_a_fit_gives_up_a_recording_that_ignores_its_batches(record):
+    record(deaf)
+    with pytest.warns(CollisionWarning, match="otherwise"):
+        recipe("convolution").fit(task())
 
 
 def test_a_device_that_failed_once_is_not_asked_again(record):
@@ -143,23 +143,14 @@ def test_a_device_that_failed_once_is_not_asked_again(record):
 
 
 def test_a_fit_plays_its_recording(record):
-    record(graphed)
-    counts = []
-    original = Play.__call__
-
-    def counted(self, x):
-        counts.append(len(x))
-        return original(self, x)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Play, "__call__", counted)
-        recipe("convolution").fit(task())
+    record(Play)
+    recipe("convolution").fit(task())
     assert set(counts) == {32}  # full batches alone
 
 
 def test_recorded_steps_learn_what_single_steps_learn(record):
     plain = recipe("convolution").fit(task())
-    record(graphed)
+    record(Play)
     played = recipe("convolution").fit(task())
     X = task().X
     np.testing.assert_allclose(
@@ -177,17 +168,14 @@ def test_a_fit_goes_on_where_recording_fails(record):
 
 
 def test_recordings_let_go_of_their_memory(record):
-    record(graphed)
-    gc.disable()
-    try:
-        recipe("convolution").fit(task())
-        assert plays
-        assert all(play() is None for play in plays)
-    finally:
-        gc.enable()
+    record(Play)
+    recipe("convolution").fit(task())
+    gc.collect()
+    assert plays
+    assert all(play() is None for play in plays)
 
 
-def test_cpu_passes_are_not_recorded():
+def test_cpu_steps_are_not_recorded():
     assert not recording.can_record(torch.device("cpu"))
 
 

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ class Engine:
     started: float = field(
         default_factory=time.monotonic
     )  #: when the budget began to be spent
+    #: what models have chosen once, whatever the fold and the size: see :class:`Task`
+    memory: dict[str, Any] = field(default_factory=dict)
 
     @property
     def seconds_left(self) -> float:
@@ -582,6 +585,11 @@ def make_task(
         groups = sample.groups[own]
     elif sample.votes is not None:
         groups = own
+    first = None
+    if number > 0 or folds.whole is not None:
+        splits = folds.whole or folds.splits
+        all_rows = replace(folds, splits=splits, share=1.0, whole=None)
+        first = partial(make_task, sample, all_rows, engine, 0, report)
     folder = engine.checkpoint
     if folder is not None and folds.share < 1:
         folder = folder / f"share-{folds.share:g}"
@@ -599,6 +607,8 @@ def make_task(
         training=engine.training,
         report=report,
         checkpoint=folder,
+        first=first,
+        memory=engine.memory,
     )
 
 

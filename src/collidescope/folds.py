@@ -58,6 +58,8 @@ class Folds:
     seed: int = 0  #: of subsets and references
     share: float = 1.0  #: of the training rows that folds could have
     notes: tuple[str, ...] = ()
+    #: with all training rows, where these have a share
+    whole: list[Split] | None = None
 
     @property
     def size(self) -> float:
@@ -71,7 +73,8 @@ class Folds:
         )
         if parts is None:
             return None
-        return replace(self, splits=parts, share=share)
+        whole = self.whole or self.splits
+        return replace(self, splits=parts, share=share, whole=whole)
 
 
 def as_random_state(random_state: RandomState) -> np.random.RandomState:

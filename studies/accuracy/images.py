@@ -196,10 +196,13 @@ def length_run(cell: Cell) -> dict[str, Any]:
     """The Brier score of new images after the chosen number of epochs, and after three times it."""
     from collidescope.learners.base import Task
     from collidescope.learners.images import (
+        KINDS,
         Convolution,
         Images,
-        held_out_scores,
+        Variation,
+        held_out_logits,
         prepared,
+        scored,
     )
     from collidescope.sample import make_sample
 
@@ -216,11 +219,18 @@ def length_run(cell: Cell) -> dict[str, Any]:
         member = Convolution("convolution")
         training = member.training(task, images)
         plan = member.plan(training, images)
+        epochs = training.epochs(n, plan.multiple)
+        y = new.y.cpu()
+        w = new.w.cpu()
         for times in (1, 3):
-            run = training.run(images, times * plan.epochs, plan.varied, "convolution")
-            scores = held_out_scores(run.module, new, "mirrored" in plan.varied)
-            result[f"{times} times"] = scores.mean
-    return result | {"epochs": plan.epochs, "capped": plan.capped}
+            logits = {}
+            for kind in KINDS:
+                variation = Variation(plan.mirrored, kind == "mixed")
+                run = training.run(images, times * epochs, variation, kind)
+                logits[kind] = held_out_logits(run.module, new, plan.mirrored)
+            found = scored(logits, y, w)
+            result[f"{times} times"] = float(found.brier.mean())
+    return result | {"epochs": epochs, "capped": plan.capped}
 
 
 def length_text(records: list[Record]) -> str:

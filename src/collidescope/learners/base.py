@@ -63,6 +63,10 @@ class Task:
     training: Mapping[str, Any] | None = None
     report: Callable[[dict[str, Any]], None] | None = None
     checkpoint: Path | None = None
+    #: The task of all training rows of the first fold, unless this is it. What is chosen from them
+    #: is the same in every fold and at every size, and ``memory`` keeps it for the others.
+    first: Callable[[], Task] | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
 
     @property
     def weights(self) -> FloatArray:
@@ -115,6 +119,7 @@ class Task:
             codes=self.codes[chosen],
             sample_weight=weights,
             groups=groups,
+            first=None,
         )
 
     def scales(self, most_rows: int = 20_000, largest: float = 1e4) -> list[Float32]:

@@ -1,16 +1,22 @@
-"""A residual network for small images, trained to its own end at every number of images.
+"""Two networks for small images, trained to their own end at every number of images.
 
-Symbols: images of shape (n, C, H, W), K classes, E epochs. The network has nine layers (ResNet-9):
-convolutions of w, 2w, 4w and 8w channels, two of them with a residual pair, the largest value over
-the image, and K logits. The rate of SGD rises and falls once. Images are shifted with reflected
+Symbols: images of shape (n, C, H, W), K classes, E epochs, w channels. The first layer is fixed:
+its filters whiten patches of 2 × 2 pixels. Three blocks follow, each of two convolutions, of w, 4w
+and 4w channels, then the largest value over the image, and K logits (the shape is that of Jordan
+2024, arXiv 2404.00498). The rate of SGD rises and falls once. Images are shifted with reflected
 edges, and a square of each is blanked (cutout).
 
+One network learns from images as they are, the other from images mixed in pairs. Which is better
+depends on the noise of the labels and on how many images there are; the mean of their logits, each
+at its own temperature, is about as good as the better one or better, so nothing has to be chosen.
+
 What is not fixed is chosen on images held out from the training rows, all by the Brier score after
-calibration: whether images are mirrored and mixed, and how long a run is. Runs start at half of the
-usual number of epochs and are doubled until a run of 2E epochs is not better than one of E beyond
-its standard error: then E is the end. A network whose runs may not be doubled again, for lack of
-time or because the user says so, is ``capped``. Then M networks learn from all images, and their
-logits are averaged.
+calibration: whether images are mirrored, and how long a run is. Runs start at the usual number of
+epochs and are doubled until a run of 2E epochs is not better than one of E by 2% and beyond its
+standard error: then E is the end. Networks whose runs may not be doubled again, for lack of time or
+because the user says so, are ``capped``. Choices are made once, from the training images of the
+first fold, for all folds and sizes of the learning curve: a curve then bends where rows no longer
+help, and not where another choice was made.
 
 Logits z become posteriors (1 - noise) softmax(z / temperature) + noise / K. Where some labels are
 wrong at random, a temperature alone would flatten all posteriors for the sake of those few.
@@ -20,12 +26,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -48,12 +54,7 @@ from collidescope.training.config import TrainingConfig
 from collidescope.training.cycle import OneCycle
 from collidescope.training.loop import Run, fit_loop, seeded_module
 from collidescope.training.machine import device_of
-from collidescope.training.recording import (
-    can_record,
-    half_precision,
-    recorded,
-    release,
-)
+from collidescope.training.recording import half_precision
 from collidescope.training.rows import (
     Rows,
     as_rows,
@@ -81,7 +82,7 @@ class FittedConvolution(FittedModule):
     n_classes: Annotated[int, "K"]
     n_networks: Annotated[int, 1, 100]
     mirrored: bool  #: whether logits of the mirror image count too
-    temperature: Annotated[float, 0.01, 100.0]  #: of the logits
+    temperature: Annotated[float, 0.01, 100.0]  #: of the mean logits
     noise: Annotated[float, 0.0, 1.0]  #: share of labels that are wrong at random
     history: History
     interrupted: bool = field(default=False, metadata=NOT_SAVED)
@@ -190,49 +191,43 @@ def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
 
 @dataclass(frozen=True)
 class Convolution(Member):
-    """A residual network for images of 28 to 96 pixels; larger ones are scaled down."""
+    """Two networks for images of 28 to 96 pixels; larger ones are scaled down."""
 
-    gpu_width: int = 64  #: channels of the first layer
+    gpu_width: int = 64  #: channels of the first block
     #: the widest that takes at most ``cpu_seconds`` is used
-    cpu_widths: tuple[int, ...] = (16, 12, 8)
+    cpu_widths: tuple[int, ...] = (20, 14, 10)
     cpu_seconds: float = 40.0  #: of a run of the usual length, estimated
     #: epochs of a run on 1,000 images, fewer in proportion to the square root of their number
-    gpu_epochs: float = 80.0
+    gpu_epochs: float = 60.0
     cpu_epochs: float = 40.0
-    gpu_doublings: int = 3  #: of a run, from half of the usual epochs on
-    cpu_doublings: int = (
-        2  #: a few minutes at most; the range says if that was too short
-    )
-    #: how images may be varied, tried in turn: "mixed" is in pairs, with their labels
-    varied: tuple[str, ...] = ("mirrored", "mixed")
-    choosing_images: int = 6_000  #: most images that runs which choose learn from
-    parts: int = 6  #: of which one is held out for choosing
-    n_networks: int = 2  #: whose logits are averaged
+    gpu_doublings: int = 2  #: of a run, from the usual epochs on
+    cpu_doublings: int = 2
+    tried_images: int = 2_500  #: most images that runs which choose learn from
+    scored_images: int = 6_000  #: most images that they are judged by
+    parts: int = 3  #: of which one is held out for choosing
 
     images: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedConvolution
 
     def cost(self, n: int, d: int, k: int) -> float:
-        """Of the runs that choose, up to one of twice the usual length, and of the last ones."""
+        """Of the runs that choose, up to two of twice the usual length, and of the last ones."""
         pixels = n_pixels(d)
-        width = self._cpu_width(n, pixels)
+        channels = d // pixels
+        width = self._cpu_width(n, pixels, channels)
         held_out = n // self.parts
         not_held_out = n - held_out
-        tried = min(not_held_out, self.choosing_images)
-        n_varied = len(self.varied)
-        n_halves = 1 + n_varied
-        n_short = n_halves / 2
-        n_runs = n_short + 1 + 2
-        trial = self._run_seconds(tried, pixels, width)
-        last = self._run_seconds(n, pixels, width)
+        tried = min(not_held_out, self.tried_images)
+        n_runs = 2 / 2 + 2 + 4
+        trial = self._run_seconds(tried, pixels, channels, width)
+        last = self._run_seconds(n, pixels, channels, width)
         choosing = n_runs * trial
-        learning = self.n_networks * last
-        return choosing + learning
+        n_kinds = len(KINDS)
+        return choosing + n_kinds * last
 
-    def _run_seconds(self, n: int, pixels: int, width: int) -> float:
+    def _run_seconds(self, n: int, pixels: int, channels: int, width: int) -> float:
         """About the seconds of a run of the usual length, on one core."""
         epochs = self.cpu_epochs * math.sqrt(1000 / n)
-        return run_seconds(n, pixels, width, epochs)
+        return run_seconds(n, pixels, channels, width, epochs)
 
     def unsaved_values(self, shape: tuple[int, ...]) -> dict[str, Any]:
         return {"row_shape": shape}
@@ -249,9 +244,12 @@ class Convolution(Member):
             )
         with prepared(task.device):
             training = self.training(task, data)
-            plan = self.plan(training, data)
+            plan = self.remembered_plan(task, data)
             runs = self._last_runs(training, data, plan)
-        module = rounded(Averaged(run.module for run in runs)).eval()
+        networks = []
+        for run, kind in zip(runs, KINDS, strict=False):
+            networks.append(tempered(run.module, plan.temperatures[kind]))
+        module = rounded(Averaged(networks)).eval()
         fitted = FittedConvolution(
             self.name,
             small_arrays(module),
@@ -259,7 +257,7 @@ class Convolution(Member):
             training.width,
             task.n_classes,
             len(runs),
-            "mirrored" in plan.varied,
+            plan.mirrored,
             plan.temperature,
             plan.noise,
             runs[0].history,
@@ -270,16 +268,15 @@ class Convolution(Member):
         return fitted
 
     def _last_runs(self, training: Training, data: Images, plan: Plan) -> list[Run]:
-        """Networks that learn from all images, each with its own seed.
+        """A network of each kind that learns from all images.
 
         Ctrl-C keeps those that are done, or else the first one as it is.
         """
+        epochs = training.epochs(len(data), plan.multiple)
         runs = list[Run]()
-        for number in range(self.n_networks):
-            name = self.name
-            if number > 0:
-                name = f"{self.name}-{number + 1}"
-            run = training.run(data, plan.epochs, plan.varied, name, number)
+        for kind in KINDS:
+            variation = Variation(plan.mirrored, kind == "mixed")
+            run = training.run(data, epochs, variation, f"{self.name}-{kind}")
             if not run.interrupted:
                 runs.append(run)
                 continue
@@ -295,38 +292,47 @@ class Convolution(Member):
     def training(self, task: Task, data: Images) -> Training:
         """The runs of a task: a width that suits the images and the device."""
         settings = image_settings(task)
-        channels = self.gpu_width
+        width = self.gpu_width
         epochs = self.gpu_epochs
         if task.device == "cpu":
-            n, _, height, width = data.X.shape
-            pixels = height * width
-            channels = self._cpu_width(n, pixels)
+            n, channels, height, length = data.X.shape
+            pixels = height * length
+            width = self._cpu_width(n, pixels, channels)
             epochs = self.cpu_epochs
-        return Training(task, settings, channels, epochs)
+        return Training(task, settings, width, epochs)
 
-    def _cpu_width(self, n: int, pixels: int) -> int:
+    def _cpu_width(self, n: int, pixels: int, channels: int) -> int:
         for width in self.cpu_widths:
-            if self._run_seconds(n, pixels, width) <= self.cpu_seconds:
+            if self._run_seconds(n, pixels, channels, width) <= self.cpu_seconds:
                 return width
         return min(self.cpu_widths)
 
+    def remembered_plan(self, task: Task, data: Images) -> Plan:
+        """The plan from the training images of the first fold, made once for all."""
+        if self.name not in task.memory:
+            if task.first is not None:
+                task = task.first()
+                data = Images.of(task)
+            training = self.training(task, data)
+            task.memory[self.name] = self.plan(training, data)
+        plan: Plan = task.memory[self.name]
+        return plan
+
     def plan(self, training: Training, data: Images) -> Plan:
-        """How images are varied and how long a run is, by images that are held out."""
+        """Whether images are mirrored and how long a run is, by images that are held out."""
         task = training.task
         part = task.inner_parts(self.parts, task.seed)
         generator = np.random.default_rng(task.seed)
-        most = self.choosing_images
         trained_on = np.flatnonzero(part != 0)
         scored = np.flatnonzero(part == 0)
-        tried = data.take(some(trained_on, most, generator))
-        held_out = data.take(some(scored, most, generator))
-        n = len(data)
+        tried = data.take(some(trained_on, self.tried_images, generator))
+        held_out = data.take(some(scored, self.scored_images, generator))
         if len(held_out) == 0:
-            usual = training.epochs(n, 1.0)
-            return Plan(usual, frozenset(), 1.0, 0.0, capped=True)
+            return Plan(1.0, False, dict.fromkeys(KINDS, 1.0), 1.0, 0.0, capped=True)
         trials = Trials(training, tried, held_out, self.name)
-        multiple = 0.5
-        chosen, best = self._variations(trials, multiple)
+        mirrored = trials.mirroring_helps()
+        multiple = 1.0
+        best = trials.scores(multiple, mirrored)
         capped = True
         doublings = self.gpu_doublings
         if task.device == "cpu":
@@ -335,39 +341,39 @@ class Convolution(Member):
             twice = 2 * multiple
             if trials.epochs(twice) == trials.epochs(multiple):  # the user says so
                 break
-            longer = trials.scores(twice, chosen)
-            gain, error = paired_gain(best, longer)
-            if gain > 0:
-                best = longer
-                multiple = twice
-            if gain <= error:
+            longer = trials.scores(twice, mirrored)
+            gain, error = paired_gain(best.brier, longer.brier, held_out.w.cpu())
+            mean = float(best.brier.mean())
+            notable = max(error, 0.02 * mean, 0.001)
+            if gain <= notable:
                 capped = False
                 break
-        epochs = training.epochs(n, multiple)
-        return Plan(epochs, chosen, best.temperature, best.noise, capped)
+            best = longer
+            multiple = twice
+        return Plan(
+            multiple, mirrored, best.temperatures, best.temperature, best.noise, capped
+        )
 
-    def _variations(
-        self, trials: Trials, multiple: float
-    ) -> tuple[frozenset[str], Scores]:
-        """Those that lower the score of held-out images, each tried beside those chosen before."""
-        chosen = frozenset[str]()
-        best = trials.scores(multiple, chosen)
-        for name in self.varied:
-            varied = chosen | {name}
-            scores = trials.scores(multiple, varied)
-            if scores.mean < best.mean:
-                chosen = varied
-                best = scores
-        return chosen, best
+
+#: How the two networks learn: from images as they are, and mixed in pairs, as their labels are.
+KINDS = ("plain", "mixed")
+
+
+class Variation(NamedTuple):
+    """How images are varied beside shifts and blank squares."""
+
+    mirrored: bool
+    mixed: bool
 
 
 @dataclass(frozen=True)
 class Plan:
     """How networks are trained on all images, and how their logits are calibrated."""
 
-    epochs: int
-    varied: frozenset[str]
-    temperature: float
+    multiple: float  #: of the usual number of epochs
+    mirrored: bool
+    temperatures: Mapping[str, float]  #: of each kind of network
+    temperature: float  #: of the mean of their logits
     noise: float
     capped: bool
 
@@ -380,10 +386,13 @@ def n_pixels(d: int) -> int:
     return d
 
 
-def run_seconds(n: int, pixels: int, width: int, epochs: float) -> float:
-    """About the seconds of a run on one core: each of five stages takes 18 w² products a pixel."""
-    seconds = 4e-11  # a product, forwards and backwards
-    return seconds * 90 * width**2 * pixels * n * epochs
+def run_seconds(n: int, pixels: int, channels: int, width: int, epochs: float) -> float:
+    """About the seconds of a run on one core: most products are those of five convolutions."""
+    seconds = 5.5e-11  # a product, forwards and backwards
+    first = 9 * 8 * channels * width
+    later = 9 * width**2 * (1 / 4 + 4 / 4 + 16 / 16 + 16 / 16 + 16 / 64)
+    products = first + later
+    return seconds * products * pixels * n * epochs
 
 
 def image_settings(task: Task) -> TrainingConfig:
@@ -429,22 +438,33 @@ def small_arrays(module: nn.Module) -> Arrays:
     return arrays
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Brier scores of held-out images once logits are calibrated, and their weights."""
+class Scores(NamedTuple):
+    """Brier scores of held-out images by networks of all kinds, and how they are calibrated."""
 
     brier: Tensor
-    weights: Tensor
-    temperature: float
+    temperatures: Mapping[str, float]  #: of each kind
+    temperature: float  #: of the mean of their logits
     noise: float
 
-    @property
-    def mean(self) -> float:
-        return float((self.brier * self.weights).sum() / self.weights.sum())
+
+def scored(logits: Mapping[str, Tensor], y: Tensor, w: Tensor) -> Scores:
+    """Brier scores of the calibrated mean of the calibrated logits of each kind of network."""
+    temperatures = {}
+    total = torch.zeros(())
+    for kind, own in logits.items():
+        temperatures[kind], _ = calibrated(own, y, w)
+        total = total + own / temperatures[kind]
+    mean = total / len(logits)
+    temperature, noise = calibrated(mean, y, w)
+    P = log_posteriors(mean, temperature, noise).exp()
+    n_classes = P.shape[1]
+    onehot = functional.one_hot(y, n_classes)
+    brier = (P - onehot).square().sum(1)
+    return Scores(brier, temperatures, temperature, noise)
 
 
-def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scores:
-    """How well a network scores images that it has not seen, once it is calibrated."""
+def held_out_logits(module: nn.Module, held_out: Images, mirrored: bool) -> Tensor:
+    """Logits of images that a network has not seen."""
     images_at_once = 1_024
     n = len(held_out)
     parts = []
@@ -453,17 +473,7 @@ def held_out_scores(module: nn.Module, held_out: Images, mirrored: bool) -> Scor
             x = held_out.X[block]
             part = averaged_logits(module, x, mirrored)
             parts.append(part.cpu())
-    logits = torch.cat(parts).double()
-    y = held_out.y.cpu()
-    w = held_out.w.cpu()
-    temperature, noise = calibrated(logits, y, w)
-    logs = log_posteriors(logits, temperature, noise)
-    P = logs.exp()
-    n_classes = P.shape[1]
-    onehot = functional.one_hot(y, n_classes)
-    squares = (P - onehot).square()
-    brier = squares.sum(1)
-    return Scores(brier, w, temperature, noise)
+    return torch.cat(parts).double()
 
 
 def log_posteriors(logits: Tensor, temperature: float, noise: float) -> Tensor:
@@ -497,13 +507,13 @@ def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
     return best
 
 
-def paired_gain(before: Scores, after: Scores) -> tuple[float, float]:
+def paired_gain(before: Tensor, after: Tensor, weights: Tensor) -> tuple[float, float]:
     """By how much the mean score fell, and the standard error of that."""
-    weights = before.weights.double()
-    total = weights.sum()
-    share = weights / total
-    difference = before.brier - after.brier
-    gain = torch.dot(share, difference.double())
+    precise = weights.double()
+    total = precise.sum()
+    share = precise / total
+    difference = (before - after).double()
+    gain = torch.dot(share, difference)
     deviation = difference - gain
     spread = share * deviation
     variance = spread.square().sum()
@@ -554,7 +564,7 @@ class Training:
     config: TrainingConfig  #: what the user says
     width: int
     usual_epochs: float  #: on 1,000 images
-    gpu_rate: float = 0.4  #: the highest, for batches of ``largest_batch``
+    highest_rate: float = 0.4  #: for batches of ``largest_batch``
     weight_decay: float = 5e-4
     largest_batch: int = 512
 
@@ -572,28 +582,21 @@ class Training:
         return name in (self.task.training or {})
 
     def batch(self, n: int) -> int:
-        """Images of a batch: about 64 steps are left per epoch."""
+        """Images of a batch: about 64 steps are left per epoch, fewer where launches cost most."""
         if not isinstance(self.config.batch_size, str):
             return min(n, self.config.batch_size)
         smallest = 32
         steps = 64
+        if self.task.device != "cpu":
+            smallest = 64
+            steps = 32
         share = max(smallest, n // steps)
-        return min(self.largest_batch, share)
+        return min(n, self.largest_batch, share)
 
-    def run(
-        self,
-        data: Images,
-        epochs: int,
-        varied: frozenset[str],
-        name: str,
-        number: int = 0,
-    ) -> Run:
-        """A network trained on ``data``; in the checkpoint folder under its own ``name``.
-
-        Networks of another ``number`` have other weights at first, and batches.
-        """
+    def run(self, data: Images, epochs: int, variation: Variation, name: str) -> Run:
+        """A network trained on ``data``; in the checkpoint folder under its own ``name``."""
         batch = self.batch(len(data))
-        rate = self.gpu_rate * batch / self.largest_batch
+        rate = self.highest_rate * batch / self.largest_batch
         if self._says("learning_rate"):
             rate = self.config.learning_rate
         decay = self.weight_decay
@@ -602,28 +605,27 @@ class Training:
         cycle = OneCycle(epochs, rate, decay)
         config = TrainingConfig(max_epochs=epochs, patience=0, device=self.task.device)
         task = self.task
-        seed = task.seed + number
-        module = self._initial(tuple(data.X.shape[1:]), seed)
-        objective = ImageObjective(data, module, batch, varied, task.n_classes)
-        try:
-            return fit_loop(
-                module,
-                objective,
-                config,
-                seed,
-                self._report,
-                task.checkpoint,
-                name,
-                cycle,
-            )
-        finally:
-            release(objective.recorded)
+        seed = task.seed + variation.mixed
+        module = self._initial(data, seed)
+        objective = ImageObjective(data, batch, variation, task.n_classes)
+        return fit_loop(
+            module,
+            objective,
+            config,
+            seed,
+            self._report,
+            task.checkpoint,
+            name,
+            cycle,
+        )
 
-    def _initial(self, shape: tuple[int, ...], seed: int) -> nn.Module:
+    def _initial(self, data: Images, seed: int) -> nn.Module:
         n_classes = self.task.n_classes
         device = self.task.device
+        shape = tuple(data.X.shape[1:])
         made = partial(build, shape, n_classes, self.width)
         module: Any = seeded_module(made, seed)
+        whiten(module, data)
         module.to(device)
         # Convolutions are a third faster with channels last.
         module.to(memory_format=torch.channels_last)
@@ -643,24 +645,49 @@ class Trials:
     tried: Images
     held_out: Images
     name: str
+    known: dict[str, Tensor] = field(
+        default_factory=dict
+    )  #: logits, by name of the run
 
     def epochs(self, multiple: float) -> int:
         """Of a run of ``multiple`` times the usual length."""
         n = len(self.tried)
         return self.training.epochs(n, multiple)
 
-    def scores(self, multiple: float, varied: frozenset[str]) -> Scores:
-        """Of held-out images, after a run of ``multiple`` times the usual length."""
+    def mirroring_helps(self, multiple: float = 0.5) -> bool:
+        """Whether a short run on mirrored images scores better."""
+        y = self.held_out.y.cpu()
+        w = self.held_out.w.cpu()
+        means = {}
+        for mirrored in (False, True):
+            logits = self.logits(multiple, Variation(mirrored, False))
+            found = scored({"plain": logits}, y, w)
+            means[mirrored] = float(torch.dot(found.brier, w.double()))
+        return means[True] < means[False]
+
+    def scores(self, multiple: float, mirrored: bool) -> Scores:
+        """Of held-out images by both networks, after ``multiple`` times the usual epochs."""
+        logits = {}
+        for kind in KINDS:
+            variation = Variation(mirrored, kind == "mixed")
+            logits[kind] = self.logits(multiple, variation)
+        return scored(logits, self.held_out.y.cpu(), self.held_out.w.cpu())
+
+    def logits(self, multiple: float, variation: Variation) -> Tensor:
+        """Of held-out images, by a network that is trained once."""
         epochs = self.epochs(multiple)
-        length = f"{epochs}-epochs"
-        kinds = sorted(varied)
-        words = [self.name, length, *kinds]
+        words = [self.name, f"{epochs}-epochs"]
+        for kind, used in variation._asdict().items():
+            if used:
+                words.append(kind)
         name = "-".join(words)
-        run = self.training.run(self.tried, epochs, varied, name)
-        if run.interrupted:  # nothing of it is worth keeping
-            raise KeyboardInterrupt
-        mirrored = "mirrored" in varied
-        return held_out_scores(run.module, self.held_out, mirrored)
+        if name not in self.known:
+            run = self.training.run(self.tried, epochs, variation, name)
+            if run.interrupted:  # nothing of it is worth keeping
+                raise KeyboardInterrupt
+            mirrored = variation.mirrored
+            self.known[name] = held_out_logits(run.module, self.held_out, mirrored)
+        return self.known[name]
 
 
 class ImageObjective:
@@ -673,30 +700,31 @@ class ImageObjective:
     n_members = 1
 
     def __init__(
-        self,
-        data: Images,
-        module: nn.Module,
-        batch: int,
-        varied: frozenset[str],
-        n_classes: int,
+        self, data: Images, batch: int, variation: Variation, n_classes: int
     ) -> None:
         self.data = data
         self.batch = batch
-        self.varied = varied
+        self.variation = variation
         onehot = functional.one_hot(data.y, n_classes)
         weights = data.w[:, None]
         self.targets = onehot * weights
-        self.recorded: nn.Module | None = None
-        n_images = len(data)
-        enough = n_images >= batch
-        if enough and can_record(data.device):
-            sample = data.X[:batch]
-            self.recorded = recorded(module, sample)
+
+    @property
+    def sample_batches(self) -> tuple[Tensor, Tensor] | None:
+        """Two batches of the first images, varied differently; None for pixels on the host."""
+        if self.data.X.data.device != self.data.device:
+            return None
+        images = torch.arange(self.batch, device=self.data.device)
+        none = torch.zeros((N_RANDOM, self.batch), device=images.device).long()
+        some = none + RANDOM_NUMBERS // 3
+        first = torch.cat([images[None], none])
+        second = torch.cat([images[None], some])
+        return first, second
 
     @property
     def signature(self) -> str:
         own = signature(self.data.X, self.data.y, self.data.w)
-        return f"{own} {self.batch} {sorted(self.varied)}"
+        return f"{own} {self.batch} {self.variation}"
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
         data = self.data
@@ -709,13 +737,10 @@ class ImageObjective:
         whole = scaled.long()
         images = order[None]
         epoch = torch.cat([images, whole])
-        *full, last = torch.split(epoch, size, 1)
-        yield from full
-        # Few images make a noisy step; they are in another order in the next epoch.
-        n_last = last.shape[1]
-        half = size / 2
-        if not full or n_last >= half:
-            yield last
+        for batch in torch.split(epoch, size, 1):
+            # What is left over at the end is at another place in the next epoch.
+            if batch.shape[1] == size:
+                yield batch
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         rows = batch[0]
@@ -723,15 +748,10 @@ class ImageObjective:
         random = whole / RANDOM_NUMBERS
         images = self.data.X[rows]
         labels = self.targets[rows]
-        varied, targets = augment(images, labels, random, self.varied)
+        varied, targets = augment(images, labels, random, self.variation)
         x = varied.contiguous(memory_format=torch.channels_last)
-        passes = module
-        recorded_passes = self.recorded
-        is_full = len(rows) == self.batch
-        if is_full and recorded_passes is not None:
-            passes = recorded_passes
         with half_precision(x.device):
-            logits = passes(x)
+            logits = module(x)
         precise = logits.float()
         return functional.cross_entropy(precise, targets)
 
@@ -745,19 +765,6 @@ class Averaged(nn.ModuleList):
     def forward(self, x: Tensor) -> Tensor:
         logits = [network(x) for network in self]
         return torch.stack(logits).mean(0)
-
-
-class Residual(nn.Module):
-    """Two convolutions beside a shortcut."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first = convolution(channels, channels)
-        self.second = convolution(channels, channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        added: Tensor = self.second(self.first(x))
-        return x + added
 
 
 class Logits(nn.Module):
@@ -777,13 +784,18 @@ class Logits(nn.Module):
 
 
 def convolution(channels: int, out: int, halved: bool = False) -> nn.Sequential:
-    """A 3 × 3 convolution with batch normalisation, halved in size where asked."""
+    """A 3 × 3 convolution with batch normalisation, halved in size where asked.
+
+    At first it lets the channels that come in pass unchanged (Dirac), beside random ones.
+    """
     layers = nn.Sequential()
-    layers.append(nn.Conv2d(channels, out, 3, padding=1, bias=False))
+    layer = nn.Conv2d(channels, out, 3, padding=1, bias=False)
+    nn.init.dirac_(layer.weight.data[:channels])
+    layers.append(layer)
     if halved:
         layers.append(nn.MaxPool2d(2))
     layers.append(nn.BatchNorm2d(out))
-    layers.append(nn.ReLU())
+    layers.append(nn.GELU())
     return layers
 
 
@@ -795,26 +807,58 @@ def build(shape: tuple[int, ...], n_classes: int, width: int) -> nn.Sequential:
     exact = math.log2(shorter / 4)
     nearest = round(exact)
     halvings = max(0, nearest)
-    second = 2 * width
-    third = 4 * width
-    last = 8 * width
-    layers = nn.Sequential()
-    layers.append(convolution(channels, width))
+    side = min(2, shorter)  # of a patch
+    n_filters = 2 * channels * side**2
+    first = nn.Conv2d(channels, n_filters, side, bias=False)
+    first.weight.requires_grad_(False)
+    layers = nn.Sequential(first, nn.GELU())
     early = halvings - 3
     for _ in range(early):  # before the layers that cost most
         halving = nn.MaxPool2d(2)
         layers.append(halving)
-    layers.append(convolution(width, second, halvings >= 3))
-    layers.append(Residual(second))
-    layers.append(convolution(second, third, halvings >= 2))
-    layers.append(convolution(third, last, halvings >= 1))
-    layers.append(Residual(last))
-    layers.append(Logits(last, n_classes))
+    before = n_filters
+    for number, factor in enumerate((1, 4, 4)):
+        out = factor * width
+        halved = halvings >= 3 - number
+        layers.append(convolution(before, out, halved))
+        layers.append(convolution(out, out))
+        before = out
+    layers.append(Logits(before, n_classes))
     return layers
 
 
+def whiten(module: Any, data: Images, n_images: int = 4_000) -> None:
+    """Set the first layer: what its filters say of patches has no correlation and equal variance.
+
+    The filters are eigenvectors of the patches' second moments, over the roots of the eigenvalues,
+    with both signs. Directions of next to no variance are not blown up.
+    """
+    weight = module[0].weight
+    _, channels, side, _ = weight.shape
+    x = scaled_down(data.X[:n_images]).double()
+    patches = functional.unfold(x, side)
+    d = channels * side**2
+    rows = patches.transpose(1, 2).reshape(-1, d)
+    moments = rows.T @ rows / len(rows)
+    eigenvalues, vectors = torch.linalg.eigh(moments.cpu())
+    least = 5e-4 * eigenvalues.mean() + 1e-12
+    spread = torch.sqrt(eigenvalues + least)
+    filters = (vectors / spread).T
+    both = torch.cat([filters, -filters])
+    weight.data = both.reshape(weight.shape).to(weight)
+
+
+def tempered(module: Any, temperature: float) -> nn.Module:
+    """A network whose logits are divided by its temperature."""
+    last = module[-1].linear
+    last.weight.data /= temperature
+    last.bias.data /= temperature
+    network: nn.Module = module
+    return network
+
+
 def augment(
-    x: Tensor, targets: Tensor, random: Tensor, varied: frozenset[str]
+    x: Tensor, targets: Tensor, random: Tensor, variation: Variation
 ) -> tuple[Tensor, Tensor]:
     """Images shifted, with a blank square, half of them mirrored, mixed in pairs as labels are.
 
@@ -826,7 +870,7 @@ def augment(
     _, _, height, width = x.shape
     rows = reflected(height, shift_down)
     columns = reflected(width, shift_right)
-    if "mirrored" in varied:
+    if variation.mirrored:
         of_image = mirror[:, None]
         mirrored = of_image < 0.5
         flipped = columns.flip(1)
@@ -838,7 +882,7 @@ def augment(
     across = blank_columns[:, None, None, :]
     blank = down & across
     cut = moved.masked_fill(blank, 0.0)
-    if "mixed" not in varied:
+    if not variation.mixed:
         return cut, targets
     # mixup (Zhang et al. 2018); batches are in random order: the image before is as good as any
     angle = torch.pi * share

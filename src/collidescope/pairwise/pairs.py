@@ -239,6 +239,7 @@ class PairObjective:
     """
 
     n_members = 1
+    sample_batches = None
 
     def __init__(
         self,

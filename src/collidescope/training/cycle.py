@@ -6,13 +6,50 @@ quarter of a run and falls back to 0, so the length of a run must be known when 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 Groups = list[dict[str, Any]]
+
+
+class NesterovSGD(torch.optim.Optimizer):
+    """SGD with Nesterov momentum whose rate is a tensor, so that a recorded step follows it.
+
+    With gradient g, velocity v ← μ v + g, and the weights move by -rate · (g + μ v).
+    """
+
+    def __init__(self, groups: Groups, rate: float, momentum: float) -> None:
+        super().__init__(groups, {"lr": rate, "momentum": momentum})
+        for group in self.param_groups:
+            first = group["params"][0]
+            group["lr"] = torch.tensor(rate, device=first.device)
+            for parameter in group["params"]:
+                self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Move all weights that have a gradient."""
+        if closure is not None:
+            raise ValueError("closure is not supported: compute the gradients first")
+        for group in self.param_groups:
+            weights = [p for p in group["params"] if p.grad is not None]
+            if not weights:
+                continue
+            gradients: Any = [p.grad for p in weights]
+            velocities: Any = [self.state[p]["momentum_buffer"] for p in weights]
+            momentum = group["momentum"]
+            if group["weight_decay"] > 0:
+                decay = group["weight_decay"]
+                gradients = torch._foreach_add(gradients, weights, alpha=decay)
+            torch._foreach_mul_(velocities, momentum)
+            torch._foreach_add_(velocities, gradients)
+            steps: Any = torch._foreach_add(gradients, velocities, alpha=momentum)
+            torch._foreach_mul_(steps, group["lr"])
+            torch._foreach_sub_(weights, steps)
 
 
 @dataclass(frozen=True)
@@ -25,10 +62,9 @@ class OneCycle:
     momentum: float = 0.9
     rising: float = 0.25  #: share of the run in which the rate rises
 
-    def optimizer(self, module: nn.Module) -> torch.optim.SGD:
+    def optimizer(self, module: nn.Module) -> NesterovSGD:
         groups = parameter_groups(module, self.weight_decay)
-        # Not fused: that refuses gradients whose strides are not those of the weights.
-        return torch.optim.SGD(groups, self.peak, momentum=self.momentum, nesterov=True)
+        return NesterovSGD(groups, self.peak, self.momentum)
 
     def rate(self, done: float) -> float:
         """The rate once a share ``done`` of the run is over.
@@ -42,8 +78,10 @@ class OneCycle:
         return self.peak * (1 - done) / (1 - self.rising)
 
     def set_rate(self, optimizer: torch.optim.Optimizer, done: float) -> None:
+        rate = self.rate(done)
         for group in optimizer.param_groups:
-            group["lr"] = self.rate(done)
+            now: Tensor = group["lr"]
+            now.fill_(rate)
 
     def fingerprint(self) -> dict[str, Any]:
         """What must agree for a checkpoint to be resumed: here the number of epochs too."""

@@ -42,6 +42,7 @@ from collidescope.training.machine import (
     own_part,
     world,
 )
+from collidescope.training.recording import Step, can_record, recorded
 
 #: Weights of standardised inputs are far below this; larger ones overflow float32 a few layers on.
 LARGEST_WEIGHT = 1e9
@@ -59,10 +60,14 @@ class Objective(Protocol):
 
     ``signature`` is text that other data or weights would not share. The last dimension of a
     batch counts rows, or pairs of them. ``loss`` is summed over the members, ``held_out_loss`` has
-    shape (M,).
+    shape (M,). ``sample_batches`` are two different ones like those whose steps may be recorded;
+    None where none may.
     """
 
     n_members: int
+
+    @property
+    def sample_batches(self) -> tuple[Tensor, Tensor] | None: ...
 
     @property
     def signature(self) -> str: ...
@@ -128,6 +133,8 @@ def fit_loop(
             settings |= cycle.fingerprint()
         run.restore(path, settings)
     with _prepared(config.device):
+        if objective.sample_batches is not None:
+            run.record(objective, *objective.sample_batches)
         try:
             for epoch in range(len(run.history) + 1, config.max_epochs + 1):
                 all_waited = int(best.waited.min())  # of every member
@@ -225,7 +232,7 @@ def _one_epoch(
     rate = None
     if run.cycle is not None:
         rate = partial(_cycle_rate, run.cycle, run.optimizer, epoch)
-    train_loss = run_epoch(run.module, objective, run.optimizer, generator, rate)
+    train_loss = run_epoch(run, objective, generator, rate)
     run.module.eval()
     with torch.inference_mode():
         val_loss = objective.held_out_loss(run.module).clone()
@@ -252,9 +259,8 @@ def _finite(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_epoch(
-    module: nn.Module,
+    run: Run,
     objective: Objective,
-    optimizer: torch.optim.Optimizer,
     generator: torch.Generator,
     rate: Callable[[float], None] | None = None,
 ) -> float:
@@ -262,13 +268,13 @@ def run_epoch(
 
     ``rate`` is told before every step which share of the epoch is over.
     """
-    module.train()
+    run.module.train()
     losses = []
     batches = list(objective.batches(generator))
     for number, batch in enumerate(batches):
         if rate is not None:
             rate(number / len(batches))
-        losses.append(train_step(module, objective, optimizer, batch))
+        losses.append(run.step(objective, batch))
     # One transfer per epoch: asking each step for its number would make an accelerator wait for
     # the host.
     mean = float(torch.stack(losses).mean()) / objective.n_members
@@ -320,8 +326,11 @@ class BestWeights:
     def update(
         self, module: nn.Module, val_loss: Tensor, epoch: int, always: bool = False
     ) -> None:
+        if always:
+            self._take(module, val_loss, epoch)
+            return
         to_beat = self.loss - self.minimum_gain
-        better = (val_loss < to_beat) | always
+        better = val_loss < to_beat
         state = self.state
         if bool(better.any()):
             new = module.state_dict()
@@ -332,6 +341,17 @@ class BestWeights:
         loss = torch.where(better, new_loss, self.loss)
         at = torch.where(better, epoch, self.epoch)
         # At once: Ctrl-C between two layers would leave weights of two epochs.
+        self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
+
+    def _take(self, module: nn.Module, val_loss: Tensor, epoch: int) -> None:
+        """The weights of this epoch, which are the best by definition."""
+        state = {}
+        for name, tensor in module.state_dict().items():
+            own = tensor.detach()
+            state[name] = own.clone()
+        waited = torch.zeros_like(self.waited)
+        loss = val_loss.to(self.loss)
+        at = torch.full_like(self.epoch, epoch)
         self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
 
 
@@ -357,6 +377,31 @@ class Run:
     history: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
     capped: bool = False  #: whether it ended for lack of epochs
+    played: Step | None = (
+        None  #: the recorded step, for batches of the shape ``recorded``
+    )
+    recorded: torch.Size | None = None
+
+    def step(self, objective: Objective, batch: Tensor) -> Tensor:
+        """Move the weights once; the loss of the batch."""
+        if self.played is not None and batch.shape == self.recorded:
+            return self.played(batch)
+        return train_step(self.module, objective, self.optimizer, batch)
+
+    def record(self, objective: Objective, batch: Tensor, other: Tensor) -> None:
+        """Launch the steps for batches like these at once, where the device can do that."""
+        alone = world() == (0, 1)
+        if not alone or not can_record(batch.device):
+            return
+        self.module.train()
+        tensors = self._tensors()
+        state = []
+        for name, tensor in tensors.items():
+            if name.startswith(("module.", "optimizer.")):
+                state.append(tensor)
+        step = partial(train_step, self.module, objective, self.optimizer)
+        self.played = recorded(step, batch, other, state)
+        self.recorded = batch.shape
 
     def save(self, path: Path, settings: dict[str, Any]) -> None:
         """Write the state after an epoch."""

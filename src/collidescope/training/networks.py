@@ -134,6 +134,8 @@ class FactorisedObjective:
     slice of indices, and Rows brings its inputs: no loader.
     """
 
+    sample_batches = None  # rows of a file may come in between: no step is recorded
+
     def __init__(
         self,
         X: Tensor | Rows,

@@ -1,29 +1,28 @@
-"""Passes of a module recorded as CUDA graphs: all kernels of a pass are launched at once.
+"""Training steps recorded as CUDA graphs: all kernels of a step are launched at once.
 
-Launching the kernels of a small step one by one takes several times as long as the step.
-``torch.cuda.make_graphed_callables`` warms up on a side stream, then records a forward and a
-backward pass with static inputs, which every step writes over. Shapes are fixed, nothing inside may
-wait for the host, random numbers are drawn outside, and autocast may not cache weights.
+Launching the kernels of a small step one by one takes several times as long as the step. A graph
+holds a whole step: the images of a batch are varied, pass the network forwards and backwards, and
+the weights are moved. Shapes are fixed, nothing inside may wait for the host, random numbers and
+the rate of learning are tensors that are written before, and autocast may not cache weights.
 
-A recording is only used where it can be checked: it must give the logits and the gradients of the
-module itself on other images than those that were recorded. Where recording fails, or does not
-agree, steps are launched one by one from then on: slower, with the same result.
+A recording is only used where it can be checked: from the same state it must move the weights as
+the step itself does, on another batch than the one that was recorded. Where recording fails, or
+does not agree, steps are launched one by one from then on: slower, with the same result.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from copy import deepcopy
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from collidescope._checks import CollisionWarning
 
-Passes = Callable[[Tensor], Tensor]
+Step = Callable[[Tensor], Tensor]  #: from a batch to its loss; it moves the weights
 #: Devices on which recording failed once: it is not tried again.
 unrecorded = set[torch.device]()
 
@@ -39,7 +38,7 @@ def half_precision(device: torch.device) -> AbstractContextManager[None]:
 
 
 def can_record(device: torch.device) -> bool:
-    """Whether passes may be recorded on the device, from this thread.
+    """Whether steps may be recorded on the device, from this thread.
 
     No other thread may ask for memory of the GPU meanwhile.
     """
@@ -47,85 +46,85 @@ def can_record(device: torch.device) -> bool:
     return device.type == "cuda" and alone and device not in unrecorded
 
 
-def recorded(module: nn.Module, sample: Tensor) -> nn.Module | None:
-    """The module with recorded passes for batches like ``sample``; None where that fails.
+def recorded(step: Step, batch: Tensor, other: Tensor, state: Sequence[Tensor]) -> Step:
+    """A recording of ``step`` for batches like ``batch``; the step itself where that fails.
 
-    The module itself stays as it was, its buffers too. Give the recording to :func:`release`.
+    It is checked with the ``other`` batch. ``state`` is every tensor that a step changes: all are
+    left as they were.
     """
-    device = sample.device
-    before = deepcopy(module.state_dict())
-    module.train()
-    played: nn.Module | None = None
+    before = [tensor.detach().clone() for tensor in state]
+    played = step
     try:
-        with _own_stream(device):
-            played = _record(module, sample)
-            if not agrees(module, played, sample.flip(0)):
-                raise RuntimeError("the recording gives other numbers")
+        played = capture(step, batch)
+        if not agrees(step, played, other, state, before):
+            raise RuntimeError("the recording moves the weights otherwise")
     except (RuntimeError, AssertionError) as error:
-        unrecorded.add(device)
-        release(played)
-        played = None
+        unrecorded.add(batch.device)
+        played = step
         reason = str(error).strip().partition("\n")[0]
-        said = f"steps on {device} are launched one by one, which is slower"
+        said = f"steps on {batch.device} are launched one by one, which is slower"
         hint = "results are the same"
         warnings.warn(
             f"{said} ({reason or type(error).__name__}): {hint}",
             CollisionWarning,
             stacklevel=2,
         )
-    module.load_state_dict(before)  # averages of batch normalisation have moved
+    put_back(state, before)
     return played
 
 
-def release(played: nn.Module | None) -> None:
-    """Let go of the memory of a recording: graph and module hold on to each other."""
-    if played is not None:
-        vars(played).pop("forward", None)
+def capture(step: Step, batch: Tensor, warm_ups: int = 3) -> Step:
+    """The step as one launch, which reads every batch of this shape from the same place."""
+    place = batch.clone()
+    own = torch.cuda.current_stream(batch.device)
+    side = torch.cuda.Stream(batch.device)  # type: ignore[no-untyped-call]
+    side.wait_stream(own)
+    with torch.cuda.stream(side):
+        for _ in range(warm_ups):
+            step(place)
+    own.wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step(place)
 
+    def play(batch: Tensor) -> Tensor:
+        place.copy_(batch)
+        graph.replay()
+        return loss.clone()
 
-def _record(module: nn.Module, sample: Tensor) -> nn.Module:
-    """A wrapper with another forward method: that of the module itself stays."""
-    wrapped = nn.Sequential(module)
-    static = sample.clone(memory_format=torch.channels_last)
-    with half_precision(sample.device):
-        torch.cuda.make_graphed_callables(wrapped, (static,))
-    return wrapped
-
-
-@contextmanager
-def _own_stream(device: torch.device) -> Iterator[None]:
-    """Put the current stream back at the end: a recording that fails leaves its own behind."""
-    if device.type != "cuda":
-        yield
-        return
-    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream()):
-        yield
+    return play
 
 
 def agrees(
-    module: nn.Module, played: Passes, x: Tensor, tolerance: float = 0.1
+    step: Step,
+    played: Step,
+    batch: Tensor,
+    state: Sequence[Tensor],
+    before: Sequence[Tensor],
+    tolerance: float = 0.1,
 ) -> bool:
-    """Whether both give the same logits and gradients, up to the rounding of half precision."""
-    own = _logits_and_gradients(module, module, x)
-    other = _logits_and_gradients(module, played, x)
-    for expected, found in zip(own, other, strict=True):
-        difference = (found - expected).norm()
-        most = tolerance * expected.norm()
-        alike = difference <= most  # nan is not
-        if not bool(alike):
-            return False
-    return True
+    """Whether both change the state alike, up to the rounding of half precision."""
+    expected = _change(step, batch, state, before)
+    found = _change(played, batch, state, before)
+    difference = (found - expected).norm()
+    most = tolerance * expected.norm()
+    return bool(difference <= most)  # nan is not
 
 
-def _logits_and_gradients(
-    module: nn.Module, passes: Passes, x: Tensor
-) -> tuple[Tensor, Tensor]:
-    parameters = list(module.parameters())
-    with half_precision(x.device):
-        logits = passes(x)
-    each = logits.float().logsumexp(1)
-    gradients = torch.autograd.grad(each.sum(), parameters)
-    flat = [gradient.flatten() for gradient in gradients]
-    # What a recording gives is written over by its next pass.
-    own_logits = logits.detach().clone()
-    return own_logits.float(), torch.cat(flat)
+def _change(
+    step: Step, batch: Tensor, state: Sequence[Tensor], before: Sequence[Tensor]
+) -> Tensor:
+    put_back(state, before)
+    step(batch)
+    changes = []
+    for new, old in zip(state, before, strict=True):
+        change = new.detach().double() - old.double()
+        changes.append(change.flatten())
+    return torch.cat(changes)
+
+
+@torch.no_grad()
+def put_back(state: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+    """Every tensor as it was, in its place."""
+    for new, old in zip(state, before, strict=True):
+        new.copy_(old)
