@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from collidescope import (
 )
 from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.pairwise.pairs import balanced_risk
-from collidescope.pairwise.printed import PrintedSettings, solve_printed
+from collidescope.pairwise.printed import Descent, PrintedSettings, solve_printed
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import epoch_generator, fit_loop
 from collidescope.training.networks import FactorisedObjective, StackedMLP
@@ -372,8 +373,12 @@ def descended(
     for steps in (settings.max_steps // 4, settings.max_steps):
         descents.until(steps)
         descents.look()
-        pairs = zip(descents.S, q, strict=True)
-        stages.append([rows.Row(S.copy(), solve_printed(S, own)) for S, own in pairs])
+        found = []
+        for S, G, own, done in zip(descents.S, grams, q, descents.done, strict=True):
+            gap = float(np.linalg.norm(S @ S.T - G))
+            end = Descent(S.copy(), gap, steps, bool(done))
+            found.append(rows.Row(end.matrix, solve_printed(S, own), end))
+        stages.append(found)
     return stages[0], stages[1]
 
 
@@ -437,8 +442,15 @@ def looked(
     def look(epoch: int) -> None:
         module.eval()
         print(f"epoch {epoch}: {time.perf_counter() - started:.0f} s", flush=True)
-        with torch.no_grad(), fast_products():
-            done.append((epoch, scored()))
+        try:
+            with torch.no_grad(), fast_products():
+                done.append((epoch, scored()))
+        except (ValueError, ArithmeticError, RuntimeError, np.linalg.LinAlgError):
+            if epoch == max(looks):
+                raise
+            # A network that has learned little may be past solving; later ones need not be.
+            traceback.print_exc()
+            return
         if LISTENER:
             LISTENER[0](done[-1])
 
