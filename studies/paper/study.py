@@ -11,7 +11,17 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from studies.paper import applications, errata, figure_1, real, recovery, scenarios
+from studies.paper import (
+    applications,
+    digits,
+    errata,
+    figure_1,
+    real,
+    recovery,
+    scenarios,
+    stacked,
+)
+from studies.reproduction import tabular
 from studies.store import Cell, Result, Study
 
 
@@ -87,6 +97,31 @@ def run(cell: Cell) -> Result:
     return PARTS[cell["study"]].run(own)
 
 
+OWN_RUNS: dict[str, Callable[[Cell], Result]] = {
+    "ours": scenarios.pool_run,
+    "digits": digits.run,
+    "digits fold": digits.run,
+}
+
+
+def stacked_cells(quick: bool) -> list[Cell]:
+    """Gaussians of every method and the package's default, then MNIST."""
+    found = stacked.cells(quick)
+    if not quick:
+        found += [{"part": "ours", **cell} for cell in scenarios.pool_cells(False)]
+        for cell in scenarios.overlap_cells(False):
+            own = {name: cell[name] for name in ("problem", "rows", "seed")}
+            found.append({"part": "ours", **own})
+    if tabular.has_data():
+        found += digits.cells(quick)
+    return found
+
+
+def stacked_run(cell: Cell) -> Result:
+    """One cell alone, which takes hours on a processor; ``on_gpu`` runs many at once."""
+    return OWN_RUNS.get(cell["part"], stacked.run)(cell)
+
+
 def time_cells(quick: bool) -> list[Cell]:
     """All experiments; when quick, those that train nothing."""
     names = list(PARTS)
@@ -117,5 +152,12 @@ def timed(cell: Cell) -> Result:
 STUDIES = (
     Study("paper", "The paper in one table, small networks", small_cells, run),
     Study("paper-full", "The paper in one table, its own settings", full_cells, run),
+    Study(
+        "paper-stacked",
+        "Scenarios A, B and C and MNIST at the paper's size, side by side",
+        stacked_cells,
+        stacked_run,
+        alone=True,
+    ),
     Study("paper-time", "How long the quick size of paper takes", time_cells, timed),
 )
