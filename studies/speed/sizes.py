@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import lightgbm
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -103,9 +102,13 @@ def some_rows(X: np.ndarray, y: np.ndarray, n: int = 100_000) -> Problem:
     return Problem(np.asarray(X, dtype=np.float64)[chosen], codes)
 
 
-LIGHTGBM: Classifiers = {
-    "LightGBM": lambda: lightgbm.LGBMClassifier(n_jobs=1, verbose=-1)
-}
+def boosted() -> Any:
+    import lightgbm
+
+    return lightgbm.LGBMClassifier(n_jobs=1, verbose=-1)
+
+
+LIGHTGBM: Classifiers = {"LightGBM": boosted}
 LOGISTIC: Classifiers = {
     "logistic regression": lambda: make_pipeline(
         StandardScaler(), LogisticRegression()
