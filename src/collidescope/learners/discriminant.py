@@ -74,8 +74,8 @@ class Discriminant(ArrayMember):
 
     most_features: float = 2_000
     fewest_features: int = 20  #: below, the member "gaussian" does the same
-    #: λ that are tried
-    shrinkages: tuple[float, ...] = (0.003, 0.03, 0.1, 0.3, 0.6, 0.9)
+    #: λ that are tried: many rows afford directions of small variance
+    shrinkages: tuple[float, ...] = (3e-5, 3e-4, 0.003, 0.03, 0.1, 0.3, 0.9)
     #: ν that are tried; 0 stands for ∞
     degrees: tuple[float, ...] = (0.0, 100.0, 20.0, 7.0)
     parts: int = 6  #: of the rows, of which one is held out
@@ -259,28 +259,42 @@ class Within:
 
 
 def shrunk_means(means: FloatArray, n: FloatArray, low_rank: bool) -> Float32:
-    """Means drawn to 0, the mean of all rows: all alike, or by the directions of their scatter.
-
-    Along a direction they vary by v = s + 1/n, of which 1/n is sampling error: a share s / v of a
-    mean is signal.
-    """
-    present = n > 0
-    known = means[present]
-    size = np.maximum(n, 1e-3)
-    sampling = 1 / size[:, None]
+    """Means drawn to 0, the mean of all rows: all alike, or by the directions of their scatter."""
     if low_rank:
-        _, singular, directions = np.linalg.svd(known, full_matrices=False)
-        variances = singular**2 / len(known)
-    else:
-        directions = np.eye(means.shape[1])
-        variances = np.square(known).mean()
+        return single(low_rank_means(means, n))
+    size = np.maximum(n, 1e-3)
+    sampling = 1 / size
+    present = n > 0
+    variance = np.square(means[present]).mean()
     typical = sampling[present].mean()
-    signal = np.maximum(variances - typical, 0)
+    signal = np.maximum(variance - typical, 0)
     total = signal + sampling
     share = signal / np.maximum(total, 1e-30)
-    along = means @ directions.T
-    along *= share
-    return single(along @ directions)
+    return single(means * share[:, None])
+
+
+def low_rank_means(means: FloatArray, n: FloatArray) -> FloatArray:
+    """Means whose scatter lies along few directions, and nothing is known of which.
+
+    Times √n_c every entry has sampling error 1, and a singular value y (in units of √max(K, d)) of
+    such a matrix exceeds that of the signal, along directions that are partly noise. The
+    estimate with the least expected square puts √((y² - β - 1)² - 4 β) / y in its place, and 0 for
+    y ≤ 1 + √β, with β the shorter side over the longer (Gavish and Donoho 2017).
+    """
+    size = np.maximum(n, 1e-3)
+    root = np.sqrt(size)[:, None]
+    left, singular, right = np.linalg.svd(means * root, full_matrices=False)
+    n_present = int((n > 0).sum())
+    shorter, longer = sorted((n_present, means.shape[1]))
+    beta = shorter / longer
+    unit = np.sqrt(longer)
+    y = singular / unit
+    signal = (y**2 - beta - 1) ** 2 - 4 * beta
+    above = y > 1 + np.sqrt(beta)
+    kept = np.zeros_like(y)
+    kept[above] = np.sqrt(signal[above]) / y[above]
+    shrunk = (left * (kept * unit)) @ right
+    return np.asarray(shrunk / root)
 
 
 @dataclass(frozen=True)
