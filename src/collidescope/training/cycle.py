@@ -25,7 +25,7 @@ class OneCycle:
     momentum: float = 0.9
     rising: float = 0.25  #: share of the run in which the rate rises
 
-    def optimizer(self, module: nn.Module) -> torch.optim.SGD:
+    def optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
         groups = parameter_groups(module, self.weight_decay)
         # Not fused: that refuses gradients whose strides are not those of the weights.
         return torch.optim.SGD(groups, self.peak, momentum=self.momentum, nesterov=True)
