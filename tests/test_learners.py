@@ -16,6 +16,7 @@ from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 from collidescope.learners import (
     EMBEDDINGS,
     MEMBERS,
+    discriminant,
     gaussian,
     independent,
     kernel,
@@ -661,6 +662,32 @@ def test_a_discriminant_is_better_than_regression_on_embeddings() -> None:
     X, codes = embeddings(2500, 100, 20)
     fixed = held_out("linear", X, codes, 2000)
     assert held_out("discriminant", X, codes, 2000) < 0.8 * fixed
+
+
+def bent(X: np.ndarray) -> np.ndarray:
+    """Every column with heavy tails, one to one."""
+    size = np.abs(X) ** 1.7
+    return np.sign(X) * size
+
+
+def test_heavy_tails_cost_a_discriminant_little() -> None:
+    X, codes = embeddings(2500, 200, 20)
+    straight = held_out("discriminant", X, codes, 2000)
+    assert held_out("discriminant", bent(X), codes, 2000) < 1.1 * straight
+
+
+def test_normal_scores_are_read_from_a_file() -> None:
+    X, codes = embeddings(2500, 200, 20)
+    X = bent(X)
+    fit = fitted("discriminant", X, codes)
+    assert isinstance(fit.features, discriminant.NormalScores)
+    read = recipe("discriminant").restore(fit.export(), (200,), 20)
+    np.testing.assert_array_equal(fit.log_posteriors(X), read.log_posteriors(X))
+
+
+def test_quantiles_that_fall_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not decrease"):
+        discriminant.NormalScores(np.array([[0], [2], [1]], np.float32))
 
 
 def test_a_tuned_penalty_is_better_than_a_fixed_one_on_embeddings() -> None:

@@ -9,20 +9,24 @@ the squared distances δ_c = ‖z - m_c‖² and the log posteriors
 of classes with a t density. Means are drawn to their common mean, as far as they vary by no more
 than sampling error (empirical Bayes), together or direction by direction: classes may differ along
 few. Held-out rows choose between the two, and λ, ν and the temperature τ; then all rows are learned
-from.
+from. Of embeddings they also choose between the features and their normal scores, which have no
+heavy tails.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.special import ndtri
 
 from collidescope._checks import IntArray
 from collidescope.learners.base import (
+    LARGEST_INPUT,
     ArrayMember,
     Fitted,
     FittedArrays,
@@ -38,12 +42,63 @@ from collidescope.learners.base import (
     squared_distances,
 )
 from collidescope.learners.pool import likeliest
+from collidescope.learners.softmax import Inputs
+
+
+@dataclass(frozen=True)
+class NormalScores:
+    """Every feature bent so that its values have the ranks of a normal; straight beyond."""
+
+    quantiles: Annotated[Float32, "f4 Q d"]
+
+    def __post_init__(self) -> None:
+        fewest = 3
+        few = len(self.quantiles) < fewest
+        if few or (np.diff(self.quantiles, axis=0) < 0).any():
+            raise ValueError(f"there must be {fewest} quantiles that do not decrease")
+
+    @classmethod
+    def of(
+        cls, task: Task, most_rows: int = 20_000, n_levels: int = 100
+    ) -> NormalScores:
+        X, _, _ = task.sample(most_rows)
+        found = np.quantile(X, _levels(n_levels), axis=0)
+        return cls(single(found))
+
+    def expand(self, x: Float32) -> Float32:
+        n_levels = len(self.quantiles)
+        normal = ndtri(_levels(n_levels))
+        scores = np.empty(x.shape, np.float32)
+        for j, at in enumerate(self.quantiles.T):
+            values = x[:, j]
+            bent = np.interp(values, at, normal)
+            low, high = _slopes(at, normal)
+            below = np.minimum(values - at[0], 0)
+            above = np.maximum(values - at[-1], 0)
+            scores[:, j] = bent + low * below + high * above
+        return np.clip(scores, -LARGEST_INPUT, LARGEST_INPUT)
+
+
+def _levels(n: int) -> FloatArray:
+    """The middles of n equal parts of (0, 1)."""
+    middles = np.arange(n) + 0.5
+    return middles / n
+
+
+def _slopes(at: Float32, normal: FloatArray) -> tuple[float, float]:
+    """Of the first and the last step; 0 where many rows share the outermost value."""
+    steps = np.diff(double(at))
+    rises = np.diff(normal)
+    apart = steps > 1e-6
+    slopes = np.where(apart, rises / np.maximum(steps, 1e-6), 0.0)
+    return float(slopes[0]), float(slopes[-1])
 
 
 @dataclass(frozen=True)
 class FittedDiscriminant(FittedArrays):
     """Class means in the space in which the classes are round."""
 
+    features: Inputs | NormalScores
     centre: Annotated[Float32, "f4 d"]
     whitening: Annotated[Float32, "f4 d r"]
     means: Annotated[Float32, "f4 K r"]
@@ -56,7 +111,8 @@ class FittedDiscriminant(FittedArrays):
         return 2 * len(self.centre) + 3 * len(self.log_priors)
 
     def score(self, x: Float32) -> FloatArray:
-        centred = x - self.centre
+        f = self.features.expand(x)
+        centred = f - self.centre
         z = single(centred @ self.whitening)
         squares = squared_distances(z, self.means)
         logs = log_density(
@@ -81,6 +137,8 @@ class Discriminant(ArrayMember):
     parts: int = 6  #: of the rows, of which one is held out
     choosing_rows: int = 3_000  #: held-out rows that choose them
     most_rows: int = 100_000  #: rows that it learns from
+    #: features from which on their normal scores are tried too
+    ranked_features: int = 200
 
     simple: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedDiscriminant
@@ -92,7 +150,10 @@ class Discriminant(ArrayMember):
         rows = min(n, self.most_rows)
         held_out = n // self.parts
         few = min(held_out, self.choosing_rows)
-        shapes = 2 * len(self.shrinkages)
+        maps = 1
+        if d >= self.ranked_features:
+            maps = 2
+        shapes = 2 * maps * len(self.shrinkages)
         covariance = 6e-11 * rows * d * d
         eigenvectors = 5e-10 * d**3
         products = 1e-10 * d * k
@@ -100,15 +161,18 @@ class Discriminant(ArrayMember):
         densities = 1.5e-7 * k
         row = products + rotation + densities
         scores = shapes * few * row
-        return 0.01 + covariance + eigenvectors + scores
+        learned = maps * (covariance + eigenvectors)
+        return 0.01 + learned + scores
 
     def learn(self, task: Task) -> FittedDiscriminant:
-        X, codes, w = task.sample(self.most_rows)
         shape = self._chosen_shape(task)
-        within = Within.of(X, codes, w, task.n_classes)
+        X, codes, w = task.sample(self.most_rows)
+        rows = shape.features.expand(X)
+        within = Within.of(rows, codes, w, task.n_classes)
         space = within.shrunk(shape.shrinkage, shape.low_rank)
         return FittedDiscriminant(
             name=self.name,
+            features=shape.features,
             centre=single(within.centre),
             whitening=single(within.directions * space.scale),
             means=space.means,
@@ -119,22 +183,28 @@ class Discriminant(ArrayMember):
 
     def _chosen_shape(self, task: Task) -> Shape:
         """The shape of the classes with the lowest loss of held-out rows."""
+        d = task.X.shape[1]
+        features = Inputs(d)
         train, test = self._halves(task)
         if len(test.codes) == 0:
-            return Shape()
-        within = Within.of(
-            train.X,
-            train.codes,
-            train.weights,
-            task.n_classes,
-        )
-        centred = test.X - single(within.centre)
-        rotated = centred @ within.directions
-        log_priors = np.log(task.priors)
+            return Shape(features)
+        best = self._best_shape(features, train, test)
+        if d < self.ranked_features:
+            return best
+        ranked = self._best_shape(NormalScores.of(task), train, test)
+        return min(best, ranked, key=lambda shape: shape.loss)
+
+    def _best_shape(
+        self, features: Inputs | NormalScores, train: Task, test: Task
+    ) -> Shape:
+        rows = features.expand(train.X)
+        within = Within.of(rows, train.codes, train.weights, train.n_classes)
+        centred = features.expand(test.X) - single(within.centre)
+        rotated = single(centred @ within.directions)
+        log_priors = np.log(train.priors)
         labels = Labels(test.codes, test.weights, log_priors)
-        d = task.X.shape[1]
-        lowest = np.inf
-        best = Shape()
+        d = rows.shape[1]
+        best = Shape(features)
         for shrinkage, low_rank in product(self.shrinkages, (False, True)):
             space = within.shrunk(shrinkage, low_rank)
             z = rotated * single(space.scale)
@@ -142,9 +212,10 @@ class Discriminant(ArrayMember):
             for degrees in self.degrees:
                 logs = log_density(squares, degrees, d)
                 temperature, loss = labels.calibrated(logs)
-                if loss < lowest:
-                    lowest = loss
-                    best = Shape(shrinkage, low_rank, degrees, temperature)
+                if loss < best.loss:
+                    best = Shape(
+                        features, shrinkage, low_rank, degrees, temperature, loss
+                    )
         return best
 
     def _halves(self, task: Task) -> tuple[Task, Task]:
@@ -164,10 +235,12 @@ class Discriminant(ArrayMember):
 class Shape:
     """What held-out rows choose; the defaults are for where no row can be held out."""
 
+    features: Inputs | NormalScores
     shrinkage: float = 0.1
     low_rank: bool = False
     degrees: float = 0.0
     temperature: float = 0.8
+    loss: float = math.inf  #: of the held-out rows
 
 
 @dataclass(frozen=True)
