@@ -16,6 +16,7 @@ heavy tails.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, ClassVar
@@ -150,9 +151,9 @@ class Discriminant(ArrayMember):
         rows = min(n, self.most_rows)
         held_out = n // self.parts
         few = min(held_out, self.choosing_rows)
-        maps = 1
+        maps = 1.0
         if d >= self.ranked_features:
-            maps = 2
+            maps = 1.5
         shapes = 2 * maps * len(self.shrinkages)
         covariance = 6e-11 * rows * d * d
         eigenvectors = 5e-10 * d**3
@@ -188,35 +189,17 @@ class Discriminant(ArrayMember):
         train, test = self._halves(task)
         if len(test.codes) == 0:
             return Shape(features)
-        best = self._best_shape(features, train, test)
-        if d < self.ranked_features:
-            return best
-        ranked = self._best_shape(NormalScores.of(task), train, test)
-        return min(best, ranked, key=lambda shape: shape.loss)
+        views = [View.of(features, train, test)]
+        if d >= self.ranked_features:
+            ranked = NormalScores.of(task)
+            views.append(View.of(ranked, train, test))
+            views.sort(key=self._rough_loss)
+        return views[0].best_shape(self.shrinkages, (False, True), self.degrees)
 
-    def _best_shape(
-        self, features: Inputs | NormalScores, train: Task, test: Task
-    ) -> Shape:
-        rows = features.expand(train.X)
-        within = Within.of(rows, train.codes, train.weights, train.n_classes)
-        centred = features.expand(test.X) - single(within.centre)
-        rotated = single(centred @ within.directions)
-        log_priors = np.log(train.priors)
-        labels = Labels(test.codes, test.weights, log_priors)
-        d = rows.shape[1]
-        best = Shape(features)
-        for shrinkage, low_rank in product(self.shrinkages, (False, True)):
-            space = within.shrunk(shrinkage, low_rank)
-            z = rotated * single(space.scale)
-            squares = squared_distances(z, space.means)
-            for degrees in self.degrees:
-                logs = log_density(squares, degrees, d)
-                temperature, loss = labels.calibrated(logs)
-                if loss < best.loss:
-                    best = Shape(
-                        features, shrinkage, low_rank, degrees, temperature, loss
-                    )
-        return best
+    def _rough_loss(self, view: View) -> float:
+        """Of normal classes whose means lie along few directions."""
+        rough = view.best_shape(self.shrinkages, (True,), (0.0,))
+        return rough.loss
 
     def _halves(self, task: Task) -> tuple[Task, Task]:
         """Rows to learn from, and held-out rows that choose."""
@@ -241,6 +224,48 @@ class Shape:
     degrees: float = 0.0
     temperature: float = 0.8
     loss: float = math.inf  #: of the held-out rows
+
+
+@dataclass(frozen=True)
+class View:
+    """What is learned from features of some rows, and held-out rows that choose the shape."""
+
+    features: Inputs | NormalScores
+    within: Within
+    rotated: Float32  #: held-out rows, in the eigenvectors of S
+    labels: Labels
+
+    @classmethod
+    def of(cls, features: Inputs | NormalScores, train: Task, test: Task) -> View:
+        rows = features.expand(train.X)
+        within = Within.of(rows, train.codes, train.weights, train.n_classes)
+        centred = features.expand(test.X) - single(within.centre)
+        rotated = single(centred @ within.directions)
+        log_priors = np.log(train.priors)
+        labels = Labels(test.codes, test.weights, log_priors)
+        return cls(features, within, rotated, labels)
+
+    def best_shape(
+        self,
+        shrinkages: Sequence[float],
+        ranks: Sequence[bool],
+        every_degrees: Sequence[float],
+    ) -> Shape:
+        """The shape of these with the lowest loss."""
+        d = self.rotated.shape[1]
+        best = Shape(self.features)
+        for shrinkage, low_rank in product(shrinkages, ranks):
+            space = self.within.shrunk(shrinkage, low_rank)
+            z = self.rotated * single(space.scale)
+            squares = squared_distances(z, space.means)
+            for degrees in every_degrees:
+                logs = log_density(squares, degrees, d)
+                temperature, loss = self.labels.calibrated(logs)
+                if loss < best.loss:
+                    best = Shape(
+                        self.features, shrinkage, low_rank, degrees, temperature, loss
+                    )
+        return best
 
 
 @dataclass(frozen=True)
