@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated, ClassVar
 
@@ -151,10 +151,10 @@ class Discriminant(ArrayMember):
         rows = min(n, self.most_rows)
         held_out = n // self.parts
         few = min(held_out, self.choosing_rows)
-        maps = 1.0
+        maps = 1
         if d >= self.ranked_features:
-            maps = 1.5
-        shapes = 2 * maps * len(self.shrinkages)
+            maps = 2
+        shapes = 2 * maps * len(self.shrinkages) + len(self.degrees)
         covariance = 6e-11 * rows * d * d
         eigenvectors = 5e-10 * d**3
         products = 1e-10 * d * k
@@ -193,13 +193,10 @@ class Discriminant(ArrayMember):
         if d >= self.ranked_features:
             ranked = NormalScores.of(task)
             views.append(View.of(ranked, train, test))
-            views.sort(key=self._rough_loss)
-        return views[0].best_shape(self.shrinkages, (False, True), self.degrees)
-
-    def _rough_loss(self, view: View) -> float:
-        """Of normal classes whose means lie along few directions."""
-        rough = view.best_shape(self.shrinkages, (True,), (0.0,))
-        return rough.loss
+        shapes = [view.best_normal(self.shrinkages) for view in views]
+        losses = [shape.loss for shape in shapes]
+        place = int(np.argmin(losses))
+        return views[place].best_degrees(shapes[place], self.degrees)
 
     def _halves(self, task: Task) -> tuple[Task, Task]:
         """Rows to learn from, and held-out rows that choose."""
@@ -245,27 +242,34 @@ class View:
         labels = Labels(test.codes, test.weights, log_priors)
         return cls(features, within, rotated, labels)
 
-    def best_shape(
-        self,
-        shrinkages: Sequence[float],
-        ranks: Sequence[bool],
-        every_degrees: Sequence[float],
-    ) -> Shape:
-        """The shape of these with the lowest loss."""
-        d = self.rotated.shape[1]
+    def best_normal(self, shrinkages: Sequence[float]) -> Shape:
+        """The shape of normal classes with the lowest loss."""
         best = Shape(self.features)
-        for shrinkage, low_rank in product(shrinkages, ranks):
-            space = self.within.shrunk(shrinkage, low_rank)
-            z = self.rotated * single(space.scale)
-            squares = squared_distances(z, space.means)
-            for degrees in every_degrees:
-                logs = log_density(squares, degrees, d)
-                temperature, loss = self.labels.calibrated(logs)
-                if loss < best.loss:
-                    best = Shape(
-                        self.features, shrinkage, low_rank, degrees, temperature, loss
-                    )
+        for shrinkage, low_rank in product(shrinkages, (False, True)):
+            shape = Shape(self.features, shrinkage, low_rank)
+            (tried,) = self._calibrated(shape, [0.0])
+            if tried.loss < best.loss:
+                best = tried
         return best
+
+    def best_degrees(self, shape: Shape, degrees: Sequence[float]) -> Shape:
+        """The shape, with the tails that have the lowest loss."""
+        tried = self._calibrated(shape, degrees)
+        return min(tried, key=lambda each: each.loss)
+
+    def _calibrated(self, shape: Shape, degrees: Sequence[float]) -> list[Shape]:
+        """A shape with each of these degrees, with its temperature and loss."""
+        space = self.within.shrunk(shape.shrinkage, shape.low_rank)
+        z = self.rotated * single(space.scale)
+        squares = squared_distances(z, space.means)
+        d = z.shape[1]
+        found = []
+        for each in degrees:
+            logs = log_density(squares, each, d)
+            temperature, loss = self.labels.calibrated(logs)
+            own = replace(shape, degrees=each, temperature=temperature, loss=loss)
+            found.append(own)
+        return found
 
 
 @dataclass(frozen=True)
