@@ -44,6 +44,7 @@ MODULES = (
     "speed.members",
     "speed.engine",
     "speed.sizes",
+    "speed.cores",
     "speed.scale",
     "faults.kills",
     "faults.fuzz",

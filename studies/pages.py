@@ -30,7 +30,7 @@ BENCHMARKS = (
 )
 BENCHMARKS += ("embeddings", "nested", "feebee")
 BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
-BENCHMARKS += ("recovery", "members", "engine", "sizes", "scale")
+BENCHMARKS += ("recovery", "members", "engine", "sizes", "cores", "scale")
 
 
 def benchmarks() -> str:

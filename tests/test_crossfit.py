@@ -1,7 +1,7 @@
 """Cross-fitting: held-out scores and weights, nested subsets, pair-wise posteriors, Ctrl-C, files."""
 
 import tracemalloc
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -31,7 +31,9 @@ from collidescope.folds import (
     make_folds,
     nested_splits,
     resolve_splits,
+    shared_rows,
 )
+from collidescope.learners.softmax import Priors
 from collidescope.models import as_model, models_for
 from collidescope.pairwise.algorithms import (
     RIDGES,
@@ -563,3 +565,53 @@ def test_the_fit_of_a_model_does_not_doubt_the_order_of_its_columns():
     contradicted = replace(fit.held_out, posteriors=fit.held_out.posteriors[:, ::-1])
     with pytest.warns(CollisionWarning, match="over-confident$"):
         estimate(sample, replace(fit, curve=[contradicted]))
+
+
+def two_of_five(codes):
+    """The first two of five folds, as of many rows."""
+    return splits_of(codes, 5)[:2]
+
+
+def test_folds_of_which_some_are_trained_share_their_subsets():
+    codes = np.repeat([0, 1, 2], [200, 90, 10])
+    splits = two_of_five(codes)
+    held_out = np.concatenate([test for _, test in splits])
+    inner = set()
+    for fraction in (0.125, 0.25, 0.5):
+        (first, _), (second, _) = nested_splits(splits, codes, fraction, 7)
+        assert first is second
+        assert not np.intersect1d(first, held_out).size
+        assert inner <= set(first)
+        inner = set(first)
+
+
+def test_folds_share_no_subset_that_would_lack_a_class():
+    codes = np.repeat([0, 1], [200, 4])
+    first, second = np.array_split(np.arange(200), 5)[:2]
+    tests = [np.append(first, [200, 201]), np.append(second, [202, 203])]
+    every = np.arange(204)
+    splits = [(np.setdiff1d(every, test), test) for test in tests]
+    assert shared_rows(splits, codes) is None
+
+
+@dataclass(frozen=True)
+class Counting(Priors):
+    """Counts the rows that it is trained on."""
+
+    seen: list = field(default_factory=list)
+
+    def learn(self, task):
+        self.seen.append(len(task.codes))
+        return super().learn(task)
+
+
+def test_what_folds_share_is_trained_once():
+    X, codes = problem(300)
+    sample = make_sample(X, codes)
+    folds = replace(make_folds(sample, 5, random_state=0), splits=two_of_five(codes))
+    model = Counting("priors")
+    fit = cross_fit(sample, [model], folds)
+    assert model.seen == [240, 240, 120, 60, 30]
+    for held_out in fit.curve:
+        assert len(held_out.rows) == 120
+        assert np.isfinite(held_out.posteriors).all()

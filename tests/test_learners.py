@@ -16,6 +16,7 @@ from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 from collidescope.learners import (
     EMBEDDINGS,
     MEMBERS,
+    discriminant,
     gaussian,
     independent,
     kernel,
@@ -663,6 +664,32 @@ def test_a_discriminant_is_better_than_regression_on_embeddings() -> None:
     assert held_out("discriminant", X, codes, 2000) < 0.8 * fixed
 
 
+def bent(X: np.ndarray) -> np.ndarray:
+    """Every column with heavy tails, one to one."""
+    size = np.abs(X) ** 1.7
+    return np.sign(X) * size
+
+
+def test_heavy_tails_cost_a_discriminant_little() -> None:
+    X, codes = embeddings(2500, 200, 20)
+    straight = held_out("discriminant", X, codes, 2000)
+    assert held_out("discriminant", bent(X), codes, 2000) < 1.1 * straight
+
+
+def test_normal_scores_are_read_from_a_file() -> None:
+    X, codes = embeddings(2500, 200, 20)
+    X = bent(X)
+    fit = fitted("discriminant", X, codes)
+    assert isinstance(fit.features, discriminant.NormalScores)
+    read = recipe("discriminant").restore(fit.export(), (200,), 20)
+    np.testing.assert_array_equal(fit.log_posteriors(X), read.log_posteriors(X))
+
+
+def test_quantiles_that_fall_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not decrease"):
+        discriminant.NormalScores(np.array([[0], [2], [1]], np.float32))
+
+
 def test_a_tuned_penalty_is_better_than_a_fixed_one_on_embeddings() -> None:
     X, codes = embeddings(2500, 100, 20)
     fixed = held_out("linear", X, codes, 2000)
@@ -819,3 +846,34 @@ def test_a_restored_convolution_knows_shapes_wherever_they_are() -> None:
     for bad in ({"width": 10**6}, {"shape": [1, 8, 9]}, {"arrays": {}}):
         with pytest.raises((ValueError, KeyError)):
             recipe("convolution").restore({**tree, **bad}, (1, 8, 8), 2)
+
+
+def falling(**training: Any) -> Any:
+    """A network whose rate falls over four epochs, as with many rows."""
+    X, codes = blobs(400, 3, 3)
+    many = replace(recipe("network"), stack_rows=100, many_epochs=4, many_batch=32)
+    return many.fit(task(X, codes, training=training)), X, codes
+
+
+def test_of_many_rows_the_rate_of_one_network_falls_once():
+    fit, X, codes = falling(hidden_layer_sizes=(16,))
+    assert len(fit.weight) == 1
+    assert len(fit.history) == 4
+    assert not fit.capped
+    assert log_loss(fit, X, codes) < 0.5
+
+
+def test_a_rate_that_the_user_sets_does_not_fall():
+    fit, _, _ = falling(hidden_layer_sizes=(16,), max_epochs=6)
+    assert len(fit.history) == 6
+
+
+def test_trees_of_several_classes_grow_with_the_rows():
+    boosting = recipe("trees")
+    (few,) = boosting._kinds(24_000, 7)
+    (many,) = boosting._kinds(48_000, 7)
+    assert many.num_leaves == 2 * few.num_leaves
+    assert many.max_depth == few.max_depth + 1
+    rounds = [boosting._most_rounds(n, 7, 1) for n in (24_000, 48_000)]
+    assert rounds == [285, 142]
+    assert boosting._kinds(48_000, 2) == boosting.large_kinds

@@ -27,7 +27,7 @@ from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress, Report
 from collidescope._scaling import blocks
 from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
-from collidescope.folds import FRACTIONS, Folds, run_units
+from collidescope.folds import FRACTIONS, Folds, Split, run_units
 from collidescope.learners.base import Task
 from collidescope.learners.pool import pool, pool_weights
 from collidescope.models import Comparing, Comparison, Fitted, Model, Settings
@@ -506,7 +506,8 @@ def train_folds(
     """The units of every fold that was begun, and whether Ctrl-C ended the training.
 
     Every unit is work of its own for ``n_jobs``. It takes the rows of its fold from the sample,
-    which processes share: beside the sample each holds the training rows of one fold.
+    which processes share: beside the sample each holds the training rows of one fold. Folds that
+    train on the same rows share their units.
 
     Parameters
     ----------
@@ -523,7 +524,9 @@ def train_folds(
     if known is None or n_jobs not in (None, 1):
         known = {}
     n_models = len(models)
-    most_held_out = max(len(test) for _, test in splits)
+    together = trained_together(splits, numbers)
+    tests = [_held_out(splits, alike) for alike in together]
+    most_held_out = max(len(test) for test in tests)
     n_scores = most_held_out * sample.n_classes * n_models
     dtype: npt.DTypeLike = np.float64
     if n_scores > SCORED_NUMBERS:
@@ -531,20 +534,19 @@ def train_folds(
 
     def train(number: int, report: Report | None) -> Unit:
         turn, place = divmod(number, n_models)
-        fold = numbers[turn]
+        fold = together[turn][0]
         model = models[place]
         task = make_task(sample, folds, engine, fold, report)
-        _, held_out = splits[fold]
-        test = sample.take(held_out)
+        test = sample.take(tests[turn])
         fitted = None
         name = model.name
         if fold == 0:
             fitted = known.get(name)
         return train_unit(model, task, test, dtype, fitted)
 
-    n_trained = len(numbers)
-    n_units = n_models * n_trained
-    steps = int(STEPS * folds.share)
+    n_units = n_models * len(together)
+    of_fold = int(STEPS * folds.share)
+    steps = of_fold * len(numbers) // len(together)
     shape = sample.X.shape[1:]
     d = math.prod(shape)
     n_numbers = folds.size * d
@@ -556,13 +558,55 @@ def train_folds(
             train, n_units, n_jobs, progress, steps, per_step=n_models
         )
     trained = list[FoldUnits]()
-    for number, unit in enumerate(units):
-        place = number % n_models
-        if place == 0:
-            trained.append({})
-        name = models[place].name
-        trained[-1][name] = unit
+    for turn, alike in enumerate(together):
+        first = turn * n_models
+        own = units[first : first + n_models]
+        if not own:
+            break
+        named_units = zip(models, own, strict=False)  # Ctrl-C leaves fewer units
+        by_name = {model.name: unit for model, unit in named_units}
+        trained += _of_each_fold(by_name, splits, alike)
     return trained, interrupted
+
+
+def trained_together(
+    splits: Sequence[Split], numbers: Sequence[int]
+) -> list[list[int]]:
+    """The numbers of folds, those with the same array of training rows in one list."""
+    together: dict[int, list[int]] = {}
+    for number in numbers:
+        train, _ = splits[number]
+        alike = together.setdefault(id(train), [])
+        alike.append(number)
+    return list(together.values())
+
+
+def _held_out(splits: Sequence[Split], numbers: Sequence[int]) -> IntArray:
+    """The rows that these folds hold out, one fold after the other."""
+    tests = [splits[number][1] for number in numbers]
+    return np.concatenate(tests)
+
+
+def _of_each_fold(
+    units: FoldUnits, splits: Sequence[Split], numbers: Sequence[int]
+) -> list[FoldUnits]:
+    """Units that scored the rows of several folds, as units of each; the first took the time."""
+    found = list[FoldUnits]()
+    end = 0
+    for number in numbers:
+        start = end
+        end = start + len(splits[number][1])
+        own = dict[str, Unit]()
+        for name, unit in units.items():
+            scores = unit.scores
+            if scores is not None:
+                scores = scores[start:end]
+            seconds = unit.seconds
+            if start > 0:
+                seconds = 0.0
+            own[name] = replace(unit, scores=scores, seconds=seconds)
+        found.append(own)
+    return found
 
 
 def make_task(

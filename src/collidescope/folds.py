@@ -363,6 +363,7 @@ def nested_splits(
 
     Subsets are stratified, hold every class, and those of a smaller ``fraction`` lie within those
     of a larger one. With ``groups`` they are taken group by group, beside one row of every class.
+    Where enough rows are never held out, all folds get the same subset of these.
 
     >>> splits = [(np.arange(0, 80, 2), np.arange(1, 80, 2))]
     >>> [
@@ -373,21 +374,57 @@ def nested_splits(
     """
     n_classes = int(codes.max()) + 1
     fewest = max(fewest_rows, fewest_per_class * n_classes)
+    sizes = [math.ceil(fraction * len(train)) for train, _ in splits]
+    if min(sizes) < fewest:
+        return None
+    shared = shared_rows(splits, codes)
+    if shared is not None:
+        taken = _subset(shared, min(sizes), codes, groups, [seed, 0])
+        return [(taken, test) for _, test in splits]
     smaller = []
     for number, (train, test) in enumerate(splits):
-        size = math.ceil(fraction * len(train))
-        if size < fewest:
-            return None
-        rng = np.random.default_rng([seed, number])
-        own_groups = None
-        if groups is not None:
-            own_groups = groups[train]
-        place = _places(codes[train], own_groups, rng)
-        order = np.argsort(place, kind="stable")
-        first = order[:size]
-        taken = train[first]
-        smaller.append((np.sort(taken), test))
+        taken = _subset(train, sizes[number], codes, groups, [seed, number])
+        smaller.append((taken, test))
     return smaller
+
+
+def shared_rows(splits: Sequence[Split], codes: IntArray) -> IntArray | None:
+    """Rows that all folds train on, where they are enough for the subsets of every fold.
+
+    That is where only some of the folds are trained. Then one model of a smaller size serves them
+    all, as it has seen none of the rows that they hold out.
+    """
+    if len(splits) < 2:
+        return None
+    tests = [test for _, test in splits]
+    held_out = np.concatenate(tests)
+    first, _ = splits[0]
+    shared = np.setdiff1d(first, held_out)
+    longest = max(len(train) for train, _ in splits)
+    needed = math.ceil(FRACTIONS[0] * longest)
+    known = np.unique(codes[shared])
+    classes = np.unique(codes[first])
+    if len(shared) < needed or len(known) < len(classes):
+        return None
+    return shared
+
+
+def _subset(
+    rows: IntArray,
+    size: int,
+    codes: IntArray,
+    groups: IntArray | None,
+    seed: list[int],
+) -> IntArray:
+    """So many of the rows, within those that a larger size takes with the same seed."""
+    rng = np.random.default_rng(seed)
+    own_groups = None
+    if groups is not None:
+        own_groups = groups[rows]
+    place = _places(codes[rows], own_groups, rng)
+    order = np.argsort(place, kind="stable")
+    first = order[:size]
+    return np.sort(rows[first])
 
 
 def _places(

@@ -478,20 +478,20 @@ def nested_heats(
     the fold are scored. Sizes with too few rows of a class are left out.
     """
     train, _ = folds.splits[0]
-    first = replace(
-        folds,
-        splits=folds.splits[:1],
-        seeds=folds.seeds[:1],
-    )
     n_train = len(train)
     halvings = math.log2(n_train / most_first)
     n_heats = max(4, math.ceil(halvings))
     heats = []
     for power in range(n_heats, 0, -1):
         share = 0.5**power
-        part = first.smaller(sample, share)
+        part = folds.smaller(sample, share)
         if part is not None:
-            heats.append(part)
+            first = replace(
+                part,
+                splits=part.splits[:1],
+                seeds=part.seeds[:1],
+            )
+            heats.append(first)
     if not heats:
         return []
     used, _ = heats[-1].splits[0]

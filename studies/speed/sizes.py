@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import lightgbm
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -103,9 +102,13 @@ def some_rows(X: np.ndarray, y: np.ndarray, n: int = 100_000) -> Problem:
     return Problem(np.asarray(X, dtype=np.float64)[chosen], codes)
 
 
-LIGHTGBM: Classifiers = {
-    "LightGBM": lambda: lightgbm.LGBMClassifier(n_jobs=1, verbose=-1)
-}
+def boosted() -> Any:
+    import lightgbm
+
+    return lightgbm.LGBMClassifier(n_jobs=1, verbose=-1)
+
+
+LIGHTGBM: Classifiers = {"LightGBM": boosted}
 LOGISTIC: Classifiers = {
     "logistic regression": lambda: make_pipeline(
         StandardScaler(), LogisticRegression()
@@ -114,7 +117,6 @@ LOGISTIC: Classifiers = {
     "neighbours": lambda: KNeighborsClassifier(30),
     "MLP": lambda: make_pipeline(StandardScaler(), MLPClassifier(early_stopping=True)),
 }
-BASE: Classifiers = {"logistic regression": LOGISTIC["logistic regression"]}
 STOCK: Classifiers = {
     "logistic regression": lambda: make_pipeline(
         StandardScaler(), LogisticRegression()
@@ -130,6 +132,11 @@ CASES: dict[str, tuple[Callable[[], Problem], Classifiers]] = {
     "adult": (lambda: Problem(*adult()), LIGHTGBM),
     "embeddings 8,000 × 256, K = 40": (lambda: embeddings(8_000, 256, 40), LOGISTIC),
     "the same, heavy tails": (lambda: embeddings(8_000, 256, 40, heavy=True), LOGISTIC),
+    "embeddings 10,000 × 384, K = 50": (lambda: embeddings(10_000, 384, 50), LOGISTIC),
+    "embeddings 10,000 × 384, K = 1,000": (
+        lambda: embeddings(10_000, 384, 1_000),
+        LOGISTIC,
+    ),
     "embeddings 20,000 × 384, K = 100": (
         lambda: embeddings(20_000, 384, 100),
         LOGISTIC,
@@ -137,7 +144,15 @@ CASES: dict[str, tuple[Callable[[], Problem], Classifiers]] = {
     "brfss": (lambda: some_rows(*load_brfss()), LIGHTGBM),
     "network teacher": (teacher, LIGHTGBM),
     "covertype": (lambda: some_rows(*load_covertype()), LIGHTGBM),
-    "embeddings 50,000 × 384, K = 100": (lambda: embeddings(50_000, 384, 100), BASE),
+    "embeddings 50,000 × 384, K = 50": (lambda: embeddings(50_000, 384, 50), LOGISTIC),
+    "embeddings 50,000 × 384, K = 100": (
+        lambda: embeddings(50_000, 384, 100),
+        LOGISTIC,
+    ),
+    "embeddings 50,000 × 384, K = 100, heavy tails": (
+        lambda: embeddings(50_000, 384, 100, heavy=True),
+        LOGISTIC,
+    ),
     "network teacher, K = 2": (lambda: teacher(1_000_000, k=2), LIGHTGBM),
 }
 

@@ -9,20 +9,25 @@ the squared distances δ_c = ‖z - m_c‖² and the log posteriors
 of classes with a t density. Means are drawn to their common mean, as far as they vary by no more
 than sampling error (empirical Bayes), together or direction by direction: classes may differ along
 few. Held-out rows choose between the two, and λ, ν and the temperature τ; then all rows are learned
-from.
+from. Of embeddings they also choose between the features and their normal scores, which have no
+heavy tails.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.special import ndtri
 
 from collidescope._checks import IntArray
 from collidescope.learners.base import (
+    LARGEST_INPUT,
     ArrayMember,
     Fitted,
     FittedArrays,
@@ -38,12 +43,63 @@ from collidescope.learners.base import (
     squared_distances,
 )
 from collidescope.learners.pool import likeliest
+from collidescope.learners.softmax import Inputs
+
+
+@dataclass(frozen=True)
+class NormalScores:
+    """Every feature bent so that its values have the ranks of a normal; straight beyond."""
+
+    quantiles: Annotated[Float32, "f4 Q d"]
+
+    def __post_init__(self) -> None:
+        fewest = 3
+        few = len(self.quantiles) < fewest
+        if few or (np.diff(self.quantiles, axis=0) < 0).any():
+            raise ValueError(f"there must be {fewest} quantiles that do not decrease")
+
+    @classmethod
+    def of(
+        cls, task: Task, most_rows: int = 20_000, n_levels: int = 100
+    ) -> NormalScores:
+        X, _, _ = task.sample(most_rows)
+        found = np.quantile(X, _levels(n_levels), axis=0)
+        return cls(single(found))
+
+    def expand(self, x: Float32) -> Float32:
+        n_levels = len(self.quantiles)
+        normal = ndtri(_levels(n_levels))
+        scores = np.empty(x.shape, np.float32)
+        for j, at in enumerate(self.quantiles.T):
+            values = x[:, j]
+            bent = np.interp(values, at, normal)
+            low, high = _slopes(at, normal)
+            below = np.minimum(values - at[0], 0)
+            above = np.maximum(values - at[-1], 0)
+            scores[:, j] = bent + low * below + high * above
+        return np.clip(scores, -LARGEST_INPUT, LARGEST_INPUT)
+
+
+def _levels(n: int) -> FloatArray:
+    """The middles of n equal parts of (0, 1)."""
+    middles = np.arange(n) + 0.5
+    return middles / n
+
+
+def _slopes(at: Float32, normal: FloatArray) -> tuple[float, float]:
+    """Of the first and the last step; 0 where many rows share the outermost value."""
+    steps = np.diff(double(at))
+    rises = np.diff(normal)
+    apart = steps > 1e-6
+    slopes = np.where(apart, rises / np.maximum(steps, 1e-6), 0.0)
+    return float(slopes[0]), float(slopes[-1])
 
 
 @dataclass(frozen=True)
 class FittedDiscriminant(FittedArrays):
     """Class means in the space in which the classes are round."""
 
+    features: Inputs | NormalScores
     centre: Annotated[Float32, "f4 d"]
     whitening: Annotated[Float32, "f4 d r"]
     means: Annotated[Float32, "f4 K r"]
@@ -56,7 +112,8 @@ class FittedDiscriminant(FittedArrays):
         return 2 * len(self.centre) + 3 * len(self.log_priors)
 
     def score(self, x: Float32) -> FloatArray:
-        centred = x - self.centre
+        f = self.features.expand(x)
+        centred = f - self.centre
         z = single(centred @ self.whitening)
         squares = squared_distances(z, self.means)
         logs = log_density(
@@ -74,13 +131,15 @@ class Discriminant(ArrayMember):
 
     most_features: float = 2_000
     fewest_features: int = 20  #: below, the member "gaussian" does the same
-    #: λ that are tried
-    shrinkages: tuple[float, ...] = (0.003, 0.03, 0.1, 0.3, 0.6, 0.9)
+    #: λ that are tried: many rows afford directions of small variance
+    shrinkages: tuple[float, ...] = (3e-5, 3e-4, 0.003, 0.03, 0.1, 0.3, 0.9)
     #: ν that are tried; 0 stands for ∞
     degrees: tuple[float, ...] = (0.0, 100.0, 20.0, 7.0)
     parts: int = 6  #: of the rows, of which one is held out
     choosing_rows: int = 3_000  #: held-out rows that choose them
     most_rows: int = 100_000  #: rows that it learns from
+    #: features from which on their normal scores are tried too
+    ranked_features: int = 200
 
     simple: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedDiscriminant
@@ -92,7 +151,10 @@ class Discriminant(ArrayMember):
         rows = min(n, self.most_rows)
         held_out = n // self.parts
         few = min(held_out, self.choosing_rows)
-        shapes = 2 * len(self.shrinkages)
+        maps = 1
+        if d >= self.ranked_features:
+            maps = 2
+        shapes = 2 * maps * len(self.shrinkages) + len(self.degrees)
         covariance = 6e-11 * rows * d * d
         eigenvectors = 5e-10 * d**3
         products = 1e-10 * d * k
@@ -100,15 +162,18 @@ class Discriminant(ArrayMember):
         densities = 1.5e-7 * k
         row = products + rotation + densities
         scores = shapes * few * row
-        return 0.01 + covariance + eigenvectors + scores
+        learned = maps * (covariance + eigenvectors)
+        return 0.01 + learned + scores
 
     def learn(self, task: Task) -> FittedDiscriminant:
-        X, codes, w = task.sample(self.most_rows)
         shape = self._chosen_shape(task)
-        within = Within.of(X, codes, w, task.n_classes)
+        X, codes, w = task.sample(self.most_rows)
+        rows = shape.features.expand(X)
+        within = Within.of(rows, codes, w, task.n_classes)
         space = within.shrunk(shape.shrinkage, shape.low_rank)
         return FittedDiscriminant(
             name=self.name,
+            features=shape.features,
             centre=single(within.centre),
             whitening=single(within.directions * space.scale),
             means=space.means,
@@ -119,33 +184,19 @@ class Discriminant(ArrayMember):
 
     def _chosen_shape(self, task: Task) -> Shape:
         """The shape of the classes with the lowest loss of held-out rows."""
+        d = task.X.shape[1]
+        features = Inputs(d)
         train, test = self._halves(task)
         if len(test.codes) == 0:
-            return Shape()
-        within = Within.of(
-            train.X,
-            train.codes,
-            train.weights,
-            task.n_classes,
-        )
-        centred = test.X - single(within.centre)
-        rotated = centred @ within.directions
-        log_priors = np.log(task.priors)
-        labels = Labels(test.codes, test.weights, log_priors)
-        d = task.X.shape[1]
-        lowest = np.inf
-        best = Shape()
-        for shrinkage, low_rank in product(self.shrinkages, (False, True)):
-            space = within.shrunk(shrinkage, low_rank)
-            z = rotated * single(space.scale)
-            squares = squared_distances(z, space.means)
-            for degrees in self.degrees:
-                logs = log_density(squares, degrees, d)
-                temperature, loss = labels.calibrated(logs)
-                if loss < lowest:
-                    lowest = loss
-                    best = Shape(shrinkage, low_rank, degrees, temperature)
-        return best
+            return Shape(features)
+        views = [View.of(features, train, test)]
+        if d >= self.ranked_features:
+            ranked = NormalScores.of(task)
+            views.append(View.of(ranked, train, test))
+        shapes = [view.best_normal(self.shrinkages) for view in views]
+        losses = [shape.loss for shape in shapes]
+        place = int(np.argmin(losses))
+        return views[place].best_degrees(shapes[place], self.degrees)
 
     def _halves(self, task: Task) -> tuple[Task, Task]:
         """Rows to learn from, and held-out rows that choose."""
@@ -164,10 +215,61 @@ class Discriminant(ArrayMember):
 class Shape:
     """What held-out rows choose; the defaults are for where no row can be held out."""
 
+    features: Inputs | NormalScores
     shrinkage: float = 0.1
     low_rank: bool = False
     degrees: float = 0.0
     temperature: float = 0.8
+    loss: float = math.inf  #: of the held-out rows
+
+
+@dataclass(frozen=True)
+class View:
+    """What is learned from features of some rows, and held-out rows that choose the shape."""
+
+    features: Inputs | NormalScores
+    within: Within
+    rotated: Float32  #: held-out rows, in the eigenvectors of S
+    labels: Labels
+
+    @classmethod
+    def of(cls, features: Inputs | NormalScores, train: Task, test: Task) -> View:
+        rows = features.expand(train.X)
+        within = Within.of(rows, train.codes, train.weights, train.n_classes)
+        centred = features.expand(test.X) - single(within.centre)
+        rotated = single(centred @ within.directions)
+        log_priors = np.log(train.priors)
+        labels = Labels(test.codes, test.weights, log_priors)
+        return cls(features, within, rotated, labels)
+
+    def best_normal(self, shrinkages: Sequence[float]) -> Shape:
+        """The shape of normal classes with the lowest loss."""
+        best = Shape(self.features)
+        for shrinkage, low_rank in product(shrinkages, (False, True)):
+            shape = Shape(self.features, shrinkage, low_rank)
+            (tried,) = self._calibrated(shape, [0.0])
+            if tried.loss < best.loss:
+                best = tried
+        return best
+
+    def best_degrees(self, shape: Shape, degrees: Sequence[float]) -> Shape:
+        """The shape, with the tails that have the lowest loss."""
+        tried = self._calibrated(shape, degrees)
+        return min(tried, key=lambda each: each.loss)
+
+    def _calibrated(self, shape: Shape, degrees: Sequence[float]) -> list[Shape]:
+        """A shape with each of these degrees, with its temperature and loss."""
+        space = self.within.shrunk(shape.shrinkage, shape.low_rank)
+        z = self.rotated * single(space.scale)
+        squares = squared_distances(z, space.means)
+        d = z.shape[1]
+        found = []
+        for each in degrees:
+            logs = log_density(squares, each, d)
+            temperature, loss = self.labels.calibrated(logs)
+            own = replace(shape, degrees=each, temperature=temperature, loss=loss)
+            found.append(own)
+        return found
 
 
 @dataclass(frozen=True)
@@ -259,28 +361,42 @@ class Within:
 
 
 def shrunk_means(means: FloatArray, n: FloatArray, low_rank: bool) -> Float32:
-    """Means drawn to 0, the mean of all rows: all alike, or by the directions of their scatter.
-
-    Along a direction they vary by v = s + 1/n, of which 1/n is sampling error: a share s / v of a
-    mean is signal.
-    """
-    present = n > 0
-    known = means[present]
-    size = np.maximum(n, 1e-3)
-    sampling = 1 / size[:, None]
+    """Means drawn to 0, the mean of all rows: all alike, or by the directions of their scatter."""
     if low_rank:
-        _, singular, directions = np.linalg.svd(known, full_matrices=False)
-        variances = singular**2 / len(known)
-    else:
-        directions = np.eye(means.shape[1])
-        variances = np.square(known).mean()
+        return single(low_rank_means(means, n))
+    size = np.maximum(n, 1e-3)
+    sampling = 1 / size
+    present = n > 0
+    variance = np.square(means[present]).mean()
     typical = sampling[present].mean()
-    signal = np.maximum(variances - typical, 0)
+    signal = np.maximum(variance - typical, 0)
     total = signal + sampling
     share = signal / np.maximum(total, 1e-30)
-    along = means @ directions.T
-    along *= share
-    return single(along @ directions)
+    return single(means * share[:, None])
+
+
+def low_rank_means(means: FloatArray, n: FloatArray) -> FloatArray:
+    """Means whose scatter lies along few directions, and nothing is known of which.
+
+    Times √n_c every entry has sampling error 1, and a singular value y (in units of √max(K, d)) of
+    such a matrix exceeds that of the signal, along directions that are partly noise. The
+    estimate with the least expected square puts √((y² - β - 1)² - 4 β) / y in its place, and 0 for
+    y ≤ 1 + √β, with β the shorter side over the longer (Gavish and Donoho 2017).
+    """
+    size = np.maximum(n, 1e-3)
+    root = np.sqrt(size)[:, None]
+    left, singular, right = np.linalg.svd(means * root, full_matrices=False)
+    n_present = int((n > 0).sum())
+    shorter, longer = sorted((n_present, means.shape[1]))
+    beta = shorter / longer
+    unit = np.sqrt(longer)
+    y = singular / unit
+    signal = (y**2 - beta - 1) ** 2 - 4 * beta
+    above = y > 1 + np.sqrt(beta)
+    kept = np.zeros_like(y)
+    kept[above] = np.sqrt(signal[above]) / y[above]
+    shrunk = (left * (kept * unit)) @ right
+    return np.asarray(shrunk / root)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Symbols: n rows, K classes, m landmarks z_j (all rows while n is small),
 k(x, z) = exp(-γ‖x - z‖²) + 1, Y the one-hot labels less the priors. With features
-φ(x) = k(x, Z) U s^(-1/2), where k(Z, Z) = U diag(s) Uᵀ (Nyström), ridge regression with penalty λ
+φ(x) = k(x, Z) L⁻ᵀ, where k(Z, Z) = L Lᵀ (Nyström), ridge regression with penalty λ
 has the leave-one-out residuals ``(Y - F) / (1 - h)``, h the diagonal of the hat matrix, so γ, λ and
 the scale of the features are chosen without any split. The leave-one-out scores then fit the
 numbers that turn scores into log posteriors, which are linear in f, in log max(f, ε) and in the log
@@ -16,7 +16,8 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh
+from scipy.linalg import cholesky, eigh
+from scipy.linalg.lapack import dtrtri
 
 from collidescope._checks import IntArray
 from collidescope.learners.base import (
@@ -216,16 +217,17 @@ def ridge(X: Floats, Y: Floats, w: Floats, gamma: float, n_landmarks: int) -> Ri
     m = min(n_landmarks, len(X))
     landmarks = X[:m]
     among = kernel(landmarks, landmarks, gamma)
-    s, U = _leading_eigenvectors(among)
-    inverse_root = U / np.sqrt(s)
     root_w = np.sqrt(w)[:, None]
     # A: the features in a basis where AᵀA = diag(e), which V rotates them into.
     if m == len(X) and np.ptp(w) == 0:
-        # Every row is a landmark: they are in such a basis already.
+        # Every row is a landmark: its eigenvectors are such a basis.
+        s, U = _leading_eigenvectors(among)
+        inverse_root: Floats = U / np.sqrt(s)
         e = w[0] * s
         A = U * np.sqrt(e)
         V = None
     else:
+        inverse_root = _inverse_root(among)
         values = kernel(X, landmarks, gamma)
         Z = values @ inverse_root
         Z = Z * root_w
@@ -236,7 +238,7 @@ def ridge(X: Floats, Y: Floats, w: Floats, gamma: float, n_landmarks: int) -> Ri
     loss, rotated, residuals = _best_penalty(A, e, Y * root_w)
     if V is not None:
         rotated = V @ rotated
-    # f(x) = k(x, Z) U s^(-½) V (AᵀA + λ)⁻¹ AᵀY: all of it but k(x, Z).
+    # f(x) = k(x, Z) L⁻ᵀ V (AᵀA + λ)⁻¹ AᵀY: all of it but k(x, Z).
     return Ridge(
         loss=loss,
         coefficients=inverse_root @ rotated,
@@ -259,6 +261,20 @@ def _leading_eigenvectors(K: Floats, tolerance: float = 1e-6) -> tuple[Floats, F
     s, U = _eigenvectors(K)
     kept = s > tolerance * s[-1]
     return s[kept], U[:, kept]
+
+
+def _inverse_root(K: Floats, tolerance: float = 1e-6) -> Floats:
+    """L⁻ᵀ of K = L Lᵀ: a root of its inverse that takes a quarter of the time of eigenvectors.
+
+    A share of the largest possible eigenvalue on the diagonal keeps rounding out.
+    """
+    m = len(K)
+    exact = double(K)
+    diagonal = np.arange(m)
+    exact[diagonal, diagonal] += tolerance * 2 * m
+    L = cholesky(exact, lower=True, overwrite_a=True, check_finite=False)
+    inverse, _ = dtrtri(L, lower=1, overwrite_c=1)
+    return single(inverse.T)
 
 
 def _best_penalty(

@@ -7,9 +7,10 @@ less than 1e-3, and a file is half as large.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar
@@ -33,6 +34,7 @@ from collidescope.learners.base import (
     by_blocks,
 )
 from collidescope.training.config import TrainingConfig, check_sizes
+from collidescope.training.cycle import OneCycle, adam_w
 from collidescope.training.loop import Run, epoch_generator, fit_loop, seeded_module
 from collidescope.training.machine import device_of, explained_errors, halved
 from collidescope.training.networks import FactorisedObjective, OneMember, StackedMLP
@@ -115,6 +117,7 @@ def trained(
     task: Task,
     splits: list[Split],
     config: TrainingConfig,
+    cycle: OneCycle | None = None,
 ) -> Run:
     """Train the stack ``module``, each network on its own (training rows, held-out rows)."""
     y, w = labels_and_weights(task.codes, task.sample_weight, task.device)
@@ -127,10 +130,33 @@ def trained(
         task.report,
         task.checkpoint,
         name,
+        cycle,
     )
     if run.interrupted and not run.history:
         raise KeyboardInterrupt
     return run
+
+
+@dataclass(frozen=True)
+class FallingRate(OneCycle):
+    """AdamW whose rate rises briefly and falls to 0 like a cosine."""
+
+    rising: float = 0.1
+
+    def optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
+        return adam_w(module, self.peak, self.weight_decay)
+
+    def rate(self, done: float) -> float:
+        """The rate once a share ``done`` of the run is over.
+
+        >>> falling = FallingRate(epochs=10, peak=0.01, weight_decay=0)
+        >>> [round(falling.rate(done), 6) for done in (0, falling.rising, 0.55, 1)]
+        [0.0, 0.01, 0.005, 0.0]
+        """
+        if done < self.rising:
+            return self.peak * done / self.rising
+        fallen = (done - self.rising) / (1 - self.rising)
+        return self.peak * (1 + math.cos(math.pi * fallen)) / 2
 
 
 @dataclass(frozen=True)
@@ -196,12 +222,17 @@ class Network(Member):
     #: epochs without gain that end the training, unless ``training`` says
     patience: int = 8
     parts: int = 10  #: held-out parts that a stack of one is made from
+    #: Of many rows, unless ``training`` says: epochs and rows of a step, and the rate that falls.
+    #: On covertype it takes half of the time that one rate takes, and is better.
+    many_epochs: int = 24
+    many_batch: int = 512
+    many_rate: float = 0.015
 
     learned: ClassVar[type[Fitted]] = FittedNetwork
 
     def cost(self, n: int, d: int, k: int) -> float:
         n_weights = _n_weights([d, *self.hidden, k])
-        epochs = 25
+        epochs = self.many_epochs
         networks = self._n_networks(n)
         rows = networks * epochs * n
         products = n_weights * 4e-11
@@ -219,12 +250,22 @@ class Network(Member):
         n = len(task.codes)
         d = task.X.shape[1]
         splits = self._splits(task)
+        cycle = None
+        if self._falls(task):
+            cycle = FallingRate(self.many_epochs, self.many_rate, config.weight_decay)
+            config = replace(
+                config,
+                max_epochs=self.many_epochs,
+                batch_size=self.many_batch,
+            )
         first = epoch_generator(task.seed, 0)
         module = StackedMLP(
             len(splits), d, task.n_classes, hidden, config.dropout, first
         )
         with one_thread(task.device == "cpu" and n <= ONE_THREAD_ROWS):
-            run = trained(self.name, module, task, splits, config)
+            run = trained(self.name, module, task, splits, config, cycle)
+        # A rate that has fallen to 0 is an end, not a lack of epochs.
+        capped = run.capped and cycle is None
         return FittedNetwork(
             self.name,
             hidden,
@@ -234,9 +275,16 @@ class Network(Member):
             task.n_classes,
             run.history,
             interrupted=run.interrupted,
-            capped=run.capped,
+            capped=capped,
             device=task.device,
         )
+
+    def _falls(self, task: Task) -> bool:
+        """Whether the rate falls: of many rows, unless the user sets the pace."""
+        pace = {"max_epochs", "patience", "batch_size", "learning_rate"}
+        given = set(task.training or {})
+        many = self._n_networks(len(task.codes)) == 1
+        return many and not given & pace
 
     def _config(self, task: Task) -> TrainingConfig:
         options = {"patience": self.patience, **(task.training or {})}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -603,6 +603,12 @@ class TreeShape:
     extra_trees: bool = False  #: whether cuts are random
     lambda_l2: float = 1.0
 
+    def larger(self, growth: float) -> TreeShape:
+        """With so many times the leaves."""
+        leaves = round(self.num_leaves * growth)
+        deeper = math.ceil(math.log2(growth))
+        return replace(self, num_leaves=leaves, max_depth=self.max_depth + deeper)
+
 
 @dataclass(frozen=True)
 class Boosting(ArrayMember):
@@ -631,6 +637,10 @@ class Boosting(ArrayMember):
     parts: int = 6  #: parts of the rows that are held out in turn
     patience: int = 20  #: rounds without gain that end the growth
     large_patience: int = 10
+    #: Rows beyond which trees of three classes or more grow with the rows, up to a factor: as many
+    #: small ones would not learn all that so many rows tell.
+    growing_rows: int = 24_000
+    most_growth: float = 4.0
     #: sum of the steps of all rounds, which classes leave few of; many rows afford larger steps
     total_rate: float = 12.0
     rates: tuple[float, float] = (0.1, 0.3)
@@ -658,7 +668,8 @@ class Boosting(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         n_kinds = len(self._kinds(n, k))
-        rounds = 0.5 * self._most_rounds(k, n_kinds)  # growth ends early, mostly
+        # Growth ends early, mostly.
+        rounds = 0.5 * self._most_rounds(n, k, n_kinds)
         if not self._many(n, k):
             rounds *= 2  # once to find their number
         features = min(d, self.wide)
@@ -675,21 +686,30 @@ class Boosting(ArrayMember):
         return n > self.few_rows or work > self.refitted
 
     def _kinds(self, n: int, n_classes: int) -> tuple[TreeShape, ...]:
-        if self._many(n, n_classes):
-            return self.large_kinds
-        return self.kinds
+        if not self._many(n, n_classes):
+            return self.kinds
+        growth = self._growth(n, n_classes)
+        return tuple(kind.larger(growth) for kind in self.large_kinds)
 
-    def _most_rounds(self, n_classes: int, n_kinds: int) -> int:
+    def _growth(self, n: int, n_classes: int) -> float:
+        """By which factor trees are larger, and fewer."""
+        if n_classes == 2:
+            return 1.0
+        growth = n / self.growing_rows
+        return min(max(growth, 1.0), self.most_growth)
+
+    def _most_rounds(self, n: int, n_classes: int, n_kinds: int) -> int:
         per_round = n_kinds * _trees_per_round(n_classes)
         affordable = min(self.max_rounds, self.max_trees // per_round)
-        return max(1, affordable)
+        growth = self._growth(n, n_classes)
+        return max(1, int(affordable / growth))
 
     def learn(self, task: Task) -> FittedBoosting:
         n, d = task.X.shape
         K = task.n_classes
         kinds = self._kinds(n, K)
         n_kinds = len(kinds)
-        most = self._most_rounds(K, n_kinds)
+        most = self._most_rounds(n, K, n_kinds)
         X = single(task.X)
         rows = BoostingRows(X, task.codes, task.weights)
         boosted: list[BoostedTree] = []
@@ -717,7 +737,8 @@ class Boosting(ArrayMember):
         K = task.n_classes
         slowest, fastest = self.rates
         if self._many(n, K) or n * K > self.refitted:
-            slowest = self.large_rate
+            growth = self._growth(n, K)
+            slowest = min(self.large_rate * math.sqrt(growth), fastest)
         rate = self.total_rate / most_rounds
         leaf_rows = self.leaf_share * n
         bins = self.all_bins // d

@@ -62,7 +62,7 @@ class OneCycle:
     momentum: float = 0.9
     rising: float = 0.25  #: share of the run in which the rate rises
 
-    def optimizer(self, module: nn.Module) -> NesterovSGD:
+    def optimizer(self, module: nn.Module) -> torch.optim.Optimizer:
         groups = parameter_groups(module, self.weight_decay)
         return NesterovSGD(groups, self.peak, self.momentum)
 
@@ -80,8 +80,11 @@ class OneCycle:
     def set_rate(self, optimizer: torch.optim.Optimizer, done: float) -> None:
         rate = self.rate(done)
         for group in optimizer.param_groups:
-            now: Tensor = group["lr"]
-            now.fill_(rate)
+            now = group["lr"]
+            if isinstance(now, Tensor):
+                now.fill_(rate)
+            else:
+                group["lr"] = rate
 
     def fingerprint(self) -> dict[str, Any]:
         """What must agree for a checkpoint to be resumed: here the number of epochs too."""
