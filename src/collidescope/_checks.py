@@ -196,8 +196,7 @@ def check_posteriors(
     _check_columns(array.shape, name, n_classes)
     lowest = _check_probabilities(array, name)
     totals = array.sum(axis=1)
-    tolerance = sum_tolerance(P)
-    farthest = _check_sums(totals, tolerance, name)
+    farthest = _check_sums(totals, sum_tolerance(P), name)
     # as good as it gets: a copy of many rows costs more than all checks
     if lowest >= 0 and farthest <= EXACT_SUM:
         return array
@@ -244,8 +243,7 @@ def check_sparse_posteriors(
     )
     farthest = _check_sums(totals, SUM_TOLERANCE, name, hint)
     if lowest < 0 or farthest > EXACT_SUM:
-        n_entries = np.diff(starts)
-        rows.data /= np.repeat(totals, n_entries)
+        rows.data /= np.repeat(totals, np.diff(starts))
     return rows
 
 
@@ -370,11 +368,9 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
         reach = f"from {smallest:.3g} to {largest:.3g}"
         raise ValueError(f"sample_weight reaches {reach}, {hint}")
     _, exponent = np.frexp(largest)
-    power = 1 - exponent
-    scaled = np.asarray(np.ldexp(weights, power))
+    scaled = np.asarray(np.ldexp(weights, 1 - exponent))
     total = scaled.sum()
-    squares = (scaled**2).sum()
-    effective = total**2 / squares
+    effective = total**2 / (scaled**2).sum()
     n_used = len(used)
     if effective < 2 and n_used >= 20:
         row = int(weights.argmax())
@@ -507,8 +503,7 @@ def spelling_variants(y: npt.NDArray[Any]) -> list[str]:
     alike = defaultdict(list)
     spellings = {str(label) for label in y.tolist()}
     for label in sorted(spellings):
-        plain = _plain_spelling(label)
-        alike[plain].append(label)
+        alike[_plain_spelling(label)].append(label)
     found = []
     for names in alike.values():
         if len(names) > 1:
@@ -711,15 +706,12 @@ def _better_order(
     if (columns == as_they_are).all():
         return None
     right = np.trace(confusion) / n
-    n_right = confusion[as_they_are, columns].sum()
-    right_then = n_right / n
+    right_then = confusion[as_they_are, columns].sum() / n
     in_order = columns.tolist()[:20]
-    counts = confusion.sum(axis=1)
-    shares = counts / n
+    shares = confusion.sum(axis=1) / n
     as_given = _mean_brier(P, codes)
     reordered = _mean_brier(P[:, columns], codes)
-    pairs_alike = float((shares**2).sum())
-    by_chance = 1 - pairs_alike
+    by_chance = 1 - float((shares**2).sum())
     # sure and wrong as given, informative in the other order
     margin = 3 / np.sqrt(n)
     if as_given < by_chance + margin or reordered > by_chance - margin:

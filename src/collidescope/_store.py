@@ -93,8 +93,7 @@ def write(
         else:
             from safetensors.numpy import save
 
-            content_bytes = save(flat.arrays, metadata={HEADER: header})
-            file.write(content_bytes)
+            file.write(save(flat.arrays, metadata={HEADER: header}))
 
 
 def read(path: str | Path, kind: str) -> Tree:
@@ -201,16 +200,14 @@ class _Flat:
         if kind == "U":
             return {"$text": array.tolist()}
         if kind == "O" and array.ndim == 1 and not _has_containers(array):
-            objects = self.add(array.tolist(), where)
-            return {"$objects": objects}
+            return {"$objects": self.add(array.tolist(), where)}
         leaf: dict[str, Any] = {}
         plain = array
         name_of_dtype = array.dtype.name
         if kind in "mM":
             plain = array.view(np.int64)
             leaf = {"dtype": name_of_dtype}
-        native = plain.dtype.newbyteorder("=")
-        plain = np.ascontiguousarray(plain, native)
+        plain = np.ascontiguousarray(plain, plain.dtype.newbyteorder("="))
         plain = plain.reshape(array.shape)
         if plain.dtype not in STORED:
             said = f"{where} cannot be written to a file"
@@ -221,8 +218,7 @@ class _Flat:
             if packed.nbytes < 0.9 * plain.nbytes:
                 plain = packed
                 leaf = {"dtype": name_of_dtype, "shape": list(array.shape)}
-        name = self._name(plain, leaf, where, large)
-        return {"$array": name} | leaf
+        return {"$array": self._name(plain, leaf, where, large)} | leaf
 
     def _name(
         self, plain: npt.NDArray[Any], leaf: Tree, where: str, large: bool
@@ -261,12 +257,10 @@ def _unpack(packed: npt.NDArray[Any], shape: list[int], dtype: str) -> npt.NDArr
     known = plain in STORED and packed.dtype == np.uint8
     if not known or not 0 < size <= most:
         raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
-    reader = zlib.decompressobj()
-    unpacked = reader.decompress(packed.tobytes(), size)
+    unpacked = zlib.decompressobj().decompress(packed.tobytes(), size)
     places = np.frombuffer(unpacked, np.uint8)
     columns = places.reshape(plain.itemsize, -1)
-    numbers = columns.T.copy().view(plain)
-    return numbers.reshape(shape)
+    return columns.T.copy().view(plain).reshape(shape)
 
 
 class _Reading:
@@ -373,8 +367,7 @@ def _check_claim(file: IO[bytes], entry: zipfile.ZipInfo, name: str) -> None:
         read_header = npy.read_array_header_1_0
     shape, _, dtype = read_header(file)
     size = entry.file_size
-    n_values = math.prod(shape)
-    claimed = n_values * dtype.itemsize
+    claimed = math.prod(shape) * dtype.itemsize
     if name == HEADER:
         known = True
     else:
@@ -462,8 +455,7 @@ def labels_from_plain(value: object) -> Any:
         wanted = "a list, or times with their dtype"
         got = str(value)[:80]
         raise ValueError(f"classes must be {wanted}, got {got}")
-    written = np.array(value["values"])
-    return written.astype(dtype)
+    return np.array(value["values"]).astype(dtype)
 
 
 def regular_file(path: str | Path) -> Path:
@@ -536,8 +528,7 @@ def check_output(path: str | Path, fewest_bytes: int = 1 << 14) -> None:
     with _naming(path):
         if there and not os.access(path, os.W_OK):
             denied = errno.EACCES
-            words = os.strerror(denied)
-            raise PermissionError(denied, words)
+            raise PermissionError(denied, os.strerror(denied))
         if target is not None:
             with replacing(target, keep=False) as file:
                 file.write(bytes(fewest_bytes))
@@ -580,8 +571,7 @@ def _remove_left(target: Path, prefix: str) -> None:
     escaped = re.escape(prefix)
     ours = re.compile(f"{escaped}[0-9a-f]{{16}}")
     with suppress(OSError):  # a folder that may be written to but not listed
-        names = os.listdir(target.parent)
-        for name in filter(ours.fullmatch, names):
+        for name in filter(ours.fullmatch, os.listdir(target.parent)):
             path = target.with_name(name)
             with suppress(OSError), open(path, "r+b") as left:
                 _lock(left)

@@ -347,18 +347,15 @@ def _matrix_lines(cm: CollisionMatrix) -> list[str]:
     classes = cm.classes
     names = [short(name, 24) for name in classes]
     heads = [short(name, 10) for name in classes]
-    longest_name = max(7, *map(len, names))
-    left = 1 + longest_name
-    longest_head = max(6, *map(len, heads))
-    width = 1 + longest_head
+    left = 1 + max(7, *map(len, names))
+    width = 1 + max(6, *map(len, heads))
     top = "seen in".ljust(left)
     for name in heads:
         top += name.rjust(width)
     again = "   ← seen again in"
     lines = [f"{top}{again}"]
     if len(lines[0]) > 80:  # too wide for a terminal
-        without_words = top.replace("seen in", "       ", 1)
-        lines = ["seen in ↓, seen again in →", without_words]
+        lines = ["seen in ↓, seen again in →", top.replace("seen in", "       ", 1)]
     for name, row in zip(names, cm.matrix, strict=True):
         line = name.ljust(left)
         for value in row:
@@ -385,12 +382,10 @@ def pairs_text(cm: CollisionMatrix, n: int) -> str:
 
 def as_html(cm: CollisionMatrix) -> str:
     """A coloured table with intervals on hover; every name escaped."""
-    sentences = headline(cm)
-    words = words_html(*sentences)
+    words = words_html(*headline(cm))
     if cm.n_classes > HTML_CLASSES:
         pairs = leading_pairs(cm, 20)
-        four_digits = "{:.4f}".format
-        table = pairs.to_html(index=False, float_format=four_digits, escape=True)
+        table = pairs.to_html(index=False, float_format="{:.4f}".format, escape=True)
         return words + table
     names = [html.escape(str(name)) for name in cm.classes]
     head = "<th scope='col'>seen in ↓, again in →</th>"

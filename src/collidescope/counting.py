@@ -181,8 +181,7 @@ def collision_matrix_from_votes(
     """
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
-        count = partial(_counted_block, names=names)
-        part = _dask.delayed(count)
+        part = _dask.delayed(partial(_counted_block, names=names))
         parts = []
         for block, *_ in _dask.blocks(votes, None, None):
             parts.append(part(block))
@@ -292,12 +291,9 @@ def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
     doubled_diagonal = 1 + np.eye(cm.n_classes)
     E_ZZ = B * doubled_diagonal / 2
     E_rho2 = (priors + both) / 2
-    twice_S = 2 * S
-    of_Z = E_ZZ * (1 - twice_S)
-    of_rho = S**2 * E_rho2
-    numerator = of_Z + of_rho
-    squared = priors**2
-    return np.asarray(numerator / squared)
+    of_Z = E_ZZ * (1 - 2 * S)
+    numerator = of_Z + S**2 * E_rho2
+    return np.asarray(numerator / priors**2)
 
 
 def _planned_variance(
@@ -310,8 +306,7 @@ def _planned_variance(
         # Two votes on every item: all of it is taken to be between items.
         same = np.repeat(two[:, None], len(each), axis=1)
         return same, np.zeros_like(two)
-    ordered_pairs = each * (each - 1)
-    fast = 2 / ordered_pairs
+    fast = 2 / (each * (each - 1))
     slow = 2 / each
     # g = (1 - share) · fast + share · slow has the mean ḡ = inverse_pairs + share · gap over the
     # items at hand: now = between + within · ḡ and two = between + within, so
@@ -333,8 +328,7 @@ def _planned_variance(
         planned = two[:, None] - saved
         variance = np.maximum(variance, planned)
     # A first round that shows too little variance by chance must not promise the fastest fall.
-    fall_since = slow / (2 * inverse_votes)
-    kept = np.minimum(fall_since, 1)
+    kept = np.minimum(slow / (2 * inverse_votes), 1)
     least = now[:, None] * kept
     return np.maximum(variance, least), within
 
@@ -379,8 +373,7 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
         return
     whole = votes.astype(np.int64)
     common = int(np.gcd.reduce(whole))
-    n_classes = np.diff(counts.indptr)
-    n_split = (n_classes > 1).sum()
+    n_split = (np.diff(counts.indptr) > 1).sum()
     if common > 1 and n_split >= fewest:
         seen = f"every count of votes is a multiple of {common}"
         why = "copies of votes agree by construction, so PBER is too low"
@@ -438,8 +431,7 @@ def _wide_counts(votes: Any, names: Array) -> csr_array:
         votes = votes[names.tolist()]
     given = None
     if hasattr(votes, "tocsr"):
-        copied = votes.astype(np.float64)
-        given = csr_array(copied)
+        given = csr_array(votes.astype(np.float64))
     # Of a sparse table only what it stores is checked; with a zero, as nothing stored would be
     # refused as empty.
     values = check.check_votes(
@@ -533,11 +525,9 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
     # class that leads alone is found where it leads by two or more, and by one it ties with the
     # second. Where several lead, it falls behind the others and is missed.
     ahead = first - second >= 2
-    shared = 1 / (1 + n_second)
-    found = np.where(ahead, 1.0, shared)
+    found = np.where(ahead, 1.0, 1 / (1 + n_second))
     found = np.where(n_first == 1, found, 0.0)
-    right = first / N * found
-    return np.asarray(1 - right)
+    return np.asarray(1 - first / N * found)
 
 
 def _item_of_entry(counts: csr_array) -> IntArray:
@@ -555,8 +545,7 @@ def _add_inputs(
         n = counts[block]
         votes = N[block]
         omega = weight[block]
-        ordered_pairs = votes * (votes - 1)
-        per_pair = omega / ordered_pairs
+        per_pair = omega / (votes * (votes - 1))
         per_vote = omega / votes
         units = Units(
             a=n * -per_pair[:, None],

@@ -209,8 +209,7 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
     rows = held_out.rows
     P = held_out.posteriors
     codes = sample.codes[rows]
-    used = sample.used[rows]
-    hashes = sample.hashes[used]
+    hashes = sample.hashes[sample.used[rows]]
     losses = None
     plain = sample.votes is None and sample.weights is None
     if plain and not sample.shifted:
@@ -218,13 +217,11 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
         own = P[every, codes]
         squares = np.einsum("ij,ij->i", P, P)
         losses = 1 - 2 * own + squares
-    splits = crossfit.folds.splits
-    folds = fold_numbers(splits, sample.n_rows)
+    folds = fold_numbers(crossfit.folds.splits, sample.n_rows)
     X = None
     if sample.in_memory:
         X = sample.take(rows)
-    own_folds = folds[rows]
-    again = copies(hashes, codes, own_folds, X)
+    again = copies(hashes, codes, folds[rows], X)
     return copy_notes(again, losses)
 
 

@@ -147,8 +147,7 @@ def crossfit_posteriors(
     if isinstance(cv, str):
         return _prefit_posteriors(classifier, X, sample, cv)
     fit = _cross_fit(classifier, sample, cv, random_state, limit=False, n_jobs=n_jobs)
-    P = fit.held_out.posteriors
-    return np.asarray(P, dtype=np.float64)
+    return np.asarray(fit.held_out.posteriors, dtype=np.float64)
 
 
 def _cross_fit(

@@ -92,9 +92,7 @@ class Entries(NamedTuple):
         cls, codes: IntArray, weights: FloatArray | None, votes: FloatArray | None
     ) -> Entries:
         if votes is None:
-            n_rows = len(codes)
-            every = np.arange(n_rows)
-            return cls(every, codes, weights)
+            return cls(np.arange(len(codes)), codes, weights)
         place, voted = np.nonzero(votes)
         totals = votes.sum(axis=1)
         counts = votes[place, voted]
@@ -396,12 +394,10 @@ def as_votes(y: ArrayLike) -> tuple[FloatArray | None, Any]:
     if n_columns < 2:
         return None, None
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
-    numbers = range(n_columns)
-    names = list(getattr(y, "columns", numbers))
+    names = list(getattr(y, "columns", range(n_columns)))
     voted = votes.any(axis=0)
     if not voted.all():
-        first = int(voted.argmin())
-        missing = names[first]
+        missing = names[int(voted.argmin())]
         raise ValueError(
             f"y (votes) has no vote for class {missing!r}: leave that column out"
         )
@@ -439,8 +435,7 @@ def check_table(X: object) -> None:
             f"X has masked values, which would be used as if they were not masked: {hint}"
         )
     names = [str(name) for name in getattr(X, "columns", [])]
-    distinct = set(names)
-    if len(distinct) < len(names):
+    if len(set(names)) < len(names):
         repeated = [name for k, name in enumerate(names) if name in names[:k]]
         twice = repeated[0]
         raise ValueError(
@@ -495,9 +490,7 @@ def handle_rare(
     is_single = np.isin(y, single)
     if rare == "drop":
         notes.append(f"{many} were left out: {shown}")
-        dropped = is_single[used]
-        kept = used[~dropped]
-        return y, kept
+        return y, used[~is_single[used]]
     if n_single == 1:
         said = f"needs two classes with a single row to join, y has one, {shown}"
         raise ValueError(f"rare='merge' {said}: rare='drop'")
@@ -508,5 +501,4 @@ def handle_rare(
     merged = y.astype(object)
     merged[is_single] = other
     words = [str(value) for value in merged.tolist()]
-    labels = np.array(words)
-    return labels, used
+    return np.array(words), used

@@ -106,8 +106,7 @@ class SavedEnsemble:
             fold: dict[str, Fitted] = {}
             for name in self.weights:
                 learned = saved[name]
-                kind = learned["name"]
-                member = recipe(kind, factory)
+                member = recipe(learned["name"], factory)
                 fold[name] = member.restore(learned, shape, k)
             folds.append(fold)
         models: dict[str, Model] = {}
@@ -178,8 +177,7 @@ class SavedFit:
         check.check_priors(self.priors, k)
         recovery = self.recovery
         check.check_priors(recovery.priors, k, "priors of recovery")
-        methods = ["root", "gradient"]
-        check.check_choice(recovery.method, methods, "method of recovery")
+        check.check_choice(recovery.method, ["root", "gradient"], "method of recovery")
         n_classes = self.collision_matrix.n_classes
         n_one_step = self.one_step.n_classes
         if n_classes != k or n_one_step != k:
@@ -188,9 +186,7 @@ class SavedFit:
         if not isinstance(parameters.get("priors"), str):
             check.check_priors(parameters["priors"], k)
         if self.posteriors is not None:
-            n_rows = len(self.row_hashes)
-            shape = (n_rows, k)
-            _check_posteriors(self.posteriors, shape)
+            _check_posteriors(self.posteriors, (len(self.row_hashes), k))
 
     @classmethod
     def of(cls, clf: CollisionClassifier, most_posteriors: int = 5_000_000) -> SavedFit:
@@ -250,8 +246,7 @@ class SavedFit:
         clf.reference_stderr_ = self.reference_stderr
         if self.posteriors is not None:
             P = self.posteriors.astype(np.float64)
-            totals = P.sum(axis=1, keepdims=True)
-            clf.posteriors_ = P / totals
+            clf.posteriors_ = P / P.sum(axis=1, keepdims=True)
             clf._read_posteriors = self.posteriors
 
 
@@ -309,16 +304,13 @@ def _check_posteriors(
             f"posteriors must be float16 of shape {shape}, got {P.dtype} {P.shape}"
         )
     exact = P.astype(np.float64)
-    missing = np.isnan(exact)
-    unscored = missing.all(axis=1)
+    unscored = np.isnan(exact).all(axis=1)
     scored = exact[~unscored]
     possible = scored >= 0  # nan is not
     if not len(scored) or not possible.all():
         raise ValueError("posteriors must be rows of probabilities")
-    totals = scored.sum(axis=1)
-    gaps = np.abs(totals - 1)
-    most = rounding * shape[1]
-    if not gaps.max() < most:
+    gaps = np.abs(scored.sum(axis=1) - 1)
+    if not gaps.max() < rounding * shape[1]:
         raise ValueError("posteriors must be rows of probabilities, which sum to 1")
 
 
@@ -336,11 +328,9 @@ def _saved_parameters(clf: CollisionClassifier) -> Tree:
         parameters["members"] = members
     if not isinstance(clf.cv, int):
         # A splitter is code, and a list of splits belongs to its rows.
-        folds = clf._ensemble.folds
-        parameters["cv"] = len(folds)
+        parameters["cv"] = len(clf._ensemble.folds)
     if not isinstance(clf.priors, str):
-        priors = np.asarray(clf.priors, dtype=np.float64)
-        parameters["priors"] = priors
+        parameters["priors"] = np.asarray(clf.priors, dtype=np.float64)
     return parameters
 
 

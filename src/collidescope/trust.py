@@ -138,9 +138,7 @@ def shuffled_control(
     >>> shuffled_control(LogisticRegression(max_iter=1000), X, y).passed
     True
     """
-    rng = as_random_state(random_state)
-    labels = check.check_labels(y)
-    shuffled = rng.permutation(labels)
+    shuffled = as_random_state(random_state).permutation(check.check_labels(y))
     fresh = clone(estimator)
     if not hasattr(fresh, "shuffled_control"):
         cm = estimate_collisions(fresh, X, shuffled, limit=False, random_state=0)
@@ -159,16 +157,12 @@ def shuffled_control(
     assert ends is not None  # labels give intervals
     low, high = ends
     # One standard error as the interval sees it: with the allowance for unseen collisions.
-    above = high - S
-    below = S - low
-    width = np.maximum(above, below)
-    scale = width / -ndtri(0.025)
-    in_errors = deviation / scale
+    width = np.maximum(high - S, S - low)
+    in_errors = deviation / (width / -ndtri(0.025))
     z = float(in_errors.max())
     k = cm.n_classes
     n_entries = k * (k + 1) / 2
-    tail = 0.025 / n_entries
-    limit = float(-ndtri(tail))
+    limit = float(-ndtri(0.025 / n_entries))
     return ShuffledControl(
         matrix=cm,
         largest_deviation=float(deviation.max()),

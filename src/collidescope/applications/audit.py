@@ -103,8 +103,7 @@ class AuditReport(
             return None
         low, high = self.inherent_interval
         least = max(self.best - high, 0.0)
-        most = max(self.best - low, 0.0)
-        return least, most
+        return least, max(self.best - low, 0.0)
 
     def rows(self, true: object, predicted: object, kind: str = "fixable") -> IntArray:
         """Numbers of the rows of class ``true`` that the classifier took for ``predicted``.
@@ -127,10 +126,8 @@ class AuditReport(
             "other": ~right & ~same,
             "all": taken,
         }
-        kinds = list(keep)
-        chosen = check.check_choice(kind, kinds, "kind")
-        kept = taken & keep[chosen]
-        return np.flatnonzero(kept)
+        chosen = check.check_choice(kind, list(keep), "kind")
+        return np.flatnonzero(taken & keep[chosen])
 
     @property
     def verdict(self) -> str:
@@ -160,8 +157,7 @@ class AuditReport(
             found = pairs
         top = found.nlargest(1, "points").iloc[0]
         part = "the largest part"
-        half = self.fixable / 2
-        if top["points"] > half:
+        if top["points"] > self.fixable / 2:
             part = "most of it"
         return f"{part} {top['true']} taken for {top['predicted']}"
 
@@ -321,8 +317,7 @@ def _fixable_interval(
     if clusters is None:
         return low, high
     difference = wrong.astype(np.float64) - best_wrong
-    by_clusters = mean_and_error(difference, clusters)
-    lower, upper = by_clusters.interval(level)
+    lower, upper = mean_and_error(difference, clusters).interval(level)
     low = max(min(low, float(lower)), -1.0)
     high = min(max(high, float(upper)), 1.0)
     return low, high
@@ -357,10 +352,8 @@ def _calibration_note(
     P: FloatArray, best_wrong: BoolArray, clusters: IntArray | None, most: float = 3.0
 ) -> tuple[str, ...]:
     """Posteriors that are wrong about their own error, by more than so many standard errors."""
-    highest = P.max(axis=1)
-    claimed = 1 - highest
-    difference = best_wrong - claimed
-    gap, stderr, _ = mean_and_error(difference, clusters)
+    claimed = 1 - P.max(axis=1)
+    gap, stderr, _ = mean_and_error(best_wrong - claimed, clusters)
     by_chance = most * stderr
     if len(P) < 2 or abs(gap) <= by_chance:
         return ()
@@ -487,8 +480,7 @@ class _PairCounts(NamedTuple):
         one_way = mcnemar_p(worse, better)
         worse_either_way = worse + self.more[j, i]
         better_either_way = better + self.fewer[j, i]
-        both_ways = mcnemar_p(worse_either_way, better_either_way)
-        return np.maximum(one_way, both_ways)
+        return np.maximum(one_way, mcnemar_p(worse_either_way, better_either_way))
 
     def excess(self) -> IntArray:
         """Errors on the rows of every class beyond those of the best rule."""
@@ -505,8 +497,7 @@ def _pair_table(
     occurs = counts.observed + counts.best > 0
     np.fill_diagonal(occurs, False)
     i, j = np.nonzero(occurs)
-    class_sizes = np.bincount(rules.y, minlength=k)
-    rows = class_sizes[i]
+    rows = np.bincount(rules.y, minlength=k)[i]
     worse = counts.more[i, j]
     better = counts.fewer[i, j]
     fixable = (worse - better) / rows
@@ -565,8 +556,7 @@ def _design_effect(stderr: FloatArray, of_rows: FloatArray) -> float:
     total = float(of_rows.sum())
     if total <= 0:
         return 1.0
-    over_clusters = float((stderr**2).sum())
-    return max(over_clusters / total, 1.0)
+    return max(float((stderr**2).sum()) / total, 1.0)
 
 
 class _ClusterErrors(NamedTuple):
@@ -591,8 +581,7 @@ def _cluster_errors(rules: _Rules, clusters: IntArray, k: int) -> _ClusterErrors
     pairs = _sums(signs, own, true * k + called, shape)
     unordered = _sums(signs, own, first * k + second, shape)
     one_way = _not_above_zero(pairs).reshape(k, k)
-    of_both = _not_above_zero(unordered).reshape(k, k)
-    upper = np.triu(of_both)
+    upper = np.triu(_not_above_zero(unordered).reshape(k, k))
     both_ways = np.maximum(upper, upper.T)
     per_class = np.zeros((n_clusters, k))
     np.add.at(per_class, (clusters, rules.y), 1.0)
@@ -611,22 +600,16 @@ def _sums(
 def _not_above_zero(sums: csr_array) -> FloatArray:
     """One-sided p-value of the total of every column, from sums by cluster."""
     n_clusters = sums.shape[0]
-    free = n_clusters - 1
-    df = max(free, 1)
+    df = max(n_clusters - 1, 1)
     total = sums.sum(axis=0)
-    squared = sums * sums
-    squares = squared.sum(axis=0)
-    of_mean = total**2 / n_clusters
-    centred = squares - of_mean
+    squares = (sums * sums).sum(axis=0)
+    centred = squares - total**2 / n_clusters
     variance = centred * n_clusters / df
     varies = variance > 1e-12
-    divisor = np.where(varies, variance, 1.0)
-    stderr = np.sqrt(divisor)
-    t = -total / stderr
-    of_t = stdtr(df, t)
+    stderr = np.sqrt(np.where(varies, variance, 1.0))
+    of_t = stdtr(df, -total / stderr)
     positive = total > 0
-    of_constants = np.where(positive, 0.0, 1.0)
-    return np.where(varies, of_t, of_constants)
+    return np.where(varies, of_t, np.where(positive, 0.0, 1.0))
 
 
 def _share_errors(pairs: csr_array, per_class: FloatArray) -> FloatArray:
@@ -722,16 +705,14 @@ def ambiguous(
 def _second_and_entropy(P: FloatArray, first: IntArray) -> tuple[IntArray, FloatArray]:
     """Second class of every row (ties go to the class that comes first) and its entropy."""
     second = np.empty_like(first)
-    n_rows = len(P)
-    entropy = np.empty(n_rows)
+    entropy = np.empty(len(P))
     for block in row_blocks(*P.shape):
         own = P[block]
         entropy[block] = entropies(own)
         others = own.copy()
         largest = first[block, None]
         np.put_along_axis(others, largest, -1.0, axis=1)
-        runner_up = others.argmax(axis=1)
-        second[block] = runner_up
+        second[block] = others.argmax(axis=1)
     return second, entropy
 
 
@@ -765,14 +746,12 @@ def stray_labels(
     # Near CLEAR labels still stray because the row is ambiguous: clearer rows count more.
     beyond = (P.max(axis=1) - CLEAR) / (1 - CLEAR)
     clarity = np.maximum(beyond, 0.0) ** 2
-    likeliest = P.argmax(axis=1)
-    pairs = likeliest * k + codes
+    pairs = P.argmax(axis=1) * k + codes
     counts = np.bincount(pairs, clarity, k * k).reshape(k, k)
     np.fill_diagonal(counts, 0.0)
     others = 1 - np.eye(k)
     counts += pseudo_count / (k - 1) * others
-    totals = counts.sum(axis=1, keepdims=True)
-    return np.asarray(counts / totals)
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
 def _scores(P: FloatArray, codes: IntArray, smallest: float = 1e-6) -> FloatArray:

@@ -287,8 +287,7 @@ def _warnings(
     """Subgroups in which the class shares alone would predict better than the posteriors."""
     worse = []
     for name, low in zip(table["group"], table["low"], strict=True):
-        here = parts[name]
-        if low > _chance_score(codes[here]):
+        if low > _chance_score(codes[parts[name]]):
             worse.append(str(name))
     if not worse:
         return ()
@@ -375,8 +374,7 @@ def collision_change(
     own = clusters_of(groups, n_before)
     if y_after is None:
         paired = mean_and_error(after - before, own)
-        n_units = _n_units(own, n_after)
-        gap = paired.wider(n_units)
+        gap = paired.wider(_n_units(own, n_after))
         low, high = gap.interval(level)
     else:
         theirs = clusters_of(groups_after, n_after)
@@ -428,8 +426,7 @@ def _rate_intervals(
     top = LARGEST_SCORE
     if grouped:
         top = 1.0
-    largest = float(np.max(mean.value))
-    top = max(top, largest)
+    top = max(top, float(np.max(mean.value)))
     units = _n_units(clusters, n)
     return interval(mean.value, mean.stderr, units, level, top=top, grouped=grouped)
 
@@ -487,17 +484,14 @@ def grouped_labels(
     seen = agreement(own, codes)
     shuffled = []
     for _ in range(shuffles):
-        drawn = rng.permutation(codes)
-        by_chance = agreement(own, drawn)
-        shuffled.append(by_chance)
+        shuffled.append(agreement(own, rng.permutation(codes)))
     chance = float(np.mean(shuffled))
     spread = float(np.std(shuffled))
     above = seen - chance
     z = 0.0
     if spread:
         z = above / spread
-    most = 1 - chance
-    halfway = above >= 0.5 * most
+    halfway = above >= 0.5 * (1 - chance)
     enough = n_values >= least_values
     suspicious = bool(z > 5 and halfway and enough)
     return GroupedLabels(n_values, seen, chance, z, suspicious)

@@ -142,8 +142,7 @@ class ConsolidationPlan(
         listed = classes.tolist()
         of_classes = [group_of[name] for name in listed]
         names = np.array(of_classes)
-        codes = check.encode_labels(y, classes)
-        merged = names[codes]
+        merged = names[check.encode_labels(y, classes)]
         if isinstance(y, pd.Series):
             return pd.Series(merged, y.index, name=y.name)
         return merged
@@ -201,9 +200,7 @@ def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
         line = f"{text}\n"
         file.write_text(line, encoding="utf-8")
     elif kind == ".csv":
-        columns = ["class", "group"]
-        table = pd.DataFrame(pairs, columns=columns)
-        table.to_csv(file, index=False)
+        pd.DataFrame(pairs, columns=["class", "group"]).to_csv(file, index=False)
     else:
         raise ValueError(f"path must end in .json or .csv, got {file.name!r}")
 
@@ -296,8 +293,7 @@ def consolidate(
     ['car+van', 'cat+dog']
     """
     check_matrix(cm)
-    methods = ["greedy", "optimal"]
-    check.check_choice(method, methods, "method")
+    check.check_choice(method, ["greedy", "optimal"], "method")
     _check_targets(n_groups, max_pber, balance, method)
     most = cm.n_classes
     if max_group_size is not None:
@@ -348,8 +344,7 @@ def _most_groups(path: pd.DataFrame, max_pber: float | None) -> int:
     several = path[is_several]
     if max_pber is None:
         return int(several["n_groups"].iloc[0])
-    most = max_pber + TIE
-    is_enough = several["pber"] <= most
+    is_enough = several["pber"] <= max_pber + TIE
     enough = several[is_enough]
     if enough.empty:
         last = several.iloc[-1]
@@ -384,8 +379,7 @@ def _default_names(groups: list[list[Any]]) -> list[str]:
     numbers = range(len(groups))
     singles_first = sorted(numbers, key=lambda g: len(groups[g]) > 1)
     for g in singles_first:
-        members = groups[g]
-        plain = group_name(members)
+        plain = group_name(groups[g])
         name = plain
         for number in count(2):
             if name not in names.values():
@@ -411,18 +405,15 @@ def _constraints(
 ) -> _Constraints:
     names = classes.tolist()
     k = len(names)
-    merged = _groups(classes, must_merge, "must_merge")
-    together = _joined(merged)
+    together = _joined(_groups(classes, must_merge, "must_merge"))
     apart = np.zeros((k, k), dtype=bool)
-    kept_apart = _groups(classes, cannot_merge, "cannot_merge")
-    for members in kept_apart:
+    for members in _groups(classes, cannot_merge, "cannot_merge"):
         among = np.ix_(members, members)
         apart[among] = True
     np.fill_diagonal(apart, False)
     for group in together:
         among = np.ix_(group, group)
-        conflicts = np.argwhere(apart[among])
-        for i, j in conflicts:
+        for i, j in np.argwhere(apart[among]):
             one = names[group[i]]
             other = names[group[j]]
             both = f"{one!r} and {other!r}"
@@ -555,19 +546,13 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
     n_allowed = len(tree.pairs)
     tree.merge_all(lambda group: True, 0.0)  # the rest of the tree, by gain
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
-    from_last = tree.gains[::-1]
-    removed = np.cumsum(from_last)
-    later = removed[::-1]
-    left = np.append(later, 0.0)
-    end = n_allowed + 1
-    steps = slice(n_forced, end)
-    k = len(W)
-    smallest = np.min_scalar_type(k)
-    allowed = tree.groupings[steps]
-    groupings = np.array(allowed, dtype=smallest)
+    removed = np.cumsum(tree.gains[::-1])
+    left = np.append(removed[::-1], 0.0)
+    steps = slice(n_forced, n_allowed + 1)
+    smallest = np.min_scalar_type(len(W))
+    groupings = np.array(tree.groupings[steps], dtype=smallest)
     pairs = tree.pairs[n_forced:n_allowed]
-    pber = left[steps]
-    return _Path(groupings, pber, pairs, tree.linkage)
+    return _Path(groupings, left[steps], pairs, tree.linkage)
 
 
 def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
@@ -612,21 +597,18 @@ def _legal(every: npt.NDArray[np.int8], rules: _Constraints) -> BoolArray:
     legal = np.ones(n, dtype=bool)
     for first, *others in rules.together:
         of_first = every[:, [first]]
-        of_others = every[:, others]
-        joined = of_others == of_first
+        joined = every[:, others] == of_first
         legal &= joined.all(axis=1)
     # A set of classes is a number, its members the digits in base 2.
     digits = 1 << np.arange(k)
     allowed = [True]
-    n_sets = 1 << k
-    for number in range(1, n_sets):
+    for number in range(1, 1 << k):
         members = np.flatnonzero(number & digits)
         allowed.append(rules.allow(members))
     is_allowed = np.array(allowed)
     for group in range(k):
         in_group = every == group
-        members_of = in_group @ digits
-        legal &= is_allowed[members_of]
+        legal &= is_allowed[in_group @ digits]
     return legal
 
 
@@ -687,15 +669,11 @@ def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
         # PBER = 1 - v·B, over the upper triangle of B.
         for step, grouping in enumerate(groupings):
             together = grouping[i] == grouping[j]
-            twice = 2.0 * together
-            v = np.where(diagonal, 1.0, twice)
-            variance = float(v @ covariance @ v)
-            positive = max(variance, 0.0)
+            v = np.where(diagonal, 1.0, 2.0 * together)
+            positive = max(float(v @ covariance @ v), 0.0)
             stderr[step] = np.sqrt(positive)
-    elif cm.pber_stderr is not None:
-        n_groups = groupings[0].max() + 1
-        if n_groups == k:
-            stderr[0] = cm.pber_stderr
+    elif cm.pber_stderr is not None and groupings[0].max() + 1 == k:
+        stderr[0] = cm.pber_stderr
     return stderr
 
 

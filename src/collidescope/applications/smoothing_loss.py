@@ -104,13 +104,9 @@ class CostCrossEntropy(nn.Module):
             is_wrong = cost > 0
             others = p * is_wrong
             smallest = torch.finfo(logits.dtype).tiny
-            sums = others.sum(dim=1)
-            total = sums.clamp_min(smallest)
-            costs = others * cost
-            expected = costs.sum(dim=1)
-            weight = expected / total
-        numbers = labels.long()
-        loss = nn.functional.cross_entropy(logits, numbers, reduction="none")
+            total = others.sum(dim=1).clamp_min(smallest)
+            weight = (others * cost).sum(dim=1) / total
+        loss = nn.functional.cross_entropy(logits, labels.long(), reduction="none")
         return weight * loss
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

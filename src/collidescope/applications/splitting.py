@@ -133,8 +133,7 @@ def _colliding(
         return []
     rates = own.mean(axis=0)
     rates[k] = 0.0
-    order = np.argsort(-rates, kind="stable")
-    first = order[:most]
+    first = np.argsort(-rates, kind="stable")[:most]
     largest = [c for c in first if rates[c] > 1e-6]
     return list(combinations(largest, 2))
 
@@ -152,9 +151,7 @@ def _two_modes(
     """
     first = np.maximum(p_first, never)
     second = np.maximum(p_second, never)
-    log_first = np.log(first)
-    log_second = np.log(second)
-    t = log_first - log_second
+    t = np.log(first) - np.log(second)
     p_value, valley = silverman(t, rng)
     near = t > valley
     return p_value, near

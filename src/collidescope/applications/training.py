@@ -69,8 +69,7 @@ def smooth_labels(
            [0.1 , 0.9 ]])
     """
     codes = check.encode_labels(y, cm.classes)
-    targets = smoothing_matrix(cm, strength)
-    rows = targets[codes]
+    rows = smoothing_matrix(cm, strength)[codes]
     if isinstance(y, pd.Series):
         columns = pd.Index(cm.classes)
         return pd.DataFrame(rows, y.index, columns)
@@ -247,10 +246,8 @@ class AdaptiveSampler:
         self._codes = check.encode_labels(y, classes)
         self._rng = as_generator(random_state)
         self.excess_: pd.DataFrame | None = None
-        right = np.eye(k)
-        self.cost_matrix_ = 1 - right
-        log_weights = np.zeros(k)
-        self._set(log_weights)
+        self.cost_matrix_ = 1 - np.eye(k)
+        self._set(np.zeros(k))
 
     def update(self, y_true: ArrayLike, y_pred: ArrayLike) -> AdaptiveSampler:
         """Compare the confusion on held-out rows with what is inherent; draw its pairs more often.
@@ -265,8 +262,7 @@ class AdaptiveSampler:
         known = ~np.isnan(observed)
         np.fill_diagonal(known, False)
         i, j = np.nonzero(known)
-        positive = np.maximum(excess, 0.0)
-        beyond = np.where(known, positive, 0.0)
+        beyond = np.where(known, np.maximum(excess, 0.0), 0.0)
         columns = {
             "true": self.classes[i],
             "predicted": self.classes[j],
@@ -278,14 +274,9 @@ class AdaptiveSampler:
         self.excess_ = table.sort_values(
             "excess", ascending=False, kind="stable", ignore_index=True
         )
-        right = np.eye(k)
-        wrong = 1 - right
-        self.cost_matrix_ = wrong + beyond
-        of_predicted = beyond.sum(axis=0)
-        of_true = beyond.sum(axis=1)
-        of_both_classes = of_predicted + of_true
-        remembered = self.memory * self._log_weights
-        log_weights = remembered + of_both_classes
+        self.cost_matrix_ = 1 - np.eye(k) + beyond
+        of_both_classes = beyond.sum(axis=0) + beyond.sum(axis=1)
+        log_weights = self.memory * self._log_weights + of_both_classes
         self._set(log_weights)
         return self
 
@@ -362,7 +353,6 @@ def active_learning_score(
         return doubt
     if isinstance(inherent, CollisionMatrix):
         inherent = inherent.matrix
-    S = check.check_stochastic(inherent, "inherent", k)
-    of_class = entropies(S)
+    of_class = entropies(check.check_stochastic(inherent, "inherent", k))
     expected = of_class[flat.argmax(axis=1)]
     return np.maximum(doubt - expected, 0.0)

@@ -74,8 +74,7 @@ class Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X
         P = self.P
-        n = len(self.y)
-        if len(rows) < n:
+        if len(rows) < len(self.y):
             X = X.iloc[rows]
             X = X.reset_index(drop=True)
         if P is not None:
@@ -99,8 +98,7 @@ class Rows:
             only = f"only {kept} of {n_classes} classes"
             have = f"{only} have {fewest} rows or more"
             raise ValueError(f"{have}: nothing to tell apart")
-        is_rare = rare[codes]
-        keep = np.flatnonzero(~is_rare)
+        keep = np.flatnonzero(~rare[codes])
         n_gone = len(codes) - len(keep)
         gone = listed(classes[rare].tolist())
         said = f"classes with fewer than {fewest} rows are left out: {gone}"
@@ -120,18 +118,15 @@ class Rows:
             return self
         # With the rows in the order of their classes an even comb keeps the shares of all classes.
         _, codes = np.unique(self.y, return_inverse=True)
-        rng = np.random.default_rng(seed)
-        shuffled = rng.random(n)
+        shuffled = np.random.default_rng(seed).random(n)
         order = np.lexsort((shuffled, codes))
-        last = n - 1
-        comb = np.linspace(0, last, size)
+        comb = np.linspace(0, n - 1, size)
         places = comb.round().astype(np.intp)
         more = "with all of them the numbers are more precise and often lower"
         look = f"a first look at {size:,} of {n:,} rows"
         said = f"{look}: {more}"
         chosen = order[places]
-        part = self.part(np.sort(chosen), said)
-        return part.without_rare(2)
+        return self.part(np.sort(chosen), said).without_rare(2)
 
     def unique(self) -> Rows:
         """Every row once: of rows that are alike, label included, the first."""
@@ -144,8 +139,7 @@ class Rows:
         again = repeated.to_numpy()
         n_again = int(again.sum())
         said = f"{n_again:,} rows repeat an earlier one and are left out (--unique)"
-        first = np.flatnonzero(~again)
-        return self.part(first, said)
+        return self.part(np.flatnonzero(~again), said)
 
     def column(self, name: str | None, option: str) -> pd.Series:
         """The column that ``option`` must name."""
@@ -172,8 +166,7 @@ class Rows:
         if self.X.shape[1] == 1:
             nothing = "there is nothing to tell classes apart by"
             raise ValueError(f"{option} {name!r} is the only column: {nothing}")
-        others = self.X.drop(columns=name)
-        rows = replace(self, X=others)
+        rows = replace(self, X=self.X.drop(columns=name))
         return rows, read(column)
 
     def clusters(self, name: str | None) -> npt.NDArray[np.intp] | None:
@@ -190,8 +183,7 @@ class Rows:
         if not there.all():
             lost = len(there) - len(said)
             notes.append(f"{lost:,} rows have no value in {name!r} and are left out")
-        kept = np.flatnonzero(there)
-        rows = self.part(kept, *notes)
+        rows = self.part(np.flatnonzero(there), *notes)
         return rows, said
 
     def scored(self) -> Rows:
@@ -368,8 +360,7 @@ class Run(Options):
         text = list(getattr(encoder, "text_names", ()))
         reading = self
         notes = []
-        number = re.compile(r"c\d+")
-        numbered = all(map(number.fullmatch, names))
+        numbered = all(map(re.compile(r"c\d+").fullmatch, names))
         if self.header and names and numbered:
             named = False
             # Such as a name that occurs twice, being no name.
@@ -539,9 +530,7 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
         raise ValueError(
             f"label {name!r} has {k:,} different values in {n:,} rows {rest}"
         )
-    values = _as_values(words)
-    labels = values[codes[rows]]
-    return labels, rows, notes
+    return _as_values(words)[codes[rows]], rows, notes
 
 
 def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
@@ -591,8 +580,7 @@ def _as_values(words: list[str]) -> npt.NDArray[Any]:
     array = np.array(words)
     if set(words) == {"True", "False"}:
         return array == "True"
-    whole_number = re.compile(r"0|-?[1-9]\d{0,17}")
-    if all(map(whole_number.fullmatch, words)):
+    if all(map(re.compile(r"0|-?[1-9]\d{0,17}").fullmatch, words)):
         numbers = [int(word) for word in words]
         return np.array(numbers)
     return array
@@ -638,8 +626,7 @@ def match_labels(
     labelled = codes >= 0
     class_of_word = np.array(numbers, dtype=np.intp)
     chosen = class_of_word[codes[labelled]]
-    labels = np.asarray(classes)[chosen]
-    return labels, labelled
+    return np.asarray(classes)[chosen], labelled
 
 
 def _recognised(word: str, known: dict[str, int]) -> int | None:

@@ -355,10 +355,8 @@ def command(
 
         # A class of a module that is not imported for --help.
         function.__annotations__.pop("run")
-        signature = inspect.signature(function, eval_str=True)
-        every = dict(signature.parameters)
-        of_options = inspect.signature(Options, eval_str=True)
-        common = of_options.parameters
+        every = dict(inspect.signature(function, eval_str=True).parameters)
+        common = inspect.signature(Options, eval_str=True).parameters
         del every["run"]
         for name in offered:
             parameter = common[name]
@@ -370,8 +368,7 @@ def command(
         options = sorted(every.values(), key=lambda option: option.name != "label")
         kind = inspect.Parameter.KEYWORD_ONLY
         keyword = [option.replace(kind=kind) for option in options]
-        first = inspect.Parameter("context", kind, annotation=typer.Context)
-        keyword.insert(0, first)
+        keyword.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
         run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
         run.__annotations__ = {option.name: option.annotation for option in keyword}
         return run
@@ -511,11 +508,9 @@ def posterior_table(
 
     from collidescope.tables.encoding import as_word
 
-    without_gaps = np.nan_to_num(posteriors)
-    likeliest = without_gaps.argmax(axis=1)
+    likeliest = np.nan_to_num(posteriors).argmax(axis=1)
     likely = pd.Series(classes[likeliest], name="predicted")
-    missing = np.isnan(posteriors)
-    unscored = np.asarray(missing.any(axis=1))
+    unscored = np.asarray(np.isnan(posteriors).any(axis=1))
     if unscored.any():
         likely = likely.astype(object)
         likely = likely.mask(unscored, None)
@@ -526,8 +521,7 @@ def posterior_table(
     second = _renamed(before, taken)
     if before is not None:
         taken |= {str(name) for name in before.columns}
-    last = _renamed(behind, taken)
-    parts = [first, second, likely, scores, last]
+    parts = [first, second, likely, scores, _renamed(behind, taken)]
     return pd.concat(parts, axis=1)
 
 

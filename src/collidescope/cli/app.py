@@ -306,8 +306,7 @@ def fit(
             random_state=seed,
             verbose=int(not run.quiet),
         )
-        chosen = replace(found_images, files=files)
-        fit_images(run, classifier, chosen, save, control)
+        fit_images(run, classifier, replace(found_images, files=files), save, control)
         return
     whole = run.start(table, outputs=(save,)).rows(table, category or ())
     n_read = len(whole.y)
@@ -416,8 +415,7 @@ def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     import pandas as pd
 
     n = len(rows.y)
-    labels = pd.Series(rows.y)
-    counts = labels.value_counts(sort=False).sort_index()
+    counts = pd.Series(rows.y).value_counts(sort=False).sort_index()
     counts = counts.sort_values(ascending=False, kind="stable")
     named = []
     for name, count in counts.head(6).items():
@@ -471,8 +469,7 @@ def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
             f"--ordered must name every class once: {has}, got {ordered!r}"
         )
     in_order = [words[name] for name in names]
-    order = pd.CategoricalDtype(in_order, ordered=True)
-    return y.astype(order)
+    return y.astype(pd.CategoricalDtype(in_order, ordered=True))
 
 
 def _labels(rows: Rows) -> pd.DataFrame:
@@ -551,8 +548,7 @@ def posteriors(run: Run, table: opt.Table) -> None:
     cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=classes)
     about = run.about(table.name, rows.label, columns=classes)
     shown = None
-    n_others = rows.X.shape[1]
-    if n_others:
+    if rows.X.shape[1]:
         shown = rows.X
     summary = run.summary(rows, about=about, rows=shown)
     run.finish(cm, summary)
@@ -605,8 +601,7 @@ def _with_twins(
     from collidescope.tables.encoding import listed
 
     if not repeated.any():
-        n_values = X.nunique().sort_values(ascending=False)
-        finest = n_values.index[:2]
+        finest = X.nunique().sort_values(ascending=False).index[:2]
         drop = ", ".join(f"--drop {name!r}" for name in finest)
         none = (
             f"no two rows of {rows.table.name} are alike, so there is nothing to count"
@@ -615,8 +610,7 @@ def _with_twins(
         raise ValueError(f"{none}. Drop columns with many values ({drop}), {estimate}")
     classes, codes = np.unique(rows.y, return_inverse=True)
     alone = np.bincount(codes[repeated], minlength=len(classes)) == 0
-    n_counted = (~alone).sum()
-    if n_counted < 2:
+    if (~alone).sum() < 2:
         only = "only one class has rows that repeat: nothing can be counted"
         raise ValueError(f"{only}. Estimate: collidescope fit")
     kept = ~alone[codes]

@@ -124,8 +124,7 @@ def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
     colours = "grey"
     if channels > 1:
         colours = "in colour"
-    labels = pd.Series(files.y)
-    counts = labels.value_counts()
+    counts = pd.Series(files.y).value_counts()
     largest = counts.head(6)
     named = []
     for name, count in largest.items():

@@ -122,8 +122,7 @@ def predict(
 def _without_label(fitted: CollisionClassifier, X: pd.DataFrame) -> pd.DataFrame:
     """New rows may hold the label, which is no feature."""
     label = getattr(fitted, "label_", None)
-    encoder = getattr(fitted, "encoder_", None)
-    used = getattr(encoder, "types", ())
+    used = getattr(getattr(fitted, "encoder_", None), "types", ())
     if label is None or label in used:
         return X
     return X.drop(columns=label, errors="ignore")
@@ -313,8 +312,7 @@ def _with_groups(
     classes = list(mapping)
     if label is None:
         label = _column_of_classes(frame, set(classes))
-    names = list(frame.columns)
-    name = run.column(names, label, path)
+    name = run.column(list(frame.columns), label, path)
     labels = frame[name]
     said, labelled = match_labels(labels, classes, "label")
     groups = [mapping[word] for word in said.tolist()]
@@ -331,8 +329,7 @@ def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
     from collidescope._store import write_bytes
 
     if path.suffix.lower() == ".json":
-        text = json.dumps(mapping, indent=1, ensure_ascii=False)
-        write_bytes(path, text.encode())
+        write_bytes(path, json.dumps(mapping, indent=1, ensure_ascii=False).encode())
     else:
         groups = list(mapping.values())
         table = pd.DataFrame({"class": list(mapping), "group": groups})
@@ -451,8 +448,7 @@ def limit(
     data = found.to_dict()
     data |= {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
     if target is not None:
-        share = _share(target, "--target")
-        needed = found.rows_needed(share)
+        needed = found.rows_needed(_share(target, "--target"))
         words += f"\n{needed}"
         ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
         reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
@@ -463,12 +459,10 @@ def limit(
         }
 
     def draw(path: Path) -> None:
-        display = cs.LimitDisplay.from_limit(found)
-        figure: Any = display.plot().figure_
+        figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
         figure.savefig(path)
 
-    drawn = Output("curve", plot, draw)
-    run.tell(words, data, drawn)
+    run.tell(words, data, Output("curve", plot, draw))
 
 
 def _share(text: str, option: str) -> float:

@@ -206,8 +206,7 @@ def _from_counts(
     counts, judges = _without_judges(counts, judge)
     for name in counts.columns:
         column = counts[name]
-        kind = column.dtype.kind
-        if kind not in "iufb":
+        if column.dtype.kind not in "iufb":
             hint = "is it the item (--item)? Else --drop it"
             raise ValueError(f"column {name!r} holds no numbers of votes: {hint}")
         if item is None and _looks_like_id(column):
@@ -289,8 +288,7 @@ def _from_annotators(
 
     frame, notes = _items(run, table, item, drop)
     if frame.index.has_duplicates:
-        again = frame.index.duplicated()
-        twice = frame.index[again][0]
+        twice = frame.index[frame.index.duplicated()][0]
         raise ValueError(
             f"item {twice!r} has two rows: --annotator-columns takes one per item"
         )
@@ -298,8 +296,7 @@ def _from_annotators(
     empty = frame.isna().all(axis=1)
     _check_empty(empty.to_numpy(), skip_empty, notes)
     n_items, n_people = frame.shape
-    objects = frame.astype(object)
-    cells = objects.to_numpy()
+    cells = frame.astype(object).to_numpy()
     people = [str(name) for name in frame.columns for _ in range(n_items)]
     long = pd.DataFrame(
         {
@@ -313,8 +310,7 @@ def _from_annotators(
     items = long["item"][used]
     voters = long["annotator"][used]
     found = _counted(items, labels, voters, notes)
-    judged = judges.loc[items.unique()]
-    found.judges = _by_name(judged)
+    found.judges = _by_name(judges.loc[items.unique()])
     return found
 
 
@@ -341,8 +337,7 @@ def _from_rows(
         n_lost = int((~whole).sum())
         columns = " or ".join(wanted)
         notes.append(f"{n_lost:,} votes lack {columns} and are left out")
-    kept = np.flatnonzero(whole)
-    rows = rows.part(kept, *notes)
+    rows = rows.part(np.flatnonzero(whole), *notes)
     people = None
     if annotator is not None:
         people = rows.X[annotator_column].astype(str)
@@ -353,8 +348,7 @@ def _from_rows(
     several = by_item.nunique() > 1
     for name, differ in several.items():
         if differ.any():
-            contradicted = differ.index[differ]
-            twice = contradicted[0]
+            twice = differ.index[differ][0]
             raise ValueError(
                 f"--judge {name!r} says two things of item {twice!r}: keep one"
             )
@@ -372,6 +366,5 @@ def _counted(
     compared = None
     if people is not None:
         compared = cs.compare_annotators(items, labels, people, classes=list(classes))
-    groups = input_groups(items)
-    counts = count_table(groups, codes, len(classes))
+    counts = count_table(input_groups(items), codes, len(classes))
     return Votes(counts, classes, compared, notes=notes)

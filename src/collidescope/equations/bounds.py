@@ -88,8 +88,7 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
     # rounding can put the PBER, it has no root.
     most = (n_classes - 1) / n_classes
     left = max(0.0, 1 - pber / most)
-    root = float(np.sqrt(left))
-    low = most * (1 - root)
+    low = most * (1 - float(np.sqrt(left)))
     return low, float(pber)
 
 

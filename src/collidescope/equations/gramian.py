@@ -31,8 +31,7 @@ def gramian_from_posteriors(
     posteriors = check.check_posteriors(P)
     onto = _membership(codes, posteriors.shape, sample_weight)
     squared = onto.power(2)
-    norms = np.einsum("ij,ij->i", posteriors, posteriors)
-    itself = squared.T @ norms
+    itself = squared.T @ np.einsum("ij,ij->i", posteriors, posteriors)
     own = np.asarray(squared.sum(axis=0), np.float64)
     means = np.asarray(onto.T @ posteriors)
     return without_own_pairs(means, own, itself)

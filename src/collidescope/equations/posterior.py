@@ -88,8 +88,7 @@ def _solve_simplex(
     towards_centre = root * np.eye(k)
     A = np.vstack([S, towards_centre])
     ones = np.ones(k)
-    zeros = np.zeros(2 * k)
-    target = np.append(zeros, 1.0)
+    target = np.append(np.zeros(2 * k), 1.0)
     most_steps = 30 * k  # one per class is usual, and scipy gives up after three
     y = np.empty_like(q)
     for row, q_of_row in enumerate(q):
@@ -115,8 +114,7 @@ def shift_priors(P: ArrayLike, old: ArrayLike, new: ArrayLike) -> FloatArray:
     posteriors = check.check_posteriors(P)
     k = posteriors.shape[1]
     wanted = check.check_priors(new, k, "new")
-    given = check.check_priors(old, k, "old")
-    return shift_rows(posteriors, wanted / given)
+    return shift_rows(posteriors, wanted / check.check_priors(old, k, "old"))
 
 
 def shift_rows(P: Array, ratio: FloatArray, rounding: float = 1e-12) -> Array:

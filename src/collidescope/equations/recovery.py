@@ -140,17 +140,14 @@ def _root(G: FloatArray, priors: FloatArray) -> _Found:
     squared = of_rows * G * priors  # B B
     values, vectors = np.linalg.eigh(squared)
     # B = U λ^½ Uᵀ as a product of U λ^¼ with its transpose; noise in G makes some λ negative.
-    positive = np.maximum(values, 0.0)
-    half = vectors * positive**0.25
+    half = vectors * np.maximum(values, 0.0) ** 0.25
     root = half @ half.T
     # Errors of an estimated Gramian are mostly proportional (a row too high or too low), which
     # scaling undoes better than a projection does; the projection then sees to what is left:
     # negative entries.
-    scaled = balance(root, priors)
-    result = project(scaled, priors)
+    result = project(balance(root, priors), priors)
     B = result.joint
-    row_sums = B.sum(axis=1, keepdims=True)
-    S = B / row_sums
+    S = B / B.sum(axis=1, keepdims=True)
     change = S - root / of_rows
     moved = float(np.abs(change).max())
     status = _root_status(result, moved, len(G))

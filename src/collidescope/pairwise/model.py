@@ -58,8 +58,7 @@ class Pairwise:
     simple = False
 
     def __post_init__(self) -> None:
-        recoveries = ["root", "gradient"]
-        check.check_choice(self.recovery, recoveries, "recovery")
+        check.check_choice(self.recovery, ["root", "gradient"], "recovery")
         check.check_choice(self.correction, ["prior", "none"], "correction")
         check.check_choice(self.solver, ["simplex", "inverse"], "solver")
         check.check_choice(self.estimate, ["one-step", "gramian"], "estimate")

@@ -75,10 +75,8 @@ def spool(
     ((500, 3), 'float32', (500,))
     """
     dtype_name = getattr(dtype, "__name__", str(dtype))
-    chosen = check.check_choice(dtype_name, ["float32", "float64"], "dtype")
-    wanted = np.dtype(chosen)
-    n_at_once = check.check_count(batch_size, "batch_size")
-    stream = _open(source, target, columns, n_at_once)
+    wanted = np.dtype(check.check_choice(dtype_name, ["float32", "float64"], "dtype"))
+    stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
     made = folder is None or not os.path.exists(folder)
     if folder is None:
         place = Path(tempfile.mkdtemp(prefix="collidescope-"))
@@ -220,8 +218,7 @@ def _arrays(batch: Any, columns: list[str], label: str | None) -> Any:
     P = np.column_stack(values)
     if label is None:
         return P
-    labels = batch.column(label)
-    return P, labels.to_numpy(zero_copy_only=False)
+    return P, batch.column(label).to_numpy(zero_copy_only=False)
 
 
 def _wanted(
@@ -452,10 +449,8 @@ def _not_finite(
     given: npt.NDArray[Any], rows: npt.NDArray[Any], names: list[str] | None, first: int
 ) -> str:
     """Which value, in which row and column, is not finite, or not as ``rows`` hold it."""
-    is_bad = ~np.isfinite(rows)
-    bad = np.argwhere(is_bad)
-    first_bad = bad[0].tolist()
-    row, *place = first_bad
+    bad = np.argwhere(~np.isfinite(rows))
+    row, *place = bad[0].tolist()
     value = given[row, *place]
     column: Any = tuple(place)
     if names is not None:
@@ -474,8 +469,7 @@ def _not_finite(
 
 def _labels(y: object) -> npt.NDArray[Any]:
     """Labels as a flat array that a file can hold: text as text, not as objects."""
-    array = check.to_numpy(y)
-    labels = check.check_labels(array)
+    labels = check.check_labels(check.to_numpy(y))
     if labels.dtype.kind != "O":
         return labels
     given = labels.tolist()

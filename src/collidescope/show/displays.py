@@ -76,26 +76,19 @@ def write_names(
     ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names: Sequence[Any]
 ) -> None:
     """Class names along one side: as many as fit, as large as fits."""
-    length = points(ax, side)
-    n_names = len(names)
-    each = length / n_names
-    least = 1.2 * SMALLEST_FONT
-    exact = least / each
-    needed = math.ceil(exact)
-    step = max(1, needed)
+    each = points(ax, side) / len(names)
+    exact = 1.2 * SMALLEST_FONT / each
+    step = max(1, math.ceil(exact))
     room = each * step
-    fitting = room / 1.2
-    size = float(np.clip(fitting, SMALLEST_FONT, LARGEST_FONT))
-    every_place = np.asarray(places)
-    shown = every_place[::step].tolist()
+    size = float(np.clip(room / 1.2, SMALLEST_FONT, LARGEST_FONT))
+    shown = np.asarray(places)[::step].tolist()
     written = names[::step]
     texts = [plain(name) for name in written]
     if side == "y":
         ax.yaxis.set_ticks(shown, texts, fontsize=size)
         return
     longest = max(len(text) for text in texts)
-    width = text_width(longest, size)
-    upright = width > room
+    upright = text_width(longest, size) > room
     rotation = 90 * upright
     ax.xaxis.set_ticks(shown, texts, fontsize=size, rotation=rotation)
 
@@ -177,16 +170,14 @@ class CollisionMatrixDisplay(Display):
             order = "given"
         elif order is None:
             order = "cluster"
-        orders = ["given", "cluster"]
-        check.check_choice(order, orders, "order")
+        check.check_choice(order, ["given", "cluster"], "order")
         places = None
         if order == "cluster":
             places = leaf_order(cm.joint)
         low, high = cm.interval(level) or (None, None)
         # Pairs are shown because they are large: lower ends allow for the choice among all pairs.
         n_pairs = max(k * (k - 1) // 2, 1)
-        of_a_pair = (1 - level) / n_pairs
-        together = cm.interval(1 - of_a_pair)
+        together = cm.interval(1 - (1 - level) / n_pairs)
         if together is not None:
             low = together[0]
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
@@ -223,8 +214,7 @@ class CollisionMatrixDisplay(Display):
         given = check.check_finite(self.order, "order", ndim=1)
         order = given.astype(np.intp)
         listed = order.tolist()
-        every = list(range(k))
-        if sorted(listed) != every:
+        if sorted(listed) != list(range(k)):
             got = listed[:10]
             last = k - 1
             raise ValueError(
@@ -253,8 +243,7 @@ class CollisionMatrixDisplay(Display):
         k = len(S)
         wanted = 2.0 + 0.45 * k
         side = float(np.clip(wanted, 4.6, 12.0))
-        size = (side + 1.0, side)
-        ax = self._axes(ax, size, "compressed")
+        ax = self._axes(ax, (side + 1.0, side), "compressed")
         largest = self._draw_cells(ax, S, cmap, kw)
         listed = names.tolist()
         for axis in ("x", "y"):
@@ -395,13 +384,10 @@ def readable_ink(rgb: FloatArray) -> npt.NDArray[Any]:
 def rate_ticks(largest: float, apart: float = 0.08) -> list[float]:
     """Where the scale of colours is labelled: ``apart`` is in parts of its length."""
     ticks = [float(f"{largest:.2g}")]
-    candidates = (1.0, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0)
-    for tick in candidates:
+    for tick in (1.0, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0):
         last_share = ticks[-1] / largest
         share = tick / largest
-        last = last_share**BEND
-        place = share**BEND
-        distance = last - place
+        distance = last_share**BEND - share**BEND
         if tick < largest and distance > apart:
             ticks.append(tick)
     return ticks
@@ -413,12 +399,9 @@ def leaf_order(affinity: FloatArray) -> IntArray:
 
     k = len(affinity)
     both = (affinity + affinity.T) / 2
-    upper = np.triu_indices(k, 1)
-    pairs = both[upper]
-    distances = pairs.max() - pairs
-    tree = linkage(distances, "average", optimal_ordering=True)
-    leaves = leaves_list(tree)
-    return np.asarray(leaves, dtype=np.intp)
+    pairs = both[np.triu_indices(k, 1)]
+    tree = linkage(pairs.max() - pairs, "average", optimal_ordering=True)
+    return np.asarray(leaves_list(tree), dtype=np.intp)
 
 
 def continuation(
@@ -430,11 +413,8 @@ def continuation(
     """
     if limit.state not in READABLE:
         return None
-    curve = limit.curve
-    sizes = curve["rows"]
-    last = sizes.iloc[-1]
-    factors = np.geomspace(1.0, REACH, places)
-    rows = last * factors
+    last = limit.curve["rows"].iloc[-1]
+    rows = last * np.geomspace(1.0, REACH, places)
     low, middle, high = limit.continuation(rows, level)
     return {"rows": rows, "low": low, "middle": middle, "high": high}
 
@@ -749,8 +729,7 @@ class PosteriorDisplay(Display):
         colours = np.where(own, ACCENT, QUIET)
         style: dict[str, Any] = {"color": colours.tolist(), **kw}
         places = np.arange(len(p))
-        bars = ax.barh(places, p, **style)
-        self.bars_.append(bars)
+        self.bars_.append(ax.barh(places, p, **style))
         ax.set_xticks([0, 0.5, 1], ["0", "½", "1"])
         ax.set(xlim=(0, 1), ylim=(len(p) - 0.4, -0.6))
         tidy(ax, bars=True)

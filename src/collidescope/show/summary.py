@@ -185,17 +185,12 @@ def shown_classes(cm: CollisionMatrix) -> list[int]:
     if cm.n_classes <= WHOLE:
         return list(range(cm.n_classes))
     # One pair more than those classes have among themselves: enough to name as many.
-    n_others = MOST_COLLIDING - 1
-    enough = MOST_COLLIDING * n_others // 2 + 1
+    enough = MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1
     joint = cm.joint
-    either_way = joint + joint.T
-    first, second = largest_pairs(either_way, enough)
+    first, second = largest_pairs(joint + joint.T, enough)
     pairs = np.stack([first, second], axis=1)
-    numbers = pairs.ravel().tolist()
-    each_once = dict.fromkeys(numbers)
-    ranked = list(each_once)
-    most = ranked[:MOST_COLLIDING]
-    return sorted(most)
+    each_once = dict.fromkeys(pairs.ravel().tolist())
+    return sorted(list(each_once)[:MOST_COLLIDING])
 
 
 def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
@@ -203,15 +198,13 @@ def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
     n_classes = cm.n_classes
     n_kept = len(keep)
     if n_kept == n_classes:  # intervals and covariance stay
-        numbers = np.arange(n_classes)
-        return replace(cm, classes=numbers)
+        return replace(cm, classes=np.arange(n_classes))
     n_merged = n_kept + 1
     A = np.zeros((n_classes, n_merged))
     A[:, -1] = 1
     A[keep] = np.eye(n_kept, n_merged)
     joint = A.T @ cm.joint @ A
-    row_sums = joint.sum(axis=1, keepdims=True)
-    S = joint / row_sums
+    S = joint / joint.sum(axis=1, keepdims=True)
     priors = A.T @ cm.priors
     counts = None
     if cm.counts is not None:
@@ -242,8 +235,7 @@ def top_pairs(
     cm: CollisionMatrix, names: list[str], most: int = 10
 ) -> list[dict[str, Any]]:
     """The most colliding pairs of all classes, with sentences."""
-    numbers = np.arange(cm.n_classes)
-    numbered = replace(cm, classes=numbers)
+    numbered = replace(cm, classes=np.arange(cm.n_classes))
     table = _text.leading_pairs(numbered, most)
     collide = table["rate"] > 0
     colliding = table[collide]
@@ -297,10 +289,8 @@ def ceilings(
     P = source.posteriors
     codes = source.codes
     if P is not None and codes is not None:
-        numbers = np.arange(n_classes)
-        best = bayes_confusion(P, codes, classes=numbers)
-    matrix_at_limit = getattr(limit, "matrix", None)
-    at_limit = getattr(matrix_at_limit, "matrix", None)
+        best = bayes_confusion(P, codes, classes=np.arange(n_classes))
+    at_limit = getattr(getattr(limit, "matrix", None), "matrix", None)
     counts = n_classes * [None]
     if cm.counts is not None:
         counts = cm.counts.tolist()
@@ -377,11 +367,9 @@ def _merged_heads(groupings: Iterable[IntArray]) -> tuple[list[Any], list[Any]]:
     heads = []
     for groups in groupings:
         _, first_members = np.unique(groups, return_index=True)
-        head = first_members[groups]
-        heads.append(head)
+        heads.append(first_members[groups])
     for before, after in itertools.pairwise(heads):
-        differing = np.flatnonzero(before != after)
-        moved = differing[0]
+        moved = np.flatnonzero(before != after)[0]
         first.append(after[moved])
         second.append(before[moved])
     return first, second
@@ -410,8 +398,7 @@ def audited(
     classes = source.matrix.classes
     predicted = predicted_codes(y_pred, X, classes)
     n_given = source.n_given or 0
-    checked = check.one_each(predicted, n_given, "y_pred")
-    said = checked[source.rows]
+    said = check.one_each(predicted, n_given, "y_pred")[source.rows]
     if len(set(names)) == len(names):  # as text, which tables can always hold
         classes = np.array(names, dtype=object)
     true = classes[source.codes]
@@ -458,8 +445,7 @@ def race(model: object) -> list[dict[str, Any]]:
 
     ``model.race_.table`` has a row per model.
     """
-    raced = getattr(model, "race_", None)
-    table = getattr(raced, "table", None)
+    table = getattr(getattr(model, "race_", None), "table", None)
     if not isinstance(table, pd.DataFrame) or table.empty:
         return []
     said = "Models that fell behind on few rows were not trained on all of them."
@@ -551,10 +537,8 @@ def _training(model: object) -> dict[str, Any] | None:
         return None
     n_folds = len(pools)
     by_fold = [dict(pool) for pool in pools]
-    weights = pd.DataFrame(by_fold)
-    filled = weights.fillna(0.0)
-    means = filled.mean()
-    ranked = means.sort_values(ascending=False, kind="stable")
+    filled = pd.DataFrame(by_fold).fillna(0.0)
+    ranked = filled.mean().sort_values(ascending=False, kind="stable")
     models = {}
     for name, weight in ranked.items():
         models[text(name)] = weight

@@ -240,8 +240,7 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
             groups = n_groups[halves[0]]
             advice += f". To halve it takes merging down to {groups} groups"
     python = f"cs.consolidate(cm, n_groups={groups})"
-    command = _merge_command(summary, groups)
-    how = call(summary, python, command)
+    how = call(summary, python, _merge_command(summary, groups))
     return f"{advice}: {how}."
 
 
@@ -257,8 +256,7 @@ def _merge_command(summary: Summary, groups: int) -> str:
 
 def _small_classes(summary: Summary, few: int = 30) -> list[str]:
     counts = summary["counts"] or ()
-    counted = zip(counts, summary["classes"], strict=False)
-    small = sorted(counted)
+    small = sorted(zip(counts, summary["classes"], strict=False))
     names = [quote(name) for count, name in small if count < few]
     if not names:
         return []

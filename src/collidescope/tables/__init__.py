@@ -122,8 +122,7 @@ class TableClassifier(CollisionClassifier):
         group_column = getattr(groups, "name", None)
         encoded = self._learn(table, y, group_column, screening)
         super().fit(encoded, y, sample_weight, groups)
-        warned = list(self._copies)
-        self._note(warned, caution=True)
+        self._note(list(self._copies), caution=True)
         columns = table.columns
         self.feature_names_in_ = columns.to_numpy(dtype=object)
         self.n_features_in_ = len(columns)
@@ -161,8 +160,7 @@ class TableClassifier(CollisionClassifier):
         encoded, odd = encoder.transform(table)
         self.screening_ = screening
         self.encoder_ = encoder
-        variants = check.spelling_variants(labels)
-        self._note_all(table, odd, variants)
+        self._note_all(table, odd, check.spelling_variants(labels))
         logger.info(
             "%s rows × %s columns → %s features",
             f"{len(table):,}",

@@ -71,9 +71,7 @@ def as_levels(
         number_of_value.append(number)
     number_of_value.append(-1)
     numbers = np.array(number_of_value, dtype=np.intp)
-    code_of_cell = np.asarray(codes)
-    words = list(place)
-    return numbers[code_of_cell], words
+    return numbers[np.asarray(codes)], list(place)
 
 
 def as_word(value: object) -> str:
@@ -228,8 +226,7 @@ def as_frame(X: TableLike) -> pd.DataFrame:
     if not isinstance(X, pd.DataFrame) and hasattr(X, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        arrow = pa.table(X)
-        X = arrow.to_pandas()
+        X = pa.table(X).to_pandas()
     if not isinstance(X, pd.DataFrame):
         kind = type(X).__name__
         raise ValueError(
@@ -249,8 +246,7 @@ def check_columns(
         raise ValueError("X has no rows: pass at least one")
     check_table(table)
     for name, dtype in zip(table.columns, table.dtypes, strict=True):
-        kind = getattr(dtype, "kind", "")
-        if kind == "c":
+        if getattr(dtype, "kind", "") == "c":
             raise ValueError(
                 f"X has complex numbers in the column {str(name)!r}: "
                 f"pass their parts as two columns"
@@ -283,8 +279,7 @@ def near_name(name: str, names: Sequence[str]) -> str | None:
     found = get_close_matches(own, list(plain), 1, 0.7)
     if not found:
         return None
-    nearest = found[0]
-    return plain[nearest]
+    return plain[found[0]]
 
 
 def listed(names: Sequence[Any], most: int = 8) -> str:

@@ -135,8 +135,7 @@ def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
 
 def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
     """Files and the names of the subfolders they are in; what is no image by its name is left."""
-    module = _image_module()
-    known = module.registered_extensions()
+    known = _image_module().registered_extensions()
     own_folders = [own for own in folder.iterdir() if own.is_dir()]
     shown = [own for own in own_folders if not own.name.startswith(".")]
     classes = sorted(shown)
@@ -154,8 +153,7 @@ def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
         if not images:
             raise ValueError(f"{source} has no image in the subfolder {name!r}")
         paths += images
-        n_images = len(images)
-        labels += [name] * n_images
+        labels += [name] * len(images)
     return paths, np.array(labels)
 
 
@@ -252,8 +250,7 @@ def _read_into(target: Images, path: Path, bad: dict[Path, str]) -> None:
         image = image.convert(mode)
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling.BILINEAR)
-        pixels = np.asarray(image)
-        target[:] = pixels.reshape(target.shape)
+        target[:] = np.asarray(image).reshape(target.shape)
     except _unreadable() as error:
         bad[path] = str(error)
 

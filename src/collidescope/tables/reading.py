@@ -248,15 +248,13 @@ def _names(plan: TextPlan, lines: list[str]) -> list[str]:
             break
     else:
         raise ValueError(f"{plan.path} has no lines to read")
-    width = _width(first, plan.delimiter)
-    numbers = range(1, width + 1)
+    numbers = range(1, _width(first, plan.delimiter) + 1)
     if not plan.header:
         return [f"c{k}" for k in numbers]
     names = []
     for k, name in zip(numbers, first, strict=False):
         names.append(name.strip() or f"unnamed {k}")
-    distinct = set(names)
-    if len(distinct) < len(names):
+    if len(set(names)) < len(names):
         [(twice, _)] = Counter(names).most_common(1)
         hint = ": rename one of them"
         if looks_like_data(names):
@@ -462,8 +460,7 @@ def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
         records.append(record)
         n_cells = len(records) * len(names)
         _check_growth(path, CELL * n_cells)
-    table = pd.DataFrame.from_records(records, columns=list(names))
-    return table, []
+    return pd.DataFrame.from_records(records, columns=list(names)), []
 
 
 def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
