@@ -119,7 +119,7 @@ def check_finite(
 
 
 def check_square(
-    values: npt.ArrayLike, name: str, n_classes: int | None = None
+    values: ArrayLike, name: str, n_classes: int | None = None
 ) -> FloatArray:
     """``values`` as a finite K×K float64 array with K ≥ 2, or of so many classes."""
     array = check_finite(values, name, ndim=2)
@@ -146,7 +146,7 @@ def check_non_negative(array: FloatArray, name: str, what: str) -> None:
 
 
 def check_stochastic(
-    values: npt.ArrayLike, name: str, n_classes: int | None = None
+    values: ArrayLike, name: str, n_classes: int | None = None
 ) -> FloatArray:
     """``values`` as a square, non-negative matrix whose rows sum to 1."""
     array = check_square(values, name, n_classes)
@@ -163,9 +163,7 @@ def check_stochastic(
     return array
 
 
-def check_priors(
-    priors: npt.ArrayLike, n_classes: int, name: str = "priors"
-) -> FloatArray:
+def check_priors(priors: ArrayLike, n_classes: int, name: str = "priors") -> FloatArray:
     """``priors`` as K positive numbers that sum to 1, in an array of their own."""
     if isinstance(priors, str):
         raise ValueError(
@@ -298,7 +296,7 @@ def _check_sums(
     return farthest
 
 
-def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
+def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
     """``sample_weight`` as n non-negative numbers, not all zero; ones where it is None."""
     if sample_weight is None:
         return np.ones(n_rows)
@@ -313,9 +311,7 @@ def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArra
     return array
 
 
-def check_votes(
-    values: npt.ArrayLike, name: str, *, every_row: bool = True
-) -> FloatArray:
+def check_votes(values: ArrayLike, name: str, *, every_row: bool = True) -> FloatArray:
     """``values`` as numbers of votes, rows × classes, with a vote in every row if ``every_row``."""
     ndim = None
     if every_row:
@@ -385,8 +381,8 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
 
 
 def check_classes(
-    classes: Sequence[Any] | npt.NDArray[Any] | None, n_classes: int | None = None
-) -> npt.NDArray[Any]:
+    classes: Sequence[Any] | Array | None, n_classes: int | None = None
+) -> Array:
     """``classes`` as two or more distinct names, text as ``str``, mixed ones as objects.
 
     None stands for the numbers from 0.
@@ -426,7 +422,7 @@ def check_classes(
     return _objects(names)
 
 
-def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
+def check_labels(y: ArrayLike, name: str = "y") -> Array:
     """``y`` as a non-empty 1-d array of labels without gaps."""
     y = to_numpy(y)
     try:
@@ -469,7 +465,7 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
     return array
 
 
-def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
+def classes_of(y: Array, name: str = "y") -> Array:
     """The sorted distinct labels of ``y``, at least two."""
     kinds = (
         sorted({type(label).__name__ for label in y.tolist()})
@@ -491,7 +487,7 @@ def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
     return classes
 
 
-def spelling_variants(y: npt.NDArray[Any]) -> list[str]:
+def spelling_variants(y: Array) -> list[str]:
     """What to say of labels that differ only in spelling: case, spaces, invisible marks, 1 and 1.0.
 
     >>> spelling_variants(np.array(["Yes", "no", "yes", "1", "01", "1.0"]))
@@ -525,9 +521,7 @@ def _plain_spelling(label: str) -> str:
         return plain
 
 
-def encode_labels(
-    y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y"
-) -> IntArray:
+def encode_labels(y: ArrayLike, classes: Array, name: str = "y") -> IntArray:
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
     if array.dtype.kind == classes.dtype.kind == "i":
@@ -577,7 +571,7 @@ def labelled_posteriors(
     *,
     name: str = "P",
     y_name: str = "y",
-) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
+) -> tuple[FloatArray, IntArray | None, Array]:
     """(posteriors n×K, class numbers or None, class names), fitted together here and only here.
 
     ``P`` is an array, tensor or DataFrame (pandas, polars) of shape (n, K), or n values of p(second
@@ -730,7 +724,7 @@ def _mean_brier(P: FloatArray, codes: IntArray) -> float:
 
 
 def aligned(
-    values: FloatArray, columns: list[Any], names: npt.NDArray[Any], name: str
+    values: FloatArray, columns: list[Any], names: Array, name: str
 ) -> FloatArray:
     """The columns of ``values``, called ``columns``, in the order of ``names`` (as text)."""
     place = {}
@@ -885,7 +879,7 @@ def _is_cut(name: object) -> bool:
     return isinstance(name, str) and name.endswith("\0")
 
 
-def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
+def _objects(values: Sequence[Any]) -> Array:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array

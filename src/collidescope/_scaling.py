@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collidescope._checks import FloatArray
+from collidescope._checks import Array, FloatArray
 
 #: values further out (in scales) are brought back to it: a single 1e30 must not own the network
 LARGEST = 20.0
@@ -47,7 +47,7 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     return np.concatenate(centres), np.concatenate(scales)
 
 
-def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+def _centre_and_scale(columns: Array) -> tuple[FloatArray, FloatArray]:
     normal_iqr = 1.349  # the interquartile range of a standard normal
     # An interquartile range below this share of the median is rounding.
     rounding = 1e-12
@@ -105,7 +105,7 @@ def is_memory_map(X: Any) -> bool:
     return X is not None
 
 
-def _dense(X: Any) -> npt.NDArray[Any]:
+def _dense(X: Any) -> Array:
     if hasattr(X, "toarray"):
         return X.toarray()
     return np.asarray(X)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import Array, FloatArray
 from collidescope._saving import LARGEST_FLOAT, TYPE, from_tree, to_tree
 from collidescope._store import ModelFileError, Tree
 from collidescope.crossfit import Ensemble
@@ -39,8 +39,8 @@ class SavedEnsemble:
 
     train_priors: Annotated[FloatArray, "f8 K"]
     row_shape: tuple[Annotated[int, 1, 2**31], ...]
-    centre: npt.NDArray[Any]  #: of the features
-    scale: npt.NDArray[Any]
+    centre: Array  #: of the features
+    scale: Array
     weights: dict[str, Annotated[float, 0.0, LARGEST_FLOAT]]  #: of the models, by name
     folds: list[dict[str, Any]]  #: what every model learned, by name
     comparison: Any  #: of pairs, instead of folds
@@ -168,7 +168,7 @@ class SavedFit:
     #: by these an audit recognises training rows and gives them their held-out posteriors
     row_hashes: Annotated[npt.NDArray[np.uint64], "u8 n"]
     #: (n, K) in half precision, where there are not too many; nan where a row was not scored
-    posteriors: npt.NDArray[Any] | None
+    posteriors: Array | None
     interrupted: bool
     reference_stderr: float | None
 
@@ -295,9 +295,7 @@ def restore_fit(clf: CollisionClassifier, tree: Tree, model: Factory | None) -> 
     saved.restore_fit(clf, model)
 
 
-def _check_posteriors(
-    P: npt.NDArray[Any], shape: tuple[int, int], rounding: float = 1e-3
-) -> None:
+def _check_posteriors(P: Array, shape: tuple[int, int], rounding: float = 1e-3) -> None:
     """Refuse what are not rows of probabilities in half precision, or rows of nan."""
     if P.dtype != np.float16 or P.shape != shape:
         raise ValueError(

@@ -15,7 +15,13 @@ import numpy.typing as npt
 import pandas as pd
 
 import collidescope as cs
-from collidescope._checks import FloatArray, check_choice, spelling_variants
+from collidescope._checks import (
+    Array,
+    FloatArray,
+    IntArray,
+    check_choice,
+    spelling_variants,
+)
 from collidescope.applications._inputs import Result
 from collidescope.classifier import CollisionClassifier
 from collidescope.cli._console import for_terminal, note, notes_as_they_come, say
@@ -38,14 +44,14 @@ BoolArray = npt.NDArray[np.bool_]
 MISSING_LABELS = tuple(word for word in MISSING_WORDS if word.lower() != "none")
 
 
-def group_numbers(column: pd.Series) -> npt.NDArray[np.intp]:
+def group_numbers(column: pd.Series) -> IntArray:
     """Values as numbers; a row without a value is a group by itself."""
     codes, words = as_levels(column)
     alone = len(words) + np.arange(len(codes))
     return np.where(codes < 0, alone, codes)
 
 
-def group_names(column: pd.Series) -> npt.NDArray[Any]:
+def group_names(column: pd.Series) -> Array:
     """Values as text; rows without a value are the group "(empty)"."""
     codes, words = as_levels(column)
     return np.array([*words, "(empty)"], dtype=object)[codes]
@@ -58,8 +64,8 @@ class Rows:
     table: Path
     label: str
     X: pd.DataFrame
-    y: npt.NDArray[Any]
-    numbers: npt.NDArray[np.intp]
+    y: Array
+    numbers: IntArray
     notes: list[str] = field(default_factory=list)
     #: Posteriors, a column for each of ``classes``; ``X`` holds the other columns, ``used`` those
     #: of the model.
@@ -68,9 +74,7 @@ class Rows:
     limit: Limit | None = None
     used: list[str] = field(default_factory=list)
 
-    def part(
-        self, rows: npt.NDArray[Any], *notes: str, y: npt.NDArray[Any] | None = None
-    ) -> Rows:
+    def part(self, rows: Array, *notes: str, y: Array | None = None) -> Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X
         P = self.P
@@ -169,13 +173,13 @@ class Rows:
         rows = replace(self, X=self.X.drop(columns=name))
         return rows, read(column)
 
-    def clusters(self, name: str | None) -> npt.NDArray[np.intp] | None:
+    def clusters(self, name: str | None) -> IntArray | None:
         """Numbers of the rows that belong together, by the column that --cluster names."""
         if name is None:
             return None
         return group_numbers(self.column(name, "--cluster"))
 
-    def predictions(self, name: str | None) -> tuple[Rows, npt.NDArray[Any]]:
+    def predictions(self, name: str | None) -> tuple[Rows, Array]:
         """The rows that have a value in the column ``name``, and the classes that it says."""
         column = self.column(name, "--predicted")
         said, there = match_labels(column, self.classes, "predicted")
@@ -266,7 +270,7 @@ def _missing_probabilities(X: pd.DataFrame, classes: list[Any], missing: object)
     return f"{lacks}: {need}. {has}"
 
 
-def weights(column: pd.Series) -> npt.NDArray[np.float64]:
+def weights(column: pd.Series) -> FloatArray:
     """Numbers, every one of which must be there."""
     found = as_numbers(column)
     bad = np.isnan(found)
@@ -506,7 +510,7 @@ def _features(
     return X.to_numpy()
 
 
-def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[str]]:
+def clean_labels(column: pd.Series) -> tuple[Array, BoolArray, list[str]]:
     """(labels, rows that have one, notes): whole numbers or booleans where all are, else text."""
     name = str(column.name)
     codes, words = as_levels(column, MISSING_LABELS)
@@ -549,7 +553,7 @@ def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
     return f"{said}, and are left out (the first is row {first})"
 
 
-def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -> None:
+def _check_number_classes(name: str, numbers: FloatArray, n: int) -> None:
     """Refuse numbers that count or measure something: half marks are classes, amounts are not."""
     k = len(numbers)
     most = 10
@@ -575,7 +579,7 @@ def _odd_words(name: str, words: list[str]) -> list[str]:
     return notes
 
 
-def _as_values(words: list[str]) -> npt.NDArray[Any]:
+def _as_values(words: list[str]) -> Array:
     """Booleans, or whole numbers that mean the same to all readers ("007" and "1.0" are text)."""
     array = np.array(words)
     if set(words) == {"True", "False"}:
@@ -586,7 +590,7 @@ def _as_values(words: list[str]) -> npt.NDArray[Any]:
     return array
 
 
-def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
+def _numbers(words: list[str]) -> FloatArray | None:
     try:
         return np.array([float(word) for word in words])
     except ValueError:
@@ -595,7 +599,7 @@ def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
 
 def match_labels(
     column: pd.Series, classes: Sequence[Any], what: str
-) -> tuple[npt.NDArray[Any], BoolArray]:
+) -> tuple[Array, BoolArray]:
     """Labels of another table as the classes of a model: (labels, rows that have one)."""
     codes, words = as_levels(column, MISSING_LABELS)
     name = f"{what} {str(column.name)!r}"

@@ -23,11 +23,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, softmax
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, Given
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.equations.moments import Moments
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix, Diagnostics, Method
@@ -112,7 +111,7 @@ def sample_mixture(
     n_samples: int,
     random_state: Seed,
     what: str = "densities",
-) -> tuple[Array, npt.NDArray[np.intp]]:
+) -> tuple[Array, IntArray]:
     """Draw inputs and class numbers from the mixture of ``densities`` at ``priors``."""
     shares = _check_densities(densities, priors)
     check.check_count(n_samples, "n_samples", least=2)

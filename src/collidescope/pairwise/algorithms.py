@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._saving import LARGEST_NUMBER, check_array, from_tree, to_tree
 from collidescope._store import Tree
 from collidescope.equations.gramian import gramian_from_similarities
@@ -171,7 +171,7 @@ class PairModel:
         return total
 
 
-def _as_tensor(values: npt.NDArray[Any] | None) -> Tensor | None:
+def _as_tensor(values: Array | None) -> Tensor | None:
     if values is None:
         return None
     return torch.from_numpy(values)
@@ -229,7 +229,7 @@ class SavedNetwork:
 
     weight: Annotated[float, 0.0, 1.0]
     sizes: list[int] | None  #: hidden layers; None for a custom body
-    state: dict[str, npt.NDArray[Any]]  #: weights, by the names of torch
+    state: dict[str, Array]  #: weights, by the names of torch
 
     @classmethod
     def of(cls, network: Weighed) -> SavedNetwork:
@@ -288,7 +288,7 @@ class SavedNetwork:
 class References:
     """Rows of a fold that others are compared with (the paper's m points per class)."""
 
-    rows: npt.NDArray[Any]  #: float32, as models see them
+    rows: Array  #: float32, as models see them
     codes: Annotated[IntArray, "i8 m"]
     weights: Annotated[FloatArray, "f8 m"] | None  #: None when all weigh the same
 

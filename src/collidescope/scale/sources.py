@@ -23,7 +23,7 @@ from numpy.lib import format as npy
 
 from collidescope import _checks as check
 from collidescope import _store
-from collidescope._checks import FloatArray
+from collidescope._checks import Array, FloatArray
 from collidescope._progress import Progress
 from collidescope.scale import _dask
 
@@ -42,7 +42,7 @@ def spool(
     dtype: npt.DTypeLike = "float32",
     batch_size: int = BATCH_ROWS,
     verbose: int = 0,
-) -> tuple[Any, npt.NDArray[Any]]:
+) -> tuple[Any, Array]:
     """Rows as a memory map on disk: ``clf.fit(*spool("rows.parquet", "label"))``.
 
     In one pass and constant memory. Returns X, a read-only ``numpy.memmap`` of shape (n, …), and y,
@@ -120,7 +120,7 @@ def posterior_batches(
     label: str | None = None,
     columns: Sequence[str] | None = None,
     batch_size: int = BATCH_ROWS,
-) -> Iterator[tuple[FloatArray, npt.NDArray[Any]] | FloatArray]:
+) -> Iterator[tuple[FloatArray, Array] | FloatArray]:
     """Posteriors (and labels) of Parquet files, some rows at a time: for :func:`accumulate`.
 
     Parameters
@@ -305,10 +305,10 @@ def _new_folder(folder: str | Path) -> Path:
 
 def _write(
     stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int
-) -> npt.NDArray[Any]:
+) -> Array:
     """Write the rows as a .npy file, and return the labels."""
     names = stream.columns
-    labels: list[npt.NDArray[Any]] = []
+    labels: list[Array] = []
     n_rows = 0
     shape: tuple[int, ...] = ()
 
@@ -350,10 +350,10 @@ def _write(
 
 
 def _check_batch(
-    rows: npt.NDArray[Any],
-    labels: npt.NDArray[Any],
+    rows: Array,
+    labels: Array,
     shape: tuple[int, ...],
-    before: list[npt.NDArray[Any]],
+    before: list[Array],
 ) -> None:
     """Refuse a batch that does not fit those ``before``, or whose rows and labels do not."""
     own_shape = rows.shape[1:]
@@ -373,7 +373,7 @@ def _check_batch(
         )
 
 
-def _kind(labels: npt.NDArray[Any]) -> str:
+def _kind(labels: Array) -> str:
     """Labels of one kind may come in different dtypes; of two kinds they differ ("1" and 1)."""
     kinds = {
         "U": "text",
@@ -409,9 +409,7 @@ def _split(
     return batch[0], batch[1], names
 
 
-def _rows(
-    x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int
-) -> npt.NDArray[Any]:
+def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> Array:
     """The batch, whose first row has the number ``first``, as finite rows of ``dtype``."""
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(
@@ -445,9 +443,7 @@ def _rows(
     return rows
 
 
-def _not_finite(
-    given: npt.NDArray[Any], rows: npt.NDArray[Any], names: list[str] | None, first: int
-) -> str:
+def _not_finite(given: Array, rows: Array, names: list[str] | None, first: int) -> str:
     """Which value, in which row and column, is not finite, or not as ``rows`` hold it."""
     bad = np.argwhere(~np.isfinite(rows))
     row, *place = bad[0].tolist()
@@ -467,7 +463,7 @@ def _not_finite(
     return f"x must be finite, {got}: drop or impute such rows first"
 
 
-def _labels(y: object) -> npt.NDArray[Any]:
+def _labels(y: object) -> Array:
     """Labels as a flat array that a file can hold: text as text, not as objects."""
     labels = check.check_labels(check.to_numpy(y))
     if labels.dtype.kind != "O":

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import READABLE, short
 from collidescope.applications._inputs import Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
@@ -73,7 +73,7 @@ def plain(name: object, longest: int = LONGEST) -> str:
 
 
 def write_names(
-    ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names: Sequence[Any]
+    ax: Axes, side: Literal["x", "y"], places: ArrayLike, names: Sequence[Any]
 ) -> None:
     """Class names along one side: as many as fit, as large as fits."""
     each = points(ax, side) / len(names)
@@ -148,12 +148,12 @@ class CollisionMatrixDisplay(Display):
     ['dog → cat']
     """
 
-    matrix: npt.ArrayLike
+    matrix: ArrayLike
     _: KW_ONLY
     classes: Names = None
     order: Sequence[int] | IntArray | None = None
-    low: npt.ArrayLike | None = None
-    high: npt.ArrayLike | None = None
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
 
     @classmethod
     def from_matrix(
@@ -202,11 +202,11 @@ class CollisionMatrixDisplay(Display):
             display.order = class_numbers(cm.classes, [ordered], "class_order_")[0]
         return display
 
-    def _checked(self) -> tuple[FloatArray, npt.NDArray[Any]]:
+    def _checked(self) -> tuple[FloatArray, Array]:
         S = check.check_square(self.matrix, "matrix")
         return S, check.check_classes(self.classes, len(S))
 
-    def _in_order(self) -> tuple[FloatArray, npt.NDArray[Any]]:
+    def _in_order(self) -> tuple[FloatArray, Array]:
         S, names = self._checked()
         k = len(S)
         if self.order is None:
@@ -257,7 +257,7 @@ class CollisionMatrixDisplay(Display):
             include_values = k <= FEW
         if values_format is None:
             values_format = ".3f" if k <= 10 else ".2f"
-        self.text_: npt.NDArray[Any] | None = None
+        self.text_: Array | None = None
         if include_values:
             self.text_ = self._write(S, values_format)
         self.colorbar_: Any = None
@@ -341,7 +341,7 @@ class CollisionMatrixDisplay(Display):
             raise ValueError(f"{wrong}, and all must have one shape (swapped?)")
         return low, high
 
-    def _write(self, S: FloatArray, values_format: str) -> npt.NDArray[Any]:
+    def _write(self, S: FloatArray, values_format: str) -> Array:
         """The entries in their cells, as large as fits."""
         words = [
             [plain(format(value, values_format)) for value in row] for row in S.tolist()
@@ -366,7 +366,7 @@ class CollisionMatrixDisplay(Display):
         return texts
 
 
-def readable_ink(rgb: FloatArray) -> npt.NDArray[Any]:
+def readable_ink(rgb: FloatArray) -> Array:
     """White or dark, whichever stands out more from the ground (WCAG's relative luminance)."""
     scaled = (rgb + 0.055) / 1.055
     curved = scaled**2.4
@@ -554,7 +554,7 @@ class DendrogramDisplay(Display):
     ['car', 'van', 'cat', 'dog']
     """
 
-    linkage: npt.ArrayLike
+    linkage: ArrayLike
     _: KW_ONLY
     classes: Names = None
     n_groups: int | None = None
@@ -645,19 +645,19 @@ class PosteriorDisplay(Display):
     [0.1, 0.9]
     """
 
-    posteriors: npt.ArrayLike
+    posteriors: ArrayLike
     _: KW_ONLY
     classes: Names = None
-    images: npt.ArrayLike | None = None
-    labels: npt.ArrayLike | None = None
+    images: ArrayLike | None = None
+    labels: ArrayLike | None = None
 
     @classmethod
     def from_posteriors(
         cls,
-        P: npt.ArrayLike,
+        P: ArrayLike,
         classes: Names = None,
-        images: npt.ArrayLike | None = None,
-        labels: npt.ArrayLike | None = None,
+        images: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
     ) -> Self:
         """The display of the rows of ``P``, with every argument checked (see the class)."""
         posteriors = check.check_posteriors(P)
@@ -751,7 +751,7 @@ def panels(ax: Axes, heights: list[float], n: int) -> Any:
     return place.subgridspec(len(heights), n, height_ratios=heights)
 
 
-def check_images(images: npt.ArrayLike, n: int) -> None:
+def check_images(images: ArrayLike, n: int) -> None:
     """Refuse what is not ``n`` pictures of one size."""
     try:
         pixels = np.asarray(images)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._rows import row_hashes
 from collidescope.applications._inputs import check_matrix, scored
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
@@ -41,7 +41,7 @@ class Source:
     fresh: bool = False
 
 
-def resolve(source: Any, X: object, y: npt.ArrayLike | None) -> Source:
+def resolve(source: Any, X: object, y: ArrayLike | None) -> Source:
     """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, checked."""
     given = _length(X, "X")
     if isinstance(source, CollisionMatrix):
@@ -65,7 +65,7 @@ def resolve(source: Any, X: object, y: npt.ArrayLike | None) -> Source:
     return found
 
 
-def _of_posteriors(given: Any, y: npt.ArrayLike | None) -> Source:
+def _of_posteriors(given: Any, y: ArrayLike | None) -> Source:
     if y is None:
         hint = "rates with intervals take labels (without any pass "
         hint += "collision_matrix_from_posteriors(P) as source)"
@@ -76,7 +76,7 @@ def _of_posteriors(given: Any, y: npt.ArrayLike | None) -> Source:
     return Source(cm, P, np.arange(n_rows), codes, n_rows)
 
 
-def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
+def _of_model(model: Any, X: Any, y: ArrayLike | None) -> Source:
     """Held-out posteriors of the rows of the fit; of other rows those of the model."""
     cm = model.collision_matrix_
     check_matrix(cm)
@@ -289,7 +289,7 @@ def _values(
     return shown, n_left
 
 
-def _as_frame(values: npt.NDArray[Any], model: object) -> pd.DataFrame:
+def _as_frame(values: Array, model: object) -> pd.DataFrame:
     """Columns by the names that the model knows, or x0, x1, …"""
     names = [text(name) for name in getattr(model, "feature_names_in_", ())]
     if len(names) != values.shape[1]:
@@ -382,9 +382,7 @@ def _pictures(
     return uris
 
 
-def _grey_levels(
-    rows: npt.NDArray[Any], shape: tuple[int, ...]
-) -> npt.NDArray[np.uint8]:
+def _grey_levels(rows: Array, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     """Rows as pictures with values from 0 to 255, channels last."""
     n_rows = len(rows)
     values = np.asarray(rows, dtype=np.float64)

@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from collidescope import _checks as check
 from collidescope import _text
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import ArrayLike, FloatArray, IntArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL
 from collidescope.applications._inputs import Result, plain
@@ -46,7 +45,7 @@ MOST_COLLIDING = 100
 def summarise(
     source: Any,
     X: object = None,
-    y: npt.ArrayLike | None = None,
+    y: ArrayLike | None = None,
     *,
     y_pred: Any = None,
     rows: object = None,

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
 from collidescope import _store
-from collidescope._checks import CollisionWarning
+from collidescope._checks import Array, ArrayLike, CollisionWarning
 from collidescope._saving import to_tree
 from collidescope.classifier import CollisionClassifier
 from collidescope.sample import as_votes
@@ -101,9 +100,9 @@ class TableClassifier(CollisionClassifier):
     def fit(
         self,
         X: TableLike,
-        y: npt.ArrayLike,
-        sample_weight: npt.ArrayLike | None = None,
-        groups: npt.ArrayLike | None = None,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         *,
         screening: Screening | None = None,
     ) -> Self:
@@ -135,7 +134,7 @@ class TableClassifier(CollisionClassifier):
     def _learn(
         self,
         table: pd.DataFrame,
-        y: npt.ArrayLike,
+        y: ArrayLike,
         group_column: object,
         screening: Screening | None,
     ) -> Float32Array:
@@ -237,7 +236,7 @@ class TableClassifier(CollisionClassifier):
         self.n_features_in_ = len(columns)
 
 
-def _name_of_labels(y: npt.ArrayLike) -> str | None:
+def _name_of_labels(y: ArrayLike) -> str | None:
     """The name of a column of labels; votes have several columns, and may have one called name."""
     if getattr(y, "ndim", 1) != 1 or getattr(y, "name", None) is None:
         return None
@@ -250,7 +249,7 @@ def _columns(names: Sequence[str], parameter: str) -> list[str]:
     return [str(name) for name in names]
 
 
-def _most_voted(y: npt.ArrayLike) -> npt.NDArray[Any]:
+def _most_voted(y: ArrayLike) -> Array:
     """Labels; of votes, the number of the class that most voted for."""
     votes, _ = as_votes(y)
     if votes is None:

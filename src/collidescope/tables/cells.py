@@ -8,10 +8,9 @@ from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope.sample import check_table
 from collidescope.tables.numerals import NumberForm, number_form
 
@@ -86,7 +85,7 @@ def as_word(value: object) -> str:
     return str(value).translate(invisible).strip()
 
 
-def words_of(codes: IntArray, words: Sequence[str]) -> npt.NDArray[Any]:
+def words_of(codes: IntArray, words: Sequence[str]) -> Array:
     """The text of every row, None where it is missing."""
     return np.array([*words, None], dtype=object)[codes]
 

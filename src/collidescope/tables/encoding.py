@@ -20,7 +20,7 @@ import pandas as pd
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._saving import from_tree
 from collidescope._scaling import blocks
 from collidescope.tables.cells import (
@@ -56,7 +56,7 @@ __all__ = [
 Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 #: Names of features and their values, rows × names.
-Block = tuple[list[str], npt.NDArray[Any]]
+Block = tuple[list[str], Array]
 #: Of a category; the last is None where cells were missing.
 Levels = tuple[str | None, ...]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from collidescope._checks import CollisionWarning, check_choice, check_count
+from collidescope._checks import Array, CollisionWarning, check_choice, check_count
 from collidescope.tables.cells import listed
 from collidescope.tables.reading import read_table
 
@@ -29,7 +29,7 @@ def read_images(
     largest_side: int | None = None,
     errors: str = "raise",
     most_bytes: int = 4_000_000_000,
-) -> tuple[Images, npt.NDArray[Any], list[Path]]:
+) -> tuple[Images, Array, list[Path]]:
     """Images as an array, with their labels and paths: ``X, y, paths = read_images("photos")``.
 
     Parameters
@@ -133,7 +133,7 @@ def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
     return f"images of {given} are scaled to {height} × {width} pixels"
 
 
-def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
+def _of_folder(folder: Path) -> tuple[list[Path], Array]:
     """Files and the names of the subfolders they are in; what is no image by its name is left."""
     known = _image_module().registered_extensions()
     own_folders = [own for own in folder.iterdir() if own.is_dir()]
@@ -162,7 +162,7 @@ def _is_image(path: Path, known: Mapping[str, str]) -> bool:
     return path.suffix.lower() in known and path.is_file() and not hidden
 
 
-def _of_table(table: Path, label: str | None) -> tuple[list[Path], npt.NDArray[Any]]:
+def _of_table(table: Path, label: str | None) -> tuple[list[Path], Array]:
     """Paths and labels of a table, by the names of its columns, or the first and the last."""
     frame = read_table(table).frame
     if frame.shape[1] < 2:

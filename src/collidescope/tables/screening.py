@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Container
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.tree import DecisionTreeClassifier
 
 from collidescope import _rows
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope.tables.cells import DATE_PARTS, read_cells
 from collidescope.tables.numerals import amounts
 
@@ -157,9 +157,7 @@ def _leak_caution(name: str, leak: Leak) -> str:
     )
 
 
-def screen(
-    table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = ()
-) -> Screening:
+def screen(table: pd.DataFrame, y: Array, *, keep: Container[str] = ()) -> Screening:
     """Look for ids, leaks, groups and order among the columns of ``table``.
 
     Columns in ``keep`` are no ids. Rows without a label count for ids alone, so that the whole
@@ -202,7 +200,7 @@ class Labels(NamedTuple):
     table: pd.DataFrame
 
     @classmethod
-    def of(cls, y: npt.NDArray[Any], table: pd.DataFrame) -> Labels:
+    def of(cls, y: Array, table: pd.DataFrame) -> Labels:
         codes, names = pd.factorize(np.asarray(y), sort=False)
         rows = np.flatnonzero(codes >= 0)
         shares = np.bincount(codes[rows], minlength=1) / max(len(rows), 1)
