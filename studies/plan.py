@@ -446,11 +446,15 @@ def plan_claims(every: pd.DataFrame, choices: pd.DataFrame) -> list[list[str]]:
 
 def rows_claims(found: dict[str, Any]) -> list[list[str]]:
     open_ended = f"no upper end in {found['no upper end']:.0%}"
-    near = f"the {found['near']} targets within a standard error of the PBER"
-    open_near = f"{found['no upper end near']:.0%} of {near}"
+    open_near = (
+        f"{found['no upper end near']:.0%} of the {found['near']} targets within a "
+        "standard error of the PBER"
+    )
     held = f"{found['held']:.1%} of {found['curves']}; {open_ended}, {open_near}"
-    unlikely = f"called out of reach in {found['said unlikely']:.0%}"
-    never = f"{found['said open']:.1%} of {found['out of reach']}; {unlikely}"
+    never = (
+        f"{found['said open']:.1%} of {found['out of reach']}; called out of reach in "
+        f"{found['said unlikely']:.0%}"
+    )
     return [
         [
             "`rows_needed` from curves without their last size holds the rows found",
@@ -470,10 +474,14 @@ def judge_claims(found: dict[str, Any]) -> list[list[str]]:
 
 
 def ordered_claim(found: dict[str, Any]) -> list[str]:
-    value = f"{found['mean']:.4f} ± {found['stderr']:.4f}"
-    held = f"{found['held']:.1%} of {found['samples']} intervals hold it"
-    truth = f"closed form {found['truth']:.4f}"
-    return ["expected distance of an ordinal probit", f"{value}, {truth}; {held}"]
+    return [
+        "expected distance of an ordinal probit",
+        (
+            f"{found['mean']:.4f} ± {found['stderr']:.4f}, closed form "
+            f"{found['truth']:.4f}; {found['held']:.1%} of {found['samples']} intervals "
+            "hold it"
+        ),
+    ]
 
 
 def page_tables() -> dict[str, str]:

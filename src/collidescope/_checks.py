@@ -111,9 +111,9 @@ def check_finite(
         )
     if (bad := ~np.isfinite(array)).any():
         where = tuple(np.argwhere(bad)[0].tolist())
-        many = f"({int(bad.sum())} such values in all): drop or impute them first"
         raise ValueError(
-            f"{name} must be finite, got {array[where]} at position {where} {many}"
+            f"{name} must be finite, got {array[where]} at position {where} "
+            f"({int(bad.sum())} such values in all): drop or impute them first"
         )
     return array
 
@@ -156,10 +156,10 @@ def check_stochastic(
     row = int(off.argmax())
     if off[row] > STOCHASTIC_TOLERANCE:
         total = totals[row]
-        said = f"row {row} sums to {total:.10g}"
-        divisor = f"{name}.sum(axis=1, keepdims=True)"
-        hint = f"typed with few digits? divide by {divisor}"
-        raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
+        raise ValueError(
+            f"every row of {name} must sum to 1, row {row} sums to {total:.10g} (typed "
+            f"with few digits? divide by {name}.sum(axis=1, keepdims=True))"
+        )
     return array
 
 
@@ -174,12 +174,16 @@ def check_priors(priors: ArrayLike, n_classes: int, name: str = "priors") -> Flo
     k = int(array.argmin())
     smallest = array[k]
     if smallest < SMALLEST_PRIOR:
-        said = f"got {smallest:.6g} for class number {k}"
-        raise ValueError(f"{name} must be positive, {said}: leave such a class out")
+        raise ValueError(
+            f"{name} must be positive, got {smallest:.6g} for class number {k}: leave "
+            "such a class out"
+        )
     total = array.sum()
     if abs(total - 1) > STOCHASTIC_TOLERANCE:
-        hint = "counts or class weights? divide by their sum"
-        raise ValueError(f"{name} must sum to 1, got {total:.10g} ({hint})")
+        raise ValueError(
+            f"{name} must sum to 1, got {total:.10g} (counts or class weights? divide "
+            "by their sum)"
+        )
     return array.copy()
 
 
@@ -250,9 +254,9 @@ def _check_columns(
 ) -> None:
     """Refuse posteriors without a column for every class."""
     if len(shape) != 2 or shape[1] < 2:
-        hint = "binary scores? pass np.column_stack([1 - p, p])"
         raise ValueError(
-            f"{name} must have one column per class, at least 2, got shape {shape} ({hint})"
+            f"{name} must have one column per class, at least 2, got shape {shape} "
+            "(binary scores? pass np.column_stack([1 - p, p]))"
         )
     n_columns = shape[1]
     if n_classes is not None and n_columns != n_classes:
@@ -289,9 +293,9 @@ def _check_sums(
     farthest = float(off[row])
     if farthest > tolerance:
         total = totals[row]
-        said = f"row {row} sums to {total:.8g}"
-        wanted = f"every row of {name} must sum to 1"
-        words = f"{wanted}, {said} ({hint})"
+        words = (
+            f"every row of {name} must sum to 1, row {row} sums to {total:.8g} ({hint})"
+        )
         raise ValueError(words)
     return farthest
 
@@ -321,16 +325,19 @@ def check_votes(values: ArrayLike, name: str, *, every_row: bool = True) -> Floa
     odd = array % 1 != 0
     if odd.any():
         where = tuple(np.argwhere(odd)[0].tolist())
-        hint = "pass counts of votes, not their shares (which do not say how sure they are)"
         raise ValueError(
-            f"{name} must be whole numbers, got {array[where]:g} at position {where}: {hint}"
+            f"{name} must be whole numbers, got {array[where]:g} at position {where}: "
+            "pass counts of votes, not their shares (which do not say how sure they "
+            "are)"
         )
     if not every_row:
         return array
     voted = array.any(axis=1)
     if not voted.all():
-        said = f"row {int(voted.argmin())} has none: leave such rows out"
-        raise ValueError(f"{name} must have at least one vote per row, {said}")
+        raise ValueError(
+            f"{name} must have at least one vote per row, row {int(voted.argmin())} "
+            "has none: leave such rows out"
+        )
     return array
 
 
@@ -360,9 +367,10 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
     used = weights[weights > 0]
     smallest = used.min()
     if smallest < largest / most_range:
-        hint = "which no estimate can use: set the small ones to 0, or the large ones lower"
-        reach = f"from {smallest:.3g} to {largest:.3g}"
-        raise ValueError(f"sample_weight reaches {reach}, {hint}")
+        raise ValueError(
+            f"sample_weight reaches from {smallest:.3g} to {largest:.3g}, which no "
+            "estimate can use: set the small ones to 0, or the large ones lower"
+        )
     _, exponent = np.frexp(largest)
     scaled = np.asarray(np.ldexp(weights, 1 - exponent))
     total = scaled.sum()
@@ -451,8 +459,10 @@ def check_labels(y: ArrayLike, name: str = "y") -> Array:
         missing |= ~np.isfinite(array)
     if missing.any():
         n_missing = int(missing.sum())
-        first = f"(first at row {int(missing.argmax())}): drop those rows"
-        raise ValueError(f"{name} has {n_missing} missing labels {first}")
+        raise ValueError(
+            f"{name} has {n_missing} missing labels (first at row "
+            f"{int(missing.argmax())}): drop those rows"
+        )
     kinds = {type(label) for label in given}
     text = {kind for kind in kinds if issubclass(kind, str)}
     truth = {kind for kind in kinds if issubclass(kind, (bool, np.bool_))}
@@ -504,8 +514,10 @@ def spelling_variants(y: Array) -> list[str]:
     for names in alike.values():
         if len(names) > 1:
             *first, last = (repr(name) for name in names)
-            both = f"{', '.join(first)} and {last}"
-            found.append(f"classes {both} differ only in spelling: are they one?")
+            found.append(
+                f"classes {', '.join(first)} and {last} differ only in spelling: are "
+                "they one?"
+            )
     return found
 
 
@@ -640,9 +652,9 @@ def _class_names(
             every = [found.get(str(column), column) for column in columns]
             return check_classes(every, k)
     if len(names) != k:
-        hint = "pass classes, in the order of the columns"
         raise ValueError(
-            f"{said} and {y_name} has {len(names)} distinct labels: {hint}"
+            f"{said} and {y_name} has {len(names)} distinct labels: pass classes, in "
+            "the order of the columns"
         )
     return names
 
@@ -737,9 +749,10 @@ def aligned(
         hint = f"rename the columns, or pass {name}.to_numpy() if in the order of the classes"
         first_columns = columns[:10]
         first_classes = classes[:10]
-        has = f"{name} has columns {first_columns}"
-        said = f"{has} for the classes {first_classes}"
-        raise ValueError(f"{said}: {hint}")
+        raise ValueError(
+            f"{name} has columns {first_columns} for the classes {first_classes}: "
+            f"{hint}"
+        )
     order = [place[own] for own in wanted]
     if order == sorted(order):
         return values

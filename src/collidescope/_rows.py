@@ -200,8 +200,10 @@ def copy_notes(
     """What copies of rows in other folds (``again``) do to PBER, the mean of ``losses``."""
     if again.mean() < 0.01:  # too few to matter
         return []
-    copied = f"{again.sum():,} of {len(again):,} rows"
-    said = f"{copied} have a copy, with the same label, in another fold"
+    said = (
+        f"{again.sum():,} of {len(again):,} rows have a copy, with the same label, in "
+        "another fold"
+    )
     if losses is not None and not again.all():
         on_copies = losses[again].mean()
         on_others = losses[~again].mean()

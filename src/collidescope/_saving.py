@@ -198,8 +198,7 @@ class _Reader:
         for letter, size in zip(letters, shape, strict=True):
             first = self.sizes.setdefault(letter, size)
             if first != size:  # a letter twice in one array
-                must = f"{where} must have shape {form}"
-                raise ValueError(f"{must}, got {shape}")
+                raise ValueError(f"{where} must have shape {form}, got {shape}")
         return array
 
     def _size(self, letter: str) -> int | None:
@@ -279,8 +278,9 @@ def check_array(
         # nan is below nothing; half precision is widened: the bound would be infinite there
         sizes = np.abs(value, dtype=np.result_type(value, "f4"))
         if not (sizes <= LARGEST_NUMBER).all():
-            most = f"at most {LARGEST_NUMBER:g}"
-            raise ValueError(f"{where} must hold finite numbers of {most}")
+            raise ValueError(
+                f"{where} must hold finite numbers of at most {LARGEST_NUMBER:g}"
+            )
     return value
 
 

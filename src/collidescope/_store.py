@@ -105,8 +105,10 @@ def read(path: str | Path, kind: str) -> Tree:
     except Exception as error:
         # damaged bytes raise many types of error in the libraries that parse them
         cause = str(error) or type(error).__name__
-        words = f"{KINDS[kind]} of collidescope, or is damaged: {cause}"
-        raise ModelFileError(f"path {str(path)!r} is not {words}") from None
+        raise ModelFileError(
+            f"path {str(path)!r} is not {KINDS[kind]} of collidescope, or is damaged: "
+            f"{cause}"
+        ) from None
 
 
 def _read_entries(path: Path) -> tuple[str | None, Arrays]:
@@ -135,8 +137,10 @@ def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
         raise ValueError("it is a file of another program")
     found = content.get("version")
     if found != VERSION:
-        said = f"it has format version {found!r}, this release reads {VERSION}"
-        raise ValueError(f"{said}: update, or write it again")
+        raise ValueError(
+            f"it has format version {found!r}, this release reads {VERSION}: update, "
+            "or write it again"
+        )
     if checksum != _checksum(text, arrays):
         raise ValueError("its content does not match its checksum")
     if content["kind"] != kind:
@@ -174,8 +178,10 @@ class _Flat:
             return value
         if isinstance(value, float) and math.isfinite(value):
             return value
-        hint = "use text, finite numbers or arrays"
-        raise ValueError(f"{where} cannot be written to a file, got {value!r}: {hint}")
+        raise ValueError(
+            f"{where} cannot be written to a file, got {value!r}: use text, finite "
+            "numbers or arrays"
+        )
 
     def _add_mapping(self, value: Mapping[Any, Any], where: str) -> dict[str, Any]:
         """A dict's own keys that start with "$" get another one."""
@@ -210,8 +216,10 @@ class _Flat:
         plain = np.ascontiguousarray(plain, plain.dtype.newbyteorder("="))
         plain = plain.reshape(array.shape)
         if plain.dtype not in STORED:
-            said = f"{where} cannot be written to a file"
-            raise ValueError(f"{said}: it is an array of dtype {array.dtype}")
+            raise ValueError(
+                f"{where} cannot be written to a file: it is an array of dtype "
+                f"{array.dtype}"
+            )
         large = plain.nbytes >= 4096  # bytes: such are stored once when they are equal
         if large and self.pack:
             packed = _pack(plain)
@@ -348,8 +356,10 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
         for entry in entries:
             name = entry.filename.removesuffix(".npy")
             if entry.compress_type != zipfile.ZIP_STORED or name in arrays:
-                said = f"{entry.filename} is compressed or occurs twice"
-                raise ValueError(f"{said}, which to_npz never does")
+                raise ValueError(
+                    f"{entry.filename} is compressed or occurs twice, which to_npz "
+                    "never does"
+                )
             with archive.open(entry) as file:
                 _check_claim(file, entry, name)
                 file.seek(0)
@@ -374,8 +384,7 @@ def _check_claim(file: IO[bytes], entry: zipfile.ZipInfo, name: str) -> None:
         known = dtype in STORED
     if not known or claimed > size:
         file_name = entry.filename
-        what = f"shape {shape} of {dtype}"
-        raise ValueError(f"{file_name} claims {what} in {size} bytes")
+        raise ValueError(f"{file_name} claims shape {shape} of {dtype} in {size} bytes")
 
 
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
@@ -385,8 +394,10 @@ def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
         try:
             _dumps({key: value}, indent=1)
         except (TypeError, ValueError) as error:
-            said = f"{key} cannot be written as JSON (text, finite numbers, booleans)"
-            raise ValueError(f"{said}: {error}") from None
+            raise ValueError(
+                f"{key} cannot be written as JSON (text, finite numbers, booleans): "
+                f"{error}"
+            ) from None
     text = _dumps(data, indent=1)
     if path is not None:
         write_bytes(path, text.encode())
@@ -406,8 +417,9 @@ def read_json(source: str | Path) -> Any:
     try:
         return _loads(text)
     except (ValueError, RecursionError) as error:
-        said = f"source is not valid JSON, in which numbers are finite ({where})"
-        raise ValueError(f"{said}: {error}") from None
+        raise ValueError(
+            f"source is not valid JSON, in which numbers are finite ({where}): {error}"
+        ) from None
 
 
 def _read_source(source: str | Path) -> bytes:
@@ -417,8 +429,9 @@ def _read_source(source: str | Path) -> bytes:
         raise
     except (OSError, ValueError) as error:
         # a name too long or with a zero byte: text that lost its start
-        said = f"source cannot be read as a file ({str(source)[:80]!r})"
-        raise ValueError(f"{said}: {error}") from None
+        raise ValueError(
+            f"source cannot be read as a file ({str(source)[:80]!r}): {error}"
+        ) from None
 
 
 def _dumps(value: object, indent: int | None = None) -> str:
@@ -605,8 +618,9 @@ def _target(path: str | Path) -> tuple[Path | None, int | None]:
     # what a symbolic link points to, which may be yet to be made
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
-        said = f"path {path} is in a folder that does not exist"
-        raise FileNotFoundError(f"{said}: make the folder first")
+        raise FileNotFoundError(
+            f"path {path} is in a folder that does not exist: make the folder first"
+        )
     return target, mode
 
 

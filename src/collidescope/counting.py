@@ -238,8 +238,10 @@ def votes_needed(
     check.check_between(level, 0, 1, "level")
     known = cm.diagnostics
     if cm.stderr is None or cm.pber_stderr is None or known.inverse_votes is None:
-        made = "collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
-        raise ValueError(f"cm must come from votes: {made}")
+        raise ValueError(
+            "cm must come from votes: collision_matrix_from_votes(votes), or "
+            "count_collisions(…, average='items')"
+        )
     two, now = _variances(cm, of)
     each = np.array(VOTES_PER_ITEM)
     variance, within = _planned_variance(two, now, each, known)
@@ -375,10 +377,10 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
     common = int(np.gcd.reduce(whole))
     n_split = (np.diff(counts.indptr) > 1).sum()
     if common > 1 and n_split >= fewest:
-        seen = f"every count of votes is a multiple of {common}"
-        why = "copies of votes agree by construction, so PBER is too low"
-        remedy = f"count each vote once (votes / {common})"
-        words = f"{seen}: {why}; {remedy}"
+        words = (
+            f"every count of votes is a multiple of {common}: copies of votes agree by "
+            f"construction, so PBER is too low; count each vote once (votes / {common})"
+        )
         warnings.warn(words, check.CollisionWarning, stacklevel=3)
 
 
@@ -397,8 +399,10 @@ def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, Arr
         index = getattr(votes, "index", None)
     if index is not None and not index.is_unique:
         twice = index[index.duplicated()]
-        hint = "add up the rows of an item first, votes.groupby(level=0).sum()"
-        raise ValueError(f"votes has item {twice[0]!r} in two rows: {hint}")
+        raise ValueError(
+            f"votes has item {twice[0]!r} in two rows: add up the rows of an item "
+            "first, votes.groupby(level=0).sum()"
+        )
     return _wide_counts(votes, names), names
 
 

@@ -65,8 +65,9 @@ class Problem:
         width = rows.shape[1]
         wanted = self.n_features
         if width != wanted:
-            came = f"got {width} (shape {rows.shape})"
-            raise ValueError(f"X must have {wanted} columns, {came}")
+            raise ValueError(
+                f"X must have {wanted} columns, got {width} (shape {rows.shape})"
+            )
         return self._teacher(rows)
 
     def drawn_nodes(self) -> Blocks:
@@ -201,8 +202,9 @@ class GaussianProblem(Problem):
         logs = log_priors - volumes - squares / 2
         if not np.isfinite(logs.max(axis=1)).all():
             farthest = np.abs(X).max()
-            said = "X is too far from every class for a posterior"
-            raise ValueError(f"{said}, got {farthest:.6g}")
+            raise ValueError(
+                f"X is too far from every class for a posterior, got {farthest:.6g}"
+            )
         return np.asarray(softmax(logs, axis=1))
 
     def _quadrature(self) -> Blocks:

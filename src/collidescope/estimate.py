@@ -262,8 +262,10 @@ def cautions(
         found.append(f"{said} ({numbers}): {why}")
     if from_gramian and moved > moved_far:
         said = "the Gramian is far from that of any collision matrix"
-        hint = "train longer, or use Pairwise(correction='prior')"
-        found.append(f"{said} (entries of S moved by {moved:.2f}): {hint}")
+        found.append(
+            f"{said} (entries of S moved by {moved:.2f}): train longer, or use "
+            "Pairwise(correction='prior')"
+        )
     return found
 
 
@@ -273,8 +275,10 @@ def fit_notes(sample: Sample, crossfit: CrossFit, found: Estimate) -> Sequence[s
     if crossfit.interrupted:
         done = len(crossfit.ensemble.folds)
         every = len(crossfit.folds.splits)
-        said = "the fit was interrupted: S and predictions are those of"
-        notes.append(f"{said} the {done} of {every} folds trained so far")
+        notes.append(
+            f"the fit was interrupted: S and predictions are those of the {done} of "
+            f"{every} folds trained so far"
+        )
     notes.extend(sample.notes)
     notes.extend(crossfit.folds.notes)
     notes.extend(crossfit.notes)

@@ -476,8 +476,10 @@ class CollisionMatrix(Value):
         if isinstance(priors, str):
             check.check_choice(priors, ["empirical"], "population_priors")
             if self.counts is None:
-                said = "population_priors='empirical' needs counts, and this matrix has none"
-                raise ValueError(f"{said}: pass an array")
+                raise ValueError(
+                    "population_priors='empirical' needs counts, and this matrix has "
+                    "none: pass an array"
+                )
             priors = self.counts / self.counts.sum()
         return check.check_priors(priors, self.n_classes, "population_priors")
 
@@ -693,9 +695,11 @@ class CollisionMatrix(Value):
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
         k = self.n_classes
         if k > JSON_CLASSES:
-            said = f"a matrix of {k:,} classes is too large for JSON"
-            hint = "to_npz keeps all of it, top_k the largest of every row"
-            raise ValueError(f"{said} (at most {JSON_CLASSES:,}): {hint}")
+            raise ValueError(
+                f"a matrix of {k:,} classes is too large for JSON (at most "
+                f"{JSON_CLASSES:,}): to_npz keeps all of it, top_k the largest of "
+                "every row"
+            )
         tree = self.export()
         tree["classes"] = _store.plain_labels(self.classes)
         if self.limit is not None:
@@ -764,8 +768,10 @@ def opened(
     found = data.get("version")
     known = header["version"]
     if found != known:
-        hint = f"this release reads {known}: make it again, or update collidescope"
-        raise ValueError(f"data has format version {found!r}, {hint}")
+        raise ValueError(
+            f"data has format version {found!r}, this release reads {known}: make it "
+            "again, or update collidescope"
+        )
     held = {}
     for name, value in data.items():
         if name not in header:
@@ -905,8 +911,10 @@ def membership(
         merged.append(name)
     twice = _first_repeated(merged)
     if twice is not None:
-        wanted = "differ from each other and from the classes left"
-        raise ValueError(f"names must {wanted}, {twice!r} occurs twice")
+        raise ValueError(
+            f"names must differ from each other and from the classes left, {twice!r} "
+            "occurs twice"
+        )
     belongs = np.equal.outer(owner, order)
     return belongs.astype(np.float64), np.array(merged)
 
@@ -959,8 +967,9 @@ def class_numbers(
 
     def number(name: object) -> int:
         if not isinstance(name, Hashable) or name not in position:
-            known = f"which is not in classes {labels}"
-            raise ValueError(f"{argument} names the class {name!r}, {known}")
+            raise ValueError(
+                f"{argument} names the class {name!r}, which is not in classes {labels}"
+            )
         return position[name]
 
     found = []

@@ -91,8 +91,10 @@ def target_priors(
             return None, None
         return target, target / (counts / counts.sum())
     if not natural:
-        hint = "without labels use shift_priors and sample_weight first"
-        raise ValueError(f"priors other than 'empirical' need y: {hint}")
+        raise ValueError(
+            "priors other than 'empirical' need y: without labels use shift_priors and "
+            "sample_weight first"
+        )
     return None, None
 
 
@@ -290,10 +292,14 @@ class CollisionAccumulator:
             n_strata = k
         if n_strata > MAX_STRATA:
             size = f"take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB"
-            weight = "a sample_weight of wanted over observed share of their class"
-            hint = f"leave priors out and give rows {weight}"
-            own = "(as collision_matrix_from_posteriors does by itself)"
-            raise ValueError(f"priors with {k:,} classes {size}: {hint} {own}")
+            hint = (
+                "leave priors out and give rows a sample_weight of wanted over "
+                "observed share of their class"
+            )
+            raise ValueError(
+                f"priors with {k:,} classes {size}: {hint} (as "
+                "collision_matrix_from_posteriors does by itself)"
+            )
         self.n_rows = 0
         self._labelled: bool | None = None
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
@@ -384,9 +390,9 @@ class CollisionAccumulator:
             )
         mine = np.array(self.priors)  # of None too
         if not np.array_equal(mine, np.array(other.priors)):
-            hint = "use the same in every part"
             raise ValueError(
-                f"other was made with priors {other.priors}, this one with {self.priors}: {hint}"
+                f"other was made with priors {other.priors}, this one with "
+                f"{self.priors}: use the same in every part"
             )
         known = {self._labelled, other._labelled} - {None}
         if len(known) > 1:
@@ -645,8 +651,10 @@ def accumulate(
     array([1000., 1000.])
     """
     if isinstance(chunks, (str, bytes, Path)) or not isinstance(chunks, Iterable):
-        came = f"got {type(chunks).__name__}: for a file pass posterior_batches(path, label)"
-        raise ValueError(f"chunks must be an iterable of (P, y), {came}")
+        raise ValueError(
+            f"chunks must be an iterable of (P, y), got {type(chunks).__name__}: for a "
+            "file pass posterior_batches(path, label)"
+        )
     accumulator = CollisionAccumulator(classes, priors)
     n_chunks = length_hint(chunks)
     with Progress("accumulating", n_chunks, verbose) as progress:

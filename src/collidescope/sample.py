@@ -218,8 +218,10 @@ def make_sample(
         notes.extend(check.spelling_variants(classes))
         lost = np.setdiff1d(present, classes).tolist()
         if lost and rare == "error":
-            said = f"classes {lost} have weight 0 in every row"
-            notes.append(f"{said}: S is about the other classes only")
+            notes.append(
+                f"classes {lost} have weight 0 in every row: S is about the other "
+                "classes only"
+            )
     hashes = row_hashes(rows)
     if len(used) < n:
         rows = rows[used]
@@ -430,9 +432,9 @@ def class_order(y: object, classes: Array) -> list[Any] | None:
 def check_table(X: object) -> None:
     """Refuse masked values, which scikit-learn would use, and two columns of one name."""
     if np.ma.is_masked(X):
-        hint = "fill them, or drop those rows"
         raise ValueError(
-            f"X has masked values, which would be used as if they were not masked: {hint}"
+            "X has masked values, which would be used as if they were not masked: fill "
+            "them, or drop those rows"
         )
     names = [str(name) for name in getattr(X, "columns", [])]
     if len(set(names)) < len(names):
@@ -450,8 +452,10 @@ def check_targets(y: Array) -> Array:
         check_classification_targets(y)
     except (TypeError, ValueError) as error:
         kinds = ", ".join(sorted({type(label).__name__ for label in y[:1000].tolist()}))
-        wanted = "classes (text, whole numbers or booleans)"
-        raise ValueError(f"y must hold {wanted}, got {kinds}: {error}") from None
+        raise ValueError(
+            f"y must hold classes (text, whole numbers or booleans), got {kinds}: "
+            f"{error}"
+        ) from None
     return classes
 
 

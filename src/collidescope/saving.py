@@ -72,9 +72,9 @@ class SavedEnsemble:
         if ensemble.comparison is not None:
             comparison = ensemble.comparison.export()  # type: ignore[attr-defined]
         elif any(isinstance(model, Pairwise) for model in ensemble.models.values()):
-            hint = "save the whole model with joblib.dump, or leave one of them out"
             raise ValueError(
-                f"a pool of Pairwise() and other members cannot be saved: {hint}"
+                "a pool of Pairwise() and other members cannot be saved: save the "
+                "whole model with joblib.dump, or leave one of them out"
             )
         else:
             for fold in ensemble.folds:
@@ -267,8 +267,9 @@ def restore(
     ``model`` is the factory of the fit for a custom module: files hold weights, not code.
     """
     if tree.get("custom") is True and not is_factory(model):
-        wanted = "pass its factory as model="
-        raise ModelFileError(f"path {str(path)!r} holds a custom module: {wanted}")
+        raise ModelFileError(
+            f"path {str(path)!r} holds a custom module: pass its factory as model="
+        )
     try:
         clf = cls(**_restored_parameters(tree, model))
         clf._check_parameters()
@@ -283,8 +284,10 @@ def restore(
         AttributeError,
         RuntimeError,
     ) as error:
-        said = f"path {str(path)!r} is damaged or was edited"
-        raise ModelFileError(f"{said}: {type(error).__name__}: {error}") from None
+        raise ModelFileError(
+            f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: "
+            f"{error}"
+        ) from None
     return clf
 
 

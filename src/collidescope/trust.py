@@ -63,10 +63,11 @@ class ShuffledControl:
         if self.passed:
             verdict = "as it should be"
         errors = f"{self.z:.1f} standard errors, limit {self.limit:.1f}"
-        expected = "With shuffled labels every row of S should be the priors"
-        seen = f"the largest deviation is {self.largest_deviation:.3f} ({errors}), {verdict}"
-        unseen = "target leakage, nor for related rows in different folds"
-        return f"{expected}: {seen}. This does not test for {unseen}."
+        return (
+            "With shuffled labels every row of S should be the priors: the largest "
+            f"deviation is {self.largest_deviation:.3f} ({errors}), {verdict}. This "
+            "does not test for target leakage, nor for related rows in different folds."
+        )
 
     def _repr_html_(self) -> str:
         return words_html(str(self))
@@ -190,9 +191,9 @@ def learning_curve(source: object) -> LearningCurve:
     """
     limit = limit_of(source)
     if limit is None:
-        given = f"{type(source).__name__} without one"
         raise ValueError(
-            f"source must be a classifier with a limit, got {given}: fit again with limit=True"
+            f"source must be a classifier with a limit, got {type(source).__name__} "
+            "without one: fit again with limit=True"
         )
     verdict = VERDICTS.get(limit.state, UNKNOWN)
     if limit.undecided:

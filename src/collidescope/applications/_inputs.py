@@ -191,8 +191,10 @@ def _classes_of_model(source: object, X: Given, classes: Names, name: str) -> Ar
             f"{name} must be fitted, {kind} has no classes_: call fit first"
         )
     if X is None:
-        instead = "or pass held-out posteriors instead"
-        raise ValueError(f"X is needed: {name} is a classifier ({kind}), {instead}")
+        raise ValueError(
+            f"X is needed: {name} is a classifier ({kind}), or pass held-out "
+            "posteriors instead"
+        )
     names = check.check_classes(source.classes_)
     if classes is not None:
         given = check.check_classes(classes, len(names))
@@ -222,9 +224,9 @@ def _with_held_out(
     if not seen.any():
         return P, ()
     n_seen = int(seen.sum())
-    how_many = f"{n_seen:,} of {len(P):,} rows are training rows of the model"
     note = (
-        f"{how_many}: their held-out posteriors are used in place of its predictions."
+        f"{n_seen:,} of {len(P):,} rows are training rows of the model: their held-out "
+        "posteriors are used in place of its predictions."
     )
     held_out = means.to_numpy()[place]
     posteriors = np.where(seen[:, None], held_out, P)
@@ -238,8 +240,10 @@ def curve_of(
     if hasattr(source, "predict_proba"):
         if not (hasattr(source, "posteriors_") and hasattr(source, "classes_")):
             kind = type(source).__name__
-            wanted = "held-out posteriors or a fitted CollisionClassifier"
-            raise ValueError(f"P must be {wanted}, got {kind}")
+            raise ValueError(
+                "P must be held-out posteriors or a fitted CollisionClassifier, got "
+                f"{kind}"
+            )
         known = getattr(source, "posteriors_by_size_", {})
         if (
             not by_size and len(known) >= 3
@@ -277,9 +281,9 @@ def _check_curves(
 def check_matrix(cm: object, name: str = "cm") -> None:
     """Refuse what is not a collision matrix."""
     if not isinstance(cm, CollisionMatrix):
-        hint = "write CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
         raise ValueError(
-            f"{name} must be a CollisionMatrix, got {type(cm).__name__}: {hint}"
+            f"{name} must be a CollisionMatrix, got {type(cm).__name__}: write "
+            "CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
         )
 
 

@@ -86,13 +86,17 @@ def agreement(
     totals = np.asarray(counts.sum(axis=1), dtype=np.float64)
     kept = totals > 1
     if kept.sum() < 2:
-        remedy = "nothing can agree, ask for second votes"
-        raise ValueError(f"votes has fewer than two items with two votes: {remedy}")
+        raise ValueError(
+            "votes has fewer than two items with two votes: nothing can agree, ask for "
+            "second votes"
+        )
     counts = counts[kept]
     used = np.flatnonzero(counts.sum(axis=0))
     if len(used) < 2:
-        why = "chance alone would agree, and there is no coefficient"
-        raise ValueError(f"votes are all for one class: {why}")
+        raise ValueError(
+            "votes are all for one class: chance alone would agree, and there is no "
+            "coefficient"
+        )
     counts = counts[:, used]  # a class that nobody votes for changes no coefficient
     totals = totals[kept]
     counted = collision_matrix_from_votes(counts)
@@ -317,9 +321,10 @@ def compare_annotators(
     if len(again):
         row = int(again[0])
         person = people.tolist()[who[row]]
-        twice = f"{person!r} twice on one item (again in row {row})"
-        why = "a person's second vote is not independent, keep one of them"
-        raise ValueError(f"annotators has {twice}: {why}")
+        raise ValueError(
+            f"annotators has {person!r} twice on one item (again in row {row}): a "
+            "person's second vote is not independent, keep one of them"
+        )
     votes = _Votes(numbers, codes, who, people)
     counts = count_table(numbers, codes, len(names))
     matrix = collision_matrix_from_votes(counts, names)
@@ -578,8 +583,10 @@ def compare(
     for name, cm in (("estimated", estimated), ("counted", counted)):
         check_matrix(cm, name)
         if cm.stderr is None or cm.pber_stderr is None:
-            why = "so no difference can be judged: estimate it with labels"
-            raise ValueError(f"{name} has no standard errors, {why}")
+            raise ValueError(
+                f"{name} has no standard errors, so no difference can be judged: "
+                "estimate it with labels"
+            )
     of_estimated = set(estimated.classes.tolist())
     odd = of_estimated ^ set(counted.classes.tolist())
     if odd:
@@ -656,14 +663,17 @@ def _population_notes(
         name = estimated.classes[k]
         first = of_estimated[k]
         second = of_counted[k]
-        both = f"{first:.1%} estimated, {second:.1%} counted"
-        why = "and S depends on them: compare the same population."
-        notes.append(f"The class shares differ ({name}: {both}), {why}")
+        notes.append(
+            f"The class shares differ ({name}: {first:.1%} estimated, {second:.1%} "
+            "counted), and S depends on them: compare the same population."
+        )
     coverage = counted.coverage
     least = 1 - most
     if coverage is not None and coverage < least:
-        share = f"{coverage:.1%} of the inputs"
-        notes.append(f"The count speaks for {share}, the estimate for all of them.")
+        notes.append(
+            f"The count speaks for {coverage:.1%} of the inputs, the estimate for all "
+            "of them."
+        )
     return tuple(notes)
 
 

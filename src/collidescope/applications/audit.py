@@ -114,8 +114,9 @@ class AuditReport(
         i = check.encode_labels([true], self.classes, "true")[0]  # type: ignore[arg-type]
         j = check.encode_labels([predicted], self.classes, "predicted")[0]  # type: ignore[arg-type]
         if i == j:
-            other = "another class than true"
-            raise ValueError(f"predicted must be {other}, got {predicted!r} for both")
+            raise ValueError(
+                f"predicted must be another class than true, got {predicted!r} for both"
+            )
         y, said, best = self._codes
         taken = (y == i) & (said == j)
         right = best == i
@@ -135,9 +136,11 @@ class AuditReport(
         low, high = self.fixable_interval
         errs = f"The classifier errs on {self.error:.{digits}%} of rows."
         if high < 0:
-            best = f"The rule from these posteriors errs on {self.best:.{digits}%}"
-            more = "the classifier knows more than they do, so they cannot say what is inherent"
-            return f"{errs} {best}: {more}. Use better posteriors."
+            return (
+                f"{errs} The rule from these posteriors errs on "
+                f"{self.best:.{digits}%}: the classifier knows more than they do, so "
+                "they cannot say what is inherent. Use better posteriors."
+            )
         if self.error == 0:
             return f"{errs} There is nothing to fix."
         if low <= 0:
@@ -194,8 +197,10 @@ class AuditReport(
             best = self._points(self.best)
             return f"{best} points are inherent in the data or not learned yet"
         inherent = self._points(*inherent_ends)
-        why = "unlimited rows would leave them"
-        left = f"{inherent} points are inherent in the data ({why})"
+        left = (
+            f"{inherent} points are inherent in the data (unlimited rows would leave "
+            "them)"
+        )
         more = self._points(*not_learned_ends)
         return f"{left}, {more} points are not learned yet"
 
@@ -260,9 +265,9 @@ def audit(
         X = None
     for name, given in (("y_true", y_true), ("y_pred", y_pred)):
         if given is None:
-            one = "audit(posteriors, y_true=y, y_pred=predicted)"
             raise ValueError(
-                f"{name} is needed: write {one} or audit(model, X, y, predicted)"
+                f"{name} is needed: write audit(posteriors, y_true=y, "
+                "y_pred=predicted) or audit(model, X, y, predicted)"
             )
     rows = X if is_model else None
     P, y, names, notes = scored(
@@ -360,10 +365,13 @@ def _calibration_note(
     how = "under"
     if gap > 0:
         how = "over"
-    claim = f"they claim that their rule errs on {claimed.mean():.1%}"
-    seen = f"it errs on {best_wrong.mean():.1%}"
-    more = "Better ones may find more that can be fixed."
-    return (f"The posteriors are {how}-confident: {claim}, {seen}. {more}",)
+    return (
+        (
+            f"The posteriors are {how}-confident: they claim that their rule errs on "
+            f"{claimed.mean():.1%}, it errs on {best_wrong.mean():.1%}. Better ones may "
+            "find more that can be fixed."
+        ),
+    )
 
 
 def bayes_confusion(
@@ -392,8 +400,10 @@ def bayes_confusion(
 def predicted_codes(y_pred: object, X: Given, classes: Array) -> IntArray:
     """Class numbers from labels, posteriors or a fitted estimator."""
     if isinstance(y_pred, type):
-        wanted = "labels, posteriors or a fitted estimator"
-        raise ValueError(f"y_pred must be {wanted}, got the class {y_pred.__name__}")
+        raise ValueError(
+            "y_pred must be labels, posteriors or a fitted estimator, got the class "
+            f"{y_pred.__name__}"
+        )
     if hasattr(y_pred, "predict"):
         if X is None:
             kind = type(y_pred).__name__

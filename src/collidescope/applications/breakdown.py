@@ -80,9 +80,10 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
         differs = verdicts.isin(["higher", "lower"])
         said = []
         for row in table[differs].to_dict("records"):
-            difference = f"{100 * row['difference']:+.1f} points"
-            pber = f"{row['pber']:.1%}"
-            said.append(f"{row['group']} {pber} ({difference}, {row['verdict']})")
+            said.append(
+                f"{row['group']} {row['pber']:.1%} ({100 * row['difference']:+.1f} "
+                f"points, {row['verdict']})"
+            )
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         how_many = f"{len(said)} of {len(table)} groups differ from the rest in PBER"
@@ -326,8 +327,10 @@ class CollisionChange(Result, title="Did collisions change?"):
         elif high < 0:
             word = "fell"
         both = f"{self.before:.2%} before, {self.after:.2%} after"
-        ends = f"{100 * low:+.2f} to {100 * high:+.2f}"
-        change = f"change {100 * self.change:+.2f} points ({ends}; {how})"
+        change = (
+            f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to "
+            f"{100 * high:+.2f}; {how})"
+        )
         return f"PBER {word}: {both}, {change}."
 
 
@@ -444,10 +447,11 @@ class GroupedLabels(NamedTuple):
         """A warning, or an empty text."""
         if not self.suspicious:
             return ""
-        same = f"rows with the same value of {name} ({self.values:,} values) have the same label"
-        rates = f"{self.agreement:.0%} of the time, {self.chance:.0%} by chance"
-        advice = "if they belong together (one patient, one document), pass groups="
-        return f"{same} {rates}: {advice}"
+        return (
+            f"rows with the same value of {name} ({self.values:,} values) have the "
+            f"same label {self.agreement:.0%} of the time, {self.chance:.0%} by "
+            "chance: if they belong together (one patient, one document), pass groups="
+        )
 
 
 def grouped_labels(

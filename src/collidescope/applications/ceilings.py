@@ -122,8 +122,10 @@ class _Metric(NamedTuple):
         if not self.higher_is_better:
             return "errors of the posteriors raise it: the best is at most this"
         if name == QUADRATIC_KAPPA or name.endswith("F1"):
-            more = "rules for it can reach a little more even with true posteriors"
-            return f"errors of the posteriors usually lower it; {more}"
+            return (
+                "errors of the posteriors usually lower it; rules for it can reach a "
+                "little more even with true posteriors"
+            )
         return "errors of the posteriors lower it: the ceiling is at least this"
 
 

@@ -87,8 +87,7 @@ class ColumnValue(
             needed = 100 * row["needed"]
             low = 100 * row["low"]
             high = 100 * row["high"]
-            points = f"{needed:+.1f} points, {low:.1f} to {high:.1f}"
-            said.append(f"{unit} ({points})")
+            said.append(f"{unit} ({needed:+.1f} points, {low:.1f} to {high:.1f})")
         if not said:
             return f"{with_all} No column is missed beyond chance when the others are there."
         listed = ", ".join(said)
@@ -240,8 +239,10 @@ def column_value(
     splits, _ = resolve_splits(cv, labels, names, random_state, groups=clusters)
     if clf is None or type(clf).__module__.startswith("collidescope."):
         clf = fast_member(X)
-        kind = "logistic regression and gradient boosting"
-        notes.append(f"values by a fast member ({kind}), not the full pool")
+        notes.append(
+            "values by a fast member (logistic regression and gradient boosting), not "
+            "the full pool"
+        )
     check_classifier(clf, "clf")
     codes = check.encode_labels(labels, names)
     fits = _CrossFits(clf, X, labels, codes, every, splits)
@@ -376,8 +377,10 @@ def _units(
         for name, part in columns.items():
             units[name] = [part] if isinstance(part, str) else list(part)
     elif isinstance(columns, str) or not isinstance(columns, Sequence | np.ndarray):
-        wanted = "a list of names or a mapping of name to list"
-        raise ValueError(f"columns must be {wanted}, got {columns!r}")
+        raise ValueError(
+            "columns must be a list of names or a mapping of name to list, got "
+            f"{columns!r}"
+        )
     else:
         units = {name: [name] for name in columns}
     if not units or not all(units.values()):
@@ -387,9 +390,9 @@ def _units(
             if column not in every:
                 raise ValueError(f"columns names {column!r}, which X lacks")
     if len(units) > most:
-        remedy = "raise it, or group some"
         raise ValueError(
-            f"columns has {len(units)} units, budget pays for {most}: {remedy}"
+            f"columns has {len(units)} units, budget pays for {most}: raise it, or "
+            "group some"
         )
     return units, []
 

@@ -103,8 +103,10 @@ class ConsolidationPlan(
             why = f"there are {steps[0]} groups before the first step"
             if n_groups < steps[-1]:
                 why = f"the constraints keep {steps[-1]} groups apart"
-            wanted = f"from {max(steps[-1], 2)} to {steps[0]} here"
-            raise ValueError(f"n_groups must be {wanted}, got {n_groups}: {why}")
+            raise ValueError(
+                f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got "
+                f"{n_groups}: {why}"
+            )
         step = steps.index(n_groups)
         grouping = self.groupings[step]
         groups = []
@@ -130,10 +132,13 @@ class ConsolidationPlan(
         pair = "some of them"
         if row["first"]:
             pair = f"{row['first']} with {row['second']}"
-        which = f"{len(at_chance)} of {len(merged)} merges ({pair}, for instance)"
-        why = "join a class that is told from the others no better than chance"
-        advice = "they are no reason to merge, but one for better columns or more rows"
-        return (f"{which} {why}: {advice}.",)
+        return (
+            (
+                f"{len(at_chance)} of {len(merged)} merges ({pair}, for instance) join a "
+                "class that is told from the others no better than chance: they are no "
+                "reason to merge, but one for better columns or more rows."
+            ),
+        )
 
     def transform(self, y: ArrayLike | pd.Series) -> Any:
         """Labels → names of their groups: an array of text, or a Series for a Series."""
@@ -156,12 +161,16 @@ class ConsolidationPlan(
         chosen = _with_interval(self.matrix.pber, (low, high))
         merged = f"into another group with probability {chosen}"
         before = _with_interval(self.source.pber, self.source.pber_interval(LEVEL))
-        apart = f"into another class with {before}"
-        words = f"{groups} An input seen again falls {merged}, {apart}. [PBER]"
+        words = (
+            f"{groups} An input seen again falls {merged}, into another class with "
+            f"{before}. [PBER]"
+        )
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
         if price > TIE:
-            left = f"{self.matrix.pber - price:.2%}"
-            words += f" Merging by gain alone would leave {left}, in less even groups."
+            words += (
+                f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, "
+                "in less even groups."
+            )
         return words
 
     def _shown(self, most: int | None) -> pd.DataFrame:
@@ -328,14 +337,20 @@ def _check_targets(
             f"give n_groups or max_pber, not both, got {n_groups!r} and {max_pber!r}"
         )
     if max_pber is not None and check.check_at_least(max_pber, 0, "max_pber") > 1:
-        hint = "a percentage? divide by 100"
-        raise ValueError(f"max_pber must be between 0 and 1, got {max_pber!r} ({hint})")
+        raise ValueError(
+            f"max_pber must be between 0 and 1, got {max_pber!r} (a percentage? divide "
+            "by 100)"
+        )
     if check.check_at_least(balance, 0, "balance") > 1:
-        wanted = "between 0 (by gain alone) and 1 (mean collision)"
-        raise ValueError(f"balance must be {wanted}, got {balance!r}")
+        raise ValueError(
+            "balance must be between 0 (by gain alone) and 1 (mean collision), got "
+            f"{balance!r}"
+        )
     if balance and method == "optimal":
-        why = "which looks for the lowest PBER: use max_group_size"
-        raise ValueError(f"balance must be 0 with method='optimal', {why}")
+        raise ValueError(
+            "balance must be 0 with method='optimal', which looks for the lowest PBER: "
+            "use max_group_size"
+        )
 
 
 def _most_groups(path: pd.DataFrame, max_pber: float | None) -> int:
@@ -350,10 +365,10 @@ def _most_groups(path: pd.DataFrame, max_pber: float | None) -> int:
         last = several.iloc[-1]
         n_groups = last["n_groups"]
         pber = last["pber"]
-        left = f"{n_groups} groups still have {pber:.4g}"
-        more = "allow more, or loosen the constraints"
-        unreachable = f"max_pber={max_pber:g} is out of reach with 2 groups or more"
-        raise ValueError(f"{unreachable}: {left}; {more}")
+        raise ValueError(
+            f"max_pber={max_pber:g} is out of reach with 2 groups or more: {n_groups} "
+            f"groups still have {pber:.4g}; allow more, or loosen the constraints"
+        )
     return int(enough["n_groups"].iloc[0])
 
 
@@ -416,9 +431,9 @@ def _constraints(
         for i, j in np.argwhere(apart[among]):
             one = names[group[i]]
             other = names[group[j]]
-            both = f"{one!r} and {other!r}"
             raise ValueError(
-                f"must_merge joins {both}, which cannot_merge keeps apart: drop one"
+                f"must_merge joins {one!r} and {other!r}, which cannot_merge keeps "
+                "apart: drop one"
             )
         if len(group) > most:
             raise ValueError(
@@ -562,9 +577,10 @@ def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Pat
     """
     k = len(W)
     if k > most_classes:
-        most = f"at most {most_classes} classes"
-        how = "method='optimal' looks at every grouping of"
-        raise ValueError(f"{how} {most}, got {k}: use 'greedy'")
+        raise ValueError(
+            f"method='optimal' looks at every grouping of at most {most_classes} "
+            f"classes, got {k}: use 'greedy'"
+        )
     every = _partitions(k)
     every = every[_legal(every, rules)]
     i, j = np.triu_indices(k, 1)

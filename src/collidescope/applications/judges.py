@@ -66,8 +66,10 @@ class JudgeReport(
         said = []
         for row in self.table.to_dict("records"):
             judge = row["judge"]
-            agreement = f"{row['agreement']:.1%} agreement with a human"
-            rates = f"{agreement}, {row['human']:.1%} among them"
+            rates = (
+                f"{row['agreement']:.1%} agreement with a human, {row['human']:.1%} "
+                "among them"
+            )
             words = f"{judge}: {row['verdict']} ({rates})"
             found = self._flagged(judge)
             if len(found):
@@ -134,8 +136,9 @@ def compare_judges(
     n_votes = counts.sum(axis=1)
     kept = n_votes > 1
     if kept.sum() < 2:
-        remedy = "ask for second votes"
-        raise ValueError(f"votes has fewer than two items with two votes: {remedy}")
+        raise ValueError(
+            "votes has fewer than two items with two votes: ask for second votes"
+        )
     given = judges if isinstance(judges, Mapping) else {"judge": judges}
     shares = counts[kept] / n_votes[kept, None]
     humans = _human_pairs(counts[kept])

@@ -56,8 +56,10 @@ class SmoothedCrossEntropy(nn.Module):
 
     def extra_repr(self) -> str:
         n_classes = len(self.targets)
-        settings = f"strength={self.strength:g}, reduction={self.reduction!r}"
-        return f"n_classes={n_classes}, {settings}"
+        return (
+            f"n_classes={n_classes}, strength={self.strength:g}, "
+            f"reduction={self.reduction!r}"
+        )
 
 
 class CostCrossEntropy(nn.Module):

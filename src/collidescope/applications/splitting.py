@@ -97,8 +97,10 @@ def split_candidates(
     )
     posteriors, codes, names, _ = scored(P, None, y, classes)
     if len(names) < 3:
-        why = "a class needs two others to collide with"
-        raise ValueError(f"P must have at least 3 classes, got {len(names)}: {why}")
+        raise ValueError(
+            f"P must have at least 3 classes, got {len(names)}: a class needs two "
+            "others to collide with"
+        )
     lines: list[dict[str, Any]] = []
     parts: list[Parts] = []
     for k in range(len(names)):

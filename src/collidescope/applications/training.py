@@ -96,8 +96,10 @@ class SmoothingChoice(Result, title="How much label smoothing?"):
         found = (
             f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}"
         )
-        lower = f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower"
-        return f"{found}, {lower} than at {self.strengths.min():g}."
+        return (
+            f"{found}, {self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower "
+            f"than at {self.strengths.min():g}."
+        )
 
     def _shown(self, most: int | None = None) -> pd.DataFrame:
         return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
@@ -172,8 +174,10 @@ def _log_losses(model: BaseEstimator, X: ArrayLike, labels: Array) -> FloatArray
 def check_strength(value: float, name: str = "strength") -> float:
     """``value`` as a float from 0 to 1."""
     if check.check_at_least(value, 0, name) > 1:
-        wanted = "a number from 0 (labels as they are) to 1 (rows of S)"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        raise ValueError(
+            f"{name} must be a number from 0 (labels as they are) to 1 (rows of S), "
+            f"got {value!r}"
+        )
     return float(value)
 
 
@@ -185,9 +189,11 @@ def _weight_argument(classifier: BaseEstimator) -> str:
         step, last = classifier.steps[-1]
         name = f"{step}__sample_weight"
     if not has_fit_parameter(last, "sample_weight"):
-        wanted = "classifier must take sample_weight in fit (soft targets)"
-        others = "LogisticRegression, HistGradientBoostingClassifier and others do"
-        raise ValueError(f"{wanted}, {type(last).__name__} does not: {others}")
+        raise ValueError(
+            "classifier must take sample_weight in fit (soft targets), "
+            f"{type(last).__name__} does not: LogisticRegression, "
+            "HistGradientBoostingClassifier and others do"
+        )
     return name
 
 
@@ -340,11 +346,15 @@ def active_learning_score(
     flat = check.check_posteriors(array.reshape(-1, k), "P").reshape(array.shape)
     if array.ndim == 3:
         if inherent is not None:
-            why = "when P holds several models: their agreement shows it"
-            raise ValueError(f"inherent must be left out {why}")
+            raise ValueError(
+                "inherent must be left out when P holds several models: their "
+                "agreement shows it"
+            )
         if len(array) < 2:
-            wanted = "at least 2 models in its first dimension"
-            raise ValueError(f"P must hold {wanted}, got shape {array.shape}")
+            raise ValueError(
+                "P must hold at least 2 models in its first dimension, got shape "
+                f"{array.shape}"
+            )
         of_the_mean = entropies(flat.mean(axis=0))
         mean_of_each = entropies(flat).mean(axis=0)
         return np.maximum(of_the_mean - mean_of_each, 0.0)

@@ -261,10 +261,11 @@ def _explain(error: Exception) -> int:
     elif bad or isinstance(error, OSError):
         fail(f"Error: {explained(error)}")
     else:
-        kind = f"Unexpected error ({type(error).__name__})"
-        see = f"Set {DEBUG}=1 and run the same command again to see where it comes from"
-        blame = "This is not your mistake."
-        fail(f"{kind}: {explained(error)}. {blame} {see}, and please report it.")
+        fail(
+            f"Unexpected error ({type(error).__name__}): {explained(error)}. This is "
+            f"not your mistake. Set {DEBUG}=1 and run the same command again to see "
+            "where it comes from, and please report it."
+        )
     if bad:
         return BAD_INPUT
     return FAILURE

@@ -99,14 +99,20 @@ class Rows:
         n_classes = len(classes)
         kept = int((~rare).sum())
         if kept < 2:
-            only = f"only {kept} of {n_classes} classes"
-            have = f"{only} have {fewest} rows or more"
-            raise ValueError(f"{have}: nothing to tell apart")
+            raise ValueError(
+                f"only {kept} of {n_classes} classes have {fewest} rows or more: "
+                "nothing to tell apart"
+            )
         keep = np.flatnonzero(~rare[codes])
         n_gone = len(codes) - len(keep)
         gone = listed(classes[rare].tolist())
-        said = f"classes with fewer than {fewest} rows are left out: {gone}"
-        return self.part(keep, f"{said} ({n_gone:,} rows)")
+        return self.part(
+            keep,
+            (
+                f"classes with fewer than {fewest} rows are left out: {gone} ({n_gone:,} "
+                "rows)"
+            ),
+        )
 
     def with_rare_handled(self, rare: str) -> Rows:
         """Without classes of a single row, or with these joined, as ``rare`` says."""
@@ -126,9 +132,10 @@ class Rows:
         order = np.lexsort((shuffled, codes))
         comb = np.linspace(0, n - 1, size)
         places = comb.round().astype(np.intp)
-        more = "with all of them the numbers are more precise and often lower"
-        look = f"a first look at {size:,} of {n:,} rows"
-        said = f"{look}: {more}"
+        said = (
+            f"a first look at {size:,} of {n:,} rows: with all of them the numbers are "
+            "more precise and often lower"
+        )
         chosen = order[places]
         return self.part(np.sort(chosen), said).without_rare(2)
 
@@ -150,8 +157,7 @@ class Rows:
         if name is None:
             columns = listed(list(self.X.columns))
             file = self.table.name
-            has = f"{file} has {columns}"
-            raise ValueError(f"name a column with {option}: {has}")
+            raise ValueError(f"name a column with {option}: {file} has {columns}")
         if name == self.label:
             raise ValueError(f"{option} {name!r} is the label: name another column")
         check_columns(self.X, [name])
@@ -168,8 +174,10 @@ class Rows:
             return self, None
         column = self.column(name, option)
         if self.X.shape[1] == 1:
-            nothing = "there is nothing to tell classes apart by"
-            raise ValueError(f"{option} {name!r} is the only column: {nothing}")
+            raise ValueError(
+                f"{option} {name!r} is the only column: there is nothing to tell "
+                "classes apart by"
+            )
         rows = replace(self, X=self.X.drop(columns=name))
         return rows, read(column)
 
@@ -230,9 +238,9 @@ class Rows:
         if more:
             own = more[0].removeprefix(prefix)
             own = own.rstrip(")")
-            needs = "S needs rows of every class"
             raise ValueError(
-                f"class {own!r} has a column of probabilities but no row: {needs}"
+                f"class {own!r} has a column of probabilities but no row: S needs rows "
+                "of every class"
             )
 
 
@@ -263,11 +271,13 @@ def _missing_probabilities(X: pd.DataFrame, classes: list[Any], missing: object)
     has = f"The table has {columns}"
     if len(classes) == 2:
         first, second = classes
-        both = f"p_{first} is 1 - p_{second}"
-        has += f" (with two classes both columns are needed: {both})"
-    need = f"every class needs one called like it, or 'p_{missing}'"
-    lacks = f"there is no column of probabilities for class {missing!r}"
-    return f"{lacks}: {need}. {has}"
+        has += (
+            f" (with two classes both columns are needed: p_{first} is 1 - p_{second})"
+        )
+    return (
+        f"there is no column of probabilities for class {missing!r}: every class needs "
+        f"one called like it, or 'p_{missing}'. {has}"
+    )
 
 
 def weights(column: pd.Series) -> FloatArray:
@@ -277,11 +287,11 @@ def weights(column: pd.Series) -> FloatArray:
     if bad.any():
         at = int(bad.argmax())
         n_bad = int(bad.sum())
-        option = f"--sample-weight {column.name!r}"
-        many = f"{option} has {n_bad:,} cells without a number"
+        many = f"--sample-weight {column.name!r} has {n_bad:,} cells without a number"
         cell = str(column.iloc[at])
-        where = f"(row {at}: {cell!r})"
-        raise ValueError(f"{many} {where}: fill them, with 0 to leave a row out")
+        raise ValueError(
+            f"{many} (row {at}: {cell!r}): fill them, with 0 to leave a row out"
+        )
     return found
 
 
@@ -349,8 +359,10 @@ class Run(Options):
         y, used, notes = clean_labels(labels)
         X = found.frame.drop(columns=found.label)
         if X.shape[1] == 0:
-            only = f"{path.name} has no column but {found.label!r}"
-            raise ValueError(f"{only}: nothing to tell classes apart by")
+            raise ValueError(
+                f"{path.name} has no column but {found.label!r}: nothing to tell "
+                "classes apart by"
+            )
         numbers = np.flatnonzero(used)
         kept = X.iloc[numbers].reset_index(drop=True)
         return Rows(path, found.label, kept, y, numbers, [*found.notes, *notes])
@@ -373,9 +385,12 @@ class Run(Options):
                 named = set(names) <= set(with_names.columns)
             if not named:
                 reading = replace(self, header=False)
-                alike = "this one is read alike"
-                fitted_on = "the model was fitted on a table without a line of names"
-                notes = [f"{fitted_on}: {alike}"]
+                notes = [
+                    (
+                        "the model was fitted on a table without a line of names: this one "
+                        "is read alike"
+                    )
+                ]
         known = self.label or getattr(fitted, "label_", None)
         other_text = [name for name in text if name != known]
         found = reading.read(path, known, other_text)
@@ -405,8 +420,9 @@ class Run(Options):
         n_rows = len(X)
         n_lost = n_rows - len(kept)
         if n_lost:
-            lost = f"{n_lost:,} of {n_rows:,} rows"
-            notes.append(f"{lost} have no label and are left out")
+            notes.append(
+                f"{n_lost:,} of {n_rows:,} rows have no label and are left out"
+            )
         X = X.drop(columns=name).iloc[kept]
         X = X.reset_index(drop=True)
         features = X.drop(columns=[other], errors="ignore")
@@ -474,8 +490,10 @@ def _which_label(names: list[str], path: Path) -> str:
     often = ("label", "target", "class", "y", "outcome", "category")
     usual = [name for name in names if name.casefold() in often]
     usual.append(names[-1])
-    has = f"{path.name} has {listed(names)}"
-    return f"say which column holds the classes, with --label {usual[0]!r} for example: {has}"
+    return (
+        f"say which column holds the classes, with --label {usual[0]!r} for example: "
+        f"{path.name} has {listed(names)}"
+    )
 
 
 def posteriors(
@@ -504,9 +522,10 @@ def _features(
         check_columns(X, wanted, learned=True)
         return X[wanted]
     if X.shape[1] != fitted.n_features_in_:
-        many = f"the model was fitted on {fitted.n_features_in_} nameless features"
-        rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
-        raise ValueError(f"{many}, {rest}")
+        raise ValueError(
+            f"the model was fitted on {fitted.n_features_in_} nameless features, the "
+            f"table has {X.shape[1]} columns: keep the features only, in their order"
+        )
     return X.to_numpy()
 
 
@@ -521,8 +540,10 @@ def clean_labels(column: pd.Series) -> tuple[Array, BoolArray, list[str]]:
     if not words:
         raise ValueError(f"label {name!r} has no values: every cell is empty")
     if len(words) == 1:
-        single = f"a single value ({words[0]!r})"
-        raise ValueError(f"label {name!r} has {single}: there is nothing to tell apart")
+        raise ValueError(
+            f"label {name!r} has a single value ({words[0]!r}): there is nothing to "
+            "tell apart"
+        )
     n = int(rows.sum())
     k = len(words)
     numbers = _numbers(words)
@@ -530,9 +551,9 @@ def clean_labels(column: pd.Series) -> tuple[Array, BoolArray, list[str]]:
     if numbers is not None:
         _check_number_classes(name, numbers, n)
     elif 2 * k > n:  # names or free text
-        rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
         raise ValueError(
-            f"label {name!r} has {k:,} different values in {n:,} rows {rest}"
+            f"label {name!r} has {k:,} different values in {n:,} rows (such as "
+            f"{listed(words[:3])}): these are not classes. Is it the right column?"
         )
     return _as_values(words)[codes[rows]], rows, notes
 
@@ -542,8 +563,7 @@ def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
     gone = column[unlabelled]
     name = str(column.name)
     n_gone = len(gone)
-    many = f"{n_gone:,} of {len(rows):,} rows"
-    said = f"{many} have no label in {name!r}"
+    said = f"{n_gone:,} of {len(rows):,} rows have no label in {name!r}"
     values = gone.dropna().unique()
     words = {as_word(value) for value in values}
     lost = sorted(words - {""})

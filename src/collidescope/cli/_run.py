@@ -169,8 +169,10 @@ class Options:
             _check_apart(path, read, "is the file that is read")
             _check_apart(path, written[:place], "is named for two results")
             if path is self.out and path.suffix.lower() not in SUFFIXES:
-                hint = "let it end in .csv, .tsv or .parquet"
-                raise ValueError(f"cannot tell the format of {path.name}: {hint}")
+                raise ValueError(
+                    f"cannot tell the format of {path.name}: let it end in .csv, .tsv "
+                    "or .parquet"
+                )
         if self.report is not None:
             page_template()  # which needs jinja2
         return self
@@ -395,16 +397,20 @@ def load(path: Path) -> Any:
         return cs.CollisionMatrix.from_dict(source)
     if kind == "collidescope.summary":
         return source
-    rest = "(written by --matrix) nor a summary (written by --json) of collidescope"
-    raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
+    raise ValueError(
+        f"{path} is JSON, but neither a matrix (written by --matrix) nor a summary "
+        "(written by --json) of collidescope"
+    )
 
 
 def load_model(path: Path) -> CollisionClassifier:
     """A model, and nothing else."""
     source = load(path)
     if not hasattr(source, "predict_proba"):
-        hint = "give a file written by `collidescope fit … --save model.collide`"
-        raise ValueError(f"{path} is no model: {hint}")
+        raise ValueError(
+            f"{path} is no model: give a file written by `collidescope fit … --save "
+            "model.collide`"
+        )
     return source
 
 
@@ -416,8 +422,10 @@ def load_matrix(path: Path) -> CollisionMatrix:
 def matrix_of(source: object, path: Path) -> CollisionMatrix:
     """The matrix in what was loaded from ``path``."""
     if isinstance(source, dict):
-        hint = "give the model, or the JSON of --matrix"
-        raise ValueError(f"{path} is a summary, which rounds S: {hint}")
+        raise ValueError(
+            f"{path} is a summary, which rounds S: give the model, or the JSON of "
+            "--matrix"
+        )
     cm: Any = getattr(source, "collision_matrix_", source)
     return cm
 
@@ -430,8 +438,10 @@ def check_matrix_name(path: Path | None, n_classes: int) -> None:
         return
     if n_classes <= JSON_CLASSES:
         return
-    many = f"a matrix of {n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,})"
-    raise ValueError(f"{many}: let {path.name} end in .npz")
+    raise ValueError(
+        f"a matrix of {n_classes:,} classes is too large for JSON (at most "
+        f"{JSON_CLASSES:,}): let {path.name} end in .npz"
+    )
 
 
 def write_matrix(cm: CollisionMatrix, path: Path) -> None:

@@ -432,8 +432,10 @@ def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     n_columns = rows.X.shape[1]
     say(f"{file}: {of} labelled rows, {n_columns} columns; {classes}")
     if quick:
-        first_look = "a first look, whose numbers may change with the full pool"
-        rows.notes.append(f"a small pool of models (--quick): {first_look}")
+        rows.notes.append(
+            "a small pool of models (--quick): a first look, whose numbers may change "
+            "with the full pool"
+        )
     note(*rows.notes)
     if n > 50_000 and not quick:
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
@@ -464,9 +466,9 @@ def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
     names = [name.strip() for name in ordered.split(",")]
     words = {as_word(name): name for name in y.unique().tolist()}
     if sorted(names) != sorted(words):
-        has = f"{y.name!r} has {listed(list(words))}"
         raise ValueError(
-            f"--ordered must name every class once: {has}, got {ordered!r}"
+            f"--ordered must name every class once: {y.name!r} has "
+            f"{listed(list(words))}, got {ordered!r}"
         )
     in_order = [words[name] for name in names]
     return y.astype(pd.CategoricalDtype(in_order, ordered=True))
@@ -606,13 +608,17 @@ def _with_twins(
         none = (
             f"no two rows of {rows.table.name} are alike, so there is nothing to count"
         )
-        estimate = "or estimate: collidescope fit"
-        raise ValueError(f"{none}. Drop columns with many values ({drop}), {estimate}")
+        raise ValueError(
+            f"{none}. Drop columns with many values ({drop}), or estimate: "
+            "collidescope fit"
+        )
     classes, codes = np.unique(rows.y, return_inverse=True)
     alone = np.bincount(codes[repeated], minlength=len(classes)) == 0
     if (~alone).sum() < 2:
-        only = "only one class has rows that repeat: nothing can be counted"
-        raise ValueError(f"{only}. Estimate: collidescope fit")
+        raise ValueError(
+            "only one class has rows that repeat: nothing can be counted. Estimate: "
+            "collidescope fit"
+        )
     kept = ~alone[codes]
     if not alone.any():
         return kept, []

@@ -130,8 +130,7 @@ def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
     for name, count in largest.items():
         named.append(f"{name} {count:,}")
     words = ", ".join(named)
-    pixels = f"{height} × {width} pixels"
-    what = f"{n:,} images of {pixels}, {colours}"
+    what = f"{n:,} images of {height} × {width} pixels, {colours}"
     n_classes = len(counts)
     classes = f"{n_classes} classes: {words}"
     folder = files.table.name

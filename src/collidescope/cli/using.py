@@ -142,8 +142,12 @@ def _training_rows(fitted: CollisionClassifier, X: pd.DataFrame) -> list[str]:
     seen = int(np.isin(hashes, trained).sum())
     if not seen:
         return []
-    many = f"{seen:,} of {len(X):,} rows are training rows of the model, which is too sure of them"
-    return [f"{many}: held-out posteriors are those of `fit … --out`"]
+    return [
+        (
+            f"{seen:,} of {len(X):,} rows are training rows of the model, which is too "
+            "sure of them: held-out posteriors are those of `fit … --out`"
+        )
+    ]
 
 
 @command(*opt.READING, "matrix", "out", *opt.PRINTING)
@@ -436,8 +440,10 @@ def limit(
         holds = (
             f"{source.name} holds no limit: it takes a model that was fitted with one"
         )
-        how = "(fit TABLE --label COLUMN --save model.collide), or a table with --label"
-        raise ValueError(f"{holds} {how}")
+        raise ValueError(
+            f"{holds} (fit TABLE --label COLUMN --save model.collide), or a table with "
+            "--label"
+        )
     curve = learning_curve(found)
     said = headline(model.collision_matrix_, found)
     whole = curve.frame["rows"].round().astype(int)
@@ -738,8 +744,10 @@ def plan(
     known = list(rows.X.columns)
     for name in prices:
         if name not in known:
-            wanted = f"{', '.join(kinds)} or a column ({listed(known)})"
-            raise ValueError(f"--price takes {wanted}, got {name!r}")
+            raise ValueError(
+                f"--price takes {', '.join(kinds)} or a column ({listed(known)}), got "
+                f"{name!r}"
+            )
     X = None
     if prices:
         X = rows.X
@@ -863,8 +871,10 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
     names = [as_word(name) for name in classes]
     for name in names:
         if name not in frame.index or name not in frame.columns:
-            need = f"it needs a row and a column for {listed(names)}"
-            raise ValueError(f"{path.name} lacks class {name!r}: {need}")
+            raise ValueError(
+                f"{path.name} lacks class {name!r}: it needs a row and a column for "
+                f"{listed(names)}"
+            )
     chosen = frame.loc[names, names]
     columns = [as_numbers(chosen[name]) for name in names]
     return np.column_stack(columns)
@@ -898,8 +908,10 @@ def compare(
     first = run.scored(before)
     second = run.scored(after)
     if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
-        has = f"{before.name} has classes {first.classes}"
-        raise ValueError(f"{has}, {after.name} has {second.classes}")
+        raise ValueError(
+            f"{before.name} has classes {first.classes}, {after.name} has "
+            f"{second.classes}"
+        )
     second.notes[:0] = first.notes
     classes = first.classes
     if key is None:
@@ -924,11 +936,13 @@ def _paired(first: Rows, second: Rows, key: str) -> tuple[IntArray, IntArray]:
     n_first = len(a)
     n_second = len(b)
     if n_shared < 2:
-        files = f"{first.table.name} and {second.table.name}"
-        raise ValueError(f"{files} share no rows by {key!r}")
+        raise ValueError(
+            f"{first.table.name} and {second.table.name} share no rows by {key!r}"
+        )
     if n_shared < max(n_first, n_second):
-        of = f"{n_first:,} and {n_second:,}"
-        second.notes.append(f"{n_shared:,} rows are in both ({of})")
+        second.notes.append(
+            f"{n_shared:,} rows are in both ({n_first:,} and {n_second:,})"
+        )
     i = a.get_indexer(shared)
     j = b.get_indexer(shared)
     before = first.y[i]

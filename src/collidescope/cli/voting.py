@@ -134,8 +134,10 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
     found.notes += met
     once = cm.diagnostics.inputs_seen_once or 0
     if once:
-        why = "which has nothing to be compared with: not counted"
-        found.notes.append(f"{once:,} items have a single vote, {why}")
+        found.notes.append(
+            f"{once:,} items have a single vote, which has nothing to be compared "
+            "with: not counted"
+        )
     note(*found.notes)
     beside = None
     if other is not None:
@@ -185,8 +187,10 @@ def _judged(found: Votes) -> JudgeReport | None:
         every &= judged
     if not every.all():
         n_lost = int((~every).sum())
-        lost = f"{n_lost:,} items lack the label of a judge"
-        note(f"{lost}: the comparison with judges leaves them out")
+        note(
+            f"{n_lost:,} items lack the label of a judge: the comparison with judges "
+            "leaves them out"
+        )
     kept = {name: labels[every].tolist() for name, labels in said.items()}
     return compare_judges(counts[every], kept, classes=classes)
 
@@ -232,8 +236,10 @@ def _check_empty(empty: BoolArray, skip_empty: bool, notes: list[str]) -> None:
         notes.append(f"{many} without a vote are left out (--skip-empty)")
         return
     first = ", ".join(str(row) for row in empty.nonzero()[0][:5])
-    where = f"(row {first}, counted from 0)"
-    raise ValueError(f"{many} have no vote {where}: leave them out with --skip-empty")
+    raise ValueError(
+        f"{many} have no vote (row {first}, counted from 0): leave them out with "
+        "--skip-empty"
+    )
 
 
 def _without_judges(
@@ -323,8 +329,9 @@ def _from_rows(
     rows = run.rows(table)
     names = list(rows.X.columns)
     if item is None:
-        has = f"{table.name} has {names}"
-        raise ValueError(f"say which column names the items, with --item: {has}")
+        raise ValueError(
+            f"say which column names the items, with --item: {table.name} has {names}"
+        )
     item_column = run.column(names, item, table)
     wanted = [item_column]
     if annotator is not None:

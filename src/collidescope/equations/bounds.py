@@ -57,9 +57,9 @@ def pac_bound(
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, got {value}")
     if n <= K * K:
-        needed = f"n² > K² n (more than K² = {K * K} rows)"
         raise ValueError(
-            f"the bound needs {needed}, got n = {n}: use more rows or merge classes"
+            f"the bound needs n² > K² n (more than K² = {K * K} rows), got n = {n}: "
+            "use more rows or merge classes"
         )
     pairs = n * n - K * K * n
     rate = K / math.sqrt(pairs)
@@ -154,5 +154,7 @@ def posterior_error_bound(
 
 def _check_shape(name: str, values: FloatArray, shape: tuple[int, ...]) -> None:
     if values.shape != shape:
-        wanted = f"one entry per class of S {shape}"
-        raise ValueError(f"{name} must have {wanted}, got shape {values.shape}")
+        raise ValueError(
+            f"{name} must have one entry per class of S {shape}, got shape "
+            f"{values.shape}"
+        )

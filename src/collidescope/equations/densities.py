@@ -67,8 +67,10 @@ def log_density(density: Any, X: ArrayLike) -> FloatArray:
         kind = type(density).__name__
         method = f"{kind}.{name}"
         given = np.asarray(X)
-        came = f"got {given.dtype.name} of shape {given.shape}"
-        raise ValueError(f"X does not suit the densities ({method}): {came}") from None
+        raise ValueError(
+            f"X does not suit the densities ({method}): got {given.dtype.name} of "
+            f"shape {given.shape}"
+        ) from None
     if name.startswith("log"):
         return values
     with np.errstate(divide="ignore"):
@@ -100,8 +102,10 @@ def posteriors_from_densities(
     known = np.isfinite(logs.max(axis=1))
     if not known.all():
         row = int(known.argmin())
-        said = f"X has an input (row {row}) where every density is zero or undefined"
-        raise ValueError(f"{said}: it has no posterior")
+        raise ValueError(
+            f"X has an input (row {row}) where every density is zero or undefined: it "
+            "has no posterior"
+        )
     return np.asarray(softmax(logs, axis=1))
 
 
@@ -255,8 +259,10 @@ def _check_densities(
     if is_list:
         came = f"{len(densities)} of them"
     if not is_list or len(densities) < 2:
-        wanted = "a list of at least 2 distributions, one per class"
-        raise ValueError(f"densities must be {wanted}, got {came}")
+        raise ValueError(
+            "densities must be a list of at least 2 distributions, one per class, got "
+            f"{came}"
+        )
     what = " and ".join(names) or "densities"
     for number, density in enumerate(densities):
         known = any(hasattr(density, name) for name in DENSITIES)
@@ -264,13 +270,17 @@ def _check_densities(
             which = f"number {number}"
             if names:
                 which = names[number]
-            said = f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {which}"
-            hint = "a frozen distribution of scipy.stats has them"
-            raise ValueError(f"{said} is a {type(density).__name__}: {hint}")
+            raise ValueError(
+                f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {which} is a "
+                f"{type(density).__name__}: a frozen distribution of scipy.stats has "
+                "them"
+            )
     kinds = {_is_continuous(density) for density in densities}
     if len(kinds) > 1:
-        why = "a pdf and a pmf cannot be compared"
-        raise ValueError(f"{what} must be all continuous or all discrete: {why}")
+        raise ValueError(
+            f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be "
+            "compared"
+        )
     k = len(densities)
     if priors is None:
         return np.full(k, 1 / k)

@@ -82,8 +82,10 @@ def _membership(
     whole = numbers.dtype.kind in "iu"
     one_each = numbers.shape == (n,)
     if not (whole and one_each) or numbers.min() < 0 or numbers.max() >= k:
-        came = f"got {numbers.dtype} of shape {numbers.shape}"
-        raise ValueError(f"codes must be {n} class numbers from 0 to {k - 1}, {came}")
+        raise ValueError(
+            f"codes must be {n} class numbers from 0 to {k - 1}, got {numbers.dtype} "
+            f"of shape {numbers.shape}"
+        )
     total = np.bincount(numbers, weights, k)
     missing = total <= 0
     if missing.any():

@@ -66,8 +66,10 @@ def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
     lost_every_digit = 1e14  # of a float64 q
     condition = condition_number(S)
     if condition > lost_every_digit:
-        same = "some classes are indistinguishable; use solver='simplex' or merge them"
-        raise ValueError(f"S is singular (condition number {condition:.1g}): {same}")
+        raise ValueError(
+            f"S is singular (condition number {condition:.1g}): some classes are "
+            "indistinguishable; use solver='simplex' or merge them"
+        )
     return np.asarray(np.linalg.solve(S, q.T).T, np.float64)
 
 

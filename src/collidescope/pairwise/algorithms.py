@@ -276,8 +276,10 @@ class SavedNetwork:
         wanted = sum(of_layers)
         arrays = self.state.values()
         if wanted != sum(array.size for array in arrays):
-            said = f"a network of hidden layers {sizes}"
-            raise ValueError(f"{said} does not fit the weights in the file")
+            raise ValueError(
+                f"a network of hidden layers {sizes} does not fit the weights in the "
+                "file"
+            )
         for array in arrays:
             largest = np.abs(array).max(initial=0.0)
             if not largest <= LARGEST_NUMBER:  # nan is not
@@ -578,7 +580,8 @@ def _refuse_small_class(
     smallest = int(candidates.argmin())
     name = sample.classes.tolist()[smallest]
     size = sizes[smallest]
-    found = f"class {name!r} has {size}"
-    needs = f"Pairwise() with cv={n_folds} needs about {need} members of every class"
-    hint = "use the default members, gather more of it, or merge or drop it"
-    raise ValueError(f"{needs}, {found}: {hint}")
+    raise ValueError(
+        f"Pairwise() with cv={n_folds} needs about {need} members of every class, "
+        f"class {name!r} has {size}: use the default members, gather more of it, or "
+        "merge or drop it"
+    )

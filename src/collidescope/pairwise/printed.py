@@ -499,7 +499,8 @@ def _by_class(rows: FloatArray, codes: IntArray, n_classes: int) -> list[FloatAr
     parts = [rows[codes == k] for k in range(n_classes)]
     for k, part in enumerate(parts):
         if not len(part):
-            missing = f"class number {k} has no row to compare with"
-            hint = "gather more of it, or lower validation_share to 0"
-            raise ValueError(f"{missing}: {hint}")
+            raise ValueError(
+                f"class number {k} has no row to compare with: gather more of it, or "
+                "lower validation_share to 0"
+            )
     return parts

@@ -95,9 +95,12 @@ def spool(
         if made:
             shutil.rmtree(place, ignore_errors=True)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            full = f"the disk of {str(place)!r} is full, what was written is removed"
             raise OSError(
-                errno.ENOSPC, f"{full}: pass folder= on a larger one"
+                errno.ENOSPC,
+                (
+                    f"the disk of {str(place)!r} is full, what was written is removed: "
+                    "pass folder= on a larger one"
+                ),
             ) from None
         raise
     if folder is None:  # views of X hold on to the map, not to X
@@ -434,8 +437,10 @@ def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> 
             f"x must hold numbers, got {type(x).__name__} of dtype {given.dtype}"
         )
     if given.ndim < 2 or (len(given) and not given[0].size):
-        said = f"x must be rows, of shape (n, d) or more, got shape {given.shape}"
-        raise ValueError(f"{said}: batch single examples first")
+        raise ValueError(
+            f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch "
+            "single examples first"
+        )
     with np.errstate(over="ignore"):
         rows = given.astype(dtype, copy=False)
     if not np.isfinite(rows).all():
@@ -457,10 +462,10 @@ def _not_finite(given: Array, rows: Array, names: list[str] | None, first: int) 
     at = f"in row {number}, column {column!r}"
     if np.isfinite(float(value)):
         dtype = rows.dtype
-        held = f"beyond what {dtype} holds: pass dtype='float64'"
-        return f"x has {value:.6g} {at}, {held}"
-    got = f"got {value} {at}"
-    return f"x must be finite, {got}: drop or impute such rows first"
+        return (
+            f"x has {value:.6g} {at}, beyond what {dtype} holds: pass dtype='float64'"
+        )
+    return f"x must be finite, got {value} {at}: drop or impute such rows first"
 
 
 def _labels(y: object) -> Array:

@@ -55,13 +55,17 @@ class Display:
             import matplotlib.pyplot as plt
             from matplotlib.axes import Axes
         except ImportError as error:
-            needs = f"{type(self).__name__}.plot needs matplotlib"
-            raise ImportError(f"{needs}: pip install collidescope[plot]") from error
+            raise ImportError(
+                f"{type(self).__name__}.plot needs matplotlib: pip install "
+                "collidescope[plot]"
+            ) from error
         if ax is None:
             ax = plt.subplots(figsize=size, layout=layout)[1]
         elif not isinstance(ax, Axes):
-            got = f"got {type(ax).__name__} (of an array take one: axes[0])"
-            raise ValueError(f"ax must be one matplotlib Axes, {got}")
+            raise ValueError(
+                f"ax must be one matplotlib Axes, got {type(ax).__name__} (of an array "
+                "take one: axes[0])"
+            )
         self.ax_ = ax
         self.figure_ = ax.figure
         return ax
@@ -192,9 +196,9 @@ class CollisionMatrixDisplay(Display):
         """
         cm = getattr(clf, "collision_matrix_", None)
         if cm is None:
-            got = f"got {type(clf).__name__} without collision_matrix_"
             raise ValueError(
-                f"clf must be a fitted CollisionClassifier, {got}: call fit first"
+                f"clf must be a fitted CollisionClassifier, got {type(clf).__name__} "
+                "without collision_matrix_: call fit first"
             )
         display = cls.from_matrix(cm, order=order, level=level)
         ordered = getattr(clf, "class_order_", None)
@@ -337,8 +341,10 @@ class CollisionMatrixDisplay(Display):
             outside = (low > S) | (high < S)
             misfit = bool(outside.any())
         if misfit:
-            wrong = "low must not be above matrix, nor high below it"
-            raise ValueError(f"{wrong}, and all must have one shape (swapped?)")
+            raise ValueError(
+                "low must not be above matrix, nor high below it, and all must have "
+                "one shape (swapped?)"
+            )
         return low, high
 
     def _write(self, S: FloatArray, values_format: str) -> Array:
@@ -462,8 +468,10 @@ class LimitDisplay(Display):
         """The display of a fitted classifier's ``limit_``."""
         limit = limit_of(clf)
         if limit is None:
-            got = f"got {type(clf).__name__} without limit_"
-            raise ValueError(f"clf must be fitted with limit=True, {got}")
+            raise ValueError(
+                f"clf must be fitted with limit=True, got {type(clf).__name__} without "
+                "limit_"
+            )
         return cls(limit, level=level)
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
@@ -585,8 +593,10 @@ class DendrogramDisplay(Display):
 
         Z = check.check_finite(self.linkage, "linkage", ndim=2)
         if not is_valid_linkage(Z):
-            got = f"got another array of shape {Z.shape}"
-            raise ValueError(f"linkage must be what scipy's linkage returns, {got}")
+            raise ValueError(
+                "linkage must be what scipy's linkage returns, got another array of "
+                f"shape {Z.shape}"
+            )
         k = len(Z) + 1
         names = check.check_classes(self.classes, k)
         merged = 0
@@ -756,8 +766,9 @@ def check_images(images: ArrayLike, n: int) -> None:
     try:
         pixels = np.asarray(images)
     except ValueError:
-        different = "images must be of one size, got different ones"
-        raise ValueError(f"{different}: scale them first") from None
+        raise ValueError(
+            "images must be of one size, got different ones: scale them first"
+        ) from None
     shape = pixels.shape
     dtype = pixels.dtype
     grey = len(shape) == 3
@@ -767,6 +778,7 @@ def check_images(images: ArrayLike, n: int) -> None:
     is_number = dtype.kind in "biuf"
     numbers = pixels.size > 0 and is_number
     if not (pictures and one_each and numbers):
-        wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
-        seen = f"got {dtype} in shape {shape} (flat rows? reshape them)"
-        raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")
+        raise ValueError(
+            f"images must hold numbers in shape ({n}, height, width) or ({n}, height, "
+            f"width, 3 or 4), got {dtype} in shape {shape} (flat rows? reshape them)"
+        )

@@ -125,9 +125,10 @@ def _length(table: object, name: str, n: int | None = None) -> int | None:
         raise ValueError(f"{name} must be a table of rows, got {kind}")
     length = int(shape[0])
     if n is not None and length != n:
-        hint = "of a classifier pass source.predict_proba(X) for other rows"
-        rows = f"the {n} rows that source has posteriors of"
-        raise ValueError(f"{name} must hold {rows}, got {length}: {hint}")
+        raise ValueError(
+            f"{name} must hold the {n} rows that source has posteriors of, got "
+            f"{length}: of a classifier pass source.predict_proba(X) for other rows"
+        )
     return length
 
 

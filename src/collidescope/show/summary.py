@@ -135,7 +135,7 @@ def overall(cm: CollisionMatrix, limit: Limit | None) -> dict[str, Any]:
         "n_classes": cm.n_classes,
         "n_rows": n_rows,
         "level": LEVEL,
-        "how": text(_text.method_of(cm)),
+        "how": text(cm.method),
         "known": known,
         "coverage": cm.coverage,
         "pber": {"value": cm.pber, "low": low, "high": high},
@@ -390,9 +390,9 @@ def audited(
         missing = "labels"
         if source.posteriors is None:
             missing = "held-out posteriors"
-        hint = "pass a fitted classifier or posteriors as source, and y"
         raise ValueError(
-            f"y_pred can be audited only beside {missing}, and there are none: {hint}"
+            f"y_pred can be audited only beside {missing}, and there are none: pass a "
+            "fitted classifier or posteriors as source, and y"
         )
     classes = source.matrix.classes
     predicted = predicted_codes(y_pred, X, classes)
@@ -459,8 +459,10 @@ def trust(
 ) -> dict[str, Any]:
     """Everything that tells whether to believe the numbers, and how they were made."""
     if control is not None and not isinstance(control, ShuffledControl):
-        rest = f"(a ShuffledControl) or None, got {type(control).__name__}"
-        raise ValueError(f"control must be what shuffled_control returned {rest}")
+        raise ValueError(
+            "control must be what shuffled_control returned (a ShuffledControl) or "
+            f"None, got {type(control).__name__}"
+        )
     cm = source.matrix
     model = source.model
     passed = None
@@ -478,7 +480,7 @@ def trust(
         "control": {"passed": passed, "words": said},
         "conditioning": words.conditioning(condition, cm.is_diagonally_dominant),
         "computed": {
-            text(key): text(value) for key, value in _text.diagnostics(cm).items()
+            text(key): text(value) for key, value in cm.diagnostics.known().items()
         },
         "settings": _settings(model),
         "seed": seed,
@@ -489,7 +491,7 @@ def trust(
 
 def _warnings(cm: CollisionMatrix, model: object, more: list[str]) -> list[str]:
     """What to know before acting on the numbers; the condition number has a line of its own."""
-    moved: Any = _text.diagnostics(cm).get("moved") or 0.0
+    moved: Any = cm.diagnostics.known().get("moved") or 0.0
     if hasattr(model, "recovery_"):
         moved = model.recovery_.moved
     estimated = getattr(model, "one_step_", cm)
@@ -512,8 +514,10 @@ def _warnings(cm: CollisionMatrix, model: object, more: list[str]) -> list[str]:
 def _interval_words(cm: CollisionMatrix) -> str:
     if cm.stderr is None:
         return "None: this matrix was made without standard errors."
-    errors = f"median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
-    return f"At {LEVEL:.0%}. Standard errors of the rates: {errors}."
+    return (
+        f"At {LEVEL:.0%}. Standard errors of the rates: median "
+        f"{np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}."
+    )
 
 
 def _settings(model: object) -> dict[str, str]:
@@ -574,9 +578,13 @@ def _too_many(summary: Mapping[str, Any]) -> list[str]:
     if summary["complete"]:
         return []
     shown = len(summary["classes"]) - 1
-    many = f"{summary['n_classes']:,} classes are too many to show"
-    here = f"here are the {shown:,} that collide most, and all others as one class"
-    return [f"{many}: {here}. PBER and the top pairs are those of all classes."]
+    return [
+        (
+            f"{summary['n_classes']:,} classes are too many to show: here are the "
+            f"{shown:,} that collide most, and all others as one class. PBER and the top "
+            "pairs are those of all classes."
+        )
+    ]
 
 
 def _section(part: object) -> dict[str, Any]:
@@ -610,8 +618,7 @@ def _cell(value: object) -> str | float | None:
 def _texts(given: object, name: str) -> list[str]:
     if not isinstance(given, Sequence | np.ndarray):
         kind = type(given).__name__
-        said = f"{name} must be a list of texts"
-        raise ValueError(f"{said}, got {kind}")
+        raise ValueError(f"{name} must be a list of texts, got {kind}")
     entries = given
     if isinstance(given, str):
         entries = [given]

@@ -72,8 +72,10 @@ def read_images(
     source = Path(source)
     if source.is_dir():
         if label is not None:
-            rest = "where labels are the names of subfolders: leave it out"
-            raise ValueError(f"label {label!r} is not for a folder, {rest}")
+            raise ValueError(
+                f"label {label!r} is not for a folder, where labels are the names of "
+                "subfolders: leave it out"
+            )
         paths, labels = _of_folder(source)
     else:
         paths, labels = _of_table(source, label)
@@ -119,9 +121,10 @@ def _check_memory(shape: tuple[int, int, int, int], most_bytes: int) -> None:
         return
     n, height, width, _ = shape
     gigabytes = needed / 1e9
-    many = f"{n:,} images of {height} × {width} take {gigabytes:.1f} GB"
-    hint = "pass a smaller size=, such as size=64, or more most_bytes="
-    raise ValueError(f"{many}: {hint}")
+    raise ValueError(
+        f"{n:,} images of {height} × {width} take {gigabytes:.1f} GB: pass a smaller "
+        "size=, such as size=64, or more most_bytes="
+    )
 
 
 def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
@@ -142,8 +145,10 @@ def _of_folder(folder: Path) -> tuple[list[Path], Array]:
     n_classes = len(classes)
     source = f"source {str(folder)!r}"
     if n_classes < 2:
-        wanted = "one subfolder per class, at least 2"
-        raise ValueError(f"{source} must have {wanted}, it has {n_classes}")
+        raise ValueError(
+            f"{source} must have one subfolder per class, at least 2, it has "
+            f"{n_classes}"
+        )
     paths: list[Path] = []
     labels: list[str] = []
     for own in classes:
@@ -183,8 +188,10 @@ def _of_table(table: Path, label: str | None) -> tuple[list[Path], Array]:
     labels = frame[label_column]
     n_missing = int(labels.isna().sum())
     if n_missing:
-        many = f"{n_missing} rows without a label in {label_column!r}"
-        raise ValueError(f"source {str(table)!r} has {many}: drop those rows")
+        raise ValueError(
+            f"source {str(table)!r} has {n_missing} rows without a label in "
+            f"{label_column!r}: drop those rows"
+        )
     folder = table.parent
     paths = [folder / str(name) for name in frame[path_column]]
     return paths, labels.to_numpy()
@@ -276,8 +283,10 @@ def _check_bad(bad: dict[Path, str], n_files: int, errors: str) -> None:
         files = _bad_files(bad, n_files)
         path, why = next(iter(bad.items()))
         name = path.name
-        said = f"{files} cannot be read ({name}: {why})"
-        raise ValueError(f"{said}: remove them, or pass errors='skip'")
+        raise ValueError(
+            f"{files} cannot be read ({name}: {why}): remove them, or pass "
+            "errors='skip'"
+        )
     if len(bad) == n_files:
         raise ValueError(f"none of the {n_files:,} files can be read as an image")
 

@@ -139,8 +139,10 @@ def _reader(
     if suffix in (".jsonl", ".ndjson"):
         return _read_json_lines
     if suffix == ".json" or re.match(rb'\s*(\[\s*)?\{\s*"', start):
-        other = "as JSON lines, one object per line in a file that ends in .jsonl"
-        save = f"save it as CSV or Parquet (pandas.read_json(…).to_csv(…)), or {other}"
+        save = (
+            "save it as CSV or Parquet (pandas.read_json(…).to_csv(…)), or as JSON "
+            "lines, one object per line in a file that ends in .jsonl"
+        )
         raise ValueError(f"{path} is JSON, which need not be a table: {save}")
     return None
 
@@ -172,9 +174,9 @@ def _check_growth(
 ) -> None:
     """Refuse a table that grows to ``most`` times its size, beyond ``harmless`` bytes: a bomb."""
     if size > max(harmless, most * path.stat().st_size):
-        more = f"it grows to {size:,} bytes or more, {most} times its size"
         raise OSError(
-            f"{more}: if that is right, unpack it first, or give a sample of it"
+            f"it grows to {size:,} bytes or more, {most} times its size: if that is "
+            "right, unpack it first, or give a sample of it"
         )
 
 
@@ -407,8 +409,10 @@ def _find_ragged(plan: TextPlan, encoding: str) -> None:
         elif n_cells != width:
             second = number == 1
             hint = _ragged_hint(plan, line, width, second=second)
-            said = f"{n_cells} cells, but the first line has {width}"
-            raise ValueError(f"{plan.path}, line {line.first}: {said}{hint}")
+            raise ValueError(
+                f"{plan.path}, line {line.first}: {n_cells} cells, but the first line "
+                f"has {width}{hint}"
+            )
 
 
 def _ragged_hint(plan: TextPlan, line: Line, width: int, second: bool) -> str:
