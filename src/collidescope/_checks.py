@@ -293,10 +293,9 @@ def _check_sums(
     farthest = float(off[row])
     if farthest > tolerance:
         total = totals[row]
-        words = (
+        raise ValueError(
             f"every row of {name} must sum to 1, row {row} sums to {total:.8g} ({hint})"
         )
-        raise ValueError(words)
     return farthest
 
 

@@ -93,14 +93,11 @@ class Progress:
         self._move(self.done + share, time.perf_counter() - self._started, text)
 
     def _move(self, done: float, elapsed: float, text: str) -> None:
-        spent = timedelta(seconds=round(elapsed))
-        pace = f"{spent} so far"
+        pace = f"{timedelta(seconds=round(elapsed))} so far"
         if self.total:
             # Epochs of the first step say little about its end, as most networks stop early.
             if self.done:
                 ahead = elapsed / done * (self.total - done)
-                left = timedelta(seconds=round(ahead))
-                pace = f"{left} left"
-            share = done / self.total
-            pace = f"{share:.0%}, {pace}"
+                pace = f"{timedelta(seconds=round(ahead))} left"
+            pace = f"{done / self.total:.0%}, {pace}"
         self._bar.update(self._task, completed=done, description=text, pace=pace)

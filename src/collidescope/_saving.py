@@ -234,8 +234,7 @@ class _Reader:
             kinds = kinds[:1] * n_parts
         read: list[Any] = []
         for own, part in zip(kinds, parts, strict=True):
-            number = len(read)
-            place = f"{where}[{number}]"
+            place = f"{where}[{len(read)}]"
             read.append(self.read(own, part, place))
         if origin is tuple:
             return tuple(read)

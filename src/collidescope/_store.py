@@ -82,8 +82,7 @@ def write(
     skeleton = flat.add(tree, "")
     content = {"format": FORMAT, "version": VERSION, "kind": kind, "tree": skeleton}
     text = _dumps(content)
-    checksum = _checksum(text, flat.arrays)
-    header = f"{checksum}\n{text}"
+    header = f"{_checksum(text, flat.arrays)}\n{text}"
     with writing(path) as file:
         if npz:
             # without allow_pickle, which numpy 1.26 would write as an array
@@ -465,9 +464,9 @@ def labels_from_plain(value: object) -> Any:
     dtype = str(value.get("dtype"))
     is_whole = value.keys() == {"dtype", "values"}
     if not is_whole or not TIMES.fullmatch(dtype):
-        wanted = "a list, or times with their dtype"
-        got = str(value)[:80]
-        raise ValueError(f"classes must be {wanted}, got {got}")
+        raise ValueError(
+            f"classes must be a list, or times with their dtype, got {str(value)[:80]}"
+        )
     return np.array(value["values"]).astype(dtype)
 
 
@@ -581,8 +580,7 @@ def replacing(
 
 def _remove_left(target: Path, prefix: str) -> None:
     """Remove the files that killed writes left beside ``target``, which nobody has locked."""
-    escaped = re.escape(prefix)
-    ours = re.compile(f"{escaped}[0-9a-f]{{16}}")
+    ours = re.compile(f"{re.escape(prefix)}[0-9a-f]{{16}}")
     with suppress(OSError):  # a folder that may be written to but not listed
         for name in filter(ours.fullmatch, os.listdir(target.parent)):
             path = target.with_name(name)

@@ -118,8 +118,7 @@ class LearningCurve:
         steps = " → ".join(points)
         said = f"PBER {steps} rows. Verdict: {self.words}"
         if self.doubled is not None:
-            ends = span(*self.interval)
-            said += f", unlimited rows of this kind {ends}"
+            said += f", unlimited rows of this kind {span(*self.interval)}"
         return f"{said}."
 
     def _repr_html_(self) -> str:

@@ -552,12 +552,10 @@ class Comparison(
         verdicts = (NOT_LEARNED, NOISE, AGREED)
         kinds = []
         for name in verdicts:
-            n = counts.get(name, 0)
-            kinds.append(f"{n} {name}")
+            kinds.append(f"{counts.get(name, 0)} {name}")
         listed = ", ".join(kinds)
         both = "Estimated PBER {estimated:.4f}, counted {counted:.4f}: {verdict}"
-        pber = both.format_map(self.pber)
-        return f"{pber}. Pairs of classes: {listed}."
+        return f"{both.format_map(self.pber)}. Pairs of classes: {listed}."
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["verdict"] != AGREED][:most]

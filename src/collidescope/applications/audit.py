@@ -201,8 +201,7 @@ class AuditReport(
             f"{inherent} points are inherent in the data (unlimited rows would leave "
             "them)"
         )
-        more = self._points(*not_learned_ends)
-        return f"{left}, {more} points are not learned yet"
+        return f"{left}, {self._points(*not_learned_ends)} points are not learned yet"
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {

@@ -75,8 +75,7 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
         verdicts = table["verdict"]
         too_small = verdicts == "too few rows"
         if too_small.any():
-            n_small = too_small.sum()
-            more = f" {n_small} groups are too small to tell."
+            more = f" {too_small.sum()} groups are too small to tell."
         differs = verdicts.isin(["higher", "lower"])
         said = []
         for row in table[differs].to_dict("records"):

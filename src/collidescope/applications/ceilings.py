@@ -352,8 +352,7 @@ class Ceilings(
             words = f"Your model {shown['yours']}. {words}"
         if pd.notna(row["limit_high"]):
             limit = "{limit_low} to {limit_high}, nothing above {limit_high}"
-            ends = limit.format_map(shown)
-            words += f"; with unlimited rows {ends}"
+            words += f"; with unlimited rows {limit.format_map(shown)}"
         return f"{words}."
 
 

@@ -205,8 +205,7 @@ def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
     pairs = list(mapping.items())
     if kind == ".json":
         named = {str(name): group for name, group in pairs}
-        text = json.dumps(named, ensure_ascii=False, indent=1)
-        line = f"{text}\n"
+        line = f"{json.dumps(named, ensure_ascii=False, indent=1)}\n"
         file.write_text(line, encoding="utf-8")
     elif kind == ".csv":
         pd.DataFrame(pairs, columns=["class", "group"]).to_csv(file, index=False)

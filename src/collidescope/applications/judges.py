@@ -90,8 +90,7 @@ class JudgeReport(
         is_own = judges == judge
         own = self.table[is_own]
         if own.empty:
-            known = judges.tolist()
-            raise ValueError(f"judge must be one of {known}, got {judge!r}")
+            raise ValueError(f"judge must be one of {judges.tolist()}, got {judge!r}")
         worse = own["verdict"] == "worse than a human"
         flagged = self._flagged(judge)
         return not worse.any() and flagged.empty

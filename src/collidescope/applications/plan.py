@@ -103,8 +103,7 @@ class Plan(Result, title="What to do with the next euro"):
         # Not capitalize(): names of classes stay as they are.
         name = row["what"]
         what = name[0].upper() + name[1:]
-        points = _points(row)
-        fall = f"PBER {self.pber:.1%} would fall by about {points}"
+        fall = f"PBER {self.pber:.1%} would fall by about {_points(row)}"
         cost = row["cost"]
         said = f"{what} for {cost:,.6g}: {fall}"
         if row["low"] > 0:

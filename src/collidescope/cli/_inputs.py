@@ -267,8 +267,7 @@ def probability_columns(
 
 
 def _missing_probabilities(X: pd.DataFrame, classes: list[Any], missing: object) -> str:
-    columns = listed(list(X.columns))
-    has = f"The table has {columns}"
+    has = f"The table has {listed(list(X.columns))}"
     if len(classes) == 2:
         first, second = classes
         has += (
@@ -569,8 +568,7 @@ def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
     lost = sorted(words - {""})
     if lost:
         said += f", written as {listed(lost)}"
-    first = int(unlabelled.argmax())
-    return f"{said}, and are left out (the first is row {first})"
+    return f"{said}, and are left out (the first is row {int(unlabelled.argmax())})"
 
 
 def _check_number_classes(name: str, numbers: FloatArray, n: int) -> None:
@@ -583,8 +581,7 @@ def _check_number_classes(name: str, numbers: FloatArray, n: int) -> None:
     thin = k > 20 and k * 10 > n
     if k > most or thin:
         low = numbers.min()
-        high = numbers.max()
-        ends = f"(from {low:g} to {high:g})"
+        ends = f"(from {low:g} to {numbers.max():g})"
         hint = "it looks like a number to predict, not classes; bin it first, into low, middle and "
         hint += "high for example"
         raise ValueError(

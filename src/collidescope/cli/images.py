@@ -130,8 +130,7 @@ def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
     for name, count in largest.items():
         named.append(f"{name} {count:,}")
     words = ", ".join(named)
-    what = f"{n:,} images of {height} × {width} pixels, {colours}"
-    n_classes = len(counts)
-    classes = f"{n_classes} classes: {words}"
-    folder = files.table.name
-    say(f"{folder}: {what}; {classes}")
+    say(
+        f"{files.table.name}: {n:,} images of {height} × {width} pixels, {colours}; "
+        f"{len(counts)} classes: {words}"
+    )

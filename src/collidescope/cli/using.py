@@ -541,9 +541,10 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str
     from collidescope.cli._inputs import summarised
 
     if not hasattr(found, "predict_proba"):
-        hint = "leave it out, or give a file of --save"
-        name = source.name
-        raise ValueError(f"--table needs a model, and {name} is none: {hint}")
+        raise ValueError(
+            f"--table needs a model, and {source.name} is none: leave it out, or give "
+            "a file of --save"
+        )
     rows = run.scored_by(found, table)
     asked = copy(found)  # about these rows, in place of its own
     asked.posteriors_ = rows.P

@@ -64,8 +64,7 @@ def log_density(density: Any, X: ArrayLike) -> FloatArray:
         values = np.asarray(evaluate(X), dtype=np.float64)
         values = values.reshape(np.shape(X)[0])
     except (TypeError, ValueError):
-        kind = type(density).__name__
-        method = f"{kind}.{name}"
+        method = f"{type(density).__name__}.{name}"
         given = np.asarray(X)
         raise ValueError(
             f"X does not suit the densities ({method}): got {given.dtype.name} of "

@@ -89,8 +89,7 @@ def _membership(
     total = np.bincount(numbers, weights, k)
     missing = total <= 0
     if missing.any():
-        number = int(missing.argmax())
-        raise ValueError(f"codes has no row of class number {number}")
+        raise ValueError(f"codes has no row of class number {int(missing.argmax())}")
     shares = weights / total[numbers]
     places = (np.arange(n), numbers)
     return csr_array((shares, places), shape=(n, k))

@@ -458,8 +458,7 @@ def _not_finite(given: Array, rows: Array, names: list[str] | None, first: int) 
         column = names[place[0]]
     elif len(place) == 1:
         column = place[0]
-    number = first + row
-    at = f"in row {number}, column {column!r}"
+    at = f"in row {first + row}, column {column!r}"
     if np.isfinite(float(value)):
         dtype = rows.dtype
         return (

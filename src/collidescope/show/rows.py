@@ -121,8 +121,7 @@ def _length(table: object, name: str, n: int | None = None) -> int | None:
     if shape is None and hasattr(table, "__len__"):
         shape = (len(table),)
     if not shape or isinstance(table, str):
-        kind = type(table).__name__
-        raise ValueError(f"{name} must be a table of rows, got {kind}")
+        raise ValueError(f"{name} must be a table of rows, got {type(table).__name__}")
     length = int(shape[0])
     if n is not None and length != n:
         raise ValueError(

@@ -617,8 +617,7 @@ def _cell(value: object) -> str | float | None:
 
 def _texts(given: object, name: str) -> list[str]:
     if not isinstance(given, Sequence | np.ndarray):
-        kind = type(given).__name__
-        raise ValueError(f"{name} must be a list of texts, got {kind}")
+        raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
     entries = given
     if isinstance(given, str):
         entries = [given]

@@ -97,8 +97,7 @@ def read_images(
     kept = np.array([path not in bad for path in paths])
     if bad:
         X = X[kept]
-        files = _bad_files(bad, len(paths))
-        notes.append(f"{files} are left out")
+        notes.append(f"{_bad_files(bad, len(paths))} are left out")
     sizes = {shape[:2] for shape in good}
     if sizes != {(height, width)}:
         notes.append(_scaled(sizes, height, width))

@@ -119,8 +119,7 @@ def _plain_digits(digits: str, decimal: str, thousands: str) -> str | None:
         return None
     if whole.isdigit():
         return f"{whole}.{fraction or 0}"
-    separator = re.escape(thousands)
-    grouped = rf"[1-9]\d{{0,2}}({separator}\d{{3}})+"
+    grouped = rf"[1-9]\d{{0,2}}({re.escape(thousands)}\d{{3}})+"
     if not thousands or not re.fullmatch(grouped, whole):
         return None
     joined = whole.replace(thousands, "")
