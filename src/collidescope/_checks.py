@@ -457,9 +457,8 @@ def check_labels(y: ArrayLike, name: str = "y") -> Array:
     if dtype in "fc":
         missing |= ~np.isfinite(array)
     if missing.any():
-        n_missing = int(missing.sum())
         raise ValueError(
-            f"{name} has {n_missing} missing labels (first at row "
+            f"{name} has {int(missing.sum())} missing labels (first at row "
             f"{int(missing.argmax())}): drop those rows"
         )
     kinds = {type(label) for label in given}
@@ -746,11 +745,8 @@ def aligned(
     twice = len(place) < len(columns)
     if twice or set(wanted) != set(place):
         hint = f"rename the columns, or pass {name}.to_numpy() if in the order of the classes"
-        first_columns = columns[:10]
-        first_classes = classes[:10]
         raise ValueError(
-            f"{name} has columns {first_columns} for the classes {first_classes}: "
-            f"{hint}"
+            f"{name} has columns {columns[:10]} for the classes {classes[:10]}: {hint}"
         )
     order = [place[own] for own in wanted]
     if order == sorted(order):

@@ -481,9 +481,8 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
         estimate = PairSums(k, covariance=False)
     inverse_votes = (1 / N).sum()
     inverse_pairs = (2 / (N * (N - 1))).sum()
-    n_seen = (totals > 0).sum()
     estimate.tally += [
-        n_seen,
+        (totals > 0).sum(),
         len(N),
         totals.sum(),
         N.sum(),
@@ -550,12 +549,11 @@ def _add_inputs(
         votes = N[block]
         omega = weight[block]
         per_pair = omega / (votes * (votes - 1))
-        per_vote = omega / votes
         units = Units(
             a=n * -per_pair[:, None],
             s=per_pair,
             H=n,
-            rho=n * per_vote[:, None],
+            rho=n * (omega / votes)[:, None],
             N=omega,
             miss=np.zeros(len(omega)),
         )

@@ -274,10 +274,9 @@ def fit_notes(sample: Sample, crossfit: CrossFit, found: Estimate) -> Sequence[s
     notes = list[str]()
     if crossfit.interrupted:
         done = len(crossfit.ensemble.folds)
-        every = len(crossfit.folds.splits)
         notes.append(
             f"the fit was interrupted: S and predictions are those of the {done} of "
-            f"{every} folds trained so far"
+            f"{len(crossfit.folds.splits)} folds trained so far"
         )
     notes.extend(sample.notes)
     notes.extend(crossfit.folds.notes)

@@ -171,9 +171,8 @@ def _cross_fit(
         raise ValueError(
             f"classifier of type {kind} cannot be cloned for the folds: {error}"
         ) from None
-    labels = sample.classes[sample.codes]
     splits, notes = resolve_splits(
-        cv, labels, sample.classes, drawn, groups=sample.groups
+        cv, sample.classes[sample.codes], sample.classes, drawn, groups=sample.groups
     )
     for note in (*sample.notes, *notes):
         warnings.warn(note, CollisionWarning, stacklevel=4)

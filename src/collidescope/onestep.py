@@ -185,9 +185,8 @@ def of_moments(
         error_variance,
         moments.covariance(),
     )
-    cm = _projected(found, classes, method)
     return replace(
-        cm,
+        _projected(found, classes, method),
         counts=counts,
         units=moments.class_units(),
         n_units=moments.all_units(),

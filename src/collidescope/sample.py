@@ -439,9 +439,8 @@ def check_table(X: object) -> None:
     names = [str(name) for name in getattr(X, "columns", [])]
     if len(set(names)) < len(names):
         repeated = [name for k, name in enumerate(names) if name in names[:k]]
-        twice = repeated[0]
         raise ValueError(
-            f"X has the column {twice!r} more than once: rename one of them"
+            f"X has the column {repeated[0]!r} more than once: rename one of them"
         )
 
 

@@ -239,10 +239,9 @@ def curve_of(
     """(arguments as arrays, posteriors of the same rows by training size)."""
     if hasattr(source, "predict_proba"):
         if not (hasattr(source, "posteriors_") and hasattr(source, "classes_")):
-            kind = type(source).__name__
             raise ValueError(
                 "P must be held-out posteriors or a fitted CollisionClassifier, got "
-                f"{kind}"
+                f"{type(source).__name__}"
             )
         known = getattr(source, "posteriors_by_size_", {})
         if (

@@ -544,8 +544,7 @@ def _pair_table(
         "p_value": p,
         "flagged": _flagged(p, worse + better, fdr),
     }
-    table = pd.DataFrame(columns)
-    return table.sort_values(
+    return pd.DataFrame(columns).sort_values(
         "fixable", ascending=False, kind="stable", ignore_index=True
     )
 

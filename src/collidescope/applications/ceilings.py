@@ -98,14 +98,12 @@ class _Metric(NamedTuple):
         found = _jackknifed(self.distances)
         if not np.isfinite(found.stderr):  # a class that is in no other part
             return np.nan, np.nan
-        tails = _heavier_tails(found.df, level)
-        span = max(self.span, found.value)
         near, far = bounded_interval(
             found.value,
-            found.stderr * tails,
+            found.stderr * _heavier_tails(found.df, level),
             units,
             level,
-            top=span,
+            top=max(self.span, found.value),
             grouped=grouped,
         )
         return self.from_distances(float(near), float(far))
@@ -293,13 +291,11 @@ def _of_decisions(C: FloatArray, even: FloatArray) -> dict[str, _Metric]:
     positive = np.maximum(said + true, 1)
     f1 = 2 * right / positive
     shares = true / total[:, None]
-    weighted = f1 * shares
-    accuracy = right.sum(axis=1) / total
     return {
-        "accuracy": _Metric(accuracy),
+        "accuracy": _Metric(right.sum(axis=1) / total),
         "balanced accuracy": _Metric(np.nanmean(recalls, axis=1)),
         "macro F1": _Metric(f1.mean(axis=1)),
-        "weighted F1": _Metric(weighted.sum(axis=1)),
+        "weighted F1": _Metric((f1 * shares).sum(axis=1)),
     }
 
 

@@ -632,7 +632,6 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
     low, high = _ends(cm, found)
     first, second, chance = _merged_names(cm, found)
     by_gain = pd.Series(plain.pber, plain.n_groups)
-    reference = by_gain.reindex(n_groups).to_numpy()
     columns = {
         "step": np.arange(len(n_groups)),
         "n_groups": n_groups,
@@ -642,7 +641,7 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
         "pber_low": low,
         "pber_high": high,
         "gain": np.append(0.0, -np.diff(found.pber)),
-        "price": found.pber - reference,
+        "price": found.pber - by_gain.reindex(n_groups).to_numpy(),
         "chance": chance,
     }
     return pd.DataFrame(columns)

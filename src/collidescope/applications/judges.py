@@ -202,7 +202,6 @@ def _overall(
     among_humans = np.trace(humans, axis1=1, axis2=2)
     gap = mean_and_error(agreement - among_humans).wider(n)
     low, high = gap.interval(level)
-    t = gap.value / gap.stderr
     return {
         "judge": name,
         "items": n,
@@ -211,7 +210,7 @@ def _overall(
         "difference": float(gap.value),
         "low": max(float(low), -1.0),
         "high": min(float(high), 1.0),
-        "p_value": float(stdtr(gap.df, t)),
+        "p_value": float(stdtr(gap.df, gap.value / gap.stderr)),
     }
 
 

@@ -55,9 +55,8 @@ class SmoothedCrossEntropy(nn.Module):
         return nn.functional.cross_entropy(logits, soft, reduction=self.reduction)
 
     def extra_repr(self) -> str:
-        n_classes = len(self.targets)
         return (
-            f"n_classes={n_classes}, strength={self.strength:g}, "
+            f"n_classes={len(self.targets)}, strength={self.strength:g}, "
             f"reduction={self.reduction!r}"
         )
 

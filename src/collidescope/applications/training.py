@@ -276,8 +276,7 @@ class AdaptiveSampler:
             "inherent": self.inherent[i, j],
             "excess": excess[i, j],
         }
-        table = pd.DataFrame(columns)
-        self.excess_ = table.sort_values(
+        self.excess_ = pd.DataFrame(columns).sort_values(
             "excess", ascending=False, kind="stable", ignore_index=True
         )
         self.cost_matrix_ = 1 - np.eye(k) + beyond

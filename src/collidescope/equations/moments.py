@@ -504,13 +504,11 @@ def _sparse_units(P: csr_array, codes: IntArray | None, w: FloatArray) -> Units:
     """:func:`row_units` of sparse posteriors, with or without labels."""
     n, k = P.shape
     if codes is None:
-        none = csr_array((n, k))
-        rho = _sparse.rows_times(P, w)
         return Units(
-            a=none,
+            a=csr_array((n, k)),
             s=w,
             H=P,
-            rho=rho,
+            rho=_sparse.rows_times(P, w),
             N=w,
             miss=np.zeros(n),
         )
@@ -518,14 +516,13 @@ def _sparse_units(P: csr_array, codes: IntArray | None, w: FloatArray) -> Units:
     weighted = _sparse.rows_times(label, w)
     residuals = label - P
     missed = likeliest(P) != codes
-    miss = w * missed
     return Units(
         a=weighted,
         s=-w,
         H=residuals,
         rho=weighted,
         N=w,
-        miss=miss,
+        miss=w * missed,
     )
 
 

@@ -281,9 +281,8 @@ def _check_bad(bad: dict[Path, str], n_files: int, errors: str) -> None:
     if bad and errors == "raise":
         files = _bad_files(bad, n_files)
         path, why = next(iter(bad.items()))
-        name = path.name
         raise ValueError(
-            f"{files} cannot be read ({name}: {why}): remove them, or pass "
+            f"{files} cannot be read ({path.name}: {why}): remove them, or pass "
             "errors='skip'"
         )
     if len(bad) == n_files:
