@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import collidescope as cs
-from collidescope._text import duration
 from collidescope.cli import _run as opt
 from collidescope.cli import using, voting
 from collidescope.cli._console import (
-    INTERRUPTED,
     note,
-    notes_as_they_come,
     say,
     show,
 )
@@ -28,7 +23,6 @@ from collidescope.cli._run import (
     Column,
     Columns,
     File,
-    Output,
     command,
     results,
     training,
@@ -39,7 +33,6 @@ if TYPE_CHECKING:
 
     from collidescope.cli._inputs import BoolArray, Rows, Run
     from collidescope.tables.screening import Screening
-    from collidescope.trust import ShuffledControl
 
 app = typer.Typer(
     name="collidescope",
@@ -271,9 +264,19 @@ def fit(
     - `collidescope fit visits.csv -l diagnosis --groups patient --rare drop --json > summary.json`
     - `collidescope fit photos/ --report report.html` (one subfolder per class)
     """
-    from collidescope.cli._inputs import summarised, weights
+    from collidescope.cli._fitting import train
+    from collidescope.cli._inputs import weights
 
-    pool = _pool(quick, members)
+    settings: dict[str, Any] = {
+        "members": _pool(quick, members),
+        "cv": cv,
+        "limit": limit,
+        "priors": priors,
+        "device": device,
+        "budget": budget,
+        "random_state": seed,
+        "verbose": int(not run.quiet),
+    }
     if images or table.is_dir():
         from collidescope.cli.images import check_options, fit_images, read_files
 
@@ -295,18 +298,9 @@ def fit(
         files = found_images.files.without_rare(drop_rare)
         files = files.sampled(sample, seed).with_rare_handled(rare)
         opt.check_matrix_name(run.matrix, len(set(files.y.tolist())))
-        classifier = cs.CollisionClassifier(
-            members=pool,
-            cv=cv,
-            limit=limit,
-            priors=priors,
-            device=device,
-            n_jobs=n_jobs,
-            budget=budget,
-            random_state=seed,
-            verbose=int(not run.quiet),
-        )
-        fit_images(run, classifier, replace(found_images, files=files), save, control)
+        images_of = replace(found_images, files=files)
+        classifier = cs.CollisionClassifier(n_jobs=n_jobs, **settings)
+        fit_images(run, classifier, images_of, save, control)
         return
     whole = run.start(table, outputs=(save,)).rows(table, category or ())
     n_read = len(whole.y)
@@ -328,57 +322,26 @@ def fit(
         cautions.append(
             "a small pool of models (--quick) was used: fit without it before you act"
         )
-    started = time.perf_counter()
-    with notes_as_they_come():
-        model = cs.TableClassifier(
-            members=pool,
-            cv=cv,
-            limit=limit,
-            priors=priors,
-            device=device,
-            n_jobs=_jobs(n_jobs, len(rows.y)),
-            budget=budget,
-            random_state=seed,
-            verbose=int(not run.quiet),
-            drop=drop or (),
-            keep=keep or (),
-            categories=category or (),
-        )
-        y = _in_order(_named(rows), ordered)
-        model.fit(rows.X, y, weighed, grouped, screening=found)
-        checked = None
-        if control:
-            checked = _control(model, rows)
-        seconds = time.perf_counter() - started
-        say(f"Took {duration(seconds)} and {_peak_memory()}.")
-        about = run.about(
-            table.name,
-            rows.label,
-            saved=save or run.matrix,
-            seconds=seconds,
-            cautions=cautions,
-        )
-        notes = [*rows.notes, *model.notes_]
-        summary = summarised(
-            model,
-            rows.X,
-            rows.y,
-            control=checked,
-            title=run.title,
-            about=about,
-            notes=notes,
-        )
-    heldout = opt.posterior_table(
-        model.posteriors_, model.classes_, rows.numbers, _labels(rows), inputs
+    model = cs.TableClassifier(
+        n_jobs=_jobs(n_jobs, len(rows.y)),
+        drop=drop or (),
+        keep=keep or (),
+        categories=category or (),
+        **settings,
     )
-    saved = Output("model", save, model.save)
-    run.finish(model.collision_matrix_, summary, saved, table=heldout)
-    if model.interrupted_:
-        so_far = (
-            "this is what the folds trained so far say; all that was asked is written"
-        )
-        say(f"Stopped by Ctrl-C: {so_far}.", always=True)
-        raise typer.Exit(INTERRUPTED)
+    y = _in_order(_named(rows), ordered)
+    train(
+        run,
+        model,
+        lambda: model.fit(rows.X, y, weighed, grouped, screening=found),
+        rows,
+        rows.X,
+        save=save,
+        control=control,
+        labels=_labels(rows),
+        inputs=inputs,
+        cautions=cautions,
+    )
     _next_steps(run, save, sample, model.collision_matrix_.n_classes)
 
 
@@ -412,19 +375,11 @@ def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:
 
 def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     """Say what was read, and what may take long."""
-    import pandas as pd
+    from collidescope.cli._fitting import largest_classes
 
     n = len(rows.y)
-    counts = pd.Series(rows.y).value_counts(sort=False).sort_index()
-    counts = counts.sort_values(ascending=False, kind="stable")
-    named = []
-    for name, count in counts.head(6).items():
-        named.append(f"{name} {count:,}")
-    n_classes = len(counts)
-    if n_classes > 6:
-        named.append("…")
-    largest = ", ".join(named)
-    classes = f"{n_classes} classes in {rows.label!r}: {largest}"
+    n_classes = len(set(rows.y.tolist()))
+    classes = f"{n_classes} classes in {rows.label!r}: {largest_classes(rows.y)}"
     of = f"{n:,}"
     if n < n_read:
         of += f" of {n_read:,}"
@@ -482,15 +437,6 @@ def _labels(rows: Rows) -> pd.DataFrame:
     return _named(rows).to_frame(name)
 
 
-def _control(model: cs.TableClassifier, rows: Rows) -> ShuffledControl | None:
-    if model.interrupted_:
-        return None
-    say("Again, on shuffled labels, where nothing must be found:")
-    checked = model.shuffled_control(rows.X, rows.y)
-    say(str(checked))
-    return checked
-
-
 def _next_steps(
     run: Run, save: Path | None, sample: int | None, n_classes: int
 ) -> None:
@@ -513,21 +459,6 @@ def _next_steps(
         commands.append(f"collidescope merge {shlex.quote(str(source))}   # {why}")
     if commands:
         say("\n  ".join(["Next:", *commands]), "dim")
-
-
-def _peak_memory() -> str:
-    """What this process and the largest of its workers have held at most."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return "an unknown amount of memory"
-    kilo = 1 if sys.platform == "darwin" else 1024
-    own = kilo * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    worker = kilo * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    said = f"{own / 1e9:.1f} GB"
-    if worker > own / 2:
-        said += f", {worker / 1e9:.1f} GB per worker"
-    return said
 
 
 @command(*opt.ESTIMATING)

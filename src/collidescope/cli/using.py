@@ -546,14 +546,20 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str
             "a file of --save"
         )
     rows = run.scored_by(found, table)
-    asked = copy(found)  # about these rows, in place of its own
-    asked.posteriors_ = rows.P
-    asked.row_hashes_ = None
+    asked = _asked_about(rows, found)
     own_notes = getattr(found, "notes_", ())
     notes = [*rows.notes, *own_notes]
     title = run.title
     about = run.about(table.name, rows.label, saved=source)
     return summarised(asked, rows.X, rows.y, title=title, notes=notes, about=about)
+
+
+def _asked_about(rows: Rows, fitted: Any) -> Any:
+    """The model with the posteriors of these rows, in place of its own."""
+    asked = copy(fitted)
+    asked.posteriors_ = rows.P
+    asked.row_hashes_ = None
+    return asked
 
 
 def _fail(low: float, above: float | None, what: str) -> None:
@@ -737,9 +743,7 @@ def plan(
     else:
         fitted = opt.load_model(source)
         rows = run.scored_by(fitted, table)
-        model = copy(fitted)  # asked about these rows, in place of its own
-        model.posteriors_ = rows.P
-        model.row_hashes_ = None
+        model = _asked_about(rows, fitted)
     kinds = ("row", "label", "vote", "merge")
     money: dict[str, Any] = {name: prices.pop(name) for name in kinds if name in prices}
     known = list(rows.X.columns)
