@@ -169,9 +169,7 @@ class _Reader:
         fields = dataclasses.fields(chosen)
         every = [field.name for field in fields]
         unsaved = set(every) - set(names)
-        for name, value in self.given.items():
-            if name in unsaved:
-                values[name] = value
+        values |= {name: part for name, part in self.given.items() if name in unsaved}
         return chosen(**values)
 
     def _annotated(self, kind: object, value: object, where: str) -> Any:

@@ -772,11 +772,7 @@ def opened(
             f"data has format version {found!r}, this release reads {known}: make it "
             "again, or update collidescope"
         )
-    held = {}
-    for name, value in data.items():
-        if name not in header:
-            held[name] = value
-    return held
+    return {name: value for name, value in data.items() if name not in header}
 
 
 def _restored_diagnostics(tree: object) -> Diagnostics:
@@ -959,11 +955,8 @@ def class_numbers(
             f"{argument} must be a list of lists of class names, got {groups!r}"
         )
     labels = classes.tolist()
-    position: dict[Any, int] = {}
-    for k, label in enumerate(labels):
-        position[str(label)] = k
-    for k, label in enumerate(labels):
-        position[label] = k
+    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
+    position |= {label: k for k, label in enumerate(labels)}
 
     def number(name: object) -> int:
         if not isinstance(name, Hashable) or name not in position:

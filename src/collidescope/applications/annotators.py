@@ -212,9 +212,7 @@ def _accepted(
     beyond: Callable[[float], float], grid: FloatArray
 ) -> tuple[float, float]:
     """Ends of the range in which ``beyond`` is not positive."""
-    is_inside = []
-    for point in grid:
-        is_inside.append(beyond(point) <= 0)
+    is_inside = [beyond(point) <= 0 for point in grid]
     inside = np.flatnonzero(is_inside)
     if not len(inside):
         return np.inf, -np.inf
@@ -550,9 +548,7 @@ class Comparison(
     def verdict(self) -> str:
         counts = self.pairs["verdict"].value_counts()
         verdicts = (NOT_LEARNED, NOISE, AGREED)
-        kinds = []
-        for name in verdicts:
-            kinds.append(f"{counts.get(name, 0)} {name}")
+        kinds = [f"{counts.get(name, 0)} {name}" for name in verdicts]
         listed = ", ".join(kinds)
         both = "Estimated PBER {estimated:.4f}, counted {counted:.4f}: {verdict}"
         return f"{both.format_map(self.pber)}. Pairs of classes: {listed}."

@@ -77,12 +77,11 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
         if too_small.any():
             more = f" {too_small.sum()} groups are too small to tell."
         differs = verdicts.isin(["higher", "lower"])
-        said = []
-        for row in table[differs].to_dict("records"):
-            said.append(
-                f"{row['group']} {row['pber']:.1%} ({100 * row['difference']:+.1f} "
-                f"points, {row['verdict']})"
-            )
+        said = [
+            f"{row['group']} {row['pber']:.1%} ({100 * row['difference']:+.1f} "
+            f"points, {row['verdict']})"
+            for row in table[differs].to_dict("records")
+        ]
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         how_many = f"{len(said)} of {len(table)} groups differ from the rest in PBER"
@@ -485,9 +484,7 @@ def grouped_labels(
         return GroupedLabels(n_values, unknown, unknown, 0.0, False)
     rng = np.random.default_rng(random_state)
     seen = agreement(own, codes)
-    shuffled = []
-    for _ in range(shuffles):
-        shuffled.append(agreement(own, rng.permutation(codes)))
+    shuffled = [agreement(own, rng.permutation(codes)) for _ in range(shuffles)]
     chance = float(np.mean(shuffled))
     spread = float(np.std(shuffled))
     above = seen - chance

@@ -109,9 +109,10 @@ class ConsolidationPlan(
             )
         step = steps.index(n_groups)
         grouping = self.groupings[step]
-        groups = []
-        for g in range(int(grouping.max()) + 1):
-            groups.append(self.source.classes[grouping == g].tolist())
+        groups = [
+            self.source.classes[grouping == g].tolist()
+            for g in range(int(grouping.max()) + 1)
+        ]
         if names is None:
             names = _default_names(groups)
         elif callable(names):

@@ -496,10 +496,7 @@ def _merged(found: ConsolidationPlan, money: _Money, level: float) -> Option:
     grouping = found.groupings[amount]
     fall = cm.pber - found.matrix.pber
     low, high = _merged_interval(cm, grouping, fall, level)
-    names = []
-    for group in found.groups:
-        if len(group) > 1:
-            names.append(group_name(group))
+    names = [group_name(group) for group in found.groups if len(group) > 1]
     listed = " and ".join(names)
     what = f"merge {listed}"
     cost = money.cost("merge", amount)

@@ -57,9 +57,10 @@ class SplitCandidates(Result, title="Which classes look like two?"):
     @property
     def verdict(self) -> str:
         near = "{class} ({rows_first} rows near {first}, {rows_second} near {second})"
-        said = []
-        for row in self.table[self.table["flagged"]].to_dict("records"):
-            said.append(near.format_map(row))
+        said = [
+            near.format_map(row)
+            for row in self.table[self.table["flagged"]].to_dict("records")
+        ]
         if not said:
             return "No class falls into separate groups that collide with different classes."
         return f"Classes that look like two: {'; '.join(said)}."

@@ -237,8 +237,7 @@ class TableEncoder:
             parts = list(DATE_PARTS)
             if not timed:
                 parts.pop()
-            for part in parts:
-                slots.append((name, part))
+            slots.extend((name, part) for part in parts)
         return slots
 
     @property

@@ -125,18 +125,18 @@ class Screening:
                 f"good for new ones. Keep their rows in one fold with groups=X[{name!r}], which "
                 f"also leaves the column out"
             )
-        for name in self.ordered:
-            found.append(
-                f"column {name!r} is sorted, and so are the labels: if rows were collected class "
-                f"by class, it tells the class by the time or place of collection; leave it out "
-                f"then (drop=[{name!r}])"
-            )
-        for name in self.in_runs:
-            found.append(
-                f"labels come in runs along {name!r}: rows near each other in time share their "
-                f"label, so S is too good for a later time. Keep rows of one period in one fold "
-                f"(groups=), or leave the column out (drop=[{name!r}])"
-            )
+        found.extend(
+            f"column {name!r} is sorted, and so are the labels: if rows were collected class "
+            f"by class, it tells the class by the time or place of collection; leave it out "
+            f"then (drop=[{name!r}])"
+            for name in self.ordered
+        )
+        found.extend(
+            f"labels come in runs along {name!r}: rows near each other in time share their "
+            f"label, so S is too good for a later time. Keep rows of one period in one fold "
+            f"(groups=), or leave the column out (drop=[{name!r}])"
+            for name in self.in_runs
+        )
         return found
 
 
