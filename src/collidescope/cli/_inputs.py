@@ -28,7 +28,7 @@ from collidescope.cli._console import for_terminal, note, notes_as_they_come, sa
 from collidescope.cli._run import Options, Output, guard, load_model, unguard
 from collidescope.limit import Limit
 from collidescope.sample import handle_rare
-from collidescope.tables.encoding import (
+from collidescope.tables.cells import (
     MISSING_WORDS,
     as_levels,
     as_numbers,

@@ -516,7 +516,7 @@ def posterior_table(
     import numpy as np
     import pandas as pd
 
-    from collidescope.tables.encoding import as_word
+    from collidescope.tables.cells import as_word
 
     likeliest = np.nan_to_num(posteriors).argmax(axis=1)
     likely = pd.Series(classes[likeliest], name="predicted")

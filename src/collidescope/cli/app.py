@@ -365,7 +365,7 @@ def _jobs(asked: int | None, n_rows: int, fewest: int = 5000) -> int | None:
 
 def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:
     """The input columns that ``--out`` writes."""
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     if copied is None:
         return X
@@ -414,7 +414,7 @@ def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
     """The labels as an ordered categorical, where ``--ordered`` gives their order."""
     import pandas as pd
 
-    from collidescope.tables.encoding import as_word, listed
+    from collidescope.tables.cells import as_word, listed
 
     if ordered is None:
         return y
@@ -504,7 +504,7 @@ def count(
     """
     from collidescope.cli._inputs import summarised
     from collidescope.counting import repeated_rows
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     rows = run.start(table).rows(table)
     dropped = drop or []
@@ -531,7 +531,7 @@ def _with_twins(
     """(rows of classes that have a row which repeats, what there is to say of the others)."""
     import numpy as np
 
-    from collidescope.tables.encoding import listed
+    from collidescope.tables.cells import listed
 
     if not repeated.any():
         finest = X.nunique().sort_values(ascending=False).index[:2]

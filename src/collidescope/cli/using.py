@@ -97,7 +97,7 @@ def predict(
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
     from collidescope.cli._inputs import posteriors
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     run.start(model, table)
     fitted = opt.load_model(model)
@@ -278,7 +278,7 @@ def _in_options(words: str) -> str:
 
 def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
     """The name of the group of every class."""
-    from collidescope.tables.encoding import as_word
+    from collidescope.tables.cells import as_word
 
     return {
         as_word(name): as_word(group)
@@ -291,7 +291,7 @@ def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
 
 def _column_of_classes(frame: pd.DataFrame, classes: set[str]) -> str | None:
     """The only column whose values are all classes, if there is one."""
-    from collidescope.tables.encoding import as_word
+    from collidescope.tables.cells import as_word
 
     found = []
     for name in frame.columns:
@@ -732,7 +732,7 @@ def plan(
     - `collidescope plan model.collide table.csv --price row=0.1 --price age=20 --budget 500`
     """
     from collidescope.applications.plan import plan as spending_plan
-    from collidescope.tables.encoding import listed
+    from collidescope.tables.cells import listed
 
     run.start(source, table, outputs=(plot, mapping))
     prices = _pairs(price, "--price", float)
@@ -867,7 +867,7 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
     if path is None:
         return None
 
-    from collidescope.tables.encoding import as_numbers, as_word, listed
+    from collidescope.tables.cells import as_numbers, as_word, listed
     from collidescope.tables.reading import read_table
 
     frame = read_table(path).frame

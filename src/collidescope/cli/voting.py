@@ -246,7 +246,7 @@ def _without_judges(
     frame: pd.DataFrame, judge: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(the table without the columns of judges, these columns)."""
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     check_columns(frame, judge)
     return frame.drop(columns=judge), frame[judge]
@@ -260,7 +260,7 @@ def _items(
     run: Run, table: Path, item: str | None, drop: list[str]
 ) -> tuple[pd.DataFrame, list[str]]:
     """A table with one row per item, which is its index where a column names it."""
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     found = run.read(table)
     check_columns(found.frame, drop)

@@ -25,33 +25,18 @@ from collidescope._saving import from_tree
 from collidescope._scaling import blocks
 from collidescope.tables.cells import (
     DATE_PARTS,
-    MISSING_WORDS,
     TableLike,
     are_numbers,
     as_frame,
     as_levels,
     as_numbers,
-    as_word,
     check_columns,
     date_numbers,
     listed,
-    near_name,
     read_cells,
     words_of,
 )
 from collidescope.tables.numerals import NumberForm, amounts
-
-__all__ = [
-    "MISSING_WORDS",
-    "TableEncoder",
-    "as_frame",
-    "as_levels",
-    "as_numbers",
-    "as_word",
-    "check_columns",
-    "listed",
-    "near_name",
-]
 
 Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
