@@ -52,9 +52,9 @@ from collidescope.applications._inputs import (
     scored,
     share_interval,
 )
-from collidescope.applications.ceilings import Ranges
 from collidescope.equations.moments import row_blocks
 from collidescope.intervals import brier_interval
+from collidescope.limit import Limit
 
 CLEAR = 0.8  #: a row is clear when one class has this posterior: odds of 4 to 1 against the rest
 Counts = IntArray | FloatArray
@@ -219,7 +219,7 @@ def audit(
     y_pred: Given = None,
     *,
     groups: Given = None,
-    limit: Ranges | None = None,
+    limit: Limit | None = None,
     classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,

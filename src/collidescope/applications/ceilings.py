@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -62,14 +62,6 @@ COLUMNS = (
 )
 #: Probabilities below this count as this in the log loss: a class ruled out costs 16 nats.
 LEAST = 1e-7
-
-
-class Ranges(Protocol):
-    """What unlimited rows would leave, as a :class:`~collidescope.Limit` says it."""
-
-    def pber_interval(self, level: float) -> tuple[float, float]: ...
-
-    def bayes_error_interval(self, level: float) -> tuple[float, float]: ...
 
 
 class _Metric(NamedTuple):
@@ -357,7 +349,7 @@ def ceilings(
     y: Given = None,
     *,
     y_pred: Given = None,
-    limit: Ranges | None = None,
+    limit: Limit | None = None,
     posteriors_by_size: Mapping[int, ArrayLike] | None = None,
     cost: Given = None,
     ordered: bool = False,
@@ -457,7 +449,7 @@ def _rival(
     return jackknife.metrics_of_labels(said, costs)
 
 
-def _known_limits(limit: Ranges | None, level: float) -> dict[str, tuple[float, float]]:
+def _known_limits(limit: Limit | None, level: float) -> dict[str, tuple[float, float]]:
     """Accuracy and Brier score follow from a limit, and agree with what else it says."""
     if limit is None:
         return {}
