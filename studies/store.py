@@ -196,8 +196,7 @@ def by_part(records: list[Record]) -> Result:
 
 def pool_of(record: Record) -> int:
     """How many members the pool had when something was measured; the first had no mark."""
-    made = record.get("environment", record)
-    return int(made.get("pool", FIRST_POOL))
+    return int(record.get("environment", record).get("pool", FIRST_POOL))
 
 
 def environments(name: str) -> list[dict[str, Any]]:

@@ -29,8 +29,7 @@ class Played(torch.autograd.Function):
     def backward(ctx, gradient):
         play = ctx.play
         own = list(play.module.parameters())
-        found = torch.autograd.grad(play.logits, own, gradient)
-        return None, None, *found
+        return None, None, *torch.autograd.grad(play.logits, own, gradient)
 
 
 class Play:
@@ -109,8 +108,7 @@ def task():
 
 def test_a_recording_that_agrees_is_used(record):
     record(graphed)
-    played = recording.recorded(network(), sample())
-    assert isinstance(played.forward, Play)
+    assert isinstance(recording.recorded(network(), sample()).forward, Play)
 
 
 def test_recording_leaves_the_module_as_it_was(record):

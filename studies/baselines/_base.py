@@ -125,8 +125,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most likely class of every row."""
-        log_posteriors = self._log_posteriors(X)
-        return self.classes_[log_posteriors.argmax(axis=1)]
+        return self.classes_[self._log_posteriors(X).argmax(axis=1)]
 
     def decision_function(self, X: Any) -> FloatArray:
         """Log-odds of the second of two classes, of shape (n,); with more classes their

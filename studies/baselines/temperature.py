@@ -112,7 +112,6 @@ class TemperatureScaledClassifier(NetworkSettings, PosteriorClassifier):
         return float(min(TEMPERATURES[best], key=lambda T: abs(np.log(T))))
 
     def _log_posteriors(self, X: Any) -> FloatArray:
-        rows = self._validate(X)
         return log_softmax(
-            self.network_.predict_logits(rows) / self.temperature_, axis=1
+            self.network_.predict_logits(self._validate(X)) / self.temperature_, axis=1
         )
