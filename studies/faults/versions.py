@@ -58,6 +58,8 @@ def pins(which: str, own: list[str]) -> list[str]:
 
 
 def record(which: str, junit: Path, own: list[str]) -> None:
+    from studies import markdown
+    from studies.faults import tables
     from studies.store import new_record, path_of, replace
 
     suite = ET.parse(junit).getroot().find("testsuite")
@@ -79,6 +81,8 @@ def record(which: str, junit: Path, own: list[str]) -> None:
     made = new_record("versions", cell, entry, float(suite.attrib.get("time", 0)))
     command = " ".join([".ci/versions", which, *own])
     replace(path_of("versions"), made | {"command": command})
+    # That page alone: other versions draw the figures of the rest in another way.
+    markdown.fill(Path("docs/reliability.md"), tables.parts())
     print(f"{entry['passed']} passed, {skipped} skipped, {failed} failed")
 
 

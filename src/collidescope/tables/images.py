@@ -215,7 +215,10 @@ def _opened(path: Path) -> Image.Image:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        return ImageOps.exif_transpose(Image.open(path))
+        image = Image.open(path)
+        upright = ImageOps.exif_transpose(image)
+        upright.format = image.format  # which turning it may lose
+        return upright
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
@@ -247,7 +250,9 @@ def _read_into(target: Images, path: Path, bad: dict[Path, str]) -> None:
     height, width, channels = target.shape
     try:
         image = _opened(path)
-        if image.mode.startswith("I;16"):  # 16 bits: the upper 8
+        # Older versions of Pillow (10.0) open a PNG of 16 bits as one of 32.
+        wide = image.mode == "I" and image.format == "PNG"
+        if wide or image.mode.startswith("I;16"):  # 16 bits: the upper 8
             upper = np.asarray(image) >> 8
             image = Image.fromarray(upper.astype(np.uint8))
         mode = "RGB"
