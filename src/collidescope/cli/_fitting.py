@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,54 +30,57 @@ def largest_classes(y: Any, most: int = 6) -> str:
     return ", ".join(named)
 
 
-def train(
-    run: Run,
-    model: cs.CollisionClassifier,
-    fit: Callable[[], Any],
-    rows: Rows,
-    X: Any,
-    *,
-    save: Path | None,
-    control: bool,
-    labels: pd.DataFrame,
-    inputs: pd.DataFrame,
-    cautions: Sequence[str] = (),
-    shown: pd.DataFrame | None = None,
-) -> None:
-    """Call ``fit``, which fits ``model`` to the rows, tell S, and write what was asked for.
+@dataclass(frozen=True)
+class Fit:
+    """A model, the rows that it is fitted to, and what is asked for."""
 
-    ``X`` are the rows as the model takes them, ``shown`` those that the report shows in their
-    place; ``labels`` and ``inputs`` are columns of ``--out``. After Ctrl-C the command ends here.
+    model: cs.CollisionClassifier
+    rows: Rows
+    X: Any  #: the rows as the model takes them
+    save: Path | None  #: where the model is written
+    control: bool  #: whether to fit again on shuffled labels
+    labels: pd.DataFrame  #: a column of ``--out``,
+    inputs: pd.DataFrame  #: and others
+    cautions: Sequence[str] = ()  #: what to know before acting
+    shown: pd.DataFrame | None = None  #: what the report shows in the place of ``X``
+
+
+def train(run: Run, asked: Fit, fit: Callable[[], Any]) -> None:
+    """Call ``fit``, which fits the model to the rows, tell S, and write what was asked for.
+
+    After Ctrl-C the command ends here.
     """
+    model = asked.model
+    rows = asked.rows
     started = time.perf_counter()
     with notes_as_they_come():
         fit()
         checked = None
-        if control:
-            checked = _control(model, X, rows.y)
+        if asked.control:
+            checked = _control(model, asked.X, rows.y)
         seconds = time.perf_counter() - started
         say(f"Took {duration(seconds)} and {_peak_memory()}.")
         about = run.about(
             rows.table.name,
             rows.label,
-            saved=save or run.matrix,
+            saved=asked.save or run.matrix,
             seconds=seconds,
-            cautions=cautions,
+            cautions=asked.cautions,
         )
         summary = summarised(
             model,
-            X,
+            asked.X,
             rows.y,
-            rows=shown,
+            rows=asked.shown,
             control=checked,
             title=run.title,
             about=about,
             notes=[*rows.notes, *getattr(model, "notes_", ())],
         )
     heldout = posterior_table(
-        model.posteriors_, model.classes_, rows.numbers, labels, inputs
+        model.posteriors_, model.classes_, rows.numbers, asked.labels, asked.inputs
     )
-    saved = Output("model", save, model.save)
+    saved = Output("model", asked.save, model.save)
     run.finish(model.collision_matrix_, summary, saved, table=heldout)
     if model.interrupted_:
         say(

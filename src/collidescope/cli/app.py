@@ -264,7 +264,7 @@ def fit(
     - `collidescope fit visits.csv -l diagnosis --groups patient --rare drop --json > summary.json`
     - `collidescope fit photos/ --report report.html` (one subfolder per class)
     """
-    from collidescope.cli._fitting import train
+    from collidescope.cli._fitting import Fit, train
     from collidescope.cli._inputs import weights
 
     settings: dict[str, Any] = {
@@ -330,17 +330,20 @@ def fit(
         **settings,
     )
     y = _in_order(_named(rows), ordered)
-    train(
-        run,
+    asked = Fit(
         model,
-        lambda: model.fit(rows.X, y, weighed, grouped, screening=found),
         rows,
         rows.X,
-        save=save,
-        control=control,
+        save,
+        control,
         labels=_labels(rows),
         inputs=inputs,
         cautions=cautions,
+    )
+    train(
+        run,
+        asked,
+        lambda: model.fit(rows.X, y, weighed, grouped, screening=found),
     )
     _next_steps(run, save, sample, model.collision_matrix_.n_classes)
 

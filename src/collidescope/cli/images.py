@@ -12,7 +12,7 @@ import pandas as pd
 
 import collidescope as cs
 from collidescope.cli._console import notes_as_they_come, say
-from collidescope.cli._fitting import largest_classes, train
+from collidescope.cli._fitting import Fit, largest_classes, train
 from collidescope.cli._inputs import Rows, Run
 from collidescope.tables.images import read_images
 
@@ -81,18 +81,9 @@ def fit_images(
     X = images.chosen
     files = images.files
     _introduce(files, X)
-    train(
-        run,
-        model,
-        lambda: model.fit(X, files.y),
-        files,
-        X,
-        save=save,
-        control=control,
-        labels=pd.DataFrame({"label": files.y}),
-        inputs=files.X,
-        shown=files.X,
-    )
+    labels = pd.DataFrame({"label": files.y})
+    asked = Fit(model, files, X, save, control, labels, inputs=files.X, shown=files.X)
+    train(run, asked, lambda: model.fit(X, files.y))
 
 
 def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
