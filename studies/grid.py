@@ -174,8 +174,7 @@ def votings() -> Iterator[Voting]:
     three = population(3, 2.0)
     two = population(2, 1.5)
     skew = population(2, 1.0, seed=3)
-    rng = np.random.default_rng(0)
-    rate = rng.beta(0.3, 3.0, 400)
+    rate = np.random.default_rng(0).beta(0.3, 3.0, 400)
     few = Population(np.column_stack([1 - rate, rate]), skew.weights)
     yield Voting("400 items × 5 votes", three, 400, (5, 5))
     yield Voting("400 items × 2 votes", three, 400, (2, 2))
@@ -194,8 +193,7 @@ def cell(option: Option, n_samples: int, seed: int = 0) -> dict[str, dict[str, A
     rng = np.random.default_rng(seed)
     found: dict[str, list[Held]] = {}
     for _ in range(n_samples):
-        trial = Trial(option, option.draw(rng), rng)
-        for name, held in statements(trial):
+        for name, held in statements(Trial(option, option.draw(rng), rng)):
             if name not in option.dropped:
                 found.setdefault(name, []).append(held)
     return {name: summary(helds) for name, helds in found.items()}
@@ -355,8 +353,7 @@ The lowest cell: {statement}, {option}: {lowest:.1%} ± {error:.1%}.
 
 def write_page(record: dict[str, Any]) -> None:
     """Between the two marks of ``docs/limits.md``."""
-    text = PAGE.read_text()
-    before, rest = text.split("<!-- grid -->\n")
+    before, rest = PAGE.read_text().split("<!-- grid -->\n")
     after = rest.split("<!-- /grid -->\n")[1]
     PAGE.write_text(
         f"{before}<!-- grid -->\n{page_text(record)}\n<!-- /grid -->\n{after}"

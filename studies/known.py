@@ -83,8 +83,7 @@ def led(noise: float = 0.1, priors: Given = None) -> Problem:
         return (segments[codes] ^ wrong).astype(np.intp)
 
     def joint(X: FloatArray) -> FloatArray:
-        known = np.isin(X, (0, 1))
-        odd = X[~known]
+        odd = X[~np.isin(X, (0, 1))]
         if odd.size:
             raise ValueError(f"X must hold segments of 0 or 1, got {odd[0]:.6g}")
         differing = np.abs(X[:, None, :] - segments)

@@ -39,7 +39,7 @@ from studies.markdown import table
 from studies.measures import brier_score
 from studies.problems import FRESH, drawn
 from studies.real_data import load_fashion_votes
-from studies.store import Cell, Record, Study, results, runs
+from studies.store import Cell, Record, Result, Study, results, runs
 
 PROBLEMS: dict[str, Callable[[], known.Problem]] = {
     "Scenario A3": lambda: known.scenario_a(3),
@@ -229,7 +229,7 @@ def first_choices(rows: list[Bought]) -> pd.DataFrame:
 # ---------------------------------------------------------------- rows needed
 
 
-def cut(run: dict[str, Any]) -> dict[str, Any] | None:
+def cut(run: Result) -> Result | None:
     """What a recorded curve without its last size says of the rows for the PBER found there."""
     whole = Limit.from_dict(run["curve"])
     if len(whole.sizes) < 4:
@@ -250,14 +250,14 @@ def cut(run: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def out_of_reach(run: dict[str, Any], share: float = 0.9) -> dict[str, bool]:
+def out_of_reach(run: Result, share: float = 0.9) -> dict[str, bool]:
     """What a recorded curve says of a target below the true PBER."""
     limit = Limit.from_dict(run["curve"])
     said = limit.rows_needed(share * run["truth"])
     return {"open": np.isinf(said.high), "unlikely": np.isinf(said.likely)}
 
 
-def rows_part() -> dict[str, Any]:
+def rows_part() -> Result:
     recorded = runs("limit")
     every = [found for found in map(cut, recorded) if found is not None]
     held = [run["low"] <= run["needed"] <= run["high"] for run in every]
@@ -286,7 +286,7 @@ def rows_part() -> dict[str, Any]:
 # ---------------------------------------------------------------- judges
 
 
-def judges(samples: int = 100, flipped: float = 0.1) -> dict[str, Any]:
+def judges(samples: int = 100, flipped: float = 0.1) -> Result:
     """A vote taken from every item as the judge: as it is, then with some of a class moved."""
     _, votes = load_fashion_votes()
     rng = np.random.default_rng(1)
@@ -314,7 +314,7 @@ def judges(samples: int = 100, flipped: float = 0.1) -> dict[str, Any]:
 # ---------------------------------------------------------------- ordered classes
 
 
-def ordered(samples: int = 1000, n: int = 400) -> dict[str, Any]:
+def ordered(samples: int = 1000, n: int = 400) -> Result:
     """An ordinal probit: label = thresholds below x + N(0, 1), x ~ N(0, spread²)."""
     thresholds = np.array([-1.0, 0.0, 1.0])
     spread = 1.5
@@ -361,7 +361,7 @@ def cells(quick: bool) -> list[Cell]:
     return every
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     if cell["part"] != "bought":
         return PARTS[cell["part"]]()
     return {"options": bought(cell["problem"], cell["seed"])}
@@ -444,13 +444,17 @@ def plan_claims(every: pd.DataFrame, choices: pd.DataFrame) -> list[list[str]]:
     return claims
 
 
-def rows_claims(found: dict[str, Any]) -> list[list[str]]:
+def rows_claims(found: Result) -> list[list[str]]:
     open_ended = f"no upper end in {found['no upper end']:.0%}"
-    near = f"the {found['near']} targets within a standard error of the PBER"
-    open_near = f"{found['no upper end near']:.0%} of {near}"
+    open_near = (
+        f"{found['no upper end near']:.0%} of the {found['near']} targets within a "
+        "standard error of the PBER"
+    )
     held = f"{found['held']:.1%} of {found['curves']}; {open_ended}, {open_near}"
-    unlikely = f"called out of reach in {found['said unlikely']:.0%}"
-    never = f"{found['said open']:.1%} of {found['out of reach']}; {unlikely}"
+    never = (
+        f"{found['said open']:.1%} of {found['out of reach']}; called out of reach in "
+        f"{found['said unlikely']:.0%}"
+    )
     return [
         [
             "`rows_needed` from curves without their last size holds the rows found",
@@ -460,7 +464,7 @@ def rows_claims(found: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def judge_claims(found: dict[str, Any]) -> list[list[str]]:
+def judge_claims(found: Result) -> list[list[str]]:
     passed = f"{found['passed']:.0%} of {found['samples']}"
     return [
         ["a human vote of Fashion-MNIST-H passes as a judge", passed],
@@ -469,11 +473,15 @@ def judge_claims(found: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def ordered_claim(found: dict[str, Any]) -> list[str]:
-    value = f"{found['mean']:.4f} ± {found['stderr']:.4f}"
-    held = f"{found['held']:.1%} of {found['samples']} intervals hold it"
-    truth = f"closed form {found['truth']:.4f}"
-    return ["expected distance of an ordinal probit", f"{value}, {truth}; {held}"]
+def ordered_claim(found: Result) -> list[str]:
+    return [
+        "expected distance of an ordinal probit",
+        (
+            f"{found['mean']:.4f} ± {found['stderr']:.4f}, closed form "
+            f"{found['truth']:.4f}; {found['held']:.1%} of {found['samples']} intervals "
+            "hold it"
+        ),
+    ]
 
 
 def page_tables() -> dict[str, str]:

@@ -133,12 +133,10 @@ def load_adult() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
         ("adult.data", 0),
         ("adult.test", 1),
     ):  # the second part begins with a comment
-        path = _existing(f"adult/{name}.gz", "a part of the UCI Adult table")
-        columns = [*ADULT_COLUMNS, "income"]
         parts.append(
             pd.read_csv(
-                path,
-                names=columns,
+                _existing(f"adult/{name}.gz", "a part of the UCI Adult table"),
+                names=[*ADULT_COLUMNS, "income"],
                 skiprows=skipped,
                 skipinitialspace=True,
                 keep_default_na=False,

@@ -206,8 +206,7 @@ def warnings_of(found: Screening) -> dict[str, str]:
 
 def names_rows(values: pd.Series) -> bool:
     """Do values differ in nearly every row, without fractions?"""
-    numbers = as_numbers(values)
-    fractions = bool((numbers % 1 > 0).any())
+    fractions = bool((as_numbers(values) % 1 > 0).any())
     return values.nunique() >= 0.9 * len(values) and not fractions
 
 

@@ -117,8 +117,7 @@ def compared_statements(trial: Trial) -> Statements:
     target = trial.target
     kinds = trial.rng.choice(len(target.weights), 400, p=target.weights)
     votes = trial.rng.multinomial(5, target.posteriors[kinds])
-    voted = cs.collision_matrix_from_votes(votes)
-    found = cs.compare(trial.matrix, voted, level=LEVEL)
+    found = cs.compare(trial.matrix, cs.collision_matrix_from_votes(votes), level=LEVEL)
     yield "compare PBER", of((found.pber["low"], found.pber["high"]), 0.0)
     ends = found.pairs["low"].to_numpy(), found.pairs["high"].to_numpy()
     yield "compare S", of(ends, np.zeros(len(ends[0])), at_once=True)

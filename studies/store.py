@@ -46,7 +46,7 @@ class Study:
     name: str
     title: str
     cells: Callable[[bool], list[Cell]]
-    run: Callable[[Cell], dict[str, Any]]
+    run: Callable[[Cell], Result]
     table: Callable[[list[Record]], str] | None = None
     #: Does a cell use all processors (or the accelerator) itself? Then cells run one by one.
     alone: bool = False
@@ -64,7 +64,7 @@ def path_of(name: str, quick: bool = False) -> Path:
     return folder / f"{name}.jsonl"
 
 
-def here() -> dict[str, Any]:
+def here() -> Result:
     """The environment of a record that is made now."""
     return environment() | {"pool": POOL}
 
@@ -103,7 +103,7 @@ def load(path: Path) -> dict[str, Record]:
     return {line["key"]: line for line in lines(path) if "header" not in line}
 
 
-def header(name: str) -> dict[str, Any]:
+def header(name: str) -> Result:
     """What the first line of a file says of its oldest records; empty where there is none."""
     first = lines(path_of(name))[:1]
     return first[0].get("header", {}) if first else {}
@@ -178,7 +178,7 @@ def results(name: str, quick: bool = False) -> list[Record]:
     return list(load(path_of(name, quick)).values())
 
 
-def flat(record: Record) -> dict[str, Any]:
+def flat(record: Record) -> Result:
     """Settings and what was measured in one mapping, with ``seconds`` and ``pool``."""
     about = {"seconds": record["seconds"], "pool": pool_of(record)}
     return about | record["cell"] | record["result"]
@@ -189,15 +189,14 @@ def runs(name: str) -> list[dict[str, Any]]:
     return [flat(record) for record in results(name)]
 
 
-def by_part(records: list[Record]) -> dict[str, Any]:
+def by_part(records: list[Record]) -> Result:
     """Results of a study whose cells are told apart by one setting alone, ``part``."""
     return {record["cell"]["part"]: record["result"] for record in records}
 
 
 def pool_of(record: Record) -> int:
     """How many members the pool had when something was measured; the first had no mark."""
-    made = record.get("environment", record)
-    return int(made.get("pool", FIRST_POOL))
+    return int(record.get("environment", record).get("pool", FIRST_POOL))
 
 
 def environments(name: str) -> list[dict[str, Any]]:

@@ -18,8 +18,7 @@ TABLE = pd.DataFrame(
 
 
 def test_cells_are_counted_per_item_and_class():
-    votes = votes_from_annotators(TABLE, empty="drop")
-    assert votes.to_dict("index") == {
+    assert votes_from_annotators(TABLE, empty="drop").to_dict("index") == {
         "x": {"cat": 2, "dog": 1},
         "y": {"cat": 1, "dog": 1},
     }

@@ -110,7 +110,7 @@ def test_temperature_scaling_lowers_the_calibration_error_of_an_overfitted_netwo
 
 def test_the_ensembles_posterior_is_the_mean_of_its_members():
     X, y = DATA
-    clf = rivals.DeepEnsemble(4, **TINY).fit(X, y)
+    clf = rivals.DeepEnsemble(n_members=4, **TINY).fit(X, y)
     rows = torch.from_numpy(apply_scaling(X, *fit_scaling(X)))
     with torch.inference_mode():
         members = np.stack(

@@ -62,8 +62,7 @@ def test_a_file_that_is_no_image_is_named(photos):
 
 def test_files_that_are_no_images_are_skipped_on_request(photos):
     (photos / "dusk" / "broken.png").write_text("no image")
-    done = good("fit", photos, *FAST, "--skip-bad", "--json")
-    summary = json.loads(done.stdout)
+    summary = json.loads(good("fit", photos, *FAST, "--skip-bad", "--json").stdout)
     assert summary["n_rows"] == 60
     assert any("broken.png" in note for note in summary["notes"])
 

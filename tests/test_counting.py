@@ -560,8 +560,7 @@ def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
 
 
 def test_the_held_out_vote_error_is_that_of_a_loop_over_votes():
-    rng = np.random.default_rng(0)
-    votes = rng.multinomial(5, [0.5, 0.3, 0.2], 200)
+    votes = np.random.default_rng(0).multinomial(5, [0.5, 0.3, 0.2], 200)
     wrong = []
     for item in votes:
         missed = 0.0

@@ -290,8 +290,7 @@ def test_a_back_end_of_joblib_without_generators_gives_the_same_s(in_turn):
 
 
 def test_no_more_folds_are_trained_than_give_enough_held_out_rows():
-    sample = make_sample(*problem(n=100))
-    folds = make_folds(sample, 10, random_state=0)
+    folds = make_folds(make_sample(*problem(n=100)), 10, random_state=0)
     fewer = enough_folds(folds, enough=25, many=100)
     assert [len(test) for _, test in fewer.splits] == [10, 10, 10]
     assert "30 held-out rows are enough: 3 of 10 folds are trained" in fewer.notes[0]

@@ -589,8 +589,7 @@ def test_an_audit_covers_where_rows_come_in_groups(population):
 
 
 def test_groups_of_an_audit_raise_the_p_values_of_its_pairs():
-    rng = np.random.default_rng(2)
-    own, P, y = clustered(rng)
+    own, P, y = clustered(np.random.default_rng(2))
     said = np.where(
         own % 8 == 0, 0, P.argmax(axis=1)
     )  # a few groups are always called 0

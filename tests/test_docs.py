@@ -196,8 +196,7 @@ def check_collidescope(words: list[str]) -> None:
 
 
 def check_studies(words: list[str]) -> None:
-    options = study_parser().parse_args(words)
-    for name in getattr(options, "names", []):
+    for name in getattr(study_parser().parse_args(words), "names", []):
         assert name in {"NAME", *every()}, f"there is no study {name}"
 
 
@@ -383,11 +382,10 @@ def built(tmp_path_factory):
         (tmp_path / linked).symlink_to(ROOT / linked)
     options = ["-W", "--keep-going", "-q", "-D", "plot_gallery=0"]
     command = [sys.executable, "-m", "sphinx", *options, "docs", "html"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     done = subprocess.run(
         command,
         cwd=tmp_path,
-        env=environment,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
         capture_output=True,
         text=True,
         timeout=600,

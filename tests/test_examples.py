@@ -29,8 +29,7 @@ def test_an_example_runs(path, tmp_path):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_has_a_title(path):
-    text = path.read_text(encoding="utf-8")
-    title, underline = text.splitlines()[1:3]
+    title, underline = path.read_text(encoding="utf-8").splitlines()[1:3]
     assert set(underline) == {"="}
     assert len(underline) == len(title)
 

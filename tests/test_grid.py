@@ -100,8 +100,7 @@ def test_every_function_that_takes_a_level_is_in_the_grid():
     found = set()
     for name in names:
         found |= set(with_level(importlib.import_module(name)))
-    helpers = {"paired_interval"}
-    assert found - helpers == set(STATED)
+    assert found - {"paired_interval"} == set(STATED)
 
 
 def test_every_function_that_takes_a_level_is_simulated():

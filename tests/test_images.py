@@ -353,8 +353,7 @@ def blind(channels, n_classes):
 def two_factories():
     X, y = corners(160)
     fast = {"learning_rate": 0.05, "max_epochs": 20}
-    factories = [blind, encoder]
-    clf = CollisionClassifier(factories, cv=2, training=fast, random_state=0)
+    clf = CollisionClassifier([blind, encoder], cv=2, training=fast, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollisionWarning)
         return clf.fit(X, y)

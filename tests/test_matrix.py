@@ -392,8 +392,7 @@ def test_npz_round_trip_is_bit_for_bit(tmp_path):
     cm = collision_matrix_from_posteriors(P, names[codes], classes=names)
     path = tmp_path / "matrix.npz"
     cm.to_npz(path)
-    again = CollisionMatrix.from_npz(path)
-    assert again == cm
+    assert CollisionMatrix.from_npz(path) == cm
     with pytest.raises(ValueError, match=r"1,001 classes.*to_npz.*top_k"):
         CollisionMatrix(np.eye(1001)).to_json()
     CollisionMatrix(np.eye(2)).to_npz(path)

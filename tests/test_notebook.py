@@ -128,8 +128,7 @@ def test_a_limit_that_may_be_nothing_is_said_as_at_most():
 
 @pytest.mark.parametrize(("coverage", "first"), [(0.0015, True), (0.8, False)])
 def test_counting_a_few_rows_headlines_how_few(cm, coverage, first):
-    counted = replace(cm, coverage=coverage, method="counted")
-    said = headline(counted)
+    said = headline(replace(cm, coverage=coverage, method="counted"))
     assert said[0].startswith(
         f"Counted without a model on {percent(coverage)} of the rows (120 of "
     )

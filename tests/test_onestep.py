@@ -389,9 +389,8 @@ def test_beyond_so_many_classes_given_priors_weigh_the_rows():
 
 
 def test_posteriors_shifted_in_place_are_those_of_a_copy():
-    rng = np.random.default_rng(10)
     P, old, new = (
-        rng.dirichlet(np.ones(3), 20),
+        np.random.default_rng(10).dirichlet(np.ones(3), 20),
         np.array([0.2, 0.3, 0.5]),
         np.array([0.5, 0.4, 0.1]),
     )

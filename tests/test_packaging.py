@@ -105,8 +105,7 @@ def test_the_sdist_holds_what_the_wheel_is_built_from(dist):
 
 
 def test_the_citation_names_the_paper():
-    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert "arXiv:2411.12127" in text
+    assert "arXiv:2411.12127" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_every_page_that_llms_txt_names_exists():

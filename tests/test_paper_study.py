@@ -49,8 +49,7 @@ def test_a_row_is_not_compared_with_itself():
 
 
 def test_every_method_gives_a_matrix_of_the_right_shape():
-    problem = scenario_a(3)
-    X, codes = problem.sample(120, 0)
+    X, codes = scenario_a(3).sample(120, 0)
     settings = PrintedSettings(hidden_layer_sizes=(8,), max_epochs=2, max_steps=200)
     data = rows.Data(X, codes, 3, X[:5])
     printed = rows.trained_verbatim(data, settings, 0)

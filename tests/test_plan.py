@@ -352,11 +352,9 @@ def test_a_class_taken_for_another_is_found_with_its_pair():
 
 
 def test_the_best_judge_agrees_more_than_a_human():
-    rng = np.random.default_rng(2)
-    votes, P = people(rng)
+    votes, P = people(np.random.default_rng(2))
     found = compare_judges(votes, {"best": P.argmax(axis=1)})
-    row = found.table.iloc[0]
-    assert row["verdict"] == "agrees more than a human"
+    assert found.table.iloc[0]["verdict"] == "agrees more than a human"
     assert found.best_interval[0] <= P.max(axis=1).mean() <= found.best_interval[1]
 
 

@@ -134,8 +134,7 @@ def test_the_descent_can_end_with_rows_that_do_not_sum_to_one():
 
 def test_the_descent_may_start_at_another_dominant_matrix():
     S = planted_matrix()
-    found = step_c(S @ S.T, start=S)
-    assert found.steps == 0
+    assert step_c(S @ S.T, start=S).steps == 0
     with pytest.raises(ValueError, match="start must have the shape of G"):
         step_c(S @ S.T, start=np.eye(2))
 
@@ -171,8 +170,7 @@ def test_a_projected_descent_stays_in_the_feasible_set():
 
 def test_a_fit_can_be_kept_in_the_feasible_set():
     X, y = scenario_a(3).sample(150, 0)
-    settings = replace(SMALL, feasible=True)
-    assert is_feasible(printed_fit(X, y, 3, settings).matrix)
+    assert is_feasible(printed_fit(X, y, 3, replace(SMALL, feasible=True)).matrix)
 
 
 def test_unequal_classes_are_given_to_the_descent_from_the_identity():
@@ -206,8 +204,7 @@ def test_a_perfect_similarity_gives_the_posteriors_of_new_rows():
 
 def test_comparison_points_are_rows_that_v_was_not_trained_on(fitted):
     fit, X = fitted
-    held_out = np.concatenate(fit.points)
-    assert len(held_out) == 15
+    assert len(np.concatenate(fit.points)) == 15
     settings = replace(SMALL, validation_share=0.0)
     y = scenario_a(3).sample(150, 0)[1]
     assert sum(map(len, printed_fit(X, y, 3, settings).points)) == 150
@@ -215,8 +212,7 @@ def test_comparison_points_are_rows_that_v_was_not_trained_on(fitted):
 
 def test_the_gramian_averages_over_the_rows_that_v_was_trained_on():
     X, y = scenario_a(3).sample(90, 0)
-    settings = replace(SMALL, validation_share=0.0)
-    fit = printed_fit(X, y, 3, settings)
+    fit = printed_fit(X, y, 3, replace(SMALL, validation_share=0.0))
     V = fit.similarity(X, X)
     expected = [[V[np.ix_(y == i, y == j)].mean() for j in range(3)] for i in range(3)]
     np.testing.assert_allclose(fit.gramian, expected, rtol=1e-5)

@@ -235,8 +235,7 @@ def test_a_simple_model_is_trained_on_few_rows_where_it_had_a_weight_in_the_race
 
 def test_every_simple_model_is_trained_at_sizes_that_the_race_did_not_see():
     costs = {"a": 1.0, "b": 1.0}
-    names = chosen([4000], [{"a": 1.0}], costs)
-    assert names(1000) == ["a", "b"]
+    assert chosen([4000], [{"a": 1.0}], costs)(1000) == ["a", "b"]
 
 
 def whole_fit(**settings):
@@ -250,8 +249,7 @@ def whole_fit(**settings):
     ]
     engine = Engine(**settings)
     raced = race(sample, models, folds, engine)
-    fit = cross_fit(sample, raced.models, folds, engine=engine, choice=raced)
-    return raced, fit
+    return raced, cross_fit(sample, raced.models, folds, engine=engine, choice=raced)
 
 
 def test_the_first_fold_is_the_last_heat():
@@ -265,8 +263,7 @@ def test_the_first_fold_is_the_last_heat():
 
 def test_what_a_heat_has_trained_is_not_trained_again():
     raced, fit = whole_fit()
-    sample = make_sample(*problem())
-    alone = cross_fit(sample, raced.models, fit.folds)
+    alone = cross_fit(make_sample(*problem()), raced.models, fit.folds)
     for mine, plain in zip(fit.curve, alone.curve, strict=True):
         np.testing.assert_array_equal(mine.posteriors, plain.posteriors)
 
@@ -314,9 +311,7 @@ def test_a_raced_fit_resumed_from_its_checkpoint_ends_as_an_undisturbed_one(
             return cross_fit(sample, raced.models, folds, engine=engine, choice=raced)
 
     assert fitted(tmp_path, at=6).interrupted
-    resumed = fitted(tmp_path)
-    undisturbed = fitted()
-    for mine, other in zip(resumed.curve, undisturbed.curve, strict=True):
+    for mine, other in zip(fitted(tmp_path).curve, fitted().curve, strict=True):
         np.testing.assert_array_equal(mine.posteriors, other.posteriors)
 
 
@@ -340,6 +335,5 @@ def test_ctrl_c_after_the_first_fold_keeps_what_it_has_trained():
 
 def test_the_first_heat_of_many_rows_is_small():
     sample = make_sample(*problem(n=4000))
-    folds = make_folds(sample, 4, random_state=0)
-    heats = nested_heats(sample, folds, most_first=100)
+    heats = nested_heats(sample, make_folds(sample, 4, random_state=0), most_first=100)
     assert [len(heat.splits[0][0]) for heat in heats] == [94, 188, 375, 750, 1500]

@@ -125,8 +125,7 @@ def test_truncated_rows_are_refused_with_the_line_that_scales_them():
         ValueError, match=r"row 0 sums to .*normalize\(P, norm=\"l1\"\)"
     ):
         collision_matrix_from_posteriors(P, y)
-    scaled = normalize(P, norm="l1")
-    assert collision_matrix_from_posteriors(scaled, y).pber > 0
+    assert collision_matrix_from_posteriors(normalize(P, norm="l1"), y).pber > 0
 
 
 @pytest.mark.parametrize(
@@ -168,8 +167,7 @@ def test_permuted_columns_of_sparse_rows_are_warned_of():
 @pytest.mark.parametrize("labelled", [True, False])
 def test_memory_follows_the_entries(labelled):
     n, k, kept = 100_000, 500, 4
-    rng = np.random.default_rng(0)
-    first = rng.integers(0, k, n)
+    first = np.random.default_rng(0).integers(0, k, n)
     columns = (first[:, None] + np.arange(kept)) % k
     P = csr_array(
         (np.full(n * kept, 1 / kept), columns.ravel(), np.arange(0, n * kept + 1, kept))
@@ -179,5 +177,4 @@ def test_memory_follows_the_entries(labelled):
     accumulator.update(P, first if labelled else None)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    dense = 8 * n * k
-    assert peak < dense / 4
+    assert peak < 8 * n * k / 4

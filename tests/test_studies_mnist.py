@@ -27,8 +27,7 @@ def readings(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("checkpoint"))
     data = drawings()
     literal = mnist.fit_pairs(cell, data, folder, "none", "gradient", "inverse")
-    shifted = mnist.fit_pairs(cell, data, folder, "prior", "root", "simplex")
-    return literal, shifted
+    return literal, mnist.fit_pairs(cell, data, folder, "prior", "root", "simplex")
 
 
 def test_the_logit_shift_lowers_the_row_sums_of_the_gramian(readings):

@@ -111,15 +111,15 @@ def check_finite(
         )
     if (bad := ~np.isfinite(array)).any():
         where = tuple(np.argwhere(bad)[0].tolist())
-        many = f"({int(bad.sum())} such values in all): drop or impute them first"
         raise ValueError(
-            f"{name} must be finite, got {array[where]} at position {where} {many}"
+            f"{name} must be finite, got {array[where]} at position {where} "
+            f"({int(bad.sum())} such values in all): drop or impute them first"
         )
     return array
 
 
 def check_square(
-    values: npt.ArrayLike, name: str, n_classes: int | None = None
+    values: ArrayLike, name: str, n_classes: int | None = None
 ) -> FloatArray:
     """``values`` as a finite K×K float64 array with K ≥ 2, or of so many classes."""
     array = check_finite(values, name, ndim=2)
@@ -146,7 +146,7 @@ def check_non_negative(array: FloatArray, name: str, what: str) -> None:
 
 
 def check_stochastic(
-    values: npt.ArrayLike, name: str, n_classes: int | None = None
+    values: ArrayLike, name: str, n_classes: int | None = None
 ) -> FloatArray:
     """``values`` as a square, non-negative matrix whose rows sum to 1."""
     array = check_square(values, name, n_classes)
@@ -156,16 +156,14 @@ def check_stochastic(
     row = int(off.argmax())
     if off[row] > STOCHASTIC_TOLERANCE:
         total = totals[row]
-        said = f"row {row} sums to {total:.10g}"
-        divisor = f"{name}.sum(axis=1, keepdims=True)"
-        hint = f"typed with few digits? divide by {divisor}"
-        raise ValueError(f"every row of {name} must sum to 1, {said} ({hint})")
+        raise ValueError(
+            f"every row of {name} must sum to 1, row {row} sums to {total:.10g} (typed "
+            f"with few digits? divide by {name}.sum(axis=1, keepdims=True))"
+        )
     return array
 
 
-def check_priors(
-    priors: npt.ArrayLike, n_classes: int, name: str = "priors"
-) -> FloatArray:
+def check_priors(priors: ArrayLike, n_classes: int, name: str = "priors") -> FloatArray:
     """``priors`` as K positive numbers that sum to 1, in an array of their own."""
     if isinstance(priors, str):
         raise ValueError(
@@ -176,12 +174,16 @@ def check_priors(
     k = int(array.argmin())
     smallest = array[k]
     if smallest < SMALLEST_PRIOR:
-        said = f"got {smallest:.6g} for class number {k}"
-        raise ValueError(f"{name} must be positive, {said}: leave such a class out")
+        raise ValueError(
+            f"{name} must be positive, got {smallest:.6g} for class number {k}: leave "
+            "such a class out"
+        )
     total = array.sum()
     if abs(total - 1) > STOCHASTIC_TOLERANCE:
-        hint = "counts or class weights? divide by their sum"
-        raise ValueError(f"{name} must sum to 1, got {total:.10g} ({hint})")
+        raise ValueError(
+            f"{name} must sum to 1, got {total:.10g} (counts or class weights? divide "
+            "by their sum)"
+        )
     return array.copy()
 
 
@@ -196,8 +198,7 @@ def check_posteriors(
     _check_columns(array.shape, name, n_classes)
     lowest = _check_probabilities(array, name)
     totals = array.sum(axis=1)
-    tolerance = sum_tolerance(P)
-    farthest = _check_sums(totals, tolerance, name)
+    farthest = _check_sums(totals, sum_tolerance(P), name)
     # as good as it gets: a copy of many rows costs more than all checks
     if lowest >= 0 and farthest <= EXACT_SUM:
         return array
@@ -244,8 +245,7 @@ def check_sparse_posteriors(
     )
     farthest = _check_sums(totals, SUM_TOLERANCE, name, hint)
     if lowest < 0 or farthest > EXACT_SUM:
-        n_entries = np.diff(starts)
-        rows.data /= np.repeat(totals, n_entries)
+        rows.data /= np.repeat(totals, np.diff(starts))
     return rows
 
 
@@ -254,9 +254,9 @@ def _check_columns(
 ) -> None:
     """Refuse posteriors without a column for every class."""
     if len(shape) != 2 or shape[1] < 2:
-        hint = "binary scores? pass np.column_stack([1 - p, p])"
         raise ValueError(
-            f"{name} must have one column per class, at least 2, got shape {shape} ({hint})"
+            f"{name} must have one column per class, at least 2, got shape {shape} "
+            "(binary scores? pass np.column_stack([1 - p, p]))"
         )
     n_columns = shape[1]
     if n_classes is not None and n_columns != n_classes:
@@ -293,14 +293,13 @@ def _check_sums(
     farthest = float(off[row])
     if farthest > tolerance:
         total = totals[row]
-        said = f"row {row} sums to {total:.8g}"
-        wanted = f"every row of {name} must sum to 1"
-        words = f"{wanted}, {said} ({hint})"
-        raise ValueError(words)
+        raise ValueError(
+            f"every row of {name} must sum to 1, row {row} sums to {total:.8g} ({hint})"
+        )
     return farthest
 
 
-def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArray:
+def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
     """``sample_weight`` as n non-negative numbers, not all zero; ones where it is None."""
     if sample_weight is None:
         return np.ones(n_rows)
@@ -315,9 +314,7 @@ def check_weights(sample_weight: npt.ArrayLike | None, n_rows: int) -> FloatArra
     return array
 
 
-def check_votes(
-    values: npt.ArrayLike, name: str, *, every_row: bool = True
-) -> FloatArray:
+def check_votes(values: ArrayLike, name: str, *, every_row: bool = True) -> FloatArray:
     """``values`` as numbers of votes, rows × classes, with a vote in every row if ``every_row``."""
     ndim = None
     if every_row:
@@ -327,16 +324,19 @@ def check_votes(
     odd = array % 1 != 0
     if odd.any():
         where = tuple(np.argwhere(odd)[0].tolist())
-        hint = "pass counts of votes, not their shares (which do not say how sure they are)"
         raise ValueError(
-            f"{name} must be whole numbers, got {array[where]:g} at position {where}: {hint}"
+            f"{name} must be whole numbers, got {array[where]:g} at position {where}: "
+            "pass counts of votes, not their shares (which do not say how sure they "
+            "are)"
         )
     if not every_row:
         return array
     voted = array.any(axis=1)
     if not voted.all():
-        said = f"row {int(voted.argmin())} has none: leave such rows out"
-        raise ValueError(f"{name} must have at least one vote per row, {said}")
+        raise ValueError(
+            f"{name} must have at least one vote per row, row {int(voted.argmin())} "
+            "has none: leave such rows out"
+        )
     return array
 
 
@@ -366,15 +366,14 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
     used = weights[weights > 0]
     smallest = used.min()
     if smallest < largest / most_range:
-        hint = "which no estimate can use: set the small ones to 0, or the large ones lower"
-        reach = f"from {smallest:.3g} to {largest:.3g}"
-        raise ValueError(f"sample_weight reaches {reach}, {hint}")
+        raise ValueError(
+            f"sample_weight reaches from {smallest:.3g} to {largest:.3g}, which no "
+            "estimate can use: set the small ones to 0, or the large ones lower"
+        )
     _, exponent = np.frexp(largest)
-    power = 1 - exponent
-    scaled = np.asarray(np.ldexp(weights, power))
+    scaled = np.asarray(np.ldexp(weights, 1 - exponent))
     total = scaled.sum()
-    squares = (scaled**2).sum()
-    effective = total**2 / squares
+    effective = total**2 / (scaled**2).sum()
     n_used = len(used)
     if effective < 2 and n_used >= 20:
         row = int(weights.argmax())
@@ -389,8 +388,8 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
 
 
 def check_classes(
-    classes: Sequence[Any] | npt.NDArray[Any] | None, n_classes: int | None = None
-) -> npt.NDArray[Any]:
+    classes: Sequence[Any] | Array | None, n_classes: int | None = None
+) -> Array:
     """``classes`` as two or more distinct names, text as ``str``, mixed ones as objects.
 
     None stands for the numbers from 0.
@@ -430,7 +429,7 @@ def check_classes(
     return _objects(names)
 
 
-def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
+def check_labels(y: ArrayLike, name: str = "y") -> Array:
     """``y`` as a non-empty 1-d array of labels without gaps."""
     y = to_numpy(y)
     try:
@@ -458,9 +457,10 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
     if dtype in "fc":
         missing |= ~np.isfinite(array)
     if missing.any():
-        n_missing = int(missing.sum())
-        first = f"(first at row {int(missing.argmax())}): drop those rows"
-        raise ValueError(f"{name} has {n_missing} missing labels {first}")
+        raise ValueError(
+            f"{name} has {int(missing.sum())} missing labels (first at row "
+            f"{int(missing.argmax())}): drop those rows"
+        )
     kinds = {type(label) for label in given}
     text = {kind for kind in kinds if issubclass(kind, str)}
     truth = {kind for kind in kinds if issubclass(kind, (bool, np.bool_))}
@@ -473,7 +473,7 @@ def check_labels(y: npt.ArrayLike, name: str = "y") -> npt.NDArray[Any]:
     return array
 
 
-def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
+def classes_of(y: Array, name: str = "y") -> Array:
     """The sorted distinct labels of ``y``, at least two."""
     kinds = (
         sorted({type(label).__name__ for label in y.tolist()})
@@ -495,7 +495,7 @@ def classes_of(y: npt.NDArray[Any], name: str = "y") -> npt.NDArray[Any]:
     return classes
 
 
-def spelling_variants(y: npt.NDArray[Any]) -> list[str]:
+def spelling_variants(y: Array) -> list[str]:
     """What to say of labels that differ only in spelling: case, spaces, invisible marks, 1 and 1.0.
 
     >>> spelling_variants(np.array(["Yes", "no", "yes", "1", "01", "1.0"]))
@@ -507,14 +507,15 @@ def spelling_variants(y: npt.NDArray[Any]) -> list[str]:
     alike = defaultdict(list)
     spellings = {str(label) for label in y.tolist()}
     for label in sorted(spellings):
-        plain = _plain_spelling(label)
-        alike[plain].append(label)
+        alike[_plain_spelling(label)].append(label)
     found = []
     for names in alike.values():
         if len(names) > 1:
             *first, last = (repr(name) for name in names)
-            both = f"{', '.join(first)} and {last}"
-            found.append(f"classes {both} differ only in spelling: are they one?")
+            found.append(
+                f"classes {', '.join(first)} and {last} differ only in spelling: are "
+                "they one?"
+            )
     return found
 
 
@@ -530,9 +531,7 @@ def _plain_spelling(label: str) -> str:
         return plain
 
 
-def encode_labels(
-    y: npt.ArrayLike, classes: npt.NDArray[Any], name: str = "y"
-) -> IntArray:
+def encode_labels(y: ArrayLike, classes: Array, name: str = "y") -> IntArray:
     """The position of every label of ``y`` in ``classes``."""
     array = check_labels(y, name)
     if array.dtype.kind == classes.dtype.kind == "i":
@@ -582,7 +581,7 @@ def labelled_posteriors(
     *,
     name: str = "P",
     y_name: str = "y",
-) -> tuple[FloatArray, IntArray | None, npt.NDArray[Any]]:
+) -> tuple[FloatArray, IntArray | None, Array]:
     """(posteriors n×K, class numbers or None, class names), fitted together here and only here.
 
     ``P`` is an array, tensor or DataFrame (pandas, polars) of shape (n, K), or n values of p(second
@@ -651,9 +650,9 @@ def _class_names(
             every = [found.get(str(column), column) for column in columns]
             return check_classes(every, k)
     if len(names) != k:
-        hint = "pass classes, in the order of the columns"
         raise ValueError(
-            f"{said} and {y_name} has {len(names)} distinct labels: {hint}"
+            f"{said} and {y_name} has {len(names)} distinct labels: pass classes, in "
+            "the order of the columns"
         )
     return names
 
@@ -711,15 +710,12 @@ def _better_order(
     if (columns == as_they_are).all():
         return None
     right = np.trace(confusion) / n
-    n_right = confusion[as_they_are, columns].sum()
-    right_then = n_right / n
+    right_then = confusion[as_they_are, columns].sum() / n
     in_order = columns.tolist()[:20]
-    counts = confusion.sum(axis=1)
-    shares = counts / n
+    shares = confusion.sum(axis=1) / n
     as_given = _mean_brier(P, codes)
     reordered = _mean_brier(P[:, columns], codes)
-    pairs_alike = float((shares**2).sum())
-    by_chance = 1 - pairs_alike
+    by_chance = 1 - float((shares**2).sum())
     # sure and wrong as given, informative in the other order
     margin = 3 / np.sqrt(n)
     if as_given < by_chance + margin or reordered > by_chance - margin:
@@ -738,7 +734,7 @@ def _mean_brier(P: FloatArray, codes: IntArray) -> float:
 
 
 def aligned(
-    values: FloatArray, columns: list[Any], names: npt.NDArray[Any], name: str
+    values: FloatArray, columns: list[Any], names: Array, name: str
 ) -> FloatArray:
     """The columns of ``values``, called ``columns``, in the order of ``names`` (as text)."""
     place = {}
@@ -749,11 +745,9 @@ def aligned(
     twice = len(place) < len(columns)
     if twice or set(wanted) != set(place):
         hint = f"rename the columns, or pass {name}.to_numpy() if in the order of the classes"
-        first_columns = columns[:10]
-        first_classes = classes[:10]
-        has = f"{name} has columns {first_columns}"
-        said = f"{has} for the classes {first_classes}"
-        raise ValueError(f"{said}: {hint}")
+        raise ValueError(
+            f"{name} has columns {columns[:10]} for the classes {classes[:10]}: {hint}"
+        )
     order = [place[own] for own in wanted]
     if order == sorted(order):
         return values
@@ -893,7 +887,7 @@ def _is_cut(name: object) -> bool:
     return isinstance(name, str) and name.endswith("\0")
 
 
-def _objects(values: Sequence[Any]) -> npt.NDArray[Any]:
+def _objects(values: Sequence[Any]) -> Array:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array

@@ -63,8 +63,7 @@ class Progress:
             left = per_step * (self.total - self.done)
             # A share: steps are of any size, and of a fit eight to a fold.
             share = self.done / self.total
-            so_far = f"{share:.0%}, {elapsed:.0f} s"
-            text = f"{self.what}: {so_far}, about {left:.0f} s left"
+            text = f"{self.what}: {share:.0%}, {elapsed:.0f} s, about {left:.0f} s left"
         logger.info(text)
         if self._bar is not None:
             self._move(self.done, elapsed, self.what)
@@ -87,19 +86,18 @@ class Progress:
     def _show(self, entry: dict[str, Any], most: float = 0.9) -> None:
         # A step at work counts at most this share of it: it is done only when it says so.
         share = min(1.0, entry["epoch"] / max(entry["max_epochs"], 1)) * most
-        at = f"epoch {entry['epoch']}, loss {entry['val_loss']:.4f}"
-        text = f"{self.what} · {entry['name']}, {at}"
+        text = (
+            f"{self.what} · {entry['name']}, epoch {entry['epoch']}, loss "
+            f"{entry['val_loss']:.4f}"
+        )
         self._move(self.done + share, time.perf_counter() - self._started, text)
 
     def _move(self, done: float, elapsed: float, text: str) -> None:
-        spent = timedelta(seconds=round(elapsed))
-        pace = f"{spent} so far"
+        pace = f"{timedelta(seconds=round(elapsed))} so far"
         if self.total:
             # Epochs of the first step say little about its end, as most networks stop early.
             if self.done:
                 ahead = elapsed / done * (self.total - done)
-                left = timedelta(seconds=round(ahead))
-                pace = f"{left} left"
-            share = done / self.total
-            pace = f"{share:.0%}, {pace}"
+                pace = f"{timedelta(seconds=round(ahead))} left"
+            pace = f"{done / self.total:.0%}, {pace}"
         self._bar.update(self._task, completed=done, description=text, pace=pace)

@@ -47,8 +47,7 @@ def row_hashes(X: object) -> Hashes:
         with np.errstate(over="ignore"):
             products = bits * multipliers
             # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
-            high_bits = products >> np.uint64(29)
-            mixed = products ^ high_bits
+            mixed = products ^ products >> np.uint64(29)
             summands = mixed * reverse
             hashes[block] = summands.sum(axis=1, dtype=np.uint64)
     return hashes
@@ -68,8 +67,7 @@ def _row_bits(part: Any) -> Hashes:
     if hasattr(part, "toarray"):
         part = part.toarray()
     cells = np.asarray(part)
-    rows = cells.reshape(len(cells), -1)
-    return _bits(rows)
+    return _bits(cells.reshape(len(cells), -1))
 
 
 def _bits(values: npt.ArrayLike) -> Hashes:
@@ -81,16 +79,13 @@ def _bits(values: npt.ArrayLike) -> Hashes:
     with np.errstate(over="ignore"):
         numbers = exact.astype(np.float32)
     numbers[np.isnan(numbers)] = np.nan  # one kind of nan
-    bits32 = numbers.view(np.uint32)
-    bits = bits32.astype(np.uint64)
+    bits = numbers.view(np.uint32).astype(np.uint64)
     too_large = np.isinf(numbers)
     is_zero = numbers == 0
-    too_small = is_zero & (exact != 0)
-    lost = too_large | too_small
+    lost = too_large | is_zero & (exact != 0)
     beyond = lost & np.isfinite(exact)
     # what float32 cannot hold is compared as it is
-    kept = exact[beyond]
-    bits[beyond] = kept.view(np.uint64)
+    bits[beyond] = exact[beyond].view(np.uint64)
     return bits
 
 
@@ -131,8 +126,7 @@ def copies(
         own = _has_own_value(X, inputs, again)
     for kind in (own, ~own):
         n_repeated = (again & kind).sum()
-        n_alike = (alike & kind).sum()
-        if n_alike < 0.9 * n_repeated:
+        if (alike & kind).sum() < 0.9 * n_repeated:
             alike &= ~kind
     classes, codes = np.unique(labels, return_inverse=True)
     pairs = np.unique(inputs * len(classes) + codes, return_inverse=True)[1]
@@ -162,8 +156,7 @@ def _too_regular(pairs: IntArray, fewest: int = 30, excess: float = 2.5) -> Bool
     found = n_pairs[k]
     many = found >= fewest
     beyond = found > excess * most
-    copied = k[many & beyond]
-    suspicious = np.isin(times, copied)
+    suspicious = np.isin(times, k[many & beyond])
     return suspicious[pairs]
 
 
@@ -185,8 +178,7 @@ def _has_own_value(
     if len(rows) * width > most_cells:
         return has_own
     values = np.asarray(X[rows])
-    cells = values.reshape(len(rows), width)
-    for column in cells.T:
+    for column in values.reshape(len(rows), width).T:
         _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
         is_own = counts[place] == 1
         has_own[repeated] |= is_own
@@ -195,16 +187,11 @@ def _has_own_value(
 
 def agreement(groups: IntArray, codes: IntArray) -> float:
     """How often two rows of one group have the same label; groups and labels are numbers from 0."""
-    n_classes = codes.max() + 1
-    cells = groups * n_classes + codes
+    cells = groups * (codes.max() + 1) + codes
     _, counts = np.unique(cells, return_counts=True)
     sizes = np.bincount(groups)
-    alike = counts * (counts - 1.0)
-    n_alike = alike.sum()
-    pairs = sizes * (sizes - 1.0)
-    n_pairs = pairs.sum()
-    share = n_alike / n_pairs
-    return float(share)
+    n_alike = (counts * (counts - 1.0)).sum()
+    return float(n_alike / (sizes * (sizes - 1.0)).sum())
 
 
 def copy_notes(
@@ -213,8 +200,10 @@ def copy_notes(
     """What copies of rows in other folds (``again``) do to PBER, the mean of ``losses``."""
     if again.mean() < 0.01:  # too few to matter
         return []
-    copied = f"{again.sum():,} of {len(again):,} rows"
-    said = f"{copied} have a copy, with the same label, in another fold"
+    said = (
+        f"{again.sum():,} of {len(again):,} rows have a copy, with the same label, in "
+        "another fold"
+    )
     if losses is not None and not again.all():
         on_copies = losses[again].mean()
         on_others = losses[~again].mean()

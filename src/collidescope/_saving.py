@@ -144,8 +144,7 @@ class _Reader:
             return self._dataclass(kind, value, where)
         if issubclass(kind, Enum):
             choices = [member.value for member in kind]
-            chosen = _choice(value, choices, where)
-            return kind(chosen)
+            return kind(_choice(value, choices, where))
         return _plain(kind, value, where)
 
     def _dataclass(self, cls: type, tree: object, where: str) -> Any:
@@ -154,15 +153,13 @@ class _Reader:
             raise ValueError(f"{where} must be a {cls.__name__}, got {got}")
         chosen = _chosen(cls, tree, where)
         names = saved_fields(chosen)
-        present = set(tree) - {TYPE}
-        wrong = present.symmetric_difference(names)
+        wrong = (set(tree) - {TYPE}).symmetric_difference(names)
         if wrong:
             listed = sorted(map(str, wrong))
             raise ValueError(f"{where} has fields too many or too few: {listed}")
         hints = _hints(chosen)
         # its own sizes say nothing about others
-        own_sizes = dict(self.sizes)
-        inside = _Reader(own_sizes, self.given)
+        inside = _Reader(dict(self.sizes), self.given)
         values = {}
         for name in names:
             kind = hints[name]
@@ -172,17 +169,14 @@ class _Reader:
         fields = dataclasses.fields(chosen)
         every = [field.name for field in fields]
         unsaved = set(every) - set(names)
-        for name, value in self.given.items():
-            if name in unsaved:
-                values[name] = value
+        values |= {name: part for name, part in self.given.items() if name in unsaved}
         return chosen(**values)
 
     def _annotated(self, kind: object, value: object, where: str) -> Any:
         base, form, *limits = get_args(kind)
         if limits:
             (high,) = limits
-            plain = _plain(base, value, where)
-            return _between(plain, form, high, where)
+            return _between(_plain(base, value, where), form, high, where)
         if form == "infinite":
             return _any_float(value, where)
         if base is int:
@@ -202,8 +196,7 @@ class _Reader:
         for letter, size in zip(letters, shape, strict=True):
             first = self.sizes.setdefault(letter, size)
             if first != size:  # a letter twice in one array
-                must = f"{where} must have shape {form}"
-                raise ValueError(f"{must}, got {shape}")
+                raise ValueError(f"{where} must have shape {form}, got {shape}")
         return array
 
     def _size(self, letter: str) -> int | None:
@@ -239,10 +232,8 @@ class _Reader:
             kinds = kinds[:1] * n_parts
         read: list[Any] = []
         for own, part in zip(kinds, parts, strict=True):
-            number = len(read)
-            place = f"{where}[{number}]"
-            value_of_part = self.read(own, part, place)
-            read.append(value_of_part)
+            place = f"{where}[{len(read)}]"
+            read.append(self.read(own, part, place))
         if origin is tuple:
             return tuple(read)
         return read
@@ -282,11 +273,11 @@ def check_array(
         raise ValueError(f"{where} must have shape {shape}, got {value.shape}")
     if value.dtype.kind == "f":
         # nan is below nothing; half precision is widened: the bound would be infinite there
-        widened = np.result_type(value, "f4")
-        sizes = np.abs(value, dtype=widened)
+        sizes = np.abs(value, dtype=np.result_type(value, "f4"))
         if not (sizes <= LARGEST_NUMBER).all():
-            most = f"at most {LARGEST_NUMBER:g}"
-            raise ValueError(f"{where} must hold finite numbers of {most}")
+            raise ValueError(
+                f"{where} must hold finite numbers of at most {LARGEST_NUMBER:g}"
+            )
     return value
 
 

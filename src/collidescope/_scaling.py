@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collidescope._checks import FloatArray
+from collidescope._checks import Array, FloatArray
 
 #: values further out (in scales) are brought back to it: a single 1e30 must not own the network
 LARGEST = 20.0
@@ -29,8 +29,7 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     n = X.shape[0]
     width = max(1, math.prod(X.shape[1:]))
     # Of wide tables fewer rows, so that they stay below so many numbers, but not too few.
-    affordable = max(64_000_000 // width, FEWEST_ROWS)
-    n_sampled = min(n, QUANTILE_ROWS, affordable)
+    n_sampled = min(n, QUANTILE_ROWS, max(64_000_000 // width, FEWEST_ROWS))
     places = np.linspace(0, n - 1, n_sampled)
     chosen = np.unique(places.astype(np.intp))
     sample = _dense(X[chosen])
@@ -48,7 +47,7 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     return np.concatenate(centres), np.concatenate(scales)
 
 
-def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+def _centre_and_scale(columns: Array) -> tuple[FloatArray, FloatArray]:
     normal_iqr = 1.349  # the interquartile range of a standard normal
     # An interquartile range below this share of the median is rounding.
     rounding = 1e-12
@@ -61,8 +60,7 @@ def _centre_and_scale(columns: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray
     sample /= np.where(unit > 0, unit, 1.0)
     low, median, high = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     robust = (high - low) / normal_iqr
-    negligible = rounding * np.abs(median)
-    mostly_equal = robust <= negligible
+    mostly_equal = robust <= rounding * np.abs(median)
     mean = sample.mean(axis=0)
     deviation = sample.std(axis=0)
     centre = np.where(mostly_equal, mean, median)
@@ -82,8 +80,7 @@ def apply_scaling(
     out = np.empty(X.shape, dtype=np.float32)
     width = math.prod(X.shape[1:])
     for block in blocks(len(out), width, BLOCK_NUMBERS):
-        rows = _dense(X[block])
-        part = rows.astype(np.float64)
+        part = _dense(X[block]).astype(np.float64)
         with np.errstate(over="ignore"):
             part -= centre
             # an overflow is far out, not infinite: a constant feature must not become inf / inf
@@ -96,8 +93,7 @@ def apply_scaling(
 
 def blocks(n: int, width: float, numbers: int) -> Iterator[slice]:
     """Slices of n rows of ``width`` numbers: as many rows as ``numbers`` allows, at least one."""
-    affordable = int(numbers // max(1, width))
-    size = max(1, affordable)
+    size = max(1, int(numbers // max(1, width)))
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 
@@ -109,7 +105,7 @@ def is_memory_map(X: Any) -> bool:
     return X is not None
 
 
-def _dense(X: Any) -> npt.NDArray[Any]:
+def _dense(X: Any) -> Array:
     if hasattr(X, "toarray"):
         return X.toarray()
     return np.asarray(X)

@@ -82,8 +82,7 @@ def write(
     skeleton = flat.add(tree, "")
     content = {"format": FORMAT, "version": VERSION, "kind": kind, "tree": skeleton}
     text = _dumps(content)
-    checksum = _checksum(text, flat.arrays)
-    header = f"{checksum}\n{text}"
+    header = f"{_checksum(text, flat.arrays)}\n{text}"
     with writing(path) as file:
         if npz:
             # without allow_pickle, which numpy 1.26 would write as an array
@@ -93,8 +92,7 @@ def write(
         else:
             from safetensors.numpy import save
 
-            content_bytes = save(flat.arrays, metadata={HEADER: header})
-            file.write(content_bytes)
+            file.write(save(flat.arrays, metadata={HEADER: header}))
 
 
 def read(path: str | Path, kind: str) -> Tree:
@@ -106,8 +104,10 @@ def read(path: str | Path, kind: str) -> Tree:
     except Exception as error:
         # damaged bytes raise many types of error in the libraries that parse them
         cause = str(error) or type(error).__name__
-        words = f"{KINDS[kind]} of collidescope, or is damaged: {cause}"
-        raise ModelFileError(f"path {str(path)!r} is not {words}") from None
+        raise ModelFileError(
+            f"path {str(path)!r} is not {KINDS[kind]} of collidescope, or is damaged: "
+            f"{cause}"
+        ) from None
 
 
 def _read_entries(path: Path) -> tuple[str | None, Arrays]:
@@ -136,8 +136,10 @@ def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
         raise ValueError("it is a file of another program")
     found = content.get("version")
     if found != VERSION:
-        said = f"it has format version {found!r}, this release reads {VERSION}"
-        raise ValueError(f"{said}: update, or write it again")
+        raise ValueError(
+            f"it has format version {found!r}, this release reads {VERSION}: update, "
+            "or write it again"
+        )
     if checksum != _checksum(text, arrays):
         raise ValueError("its content does not match its checksum")
     if content["kind"] != kind:
@@ -175,8 +177,10 @@ class _Flat:
             return value
         if isinstance(value, float) and math.isfinite(value):
             return value
-        hint = "use text, finite numbers or arrays"
-        raise ValueError(f"{where} cannot be written to a file, got {value!r}: {hint}")
+        raise ValueError(
+            f"{where} cannot be written to a file, got {value!r}: use text, finite "
+            "numbers or arrays"
+        )
 
     def _add_mapping(self, value: Mapping[Any, Any], where: str) -> dict[str, Any]:
         """A dict's own keys that start with "$" get another one."""
@@ -201,28 +205,27 @@ class _Flat:
         if kind == "U":
             return {"$text": array.tolist()}
         if kind == "O" and array.ndim == 1 and not _has_containers(array):
-            objects = self.add(array.tolist(), where)
-            return {"$objects": objects}
+            return {"$objects": self.add(array.tolist(), where)}
         leaf: dict[str, Any] = {}
         plain = array
         name_of_dtype = array.dtype.name
         if kind in "mM":
             plain = array.view(np.int64)
             leaf = {"dtype": name_of_dtype}
-        native = plain.dtype.newbyteorder("=")
-        plain = np.ascontiguousarray(plain, native)
+        plain = np.ascontiguousarray(plain, plain.dtype.newbyteorder("="))
         plain = plain.reshape(array.shape)
         if plain.dtype not in STORED:
-            said = f"{where} cannot be written to a file"
-            raise ValueError(f"{said}: it is an array of dtype {array.dtype}")
+            raise ValueError(
+                f"{where} cannot be written to a file: it is an array of dtype "
+                f"{array.dtype}"
+            )
         large = plain.nbytes >= 4096  # bytes: such are stored once when they are equal
         if large and self.pack:
             packed = _pack(plain)
             if packed.nbytes < 0.9 * plain.nbytes:
                 plain = packed
                 leaf = {"dtype": name_of_dtype, "shape": list(array.shape)}
-        name = self._name(plain, leaf, where, large)
-        return {"$array": name} | leaf
+        return {"$array": self._name(plain, leaf, where, large)} | leaf
 
     def _name(
         self, plain: npt.NDArray[Any], leaf: Tree, where: str, large: bool
@@ -261,12 +264,10 @@ def _unpack(packed: npt.NDArray[Any], shape: list[int], dtype: str) -> npt.NDArr
     known = plain in STORED and packed.dtype == np.uint8
     if not known or not 0 < size <= most:
         raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
-    reader = zlib.decompressobj()
-    unpacked = reader.decompress(packed.tobytes(), size)
+    unpacked = zlib.decompressobj().decompress(packed.tobytes(), size)
     places = np.frombuffer(unpacked, np.uint8)
     columns = places.reshape(plain.itemsize, -1)
-    numbers = columns.T.copy().view(plain)
-    return numbers.reshape(shape)
+    return columns.T.copy().view(plain).reshape(shape)
 
 
 class _Reading:
@@ -354,8 +355,10 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
         for entry in entries:
             name = entry.filename.removesuffix(".npy")
             if entry.compress_type != zipfile.ZIP_STORED or name in arrays:
-                said = f"{entry.filename} is compressed or occurs twice"
-                raise ValueError(f"{said}, which to_npz never does")
+                raise ValueError(
+                    f"{entry.filename} is compressed or occurs twice, which to_npz "
+                    "never does"
+                )
             with archive.open(entry) as file:
                 _check_claim(file, entry, name)
                 file.seek(0)
@@ -373,16 +376,14 @@ def _check_claim(file: IO[bytes], entry: zipfile.ZipInfo, name: str) -> None:
         read_header = npy.read_array_header_1_0
     shape, _, dtype = read_header(file)
     size = entry.file_size
-    n_values = math.prod(shape)
-    claimed = n_values * dtype.itemsize
+    claimed = math.prod(shape) * dtype.itemsize
     if name == HEADER:
         known = True
     else:
         known = dtype in STORED
     if not known or claimed > size:
         file_name = entry.filename
-        what = f"shape {shape} of {dtype}"
-        raise ValueError(f"{file_name} claims {what} in {size} bytes")
+        raise ValueError(f"{file_name} claims shape {shape} of {dtype} in {size} bytes")
 
 
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
@@ -392,8 +393,10 @@ def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
         try:
             _dumps({key: value}, indent=1)
         except (TypeError, ValueError) as error:
-            said = f"{key} cannot be written as JSON (text, finite numbers, booleans)"
-            raise ValueError(f"{said}: {error}") from None
+            raise ValueError(
+                f"{key} cannot be written as JSON (text, finite numbers, booleans): "
+                f"{error}"
+            ) from None
     text = _dumps(data, indent=1)
     if path is not None:
         write_bytes(path, text.encode())
@@ -413,8 +416,9 @@ def read_json(source: str | Path) -> Any:
     try:
         return _loads(text)
     except (ValueError, RecursionError) as error:
-        said = f"source is not valid JSON, in which numbers are finite ({where})"
-        raise ValueError(f"{said}: {error}") from None
+        raise ValueError(
+            f"source is not valid JSON, in which numbers are finite ({where}): {error}"
+        ) from None
 
 
 def _read_source(source: str | Path) -> bytes:
@@ -424,8 +428,9 @@ def _read_source(source: str | Path) -> bytes:
         raise
     except (OSError, ValueError) as error:
         # a name too long or with a zero byte: text that lost its start
-        said = f"source cannot be read as a file ({str(source)[:80]!r})"
-        raise ValueError(f"{said}: {error}") from None
+        raise ValueError(
+            f"source cannot be read as a file ({str(source)[:80]!r}): {error}"
+        ) from None
 
 
 def _dumps(value: object, indent: int | None = None) -> str:
@@ -459,11 +464,10 @@ def labels_from_plain(value: object) -> Any:
     dtype = str(value.get("dtype"))
     is_whole = value.keys() == {"dtype", "values"}
     if not is_whole or not TIMES.fullmatch(dtype):
-        wanted = "a list, or times with their dtype"
-        got = str(value)[:80]
-        raise ValueError(f"classes must be {wanted}, got {got}")
-    written = np.array(value["values"])
-    return written.astype(dtype)
+        raise ValueError(
+            f"classes must be a list, or times with their dtype, got {str(value)[:80]}"
+        )
+    return np.array(value["values"]).astype(dtype)
 
 
 def regular_file(path: str | Path) -> Path:
@@ -536,8 +540,7 @@ def check_output(path: str | Path, fewest_bytes: int = 1 << 14) -> None:
     with _naming(path):
         if there and not os.access(path, os.W_OK):
             denied = errno.EACCES
-            words = os.strerror(denied)
-            raise PermissionError(denied, words)
+            raise PermissionError(denied, os.strerror(denied))
         if target is not None:
             with replacing(target, keep=False) as file:
                 file.write(bytes(fewest_bytes))
@@ -577,11 +580,9 @@ def replacing(
 
 def _remove_left(target: Path, prefix: str) -> None:
     """Remove the files that killed writes left beside ``target``, which nobody has locked."""
-    escaped = re.escape(prefix)
-    ours = re.compile(f"{escaped}[0-9a-f]{{16}}")
+    ours = re.compile(f"{re.escape(prefix)}[0-9a-f]{{16}}")
     with suppress(OSError):  # a folder that may be written to but not listed
-        names = os.listdir(target.parent)
-        for name in filter(ours.fullmatch, names):
+        for name in filter(ours.fullmatch, os.listdir(target.parent)):
             path = target.with_name(name)
             with suppress(OSError), open(path, "r+b") as left:
                 _lock(left)
@@ -615,8 +616,9 @@ def _target(path: str | Path) -> tuple[Path | None, int | None]:
     # what a symbolic link points to, which may be yet to be made
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
-        said = f"path {path} is in a folder that does not exist"
-        raise FileNotFoundError(f"{said}: make the folder first")
+        raise FileNotFoundError(
+            f"path {path} is in a folder that does not exist: make the folder first"
+        )
     return target, mode
 
 

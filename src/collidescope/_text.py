@@ -123,14 +123,9 @@ def quote(name: object, longest: int = 40) -> str:
     return f"“{text}”"
 
 
-def method_of(cm: CollisionMatrix) -> str:
-    """How S was made; the one place that reads it."""
-    return str(cm.method)
-
-
 def uses_labels(cm: CollisionMatrix) -> bool:
     """False for the mean of p pᵀ: nothing then says whether the posteriors are right."""
-    return not method_of(cm).startswith("mean of p")
+    return not cm.method.startswith("mean of p")
 
 
 def stated(cm: CollisionMatrix) -> CollisionMatrix:
@@ -140,34 +135,20 @@ def stated(cm: CollisionMatrix) -> CollisionMatrix:
     return replace(cm, stderr=None, pber_stderr=None, covariance=None)
 
 
-def diagnostics(cm: CollisionMatrix) -> Mapping[str, Any]:
-    """What the estimator says about how S was computed."""
-    return cm.diagnostics.known()
-
-
-def limit_facts(limit: Limit) -> dict[str, str | float | None]:
+def limit_facts(limit: Limit) -> dict[str, str | float]:
     """What the headline needs of a ``Limit``, as plain values that a collision matrix can hold."""
     low, high = limit.pber_interval(LEVEL)
-    facts: dict[str, str | float | None] = {
-        "limit_state": str(limit.state),
-        "limit_reason": str(limit.reason or ""),
+    error_low, error_high = limit.bayes_error_interval(LEVEL)
+    return {
+        "limit_state": limit.state,
+        "limit_reason": limit.reason,
         "limit_undecided": bool(limit.undecided),
-        "limit_pber": float(limit.pber),
-        "limit_pber_low": float(low),
-        "limit_pber_high": float(high),
-        "limit_error_low": None,
-        "limit_error_high": None,
+        "limit_pber": limit.pber,
+        "limit_pber_low": low,
+        "limit_pber_high": high,
+        "limit_error_low": error_low,
+        "limit_error_high": error_high,
     }
-    errors = limit.bayes_error_interval(LEVEL)
-    if errors is not None:
-        facts["limit_error_low"] = float(errors[0])
-        facts["limit_error_high"] = float(errors[1])
-    return facts
-
-
-def stored_limit(cm: CollisionMatrix) -> Mapping[str, Any]:
-    """What ``cm`` keeps of a limit; of merged classes it is not known."""
-    return {} if cm.limit is None else limit_facts(cm.limit)
 
 
 def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
@@ -179,7 +160,7 @@ def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
         return _counted(cm, cm.coverage)
     if cm._is_known():
         return _known(cm)
-    if method_of(cm) == "limit":
+    if cm.method == "limit":
         with_interval = another_label(cm)
         return [
             f"With unlimited rows of this kind, {with_interval}. [PBER at the limit]"
@@ -190,9 +171,8 @@ def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
             "There were no labels to check that with, so no interval can be given."
         )
         return [f"{said}, if the posteriors are right. [plug-in PBER]", unchecked]
-    if limit is None:
-        return _estimated(cm, stored_limit(cm))
-    return _estimated(cm, limit_facts(limit))
+    known = limit or cm.limit
+    return _estimated(cm, {} if known is None else limit_facts(known))
 
 
 def another_label(cm: CollisionMatrix) -> str:
@@ -213,10 +193,12 @@ def _known(cm: CollisionMatrix) -> list[str]:
             first,
             "No two classes collide: a perfect classifier of these inputs is possible.",
         ]
-    error = f"{percent(least)} to {percent(most)}"
     return [
         first,
-        f"The best possible classifier of these inputs errs on {error}. [Bayes error]",
+        (
+            f"The best possible classifier of these inputs errs on {percent(least)} to "
+            f"{percent(most)}. [Bayes error]"
+        ),
     ]
 
 
@@ -224,9 +206,11 @@ def _estimated(cm: CollisionMatrix, facts: Mapping[str, Any]) -> list[str]:
     rows = ""
     if cm.counts is not None:
         rows = f" of {cm.counts.sum():,.0f} rows"
-    judged = f"judged by held-out predictions{rows}"
     lines = [
-        f"If labelled again, {another_label(cm)}, {judged}. [PBER now]",
+        (
+            f"If labelled again, {another_label(cm)}, judged by held-out "
+            f"predictions{rows}. [PBER now]"
+        ),
         limit_words(facts),
     ]
     at_most = upper_limit(cm)
@@ -250,13 +234,17 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     known = all(isinstance(end, int | float) for end in ends)
     # Not made, or a damaged file.
     if state is None or not known:
-        unknown = "what unlimited rows would leave was not estimated"
-        return f"Part of it may be what the model has not learned yet; {unknown}."
+        return (
+            "Part of it may be what the model has not learned yet; what unlimited rows "
+            "would leave was not estimated."
+        )
     reason = str(facts.get("limit_reason") or "")
     if state not in READABLE:
         why = reason.rstrip(".") or "too few rows to see how it falls"
-        cannot = "What unlimited rows would leave cannot be said, and no lower limit can be given"
-        return f"{cannot}: {why}."
+        return (
+            "What unlimited rows would leave cannot be said, and no lower limit can be "
+            f"given: {why}."
+        )
     low, high, likely = ends
     pber_left = _left(low, high, likely, state)
     left = f"unlimited rows would leave {pber_left}"
@@ -267,8 +255,10 @@ def limit_words(facts: Mapping[str, Any]) -> str:
             f"Whether more rows of this kind would change that cannot be told: {left}"
         )
     else:
-        rest = "the rest is what the model has not learned yet"
-        said = f"Unlimited rows of this kind would leave {pber_left}; {rest}"
+        said = (
+            f"Unlimited rows of this kind would leave {pber_left}; the rest is what "
+            "the model has not learned yet"
+        )
     return f"{said}. [PBER at the limit]"
 
 
@@ -298,7 +288,7 @@ def _counted(
     """Counted collisions of part of the rows: coverage comes first."""
     unit = "rows"
     which = "those whose input occurs more than once"
-    if method_of(cm) == "counted votes":
+    if cm.method == "counted votes":
         unit = "items"
         which = "those with several labels"
     of_all = f"{percent(coverage)} of the {unit}"
@@ -330,16 +320,25 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
     rows = "" if cm.counts is None else f" from {cm.counts.sum():,.0f} rows"
     lines = [f"Collision matrix of {cm.n_classes} classes{rows}", *headline(cm), ""]
     if cm.n_classes > TEXT_CLASSES:
-        many = f"{cm.n_classes} classes are too many to print; {more}"
-        return "\n".join([*lines, f"Largest collisions ({many}):", pairs_text(cm, 10)])
+        return "\n".join(
+            [
+                *lines,
+                (
+                    f"Largest collisions ({cm.n_classes} classes are too many to print; "
+                    f"{more}):"
+                ),
+                pairs_text(cm, 10),
+            ]
+        )
     lines += _matrix_lines(cm)
     stderr = stated(cm).stderr
     if stderr is not None:
         # Not at the top: the help of the command line needs no numpy.
         from numpy import median
 
-        errors = f"median {median(stderr):.4f}, largest {stderr.max():.4f}"
-        lines.append(f"Standard errors: {errors}.")
+        lines.append(
+            f"Standard errors: median {median(stderr):.4f}, largest {stderr.max():.4f}."
+        )
     return "\n".join(lines)
 
 
@@ -347,18 +346,14 @@ def _matrix_lines(cm: CollisionMatrix) -> list[str]:
     classes = cm.classes
     names = [short(name, 24) for name in classes]
     heads = [short(name, 10) for name in classes]
-    longest_name = max(7, *map(len, names))
-    left = 1 + longest_name
-    longest_head = max(6, *map(len, heads))
-    width = 1 + longest_head
+    left = 1 + max(7, *map(len, names))
+    width = 1 + max(6, *map(len, heads))
     top = "seen in".ljust(left)
     for name in heads:
         top += name.rjust(width)
-    again = "   ← seen again in"
-    lines = [f"{top}{again}"]
+    lines = [f"{top}   ← seen again in"]
     if len(lines[0]) > 80:  # too wide for a terminal
-        without_words = top.replace("seen in", "       ", 1)
-        lines = ["seen in ↓, seen again in →", without_words]
+        lines = ["seen in ↓, seen again in →", top.replace("seen in", "       ", 1)]
     for name, row in zip(names, cm.matrix, strict=True):
         line = name.ljust(left)
         for value in row:
@@ -385,12 +380,10 @@ def pairs_text(cm: CollisionMatrix, n: int) -> str:
 
 def as_html(cm: CollisionMatrix) -> str:
     """A coloured table with intervals on hover; every name escaped."""
-    sentences = headline(cm)
-    words = words_html(*sentences)
+    words = words_html(*headline(cm))
     if cm.n_classes > HTML_CLASSES:
         pairs = leading_pairs(cm, 20)
-        four_digits = "{:.4f}".format
-        table = pairs.to_html(index=False, float_format=four_digits, escape=True)
+        table = pairs.to_html(index=False, float_format="{:.4f}".format, escape=True)
         return words + table
     names = [html.escape(str(name)) for name in cm.classes]
     head = "<th scope='col'>seen in ↓, again in →</th>"

@@ -181,8 +181,7 @@ def collision_matrix_from_votes(
     """
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
-        count = partial(_counted_block, names=names)
-        part = _dask.delayed(count)
+        part = _dask.delayed(partial(_counted_block, names=names))
         parts = []
         for block, *_ in _dask.blocks(votes, None, None):
             parts.append(part(block))
@@ -239,8 +238,10 @@ def votes_needed(
     check.check_between(level, 0, 1, "level")
     known = cm.diagnostics
     if cm.stderr is None or cm.pber_stderr is None or known.inverse_votes is None:
-        made = "collision_matrix_from_votes(votes), or count_collisions(…, average='items')"
-        raise ValueError(f"cm must come from votes: {made}")
+        raise ValueError(
+            "cm must come from votes: collision_matrix_from_votes(votes), or "
+            "count_collisions(…, average='items')"
+        )
     two, now = _variances(cm, of)
     each = np.array(VOTES_PER_ITEM)
     variance, within = _planned_variance(two, now, each, known)
@@ -292,12 +293,9 @@ def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
     doubled_diagonal = 1 + np.eye(cm.n_classes)
     E_ZZ = B * doubled_diagonal / 2
     E_rho2 = (priors + both) / 2
-    twice_S = 2 * S
-    of_Z = E_ZZ * (1 - twice_S)
-    of_rho = S**2 * E_rho2
-    numerator = of_Z + of_rho
-    squared = priors**2
-    return np.asarray(numerator / squared)
+    of_Z = E_ZZ * (1 - 2 * S)
+    numerator = of_Z + S**2 * E_rho2
+    return np.asarray(numerator / priors**2)
 
 
 def _planned_variance(
@@ -310,8 +308,7 @@ def _planned_variance(
         # Two votes on every item: all of it is taken to be between items.
         same = np.repeat(two[:, None], len(each), axis=1)
         return same, np.zeros_like(two)
-    ordered_pairs = each * (each - 1)
-    fast = 2 / ordered_pairs
+    fast = 2 / (each * (each - 1))
     slow = 2 / each
     # g = (1 - share) · fast + share · slow has the mean ḡ = inverse_pairs + share · gap over the
     # items at hand: now = between + within · ḡ and two = between + within, so
@@ -333,8 +330,7 @@ def _planned_variance(
         planned = two[:, None] - saved
         variance = np.maximum(variance, planned)
     # A first round that shows too little variance by chance must not promise the fastest fall.
-    fall_since = slow / (2 * inverse_votes)
-    kept = np.minimum(fall_since, 1)
+    kept = np.minimum(slow / (2 * inverse_votes), 1)
     least = now[:, None] * kept
     return np.maximum(variance, least), within
 
@@ -379,13 +375,12 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
         return
     whole = votes.astype(np.int64)
     common = int(np.gcd.reduce(whole))
-    n_classes = np.diff(counts.indptr)
-    n_split = (n_classes > 1).sum()
+    n_split = (np.diff(counts.indptr) > 1).sum()
     if common > 1 and n_split >= fewest:
-        seen = f"every count of votes is a multiple of {common}"
-        why = "copies of votes agree by construction, so PBER is too low"
-        remedy = f"count each vote once (votes / {common})"
-        words = f"{seen}: {why}; {remedy}"
+        words = (
+            f"every count of votes is a multiple of {common}: copies of votes agree by "
+            f"construction, so PBER is too low; count each vote once (votes / {common})"
+        )
         warnings.warn(words, check.CollisionWarning, stacklevel=3)
 
 
@@ -404,8 +399,10 @@ def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, Arr
         index = getattr(votes, "index", None)
     if index is not None and not index.is_unique:
         twice = index[index.duplicated()]
-        hint = "add up the rows of an item first, votes.groupby(level=0).sum()"
-        raise ValueError(f"votes has item {twice[0]!r} in two rows: {hint}")
+        raise ValueError(
+            f"votes has item {twice[0]!r} in two rows: add up the rows of an item "
+            "first, votes.groupby(level=0).sum()"
+        )
     return _wide_counts(votes, names), names
 
 
@@ -438,8 +435,7 @@ def _wide_counts(votes: Any, names: Array) -> csr_array:
         votes = votes[names.tolist()]
     given = None
     if hasattr(votes, "tocsr"):
-        copied = votes.astype(np.float64)
-        given = csr_array(copied)
+        given = csr_array(votes.astype(np.float64))
     # Of a sparse table only what it stores is checked; with a zero, as nothing stored would be
     # refused as empty.
     values = check.check_votes(
@@ -485,9 +481,8 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
         estimate = PairSums(k, covariance=False)
     inverse_votes = (1 / N).sum()
     inverse_pairs = (2 / (N * (N - 1))).sum()
-    n_seen = (totals > 0).sum()
     estimate.tally += [
-        n_seen,
+        (totals > 0).sum(),
         len(N),
         totals.sum(),
         N.sum(),
@@ -533,11 +528,9 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
     # class that leads alone is found where it leads by two or more, and by one it ties with the
     # second. Where several lead, it falls behind the others and is missed.
     ahead = first - second >= 2
-    shared = 1 / (1 + n_second)
-    found = np.where(ahead, 1.0, shared)
+    found = np.where(ahead, 1.0, 1 / (1 + n_second))
     found = np.where(n_first == 1, found, 0.0)
-    right = first / N * found
-    return np.asarray(1 - right)
+    return np.asarray(1 - first / N * found)
 
 
 def _item_of_entry(counts: csr_array) -> IntArray:
@@ -555,14 +548,12 @@ def _add_inputs(
         n = counts[block]
         votes = N[block]
         omega = weight[block]
-        ordered_pairs = votes * (votes - 1)
-        per_pair = omega / ordered_pairs
-        per_vote = omega / votes
+        per_pair = omega / (votes * (votes - 1))
         units = Units(
             a=n * -per_pair[:, None],
             s=per_pair,
             H=n,
-            rho=n * per_vote[:, None],
+            rho=n * (omega / votes)[:, None],
             N=omega,
             miss=np.zeros(len(omega)),
         )

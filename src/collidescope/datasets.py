@@ -65,27 +65,24 @@ class Problem:
         width = rows.shape[1]
         wanted = self.n_features
         if width != wanted:
-            came = f"got {width} (shape {rows.shape})"
-            raise ValueError(f"X must have {wanted} columns, {came}")
+            raise ValueError(
+                f"X must have {wanted} columns, got {width} (shape {rows.shape})"
+            )
         return self._teacher(rows)
 
     def drawn_nodes(self) -> Blocks:
         """Blocks of (posteriors, weights) by Monte Carlo, class by class, the same every time."""
         rng = np.random.default_rng(TRUTH_SEED)
         priors = self.priors
-        n_classes = len(priors)
-        per_class = TRUTH_DRAWS // n_classes
+        per_class = TRUTH_DRAWS // len(priors)
         parts = list(blocks(per_class, 1, BLOCK))
         for k, prior in enumerate(priors):
             weight = prior / per_class
             for part in parts:
-                start = part.start
-                size = part.stop - start
+                size = part.stop - part.start
                 codes = np.full(size, k, dtype=np.intp)
-                X = self.draw(codes, rng)
-                P = self.posteriors(X)
-                weights = np.full(size, weight)
-                yield P, weights
+                P = self.posteriors(self.draw(codes, rng))
+                yield P, np.full(size, weight)
 
     def sample(
         self, n_samples: int, random_state: Seed = None, *, stratified: bool = True
@@ -99,14 +96,11 @@ class Problem:
         k = len(self.priors)
         if stratified:
             counts = _nearest_counts(n_samples * self.priors)
-            numbers = np.arange(k)
-            in_order = np.repeat(numbers, counts)
+            in_order = np.repeat(np.arange(k), counts)
             codes = rng.permutation(in_order)
         else:
             codes = rng.choice(k, n_samples, p=self.priors)
-        X = self.draw(codes, rng)
-        y = self.classes[codes]
-        return X, y
+        return self.draw(codes, rng), self.classes[codes]
 
     @cached_property
     def _truth(self) -> tuple[CollisionMatrix, float]:
@@ -117,16 +111,10 @@ class Problem:
         for P, weights in self.nodes():
             weighted = weights[:, None] * P
             B += P.T @ weighted
-            largest = P.max(axis=1)
-            hits = weights @ largest
-            right += float(hits)
-        symmetric = (B + B.T) / 2
-        B = balance(symmetric, priors)
-        row_sums = B.sum(axis=1, keepdims=True)
-        S = B / row_sums
-        truth = CollisionMatrix(S, priors, self.classes)
-        error = 1 - right
-        return truth, error
+            right += float(weights @ P.max(axis=1))
+        B = balance((B + B.T) / 2, priors)
+        S = B / B.sum(axis=1, keepdims=True)
+        return CollisionMatrix(S, priors, self.classes), 1 - right
 
     def collision_matrix(self) -> CollisionMatrix:
         """The true S."""
@@ -141,10 +129,8 @@ def _nearest_counts(shares: FloatArray) -> IntArray:
     """Whole numbers with the sum of the shares, none further than 1 from its share."""
     counts = np.floor(shares).astype(int)
     rests = shares - counts
-    total = round(shares.sum())
-    missing = total - counts.sum()
-    largest_first = np.argsort(-rests, kind="stable")
-    raised = largest_first[:missing]
+    missing = round(shares.sum()) - counts.sum()
+    raised = np.argsort(-rests, kind="stable")[:missing]
     counts[raised] += 1
     return counts
 
@@ -203,51 +189,39 @@ class GaussianProblem(Problem):
         means = means - centre
         scales = self.scales
         precision = 1 / scales**2
-        least = precision.min()
-        beyond = precision - least
+        beyond = precision - precision.min()
         largest = np.finfo(np.float64).max
         with np.errstate(over="ignore", invalid="ignore"):
-            squared = (X**2).sum(axis=1)
-            norms = np.minimum(squared, largest)
+            norms = np.minimum((X**2).sum(axis=1), largest)
             squares = norms[:, None] * beyond
             means_squared = (means**2).sum(axis=1)
-            crossed = 2 * X @ means.T
-            rest = means_squared - crossed
+            rest = means_squared - 2 * X @ means.T
             squares += rest * precision
-        width = X.shape[1]
-        log_scales = np.log(scales)
-        volumes = width * log_scales
+        volumes = X.shape[1] * np.log(scales)
         log_priors = np.log(self.priors)
-        exponents = squares / 2
-        logs = log_priors - volumes - exponents
-        likeliest = logs.max(axis=1)
-        is_known = np.isfinite(likeliest)
-        if not is_known.all():
+        logs = log_priors - volumes - squares / 2
+        if not np.isfinite(logs.max(axis=1)).all():
             farthest = np.abs(X).max()
-            said = "X is too far from every class for a posterior"
-            raise ValueError(f"{said}, got {farthest:.6g}")
-        found = softmax(logs, axis=1)
-        return np.asarray(found)
+            raise ValueError(
+                f"X is too far from every class for a posterior, got {farthest:.6g}"
+            )
+        return np.asarray(softmax(logs, axis=1))
 
     def _quadrature(self) -> Blocks:
         """Exact where all scales are equal and the centres span a line or a plane, else draws."""
         means = self.means
-        middle = means.mean(axis=0)
-        centred = means - middle
+        centred = means - means.mean(axis=0)
         _, spread, axes = np.linalg.svd(centred, full_matrices=False)
-        largest = max(spread[0], 1e-300)
-        smallest = 1e-9 * largest
+        smallest = 1e-9 * max(spread[0], 1e-300)
         is_direction = spread > smallest
-        n_directions = int(is_direction.sum())
-        rank = max(1, n_directions)
+        rank = max(1, int(is_direction.sum()))
         scale = self.scales[0]
         is_equal = self.scales == scale
         if rank > 2 or not np.all(is_equal):
             yield from self.drawn_nodes()
             return
         # Directions across the centres carry no information about the class: only these matter.
-        directions = axes[:rank]
-        centres = centred @ directions.T
+        centres = centred @ axes[:rank].T
         # For S the trapezoid rule is exact to rounding; the kink of max(y) makes the Bayes error
         # the harder one: its error is about step² / 50.
         step = 0.02 * scale
@@ -258,18 +232,13 @@ class GaussianProblem(Problem):
         around = 2 * np.pi * variance
         norm = around ** (rank / 2)
         cell = step**rank
-        n_points = len(grid)
-        for block in blocks(n_points, 1, BLOCK):
+        for block in blocks(len(grid), 1, BLOCK):
             x = grid[block]
             offsets = x[:, None] - centres
-            squares = (offsets**2).sum(axis=2)
-            exponents = squares / (2 * variance)
-            kernels = np.exp(-exponents)
-            mixed = kernels @ self.priors
-            density = mixed / norm
-            weights = density * cell
-            P = self._posteriors_of(x, centres)
-            yield P, weights
+            exponents = (offsets**2).sum(axis=2) / (2 * variance)
+            mixed = np.exp(-exponents) @ self.priors
+            weights = mixed / norm * cell
+            yield self._posteriors_of(x, centres), weights
 
 
 def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
@@ -279,8 +248,7 @@ def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
         first = coordinate.min()
         last = coordinate.max()
         low = first - margin
-        high = last + margin
-        side = np.arange(low, high, step)
+        side = np.arange(low, last + margin, step)
         sides.append(side)
     axes = np.meshgrid(*sides, indexing="ij")
     points = np.stack(axes, axis=-1)
@@ -324,15 +292,11 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     limits = source.cumsum(axis=0).T
 
     def draw(codes: IntArray, rng: np.random.Generator) -> Array:
-        n = len(codes)
-        uniform = rng.random((n, 1))
-        own_limits = limits[codes]
-        beyond = uniform >= own_limits
+        uniform = rng.random((len(codes), 1))
+        beyond = uniform >= limits[codes]
         true = beyond.sum(axis=1)
         # Rounding may end the last limit below 1.
-        last = k - 1
-        within = np.minimum(true, last)
-        return problem.draw(within, rng)
+        return problem.draw(np.minimum(true, k - 1), rng)
 
     def posteriors(X: FloatArray) -> FloatArray:
         return problem.posteriors(X) @ T
@@ -391,15 +355,11 @@ def equidistant(
     check.check_count(n_classes, "n_classes", least=2)
     check.check_count(n_features, "n_features")
     check.check_between(length, 0, np.inf, "length")
-    rng = as_generator(random_state)
-    direction = rng.standard_normal(n_features)
-    norm = np.linalg.norm(direction)
-    unit = direction / norm
+    direction = as_generator(random_state).standard_normal(n_features)
+    unit = direction / np.linalg.norm(direction)
     last = length / 2
-    first = -last
-    centres = np.linspace(first, last, n_classes)
-    means = np.outer(centres, unit)
-    return GaussianProblem(means, priors=priors)
+    centres = np.linspace(-last, last, n_classes)
+    return GaussianProblem(np.outer(centres, unit), priors=priors)
 
 
 def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
@@ -411,20 +371,15 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
     check.check_count(n_features, "n_features", least=2)
     check.check_between(radius, 0, np.inf, "radius")
     turn = 2 * np.pi
-    numbers = np.arange(6)
-    angles = turn * numbers / 6
+    angles = turn * np.arange(6) / 6
     cosines = np.cos(angles)
-    sines = np.sin(angles)
-    circle = np.column_stack([cosines, sines])
+    circle = np.column_stack([cosines, np.sin(angles)])
     on_ring = radius * circle
-    shape = (6, n_features)
-    means = np.zeros(shape)
+    means = np.zeros((6, n_features))
     means[:, :2] = on_ring
     scales = [0.6, 1.4, 0.8, 1.2, 0.7, 1.0]
     weights = np.linspace(4, 1, 6)
-    total = weights.sum()
-    priors = weights / total
-    return GaussianProblem(means, scales, priors)
+    return GaussianProblem(means, scales, weights / weights.sum())
 
 
 def tangled(
@@ -441,11 +396,9 @@ def tangled(
     shape = (n_classes, n_parts, n_features)
     means = rng.standard_normal(shape)
     factors = rng.standard_normal((*shape, n_features))
-    norm = np.sqrt(n_features)
-    factors /= norm
+    factors /= np.sqrt(n_features)
     inverses = np.linalg.inv(factors)
-    determinants = np.linalg.det(factors)
-    volumes = np.abs(determinants)
+    volumes = np.abs(np.linalg.det(factors))
     log_scales = np.log(volumes)
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
@@ -453,26 +406,17 @@ def tangled(
         part = rng.integers(n_parts, size=n)
         noise = rng.standard_normal((n, n_features))
         chosen = (codes, part)
-        factor = factors[chosen]
-        shaped = np.einsum("nij,nj->ni", factor, noise)
-        centre = means[chosen]
-        return centre + shaped
+        shaped = np.einsum("nij,nj->ni", factors[chosen], noise)
+        return means[chosen] + shaped
 
     def log_densities(X: FloatArray) -> FloatArray:
-        shape = (n_classes, n_parts, len(X))
-        logs = np.empty(shape)
+        logs = np.empty((n_classes, n_parts, len(X)))
         for part in np.ndindex(n_classes, n_parts):
-            centre = means[part]
-            centred = X - centre
-            inverse = inverses[part]
-            z = centred @ inverse.T
-            squared = z**2
-            squares = squared.sum(axis=1)
-            exponents = squares / -2
-            log_scale = log_scales[part]
-            logs[part] = exponents - log_scale
-        of_classes = logsumexp(logs, axis=1)
-        return np.asarray(of_classes).T
+            centred = X - means[part]
+            z = centred @ inverses[part].T
+            exponents = (z**2).sum(axis=1) / -2
+            logs[part] = exponents - log_scales[part]
+        return np.asarray(logsumexp(logs, axis=1)).T
 
     return dense(draws, log_densities, n_classes, n_features)
 
@@ -483,10 +427,8 @@ def waveform() -> Problem:
     There are 21 features.
     """
     peaks = np.array([[11], [7], [15]])
-    features = np.arange(1, 22)
-    distances = np.abs(features - peaks)
-    heights = 6 - distances
-    waves = np.maximum(heights, 0.0)
+    distances = np.abs(np.arange(1, 22) - peaks)
+    waves = np.maximum(6 - distances, 0.0)
     start = waves[[1, 2, 2]]
     end = waves[[0, 0, 1]]
     step = end - start
@@ -495,42 +437,29 @@ def waveform() -> Problem:
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
         n = len(codes)
         u = rng.random((n, 1))
-        shape = (n, 21)
-        noise = rng.standard_normal(shape)
+        noise = rng.standard_normal((n, 21))
         last = end[codes]
         first = start[codes]
         towards_end = u * last
-        rest = 1 - u
-        towards_start = rest * first
-        return towards_end + towards_start + noise
+        return towards_end + (1 - u) * first + noise
 
     def log_densities(X: FloatArray) -> FloatArray:
         # ∫₀¹ N(x; start + u step, I) du in closed form: in u a normal around z / ‖step‖ of
         # deviation 1 / ‖step‖, cut to [0, 1].
         along = X @ step.T
-        products = start * step
-        origin = products.sum(axis=1)
-        from_start = along - origin
-        z = from_start / length
+        origin = (start * step).sum(axis=1)
+        z = (along - origin) / length
         # On the other side both terms would be 1, and their difference nothing.
-        middle = length / 2
-        flip = z > middle
-        to_end = length - z
-        far = np.where(flip, z, to_end)
-        past_end = z - length
-        near = np.where(flip, past_end, -z)
+        flip = z > length / 2
+        far = np.where(flip, z, length - z)
+        near = np.where(flip, z - length, -z)
         upper = log_ndtr(far)
-        lower = log_ndtr(near)
-        ratio = np.exp(lower - upper)
-        log_rest = np.log1p(-ratio)
-        mass = upper + log_rest
-        squared = start**2
-        norms = squared.sum(axis=1)
-        crossed = X @ start.T
-        at_start = crossed - norms / 2
+        ratio = np.exp(log_ndtr(near) - upper)
+        mass = upper + np.log1p(-ratio)
+        norms = (start**2).sum(axis=1)
+        at_start = X @ start.T - norms / 2
         log_length = np.log(length)
-        z_squared = z**2
-        half = z_squared / 2
+        half = z**2 / 2
         return at_start + half + mass - log_length
 
     return dense(draws, log_densities, 3, 21)

@@ -209,8 +209,7 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
     rows = held_out.rows
     P = held_out.posteriors
     codes = sample.codes[rows]
-    used = sample.used[rows]
-    hashes = sample.hashes[used]
+    hashes = sample.hashes[sample.used[rows]]
     losses = None
     plain = sample.votes is None and sample.weights is None
     if plain and not sample.shifted:
@@ -218,13 +217,11 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
         own = P[every, codes]
         squares = np.einsum("ij,ij->i", P, P)
         losses = 1 - 2 * own + squares
-    splits = crossfit.folds.splits
-    folds = fold_numbers(splits, sample.n_rows)
+    folds = fold_numbers(crossfit.folds.splits, sample.n_rows)
     X = None
     if sample.in_memory:
         X = sample.take(rows)
-    own_folds = folds[rows]
-    again = copies(hashes, codes, own_folds, X)
+    again = copies(hashes, codes, folds[rows], X)
     return copy_notes(again, losses)
 
 
@@ -265,8 +262,10 @@ def cautions(
         found.append(f"{said} ({numbers}): {why}")
     if from_gramian and moved > moved_far:
         said = "the Gramian is far from that of any collision matrix"
-        hint = "train longer, or use Pairwise(correction='prior')"
-        found.append(f"{said} (entries of S moved by {moved:.2f}): {hint}")
+        found.append(
+            f"{said} (entries of S moved by {moved:.2f}): train longer, or use "
+            "Pairwise(correction='prior')"
+        )
     return found
 
 
@@ -275,9 +274,10 @@ def fit_notes(sample: Sample, crossfit: CrossFit, found: Estimate) -> Sequence[s
     notes = list[str]()
     if crossfit.interrupted:
         done = len(crossfit.ensemble.folds)
-        every = len(crossfit.folds.splits)
-        said = "the fit was interrupted: S and predictions are those of"
-        notes.append(f"{said} the {done} of {every} folds trained so far")
+        notes.append(
+            f"the fit was interrupted: S and predictions are those of the {done} of "
+            f"{len(crossfit.folds.splits)} folds trained so far"
+        )
     notes.extend(sample.notes)
     notes.extend(crossfit.folds.notes)
     notes.extend(crossfit.notes)

@@ -115,8 +115,10 @@ def _estimate_dask(
 ) -> CollisionMatrix:
     """Every block is scored and accumulated where it is."""
     if not isinstance(cv, str) or cv != "prefit":
-        hint = "fit the classifier on other rows first"
-        raise ValueError(f"cv must be 'prefit' with a Dask X, got {cv!r}: {hint}")
+        raise ValueError(
+            f"cv must be 'prefit' with a Dask X, got {cv!r}: fit the classifier on "
+            "other rows first"
+        )
     check_classifier(classifier, fitted=True)
     names = classifier.classes_
     P = _dask.map_rows(classifier.predict_proba, X, list(names))
@@ -147,8 +149,7 @@ def crossfit_posteriors(
     if isinstance(cv, str):
         return _prefit_posteriors(classifier, X, sample, cv)
     fit = _cross_fit(classifier, sample, cv, random_state, limit=False, n_jobs=n_jobs)
-    P = fit.held_out.posteriors
-    return np.asarray(P, dtype=np.float64)
+    return np.asarray(fit.held_out.posteriors, dtype=np.float64)
 
 
 def _cross_fit(
@@ -167,11 +168,11 @@ def _cross_fit(
         clone(classifier)
     except TypeError as error:
         kind = type(classifier).__name__
-        said = f"classifier of type {kind} cannot be cloned for the folds"
-        raise ValueError(f"{said}: {error}") from None
-    labels = sample.classes[sample.codes]
+        raise ValueError(
+            f"classifier of type {kind} cannot be cloned for the folds: {error}"
+        ) from None
     splits, notes = resolve_splits(
-        cv, labels, sample.classes, drawn, groups=sample.groups
+        cv, sample.classes[sample.codes], sample.classes, drawn, groups=sample.groups
     )
     for note in (*sample.notes, *notes):
         warnings.warn(note, CollisionWarning, stacklevel=4)
@@ -250,8 +251,10 @@ def check_classifier(
             f"{name} must be an instance, got the class {kind}: write {kind}()"
         )
     if not hasattr(classifier, "predict_proba"):
-        remedy = "wrap it in sklearn.calibration.CalibratedClassifierCV"
-        raise ValueError(f"{name} must have predict_proba, {kind} has not ({remedy})")
+        raise ValueError(
+            f"{name} must have predict_proba, {kind} has not (wrap it in "
+            "sklearn.calibration.CalibratedClassifierCV)"
+        )
     if fitted and not hasattr(classifier, "classes_"):
         raise ValueError(
             f"{name} is not fitted, and cv='prefit' needs it to be: {kind} has no classes_"
@@ -287,8 +290,9 @@ def estimate_divergences(
     d = A.shape[1]
     others = B.shape[1]
     if d != others:
-        said = "first and second must have the same columns"
-        raise ValueError(f"{said}, got {d} and {others}")
+        raise ValueError(
+            f"first and second must have the same columns, got {d} and {others}"
+        )
     X = np.concatenate([A, B])
     counts = np.array([len(A), len(B)])
     y = np.repeat([0, 1], counts)

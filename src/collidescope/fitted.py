@@ -71,8 +71,7 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
             names = self.classes_.tolist()
             lazy: FloatArray = _dask.map_rows(self.predict_proba, X, names)
             return lazy
-        rows = self._validate(X)
-        posteriors = self._ensemble.posteriors(rows)
+        posteriors = self._ensemble.posteriors(self._validate(X))
         return shift_priors(posteriors, self._ensemble.train_priors, self.priors_)
 
     def predict(self, X: Table | ArrayLike) -> Array:
@@ -86,9 +85,7 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         compared = self._ensemble.similarity(self._validate(A), self._validate(B))
         if compared is not None:
             return compared
-        of_A = self.predict_proba(A)
-        of_B = self.predict_proba(B)
-        return of_A @ of_B.T
+        return self.predict_proba(A) @ self.predict_proba(B).T
 
     def shuffled_control(
         self, X: Table | ArrayLike, y: ArrayLike

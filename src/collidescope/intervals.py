@@ -80,14 +80,11 @@ def upper_limit(
 def widening(n: ArrayLike, level: float = 0.975) -> FloatArray:
     """(t / z)²: how much a variance that n units told must grow for the normal quantile z."""
     z = ndtri(level)
-    units = np.asarray(n, dtype=np.float64)
-    others = units - 1
+    others = np.asarray(n, dtype=np.float64) - 1
     freedom = np.maximum(others, 1.0)
     if abs(z) < 1e-9:
         return np.ones_like(freedom)
-    t = stdtrit(freedom, level)
-    ratio = t / z
-    return np.asarray(ratio**2)
+    return np.asarray((stdtrit(freedom, level) / z) ** 2)
 
 
 def _one_more(
@@ -126,12 +123,10 @@ def interval(
     def at_most(value: ArrayLike) -> FloatArray:
         return upper_limit(value, stderr, units, one_sided, top=top, grouped=grouped)
 
-    known = np.asarray(mean, dtype=np.float64)
-    mirrored = top - known
+    mirrored = top - np.asarray(mean, dtype=np.float64)
     low = at_most(mirrored)
     low = top - low
-    high = at_most(mean)
-    return low, high
+    return low, at_most(mean)
 
 
 def score_interval(
@@ -194,16 +189,13 @@ def half_width(
     """
     quantile = (1 + level) / 2
     if counts is None:
-        z = ndtri(quantile)
-        return np.asarray(z * np.asarray(stderr))
+        return np.asarray(ndtri(quantile) * np.asarray(stderr))
     if units is None:
         units = counts
-    others = np.asarray(units) - 1
-    freedom = np.maximum(others, 1)
+    freedom = np.maximum(np.asarray(units) - 1, 1)
     unseen = UNSEEN / np.asarray(counts)
     widened = np.hypot(stderr, unseen)
-    t = stdtrit(freedom, quantile)
-    return np.asarray(t * widened)
+    return np.asarray(stdtrit(freedom, quantile) * widened)
 
 
 def effective_units(
@@ -226,22 +218,17 @@ def effective_units(
 def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> FloatArray:
     """Of the Beta distribution with that mean and concentration mean (1 - mean) / variance."""
     rest = 1 - mean
-    limits = np.finfo(float)
-    tiny = limits.tiny
+    tiny = np.finfo(float).tiny
     concentration = mean * rest / np.maximum(variance, tiny)
-    a = mean * concentration
-    b = rest * concentration
-    found = _beta_quantiles(a, b, level)
+    found = _beta_quantiles(mean * concentration, rest * concentration, level)
     # No Beta distribution varies as much as that: nothing is known. Beyond 1e8 it is normal.
     is_known = concentration > 1
     found = np.where(is_known, found, 1.0)
     z = ndtri(level)
-    deviation = np.sqrt(variance)
-    normal = mean + z * deviation
+    normal = mean + z * np.sqrt(variance)
     normal = np.minimum(normal, 1.0)
     is_wide = concentration < 1e8
-    is_finite = np.isfinite(found)
-    is_beta = is_finite & is_wide
+    is_beta = np.isfinite(found) & is_wide
     return np.where(is_beta, found, normal)
 
 
@@ -258,8 +245,7 @@ def _beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     mirrored = np.nonzero(~is_straight)
     small = b[mirrored]
     large = a[mirrored]
-    beyond = 1 - level
-    of_mirrored = _skewed_beta_quantiles(small, large, beyond)
+    of_mirrored = _skewed_beta_quantiles(small, large, 1 - level)
     found[mirrored] = 1 - of_mirrored
     return found
 

@@ -476,8 +476,10 @@ class CollisionMatrix(Value):
         if isinstance(priors, str):
             check.check_choice(priors, ["empirical"], "population_priors")
             if self.counts is None:
-                said = "population_priors='empirical' needs counts, and this matrix has none"
-                raise ValueError(f"{said}: pass an array")
+                raise ValueError(
+                    "population_priors='empirical' needs counts, and this matrix has "
+                    "none: pass an array"
+                )
             priors = self.counts / self.counts.sum()
         return check.check_priors(priors, self.n_classes, "population_priors")
 
@@ -541,16 +543,12 @@ class CollisionMatrix(Value):
         for i, row in enumerate(others):
             found = _largest(row, most)
             values = row[found]
-            positive = found[values > 0]
-            with_own = np.append(positive, i)
-            in_order = np.sort(with_own)
-            chosen.append(in_order)
+            with_own = np.append(found[values > 0], i)
+            chosen.append(np.sort(with_own))
         lengths = [len(found) for found in chosen]
         columns = np.concatenate(chosen)
-        so_far = np.cumsum(lengths)
-        ends = np.append(0, so_far)
-        numbers = np.arange(n)
-        rows = np.repeat(numbers, lengths)
+        ends = np.append(0, np.cumsum(lengths))
+        rows = np.repeat(np.arange(n), lengths)
 
         def keep(values: FloatArray) -> csr_array:
             entries = values[rows, columns]
@@ -558,9 +556,7 @@ class CollisionMatrix(Value):
 
         matrix = keep(self.matrix)
         totals = self.matrix.sum(axis=1)
-        kept = matrix.sum(axis=1)
-        left = totals - kept
-        rest = np.maximum(left, 0.0)
+        rest = np.maximum(totals - matrix.sum(axis=1), 0.0)
         stderr = None
         if self.stderr is not None:
             stderr = keep(self.stderr)
@@ -651,14 +647,12 @@ class CollisionMatrix(Value):
             # Groups of rows may be behind several of the classes: at least as many as behind the
             # best supported one.
             of_members = A * units[:, None]
-            most = of_members.max(axis=0)
-            return np.asarray(most)
+            return np.asarray(of_members.max(axis=0))
         # The share of the population that one unit has.
         share = self.priors / np.maximum(units, 1.0)
         of_members = A * share[:, None]
         heaviest = of_members.max(axis=0)
-        priors = A.T @ self.priors
-        merged = priors / heaviest
+        merged = A.T @ self.priors / heaviest
         return np.asarray(merged)
 
     def export(self) -> dict[str, Any]:
@@ -701,9 +695,11 @@ class CollisionMatrix(Value):
         """Plain lists, numbers and text: what :meth:`to_json` writes."""
         k = self.n_classes
         if k > JSON_CLASSES:
-            said = f"a matrix of {k:,} classes is too large for JSON"
-            hint = "to_npz keeps all of it, top_k the largest of every row"
-            raise ValueError(f"{said} (at most {JSON_CLASSES:,}): {hint}")
+            raise ValueError(
+                f"a matrix of {k:,} classes is too large for JSON (at most "
+                f"{JSON_CLASSES:,}): to_npz keeps all of it, top_k the largest of "
+                "every row"
+            )
         tree = self.export()
         tree["classes"] = _store.plain_labels(self.classes)
         if self.limit is not None:
@@ -772,13 +768,11 @@ def opened(
     found = data.get("version")
     known = header["version"]
     if found != known:
-        hint = f"this release reads {known}: make it again, or update collidescope"
-        raise ValueError(f"data has format version {found!r}, {hint}")
-    held = {}
-    for name, value in data.items():
-        if name not in header:
-            held[name] = value
-    return held
+        raise ValueError(
+            f"data has format version {found!r}, this release reads {known}: make it "
+            "again, or update collidescope"
+        )
+    return {name: value for name, value in data.items() if name not in header}
 
 
 def _restored_diagnostics(tree: object) -> Diagnostics:
@@ -870,13 +864,9 @@ def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
     """
     k = len(values)
     below = np.tri(k, dtype=bool)
-    never = -np.inf
-    above = np.where(below, never, values)
-    n_above = n_pairs(k - 1)
-    most = min(n, n_above)
-    flat = above.ravel()
-    places = _largest(flat, most)
-    return np.divmod(places, k)
+    above = np.where(below, -np.inf, values)
+    most = min(n, n_pairs(k - 1))
+    return np.divmod(_largest(above.ravel(), most), k)
 
 
 def _largest(values: FloatArray, n: int) -> IntArray:
@@ -885,13 +875,10 @@ def _largest(values: FloatArray, n: int) -> IntArray:
         return np.empty(0, np.intp)
     # Not a full sort: thousands of classes have millions of pairs.
     place = values.size - n
-    parted = np.partition(values, place)
-    least = parted[place]
+    least = np.partition(values, place)[place]
     found = np.flatnonzero(values >= least)
-    of_found = values[found]
-    order = np.argsort(-of_found, kind="stable")
-    first = order[:n]
-    return found[first]
+    order = np.argsort(-values[found], kind="stable")
+    return found[order[:n]]
 
 
 def membership(
@@ -900,14 +887,12 @@ def membership(
     """The K×L 0/1 matrix A of a grouping of class names, and its L names, by first members."""
     labels = classes.tolist()
     numbers = class_numbers(classes, groups, "groups")
-    n_groups = len(groups)
-    _check_names(names, n_groups)
+    _check_names(names, len(groups))
     group_of = _group_of(numbers, labels)
     n_classes = len(labels)
     # A class of no group is one of its own, with a negative number.
     owner = [group_of.get(k, -1 - k) for k in range(n_classes)]
-    by_first_member = dict.fromkeys(owner)
-    order = list(by_first_member)
+    order = list(dict.fromkeys(owner))
     if len(order) < 2:
         raise ValueError("groups merges every class into one: keep at least 2 groups")
     members: dict[int, list[str]] = {group: [] for group in order}
@@ -916,19 +901,18 @@ def membership(
         members[group].append(name)
     merged = []
     for group in order:
-        own = members[group]
-        name = "+".join(own)
+        name = "+".join(members[group])
         if names is not None and group >= 0:
             name = str(names[group])
         merged.append(name)
     twice = _first_repeated(merged)
     if twice is not None:
-        wanted = "differ from each other and from the classes left"
-        raise ValueError(f"names must {wanted}, {twice!r} occurs twice")
+        raise ValueError(
+            f"names must differ from each other and from the classes left, {twice!r} "
+            "occurs twice"
+        )
     belongs = np.equal.outer(owner, order)
-    A = belongs.astype(np.float64)
-    merged_names = np.array(merged)
-    return A, merged_names
+    return belongs.astype(np.float64), np.array(merged)
 
 
 def _check_names(names: object, n_groups: int) -> None:
@@ -971,16 +955,14 @@ def class_numbers(
             f"{argument} must be a list of lists of class names, got {groups!r}"
         )
     labels = classes.tolist()
-    position: dict[Any, int] = {}
-    for k, label in enumerate(labels):
-        position[str(label)] = k
-    for k, label in enumerate(labels):
-        position[label] = k
+    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
+    position |= {label: k for k, label in enumerate(labels)}
 
     def number(name: object) -> int:
         if not isinstance(name, Hashable) or name not in position:
-            known = f"which is not in classes {labels}"
-            raise ValueError(f"{argument} names the class {name!r}, {known}")
+            raise ValueError(
+                f"{argument} names the class {name!r}, which is not in classes {labels}"
+            )
         return position[name]
 
     found = []
@@ -1032,8 +1014,7 @@ def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, flo
     with_row = C.sum(axis=2)
     of_row = C.sum(axis=(1, 2))[:, None]
     variance = own - 2 * S * with_row + S**2 * of_row
-    positive = np.maximum(variance, 0.0)
-    stderr = np.sqrt(positive) / rows
+    stderr = np.sqrt(np.maximum(variance, 0.0)) / rows
     diagonal = np.diag(place)
     of_diagonal = covariance[np.ix_(diagonal, diagonal)]
     trace = max(of_diagonal.sum(), 0.0)

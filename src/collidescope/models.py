@@ -136,14 +136,14 @@ def models_for(
             and not custom
             and not isinstance(model, Comparing)
         ):
-            wanted = "images, X of shape (n, h, w) or more"
             raise ValueError(
-                f"member {model.name!r} needs {wanted}, got rows of shape {shape}"
+                f"member {model.name!r} needs images, X of shape (n, h, w) or more, "
+                f"got rows of shape {shape}"
             )
         if len(shape) > 1 and isinstance(model, Comparing) and not keeps_layout(model):
-            hint = "pass network=, a factory of torch modules"
             raise ValueError(
-                f"Pairwise() takes rows of features, got shape {shape}: {hint}"
+                f"Pairwise() takes rows of features, got shape {shape}: pass network=, "
+                "a factory of torch modules"
             )
     return models
 
@@ -152,9 +152,10 @@ def _suited(
     members: str, shape: tuple[int, ...], sample: Sample, folds: Folds
 ) -> list[str]:
     if members not in ("auto", "quick"):
-        wanted = "'auto', 'quick' or a list of models"
-        hint = f"for one model alone write [{members!r}]"
-        raise ValueError(f"members must be {wanted}, got {members!r}: {hint}")
+        raise ValueError(
+            f"members must be 'auto', 'quick' or a list of models, got {members!r}: "
+            f"for one model alone write [{members!r}]"
+        )
     if not sample.in_memory:
         return ["network"]
     n = min(len(train) for train, _ in folds.splits)

@@ -89,11 +89,12 @@ def target_priors(
         target = resolve_priors(priors, counts, classes)
         if natural:
             return None, None
-        observed = counts / counts.sum()
-        return target, target / observed
+        return target, target / (counts / counts.sum())
     if not natural:
-        hint = "without labels use shift_priors and sample_weight first"
-        raise ValueError(f"priors other than 'empirical' need y: {hint}")
+        raise ValueError(
+            "priors other than 'empirical' need y: without labels use shift_priors and "
+            "sample_weight first"
+        )
     return None, None
 
 
@@ -122,8 +123,7 @@ def labelled_moments(
     ratio = np.ones(n_classes)
     if target is not None:
         counts = np.bincount(codes, weights, n_classes)
-        observed = counts / counts.sum()
-        ratio = target / observed
+        ratio = target / (counts / counts.sum())
     shifted_weights = weights * ratio[codes]
     moments = Moments(n_classes, plug_in=True)
     moments.add_rows(P, codes, shifted_weights, ratio)
@@ -135,14 +135,11 @@ def gramian_from_moments(moments: Moments) -> FloatArray:
     # Class means of p: Σ w c pᵀ = diag(Σ w c) - Σ w c rᵀ.
     rho = moments.rho
     means = -moments.cr / rho[:, None]
-    n_classes = len(means)
-    ones = np.ones(n_classes)
-    add_to_diagonal(means, ones)
+    add_to_diagonal(means, np.ones(len(means)))
     # Weights within class k are w / ρ_k: Σ of their squares, and the same times ‖p‖².
     squared = rho**2
     weights2 = moments.rho2 / squared
-    norms = moments.p2 / squared
-    return without_own_pairs(means, weights2, norms)
+    return without_own_pairs(means, weights2, moments.p2 / squared)
 
 
 class _Estimate(NamedTuple):
@@ -188,9 +185,8 @@ def of_moments(
         error_variance,
         moments.covariance(),
     )
-    cm = _projected(found, classes, method)
     return replace(
-        cm,
+        _projected(found, classes, method),
         counts=counts,
         units=moments.class_units(),
         n_units=moments.all_units(),
@@ -295,10 +291,14 @@ class CollisionAccumulator:
             n_strata = k
         if n_strata > MAX_STRATA:
             size = f"take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB"
-            weight = "a sample_weight of wanted over observed share of their class"
-            hint = f"leave priors out and give rows {weight}"
-            own = "(as collision_matrix_from_posteriors does by itself)"
-            raise ValueError(f"priors with {k:,} classes {size}: {hint} {own}")
+            hint = (
+                "leave priors out and give rows a sample_weight of wanted over "
+                "observed share of their class"
+            )
+            raise ValueError(
+                f"priors with {k:,} classes {size}: {hint} (as "
+                "collision_matrix_from_posteriors does by itself)"
+            )
         self.n_rows = 0
         self._labelled: bool | None = None
         self._counts = np.zeros((2, k))  # weights and squared weights of each class
@@ -375,9 +375,7 @@ class CollisionAccumulator:
         units = units._replace(rho=size)
         for stratum in np.unique(codes):
             in_class = codes == stratum
-            own = units.take(in_class)
-            moments = self._strata[stratum]
-            moments.add(own)
+            self._strata[stratum].add(units.take(in_class))
 
     def merge(self, other: CollisionAccumulator) -> CollisionAccumulator:
         """Add what another accumulator saw (another part of the rows, another machine)."""
@@ -391,9 +389,9 @@ class CollisionAccumulator:
             )
         mine = np.array(self.priors)  # of None too
         if not np.array_equal(mine, np.array(other.priors)):
-            hint = "use the same in every part"
             raise ValueError(
-                f"other was made with priors {other.priors}, this one with {self.priors}: {hint}"
+                f"other was made with priors {other.priors}, this one with "
+                f"{self.priors}: use the same in every part"
             )
         known = {self._labelled, other._labelled} - {None}
         if len(known) > 1:
@@ -429,8 +427,7 @@ class CollisionAccumulator:
         # A row of class k has the share π_k w / Σw of the population.
         share = self.priors / size
         squares = share**2 @ size2
-        cubes = share**3 @ size3
-        all_units = effective_units(1.0, squares, cubes)
+        all_units = effective_units(1.0, squares, share**3 @ size3)
         return replace(
             cm,
             counts=counts,
@@ -542,8 +539,7 @@ def collision_matrix_from_posteriors(
     for words in odd:
         warnings.warn(words, check.CollisionWarning, stacklevel=2)
     n, k = posteriors.shape
-    given_weights = check.check_weights(sample_weight, n)
-    weights = check.unit_weights(given_weights)
+    weights = check.unit_weights(check.check_weights(sample_weight, n))
     counted = None
     if votes is not None:
         counted = _check_votes(votes, posteriors, names)
@@ -552,8 +548,7 @@ def collision_matrix_from_posteriors(
         counts = np.bincount(codes, weights, k)
     target, ratio = target_priors(priors, counts, names)
     if groups is None and counted is None:
-        sums = _accumulated(posteriors, codes, weights, names, ratio, target)
-        return sums.result()
+        return _accumulated(posteriors, codes, weights, names, ratio, target).result()
     if ratio is not None:
         posteriors = shifted(posteriors, ratio)
         weights = weights * ratio[codes]
@@ -591,10 +586,8 @@ def _warnings(
     """What looks wrong with posteriors; of sparse ones, with some of the rows."""
     if isinstance(P, csr_array):
         n, k = P.shape
-        n_numbers = n * k
-        step = max(n_numbers // most_numbers, 1)
-        some = P[::step]
-        P = some.toarray()
+        step = max(n * k // most_numbers, 1)
+        P = P[::step].toarray()
         if codes is not None:
             codes = codes[::step]
     return check.posterior_warnings(P, codes)
@@ -657,8 +650,10 @@ def accumulate(
     array([1000., 1000.])
     """
     if isinstance(chunks, (str, bytes, Path)) or not isinstance(chunks, Iterable):
-        came = f"got {type(chunks).__name__}: for a file pass posterior_batches(path, label)"
-        raise ValueError(f"chunks must be an iterable of (P, y), {came}")
+        raise ValueError(
+            f"chunks must be an iterable of (P, y), got {type(chunks).__name__}: for a "
+            "file pass posterior_batches(path, label)"
+        )
     accumulator = CollisionAccumulator(classes, priors)
     n_chunks = length_hint(chunks)
     with Progress("accumulating", n_chunks, verbose) as progress:
@@ -753,11 +748,8 @@ def shrunk_collision_matrix(
     labels = check.check_labels(y)
     posteriors, codes, names = _checked(P, labels, classes)
     assert codes is not None  # there are labels
-    n = len(codes)
-    given_weights = check.check_weights(sample_weight, n)
-    weights = check.unit_weights(given_weights)
-    n_classes = len(names)
-    counts = np.bincount(codes, weights, n_classes)
+    weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
+    counts = np.bincount(codes, weights, len(names))
     target, _ = target_priors(priors, counts, names)
     found = one_step_and_moments(posteriors, codes, weights, names, target, groups)
     one_step, moments = found

@@ -92,9 +92,7 @@ class Entries(NamedTuple):
         cls, codes: IntArray, weights: FloatArray | None, votes: FloatArray | None
     ) -> Entries:
         if votes is None:
-            n_rows = len(codes)
-            every = np.arange(n_rows)
-            return cls(every, codes, weights)
+            return cls(np.arange(len(codes)), codes, weights)
         place, voted = np.nonzero(votes)
         totals = votes.sum(axis=1)
         counts = votes[place, voted]
@@ -220,8 +218,10 @@ def make_sample(
         notes.extend(check.spelling_variants(classes))
         lost = np.setdiff1d(present, classes).tolist()
         if lost and rare == "error":
-            said = f"classes {lost} have weight 0 in every row"
-            notes.append(f"{said}: S is about the other classes only")
+            notes.append(
+                f"classes {lost} have weight 0 in every row: S is about the other "
+                "classes only"
+            )
     hashes = row_hashes(rows)
     if len(used) < n:
         rows = rows[used]
@@ -396,12 +396,10 @@ def as_votes(y: ArrayLike) -> tuple[FloatArray | None, Any]:
     if n_columns < 2:
         return None, None
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
-    numbers = range(n_columns)
-    names = list(getattr(y, "columns", numbers))
+    names = list(getattr(y, "columns", range(n_columns)))
     voted = votes.any(axis=0)
     if not voted.all():
-        first = int(voted.argmin())
-        missing = names[first]
+        missing = names[int(voted.argmin())]
         raise ValueError(
             f"y (votes) has no vote for class {missing!r}: leave that column out"
         )
@@ -434,17 +432,15 @@ def class_order(y: object, classes: Array) -> list[Any] | None:
 def check_table(X: object) -> None:
     """Refuse masked values, which scikit-learn would use, and two columns of one name."""
     if np.ma.is_masked(X):
-        hint = "fill them, or drop those rows"
         raise ValueError(
-            f"X has masked values, which would be used as if they were not masked: {hint}"
+            "X has masked values, which would be used as if they were not masked: fill "
+            "them, or drop those rows"
         )
     names = [str(name) for name in getattr(X, "columns", [])]
-    distinct = set(names)
-    if len(distinct) < len(names):
+    if len(set(names)) < len(names):
         repeated = [name for k, name in enumerate(names) if name in names[:k]]
-        twice = repeated[0]
         raise ValueError(
-            f"X has the column {twice!r} more than once: rename one of them"
+            f"X has the column {repeated[0]!r} more than once: rename one of them"
         )
 
 
@@ -455,8 +451,10 @@ def check_targets(y: Array) -> Array:
         check_classification_targets(y)
     except (TypeError, ValueError) as error:
         kinds = ", ".join(sorted({type(label).__name__ for label in y[:1000].tolist()}))
-        wanted = "classes (text, whole numbers or booleans)"
-        raise ValueError(f"y must hold {wanted}, got {kinds}: {error}") from None
+        raise ValueError(
+            f"y must hold classes (text, whole numbers or booleans), got {kinds}: "
+            f"{error}"
+        ) from None
     return classes
 
 
@@ -495,9 +493,7 @@ def handle_rare(
     is_single = np.isin(y, single)
     if rare == "drop":
         notes.append(f"{many} were left out: {shown}")
-        dropped = is_single[used]
-        kept = used[~dropped]
-        return y, kept
+        return y, used[~is_single[used]]
     if n_single == 1:
         said = f"needs two classes with a single row to join, y has one, {shown}"
         raise ValueError(f"rare='merge' {said}: rare='drop'")
@@ -508,5 +504,4 @@ def handle_rare(
     merged = y.astype(object)
     merged[is_single] = other
     words = [str(value) for value in merged.tolist()]
-    labels = np.array(words)
-    return labels, used
+    return np.array(words), used

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray
+from collidescope._checks import Array, FloatArray
 from collidescope._saving import LARGEST_FLOAT, TYPE, from_tree, to_tree
 from collidescope._store import ModelFileError, Tree
 from collidescope.crossfit import Ensemble
@@ -39,8 +39,8 @@ class SavedEnsemble:
 
     train_priors: Annotated[FloatArray, "f8 K"]
     row_shape: tuple[Annotated[int, 1, 2**31], ...]
-    centre: npt.NDArray[Any]  #: of the features
-    scale: npt.NDArray[Any]
+    centre: Array  #: of the features
+    scale: Array
     weights: dict[str, Annotated[float, 0.0, LARGEST_FLOAT]]  #: of the models, by name
     folds: list[dict[str, Any]]  #: what every model learned, by name
     comparison: Any  #: of pairs, instead of folds
@@ -72,9 +72,9 @@ class SavedEnsemble:
         if ensemble.comparison is not None:
             comparison = ensemble.comparison.export()  # type: ignore[attr-defined]
         elif any(isinstance(model, Pairwise) for model in ensemble.models.values()):
-            hint = "save the whole model with joblib.dump, or leave one of them out"
             raise ValueError(
-                f"a pool of Pairwise() and other members cannot be saved: {hint}"
+                "a pool of Pairwise() and other members cannot be saved: save the "
+                "whole model with joblib.dump, or leave one of them out"
             )
         else:
             for fold in ensemble.folds:
@@ -106,8 +106,7 @@ class SavedEnsemble:
             fold: dict[str, Fitted] = {}
             for name in self.weights:
                 learned = saved[name]
-                kind = learned["name"]
-                member = recipe(kind, factory)
+                member = recipe(learned["name"], factory)
                 fold[name] = member.restore(learned, shape, k)
             folds.append(fold)
         models: dict[str, Model] = {}
@@ -169,7 +168,7 @@ class SavedFit:
     #: by these an audit recognises training rows and gives them their held-out posteriors
     row_hashes: Annotated[npt.NDArray[np.uint64], "u8 n"]
     #: (n, K) in half precision, where there are not too many; nan where a row was not scored
-    posteriors: npt.NDArray[Any] | None
+    posteriors: Array | None
     interrupted: bool
     reference_stderr: float | None
 
@@ -178,8 +177,7 @@ class SavedFit:
         check.check_priors(self.priors, k)
         recovery = self.recovery
         check.check_priors(recovery.priors, k, "priors of recovery")
-        methods = ["root", "gradient"]
-        check.check_choice(recovery.method, methods, "method of recovery")
+        check.check_choice(recovery.method, ["root", "gradient"], "method of recovery")
         n_classes = self.collision_matrix.n_classes
         n_one_step = self.one_step.n_classes
         if n_classes != k or n_one_step != k:
@@ -188,9 +186,7 @@ class SavedFit:
         if not isinstance(parameters.get("priors"), str):
             check.check_priors(parameters["priors"], k)
         if self.posteriors is not None:
-            n_rows = len(self.row_hashes)
-            shape = (n_rows, k)
-            _check_posteriors(self.posteriors, shape)
+            _check_posteriors(self.posteriors, (len(self.row_hashes), k))
 
     @classmethod
     def of(cls, clf: CollisionClassifier, most_posteriors: int = 5_000_000) -> SavedFit:
@@ -250,8 +246,7 @@ class SavedFit:
         clf.reference_stderr_ = self.reference_stderr
         if self.posteriors is not None:
             P = self.posteriors.astype(np.float64)
-            totals = P.sum(axis=1, keepdims=True)
-            clf.posteriors_ = P / totals
+            clf.posteriors_ = P / P.sum(axis=1, keepdims=True)
             clf._read_posteriors = self.posteriors
 
 
@@ -272,8 +267,9 @@ def restore(
     ``model`` is the factory of the fit for a custom module: files hold weights, not code.
     """
     if tree.get("custom") is True and not is_factory(model):
-        wanted = "pass its factory as model="
-        raise ModelFileError(f"path {str(path)!r} holds a custom module: {wanted}")
+        raise ModelFileError(
+            f"path {str(path)!r} holds a custom module: pass its factory as model="
+        )
     try:
         clf = cls(**_restored_parameters(tree, model))
         clf._check_parameters()
@@ -288,8 +284,10 @@ def restore(
         AttributeError,
         RuntimeError,
     ) as error:
-        said = f"path {str(path)!r} is damaged or was edited"
-        raise ModelFileError(f"{said}: {type(error).__name__}: {error}") from None
+        raise ModelFileError(
+            f"path {str(path)!r} is damaged or was edited: {type(error).__name__}: "
+            f"{error}"
+        ) from None
     return clf
 
 
@@ -300,25 +298,20 @@ def restore_fit(clf: CollisionClassifier, tree: Tree, model: Factory | None) -> 
     saved.restore_fit(clf, model)
 
 
-def _check_posteriors(
-    P: npt.NDArray[Any], shape: tuple[int, int], rounding: float = 1e-3
-) -> None:
+def _check_posteriors(P: Array, shape: tuple[int, int], rounding: float = 1e-3) -> None:
     """Refuse what are not rows of probabilities in half precision, or rows of nan."""
     if P.dtype != np.float16 or P.shape != shape:
         raise ValueError(
             f"posteriors must be float16 of shape {shape}, got {P.dtype} {P.shape}"
         )
     exact = P.astype(np.float64)
-    missing = np.isnan(exact)
-    unscored = missing.all(axis=1)
+    unscored = np.isnan(exact).all(axis=1)
     scored = exact[~unscored]
     possible = scored >= 0  # nan is not
     if not len(scored) or not possible.all():
         raise ValueError("posteriors must be rows of probabilities")
-    totals = scored.sum(axis=1)
-    gaps = np.abs(totals - 1)
-    most = rounding * shape[1]
-    if not gaps.max() < most:
+    gaps = np.abs(scored.sum(axis=1) - 1)
+    if not gaps.max() < rounding * shape[1]:
         raise ValueError("posteriors must be rows of probabilities, which sum to 1")
 
 
@@ -336,11 +329,9 @@ def _saved_parameters(clf: CollisionClassifier) -> Tree:
         parameters["members"] = members
     if not isinstance(clf.cv, int):
         # A splitter is code, and a list of splits belongs to its rows.
-        folds = clf._ensemble.folds
-        parameters["cv"] = len(folds)
+        parameters["cv"] = len(clf._ensemble.folds)
     if not isinstance(clf.priors, str):
-        priors = np.asarray(clf.priors, dtype=np.float64)
-        parameters["priors"] = priors
+        parameters["priors"] = np.asarray(clf.priors, dtype=np.float64)
     return parameters
 
 

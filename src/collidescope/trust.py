@@ -63,10 +63,11 @@ class ShuffledControl:
         if self.passed:
             verdict = "as it should be"
         errors = f"{self.z:.1f} standard errors, limit {self.limit:.1f}"
-        expected = "With shuffled labels every row of S should be the priors"
-        seen = f"the largest deviation is {self.largest_deviation:.3f} ({errors}), {verdict}"
-        unseen = "target leakage, nor for related rows in different folds"
-        return f"{expected}: {seen}. This does not test for {unseen}."
+        return (
+            "With shuffled labels every row of S should be the priors: the largest "
+            f"deviation is {self.largest_deviation:.3f} ({errors}), {verdict}. This "
+            "does not test for target leakage, nor for related rows in different folds."
+        )
 
     def _repr_html_(self) -> str:
         return words_html(str(self))
@@ -117,8 +118,7 @@ class LearningCurve:
         steps = " → ".join(points)
         said = f"PBER {steps} rows. Verdict: {self.words}"
         if self.doubled is not None:
-            ends = span(*self.interval)
-            said += f", unlimited rows of this kind {ends}"
+            said += f", unlimited rows of this kind {span(*self.interval)}"
         return f"{said}."
 
     def _repr_html_(self) -> str:
@@ -138,9 +138,7 @@ def shuffled_control(
     >>> shuffled_control(LogisticRegression(max_iter=1000), X, y).passed
     True
     """
-    rng = as_random_state(random_state)
-    labels = check.check_labels(y)
-    shuffled = rng.permutation(labels)
+    shuffled = as_random_state(random_state).permutation(check.check_labels(y))
     fresh = clone(estimator)
     if not hasattr(fresh, "shuffled_control"):
         cm = estimate_collisions(fresh, X, shuffled, limit=False, random_state=0)
@@ -159,16 +157,12 @@ def shuffled_control(
     assert ends is not None  # labels give intervals
     low, high = ends
     # One standard error as the interval sees it: with the allowance for unseen collisions.
-    above = high - S
-    below = S - low
-    width = np.maximum(above, below)
-    scale = width / -ndtri(0.025)
-    in_errors = deviation / scale
+    width = np.maximum(high - S, S - low)
+    in_errors = deviation / (width / -ndtri(0.025))
     z = float(in_errors.max())
     k = cm.n_classes
     n_entries = k * (k + 1) / 2
-    tail = 0.025 / n_entries
-    limit = float(-ndtri(tail))
+    limit = float(-ndtri(0.025 / n_entries))
     return ShuffledControl(
         matrix=cm,
         largest_deviation=float(deviation.max()),
@@ -196,9 +190,9 @@ def learning_curve(source: object) -> LearningCurve:
     """
     limit = limit_of(source)
     if limit is None:
-        given = f"{type(source).__name__} without one"
         raise ValueError(
-            f"source must be a classifier with a limit, got {given}: fit again with limit=True"
+            f"source must be a classifier with a limit, got {type(source).__name__} "
+            "without one: fit again with limit=True"
         )
     verdict = VERDICTS.get(limit.state, UNKNOWN)
     if limit.undecided:

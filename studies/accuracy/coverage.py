@@ -9,7 +9,6 @@ estimate at the one-step PBER ("shrunk", what :func:`collidescope.onestep.shrink
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from collidescope.onestep import one_step_and_moments, shrink
 from studies.known import imbalanced
 from studies.markdown import table
 from studies.measures import tvd
-from studies.store import Cell, Record, Study
+from studies.store import Cell, Record, Result, Study
 
 CASES: dict[str, tuple[Callable[[], Problem], int, str]] = {
     "Scenario A, K=3, n=750": (lambda: scenario_a(3), 750, "empirical"),
@@ -53,7 +52,7 @@ def few_cells(quick: bool) -> list[Cell]:
     return [{"problem": name} | ({"replicates": 20} if quick else {}) for name in names]
 
 
-def few_classes(cell: Cell) -> dict[str, Any]:
+def few_classes(cell: Cell) -> Result:
     make, n, priors = CASES[cell["problem"]]
     problem = make()
     truth = problem.collision_matrix()
@@ -92,7 +91,7 @@ def many_cells(quick: bool) -> list[Cell]:
     return [{"classes": k} for k in (30, 50)]
 
 
-def many_classes(cell: Cell) -> dict[str, Any]:
+def many_classes(cell: Cell) -> Result:
     """Coverage and errors by the factor T."""
     rng = np.random.default_rng(0)
     problem = GaussianProblem(rng.standard_normal((cell["classes"], 6)))

@@ -433,8 +433,14 @@ def claims_table(found: Found) -> str:
         worst = min(inside, key=lambda metric: inside[metric])
         mean = np.mean(list(inside.values()))
         claim = f"limit of {len(metrics)} metrics inside its range, {name}, three sizes"
-        least = f"least: {worst}, {inside[worst]:.1%}"
-        rows.append((claim, f"{mean:.1%} of {ranges['samples']}; {least}"))
+        rows.append(
+            (
+                claim,
+                (
+                    f"{mean:.1%} of {ranges['samples']}; least: {worst}, {inside[worst]:.1%}"
+                ),
+            )
+        )
     return table(["claim", "measured"], rows)
 
 

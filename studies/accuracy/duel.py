@@ -9,7 +9,6 @@ the test images of the three digits.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from collidescope import CollisionClassifier
 from studies.baselines.bounds import BOUNDS
 from studies.markdown import again, table
 from studies.real_data import load_mnist
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 DIGITS = (1, 4, 9)
 POOL = "collidescope, default"
@@ -42,7 +41,7 @@ def cells(quick: bool) -> list[Cell]:
     return [{"method": method, "rows": 6_000, "device": "cpu"} for method in methods]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """Bounds on the Bayes error of one method, and the error of its own predictions."""
     X, y = images("train", cell["rows"])
     if cell["method"] in BOUNDS:

@@ -11,7 +11,6 @@ import importlib.util
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from collidescope import CollisionClassifier
 from studies.markdown import again, table
 from studies.real_data import load_mnist
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 MEMBERS = ("priors", "discriminant", "linear-tuned", "neighbours")
 
@@ -55,7 +54,7 @@ def reader() -> Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.float64]]:
     return read
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """PBER and range of the members on pixels or on the embedding."""
     images, digits = load_mnist()
     images = images[: cell["rows"]]

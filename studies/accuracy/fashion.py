@@ -8,7 +8,6 @@ on one image.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from collidescope import (
 from studies.markdown import again, table
 from studies.measures import tvd
 from studies.real_data import load_fashion_votes, one_vote
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 
 def cells(quick: bool) -> list[Cell]:
@@ -29,7 +28,7 @@ def cells(quick: bool) -> list[Cell]:
     return [{"seed": seed, "rows": 10_000} for seed in range(5)]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """What a fit on one vote per image says, beside the truth."""
     images, votes = load_fashion_votes()
     X = images[: cell["rows"]]

@@ -28,7 +28,7 @@ from studies.accuracy import real
 from studies.baselines.bounds import BOUNDS, Bounds
 from studies.baselines.stock import scaled
 from studies.markdown import made, table
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 SETS = ("MNIST", "Fashion-MNIST-H", "letter", "satimage", "covertype")
 LEVELS = tuple(round(0.1 * step, 1) for step in range(11))
@@ -86,15 +86,13 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     if cell["kind"] == "reference":
         return reference(cell["data"])
     return estimates(cell)
 
 
-def reference(
-    data: str, most_rows: int = 20_000, most_tests: int = 5_000
-) -> dict[str, Any]:
+def reference(data: str, most_rows: int = 20_000, most_tests: int = 5_000) -> Result:
     """The lowest held-out error of some classifiers that are trained on many rows."""
     X, y = load(data)
     rows = np.random.default_rng(ROWS_STREAM).permutation(len(y))[
@@ -126,7 +124,7 @@ def reference(
     }
 
 
-def estimates(cell: Cell) -> dict[str, Any]:
+def estimates(cell: Cell) -> Result:
     """Every estimator on the same rows and labels."""
     X, y = load(cell["data"])
     K = int(y.max()) + 1
@@ -137,7 +135,7 @@ def estimates(cell: Cell) -> dict[str, Any]:
     rng = np.random.default_rng([number, NOISE_STREAM, round(10 * cell["share"])])
     labels = noisy(y[kept], cell["share"], K, rng)
     codes = np.unique(labels, return_inverse=True)[1]
-    found: dict[str, Any] = {
+    found: Result = {
         name: list(rival(X[kept], codes)) for name, rival in BOUNDS.items()
     }
     clf = CollisionClassifier(
@@ -173,7 +171,7 @@ def outside(value: float, share: float, K: int, best: float) -> float:
     return max(low - value, value - high, 0.0)
 
 
-def ours_now(run: dict[str, Any], name: str) -> Bounds:
+def ours_now(run: Result, name: str) -> Bounds:
     """What the recorded curve says now.
 
     Of its matrix, which is not kept, the number of classes and the PBER matter.
@@ -208,7 +206,7 @@ def scores(runs: Iterable[dict[str, Any]]) -> dict[str, dict[str, dict[str, floa
     return found
 
 
-def _misses(run: dict[str, Any], name: str, best: float) -> list[float]:
+def _misses(run: Result, name: str, best: float) -> list[float]:
     """Distances of both estimates from the band, and whether they cannot hold the truth."""
     low, high = run[name] if name in BOUNDS else ours_now(run, name)
     under, over = band(run["share"], run["classes"], best)
@@ -269,7 +267,7 @@ error: {known_errors(runs)}. `python -m studies run feebee` repeats it
 ({made("feebee", estimated)})."""
 
 
-def known_errors(runs: list[dict[str, Any]]) -> str:
+def known_errors(runs: list[Result]) -> str:
     parts = []
     for run in runs:
         if run["kind"] != "reference":

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
@@ -29,7 +28,7 @@ from sklearn.preprocessing import StandardScaler
 from collidescope import CollisionClassifier, CollisionMatrix
 from studies.accuracy.real import load
 from studies.markdown import again, table
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 TABLES = (
     "vehicle",
@@ -99,7 +98,7 @@ def cells(quick: bool) -> list[Cell]:
     return [{"table": name, "seed": 0, "members": "auto"} for name in TABLES]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """A fit on clean labels of one half; for each kind of noise, one on those of the other."""
     seed = cell["seed"]
     X, y = load(cell["table"])
@@ -119,7 +118,7 @@ def run(cell: Cell) -> dict[str, Any]:
         return clf.fit(X[rows], labels)
 
     first = fit(clean, y[clean])
-    found: dict[str, Any] = {"rows": len(clean), "classes": K, "noise": {}}
+    found: Result = {"rows": len(clean), "classes": K, "noise": {}}
     for name, make in NOISE.items():
         T = make(K)
         labels = shown(y[other], T, np.random.default_rng([seed, len(name)]))
@@ -143,7 +142,7 @@ Labelled = tuple[np.ndarray, np.ndarray]
 
 def of_entries(
     before: Labelled, after: Labelled, T: np.ndarray
-) -> tuple[dict[str, Any], np.ndarray]:
+) -> tuple[Result, np.ndarray]:
     """Errors of B' per entry, and the planted change; posteriors and labels of both halves."""
     K = len(T)
     B, _ = one_step(*before, np.eye(K))
@@ -264,7 +263,7 @@ which intervals of S at n rows do not count and those of S∞ do. The mean rank 
 {_mean(every, "spectral_rank"):.2f}. {again("feebee-matrix")}"""
 
 
-def _mean(entries: list[dict[str, Any]], key: str) -> float:
+def _mean(entries: list[Result], key: str) -> float:
     """Of those that have it; nan where none does."""
     values = [entry[key] for entry in entries if entry.get(key) is not None]
     return float(np.mean(values)) if values else np.nan

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from studies import known
 from studies.accuracy.limit import against_truth, range_table
 from studies.markdown import again
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 PROBLEMS: dict[str, Callable[[], known.Problem]] = {
     "images of digits": known.digit_images,
@@ -40,7 +39,7 @@ def _problem(name: str) -> known.Problem:
     return PROBLEMS[name]()
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """One fit of the default pool against the truth."""
     return against_truth(_problem(cell["problem"]), cell["rows"], cell["seed"])
 

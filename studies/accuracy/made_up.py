@@ -8,8 +8,6 @@ no independent check of its members; no prior of the range was chosen on any of 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.naive_bayes import MultinomialNB
 
@@ -18,7 +16,7 @@ from studies.baselines.stock import STOCK
 from studies.markdown import again, table
 from studies.measures import brier_score, geometric_mean
 from studies.problems import KINDS
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 LEVEL = 0.95
 
@@ -34,7 +32,7 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """Brier scores of ours and of the stock classifiers, and the range beside the truth."""
     sample = KINDS[cell["problem"]]
     X, y, _ = sample(cell["rows"], np.random.default_rng(cell["seed"]))
@@ -62,7 +60,7 @@ def run(cell: Cell) -> dict[str, Any]:
     }
 
 
-def holds(run: dict[str, Any], truth: str, ends: str) -> bool:
+def holds(run: Result, truth: str, ends: str) -> bool:
     low, high = run[ends]
     return bool(low <= run[truth] <= high)
 

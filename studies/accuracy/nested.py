@@ -8,8 +8,6 @@ trained on. Same members, same outer predictions, paired difference.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
@@ -22,7 +20,7 @@ from collidescope.sample import make_sample
 from studies.accuracy.real import SEED, load
 from studies.markdown import table
 from studies.measures import mean_error
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 TABLES = ("wine", "heart", "iris", "sonar", "bupa", "bands", "ionosphere", "saheart")
 TABLES += ("housevotes", "hayes-roth")
@@ -51,7 +49,7 @@ def cells(quick: bool) -> list[Cell]:
     return [{"table": name} for name in names]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     X, y = load(cell["table"])
     outer = scores(X, y, SEED)
     brier = {"outer": np.empty(len(y)), "nested": np.empty(len(y))}

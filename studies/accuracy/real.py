@@ -29,7 +29,7 @@ from studies import real_data
 from studies.baselines.stock import STOCK, TITLES, held_out_posteriors
 from studies.markdown import made, table
 from studies.measures import brier_score, geometric_mean
-from studies.store import Cell, Record, Study, results
+from studies.store import Cell, Record, Result, Study, results
 
 SEED = 0
 FOLDS = 5
@@ -149,7 +149,7 @@ def cells(quick: bool) -> list[Cell]:
     return [{"table": name, "method": method} for method in methods for name in tables]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """Brier score, log loss and seconds of the processor for all folds."""
     X, y = load(cell["table"])
     method = cell["method"]
@@ -177,9 +177,7 @@ def run(cell: Cell) -> dict[str, Any]:
     return found | said
 
 
-def posteriors_of_pool(
-    X: np.ndarray, y: np.ndarray
-) -> tuple[np.ndarray, dict[str, Any]]:
+def posteriors_of_pool(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Result]:
     """Held-out posteriors of the default, and what it says of unlimited rows."""
     folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(X, y))
     model = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
@@ -192,7 +190,7 @@ def posteriors_of_pool(
     return np.asarray(model.posteriors_), said
 
 
-def fresh_half(X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+def fresh_half(X: np.ndarray, y: np.ndarray) -> Result:
     """The upper limit of the Bayes error from half of the rows, and the error on the others."""
     rows = np.arange(len(y))
     fitted, fresh = train_test_split(rows, test_size=0.5, stratify=y, random_state=SEED)
@@ -206,7 +204,7 @@ def fresh_half(X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     }
 
 
-def first_quarter(X: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+def first_quarter(X: np.ndarray, y: np.ndarray) -> Result:
     """The range of the Bayes error from a quarter of the rows; none where rows are too few."""
     rows = np.arange(len(y))
     chosen, _ = train_test_split(rows, test_size=0.75, stratify=y, random_state=SEED)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.linalg import eigh
 
@@ -11,7 +9,7 @@ from collidescope import recover
 from studies.markdown import table
 from studies.measures import tvd
 from studies.speed.clock import best_of
-from studies.store import Cell, Record, Study, by_part
+from studies.store import Cell, Record, Result, Study, by_part
 
 DESCENT = "root_against_gradient"
 LARGE = "large"
@@ -34,7 +32,7 @@ def cells(quick: bool) -> list[Cell]:
     return [{"part": DESCENT}, {"part": LARGE}]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     rng = np.random.default_rng(0)
     if cell["part"] == LARGE:
         return large(rng)
@@ -45,7 +43,7 @@ def run(cell: Cell) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def compare(S: np.ndarray, noise: float, rng: np.random.Generator) -> dict[str, Any]:
+def compare(S: np.ndarray, noise: float, rng: np.random.Generator) -> Result:
     """Time and error of both, on an exact Gramian or one with errors in proportion to it."""
     k = len(S)
     exact = S @ S.T
@@ -66,7 +64,7 @@ def compare(S: np.ndarray, noise: float, rng: np.random.Generator) -> dict[str, 
     }
 
 
-def large(rng: np.random.Generator, k: int = 1000) -> dict[str, Any]:
+def large(rng: np.random.Generator, k: int = 1000) -> Result:
     S = planted(k, 3.0, rng)
     G = S @ S.T
     one = best_of(lambda: eigh(G), 3)

@@ -30,7 +30,7 @@ from studies.baselines.stock import held_out_posteriors, usual_rivals
 from studies.known import imbalanced
 from studies.markdown import made, table
 from studies.measures import clear_best, mean_error, tvd
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 TEST_ROWS = 5_000
 ORACLE = "oracle one-step"
@@ -101,13 +101,13 @@ def cells(quick: bool) -> list[Cell]:
     return found
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     if cell["case"] in COVERAGE:
         return coverage(COVERAGE[cell["case"]], cell["seed"])
     return errors(CASES[cell["case"]], cell["seed"], cell["alone"])
 
 
-def errors(case: Case, seed: int, alone: bool) -> dict[str, Any]:
+def errors(case: Case, seed: int, alone: bool) -> Result:
     """Distances of every estimate of S, and of the posteriors of new rows, to the truth."""
     problem = case.problem()
     truth = problem.collision_matrix().matrix
@@ -115,7 +115,7 @@ def errors(case: Case, seed: int, alone: bool) -> dict[str, Any]:
     X_test, _ = problem.sample(TEST_ROWS, 1_000_000 + seed)
     Y_test = problem.posteriors(X_test)
     Y = problem.posteriors(X)
-    found: dict[str, Any] = {
+    found: Result = {
         ORACLE: {"S": tvd(collision_matrix_from_posteriors(Y, y).matrix, truth)},
         "oracle plug-in": {"S": tvd(collision_matrix_from_posteriors(Y).matrix, truth)},
     }
@@ -149,7 +149,7 @@ def errors(case: Case, seed: int, alone: bool) -> dict[str, Any]:
     return found
 
 
-def coverage(case: Case, seed: int) -> dict[str, Any]:
+def coverage(case: Case, seed: int) -> Result:
     """Which entries of S, and is the PBER, inside the intervals of a fit?"""
     problem = case.problem()
     truth = problem.collision_matrix()
@@ -264,13 +264,13 @@ def coverage_table(runs: Runs) -> str:
 def text(records: list[Record]) -> str:
     runs = [flat(record) for record in records]
 
-    def mean(scores: dict[str, Any]) -> float:
+    def mean(scores: Result) -> float:
         return scores["S"][0]
 
-    def worst(scores: dict[str, Any]) -> float:
+    def worst(scores: Result) -> float:
         return scores["S"][1]
 
-    def posterior(scores: dict[str, Any]) -> float:
+    def posterior(scores: Result) -> float:
         return scores["posterior"]
 
     return f"""## Accuracy of S

@@ -20,7 +20,7 @@ from scipy.special import expit
 
 from collidescope import CollisionClassifier
 from studies.markdown import again, table
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 LEVEL = 0.95
 
@@ -107,7 +107,7 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """One fit against the truth."""
     drawn = CASES[cell["case"]](np.random.default_rng(cell["seed"]))
     clf = CollisionClassifier(drawn.members, random_state=cell["seed"], n_jobs=1)

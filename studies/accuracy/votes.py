@@ -18,7 +18,7 @@ from collidescope.applications.annotators import compare_annotators
 from collidescope.counting import collision_matrix_from_votes, count_collisions
 from studies.markdown import made, table
 from studies.real_data import load_fashion_votes
-from studies.store import Cell, Study, by_part, results
+from studies.store import Cell, Result, Study, by_part, results
 
 SEED = 0
 CLASSES = 4
@@ -44,7 +44,7 @@ def inside(interval: tuple[Any, Any], truth: Any) -> Any:
     return (interval[0] <= truth) & (truth <= interval[1])
 
 
-def planted(samples: int = 1000, items: int = 1000) -> dict[str, Any]:
+def planted(samples: int = 1000, items: int = 1000) -> Result:
     """Bias and coverage against a planted B."""
     P, weights = population(np.random.default_rng(SEED))
     B = P.T @ (weights[:, None] * P)
@@ -79,7 +79,7 @@ def largest_bias(found: np.ndarray, truth: np.ndarray) -> float:
     return float((np.abs(found.mean(axis=0) - truth) / found.std(axis=0)).max())
 
 
-def two_votes(draws: int = 100) -> dict[str, Any]:
+def two_votes(draws: int = 100) -> Result:
     """Two votes per image of Fashion-MNIST-H against all of them."""
     votes = load_fashion_votes()[1]
     start = time.perf_counter()
@@ -132,7 +132,7 @@ def flagged(careless: bool, rng: np.random.Generator) -> Any:
     return compare_annotators(items, labels, who).annotators["flagged"]
 
 
-def speed(repeats: int = 3) -> dict[str, Any]:
+def speed(repeats: int = 3) -> Result:
     """Seconds and memory, each in a process of its own."""
     plans = [(10, "long, whole numbers"), (10, "long, text"), (10, "wide")]
     plans.append((1000, "long, whole numbers"))
@@ -196,7 +196,7 @@ def cells(quick: bool) -> list[Cell]:
     return [{"part": part} for part in PARTS]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     settings = {name: value for name, value in cell.items() if name != "part"}
     return PARTS[cell["part"]](**settings)
 

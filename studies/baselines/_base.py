@@ -13,6 +13,7 @@ import math
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,8 @@ from collidescope.training.loop import Run, epoch_generator, fit_loop
 from collidescope.training.networks import FactorisedObjective, StackedMLP
 from collidescope.training.rows import Split, stratified_split
 
+#: The network of the paper's synthetic experiments.
+PAPER_LAYERS = (128,) * 6
 #: Parameters of an estimator that are handed to the training as they are.
 TRAINING = (
     "hidden_layer_sizes",
@@ -122,8 +125,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The most likely class of every row."""
-        log_posteriors = self._log_posteriors(X)
-        return self.classes_[log_posteriors.argmax(axis=1)]
+        return self.classes_[self._log_posteriors(X).argmax(axis=1)]
 
     def decision_function(self, X: Any) -> FloatArray:
         """Log-odds of the second of two classes, of shape (n,); with more classes their
@@ -165,12 +167,21 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-class NetworkBase(PosteriorClassifier):
-    """A rival that trains plain networks with the package's loop."""
+@dataclass(eq=False, repr=False)
+class NetworkSettings:
+    """Parameters that all networks have: see :class:`~studies.baselines.NetworkClassifier`."""
 
-    hidden_layer_sizes: Sequence[int]
-    device: str
-    warm_start: bool
+    hidden_layer_sizes: Sequence[int] = PAPER_LAYERS
+    max_epochs: int = 500
+    batch_size: int | str = "auto"
+    learning_rate: float = 1e-3
+    device: str = "auto"
+    warm_start: bool = False
+    random_state: Any = None
+
+
+class NetworkBase(NetworkSettings, PosteriorClassifier):
+    """A rival that trains plain networks with the package's loop."""
 
     def fit(self, X: Any, y: Any) -> Any:
         """Train on rows ``X`` with labels ``y``; with ``warm_start``, go on from the last fit up

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +28,6 @@ from collidescope import _checks as check
 from collidescope.training.config import TrainingConfig
 from collidescope.training.networks import StackedMLP
 from studies.baselines._base import AllRowsObjective, NetworkBase, Seeds, stack_of
-from studies.baselines.networks import PAPER_LAYERS
 
 #: Scale of the posterior before training, in units of the prior's: at 1 the network would see noise
 #: alone.
@@ -143,6 +143,7 @@ class ElboObjective(AllRowsObjective):
         self.pyro.sample("z", posterior.to_event(1).mask(False))
 
 
+@dataclass(eq=False, repr=False)
 class BayesianClassifier(NetworkBase):
     """Mean posterior of ``n_draws`` networks drawn from a mean-field variational posterior over all
     weights.
@@ -179,29 +180,9 @@ class BayesianClassifier(NetworkBase):
     True
     """
 
-    def __init__(
-        self,
-        n_draws: int = 50,
-        prior_scale: float = 1.0,
-        kl_weight: float = 0.1,
-        hidden_layer_sizes: Sequence[int] = PAPER_LAYERS,
-        max_epochs: int = 500,
-        batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
-        device: str = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_draws = n_draws
-        self.prior_scale = prior_scale
-        self.kl_weight = kl_weight
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.device = device
-        self.warm_start = warm_start
-        self.random_state = random_state
+    n_draws: int = 50
+    prior_scale: float = 1.0
+    kl_weight: float = 0.1
 
     def _config(self) -> TrainingConfig:
         check.check_count(self.n_draws, "n_draws")

@@ -3,7 +3,7 @@ posteriors averaged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,9 +13,9 @@ from collidescope import _checks as check
 from collidescope.training.config import TrainingConfig
 from collidescope.training.networks import StackedMLP
 from studies.baselines._base import AllRowsObjective, NetworkBase, Seeds
-from studies.baselines.networks import PAPER_LAYERS
 
 
+@dataclass(eq=False, repr=False)
 class DeepEnsemble(NetworkBase):
     """Mean posterior of ``n_members`` plain networks, trained side by side on all rows.
 
@@ -42,29 +42,9 @@ class DeepEnsemble(NetworkBase):
     (2, 3)
     """
 
-    def __init__(
-        self,
-        n_members: int = 5,
-        hidden_layer_sizes: Sequence[int] = PAPER_LAYERS,
-        max_epochs: int = 500,
-        batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        dropout: float = 0.0,
-        device: str = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.n_members = n_members
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.dropout = dropout
-        self.device = device
-        self.warm_start = warm_start
-        self.random_state = random_state
+    n_members: int = 5
+    weight_decay: float = 0.0
+    dropout: float = 0.0
 
     def _config(self) -> TrainingConfig:
         check.check_count(self.n_members, "n_members")

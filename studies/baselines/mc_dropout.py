@@ -3,8 +3,7 @@ are averaged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
@@ -12,7 +11,6 @@ from collidescope import _checks as check
 from collidescope.training.config import TrainingConfig
 from collidescope.training.networks import StackedMLP
 from studies.baselines._base import NetworkBase, stack_of
-from studies.baselines.networks import PAPER_LAYERS
 
 
 def thinned(
@@ -36,6 +34,7 @@ def thinned(
     return stack_of(weights, biases)
 
 
+@dataclass(eq=False, repr=False)
 class DropoutClassifier(NetworkBase):
     """Mean of ``n_passes`` predictions of a network with dropout, each without other units.
 
@@ -68,29 +67,9 @@ class DropoutClassifier(NetworkBase):
     True
     """
 
-    def __init__(
-        self,
-        dropout: float = 0.2,
-        n_passes: int = 50,
-        hidden_layer_sizes: Sequence[int] = PAPER_LAYERS,
-        max_epochs: int = 500,
-        batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        device: str = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.dropout = dropout
-        self.n_passes = n_passes
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.device = device
-        self.warm_start = warm_start
-        self.random_state = random_state
+    dropout: float = 0.2
+    n_passes: int = 50
+    weight_decay: float = 0.0
 
     def _config(self) -> TrainingConfig:
         check.check_count(self.n_passes, "n_passes")

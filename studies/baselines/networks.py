@@ -7,7 +7,7 @@ posteriors are over-confident.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,10 +23,8 @@ from studies.baselines._base import (
     validation_split,
 )
 
-#: The network of the paper's synthetic experiments.
-PAPER_LAYERS = (128,) * 6
 
-
+@dataclass(eq=False, repr=False)
 class NetworkClassifier(NetworkBase):
     """A plain network trained on cross-entropy (AdamW, ReLU, inputs standardised inside).
 
@@ -75,31 +73,10 @@ class NetworkClassifier(NetworkBase):
     True
     """
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Sequence[int] = PAPER_LAYERS,
-        max_epochs: int = 500,
-        patience: int = 0,
-        validation_fraction: float = 0.1,
-        batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        dropout: float = 0.0,
-        device: str = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.dropout = dropout
-        self.device = device
-        self.warm_start = warm_start
-        self.random_state = random_state
+    patience: int = 0
+    validation_fraction: float = 0.1
+    weight_decay: float = 0.0
+    dropout: float = 0.0
 
     def predict_logits(self, X: Any) -> FloatArray:
         """What the network puts out before the softmax, of shape (n, K)."""

@@ -8,7 +8,7 @@ by the log loss instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,13 @@ from scipy.special import log_softmax, softmax
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, IntArray
-from studies.baselines._base import PosteriorClassifier, Seeds, validation_split
-from studies.baselines.networks import PAPER_LAYERS, NetworkClassifier
+from studies.baselines._base import (
+    NetworkSettings,
+    PosteriorClassifier,
+    Seeds,
+    validation_split,
+)
+from studies.baselines.networks import NetworkClassifier
 from studies.measures import calibration_error
 
 #: Temperatures that are tried: steps of 2 per cent. Networks that fit their labels perfectly need
@@ -37,7 +42,8 @@ NETWORK = (
 )
 
 
-class TemperatureScaledClassifier(PosteriorClassifier):
+@dataclass(eq=False, repr=False)
+class TemperatureScaledClassifier(NetworkSettings, PosteriorClassifier):
     """A plain network whose logits are divided by the temperature with the lowest ECE on a
     validation part.
 
@@ -67,31 +73,10 @@ class TemperatureScaledClassifier(PosteriorClassifier):
     True
     """
 
-    def __init__(
-        self,
-        hidden_layer_sizes: Sequence[int] = PAPER_LAYERS,
-        max_epochs: int = 500,
-        validation_fraction: float = 0.1,
-        n_bins: int = 15,
-        batch_size: int | str = "auto",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        dropout: float = 0.0,
-        device: str = "auto",
-        warm_start: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.max_epochs = max_epochs
-        self.validation_fraction = validation_fraction
-        self.n_bins = n_bins
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.dropout = dropout
-        self.device = device
-        self.warm_start = warm_start
-        self.random_state = random_state
+    validation_fraction: float = 0.1
+    n_bins: int = 15
+    weight_decay: float = 0.0
+    dropout: float = 0.0
 
     def fit(self, X: Any, y: Any) -> TemperatureScaledClassifier:
         """Train the network on one part of the rows, choose the temperature on the other."""
@@ -127,7 +112,6 @@ class TemperatureScaledClassifier(PosteriorClassifier):
         return float(min(TEMPERATURES[best], key=lambda T: abs(np.log(T))))
 
     def _log_posteriors(self, X: Any) -> FloatArray:
-        rows = self._validate(X)
         return log_softmax(
-            self.network_.predict_logits(rows) / self.temperature_, axis=1
+            self.network_.predict_logits(self._validate(X)) / self.temperature_, axis=1
         )

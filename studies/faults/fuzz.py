@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.store import Cell, Study
+from studies.store import Cell, Result, Study
 
 FINDINGS = Path(__file__).parents[1] / "results" / "findings"
 #: Cases a target; together with what the test suite does on every run.
@@ -78,7 +78,7 @@ def worker(target: str, first: int, last: int, seed: int, folder: Path) -> None:
             warm = False
 
 
-def campaign(target: str, cases: int, seed: int) -> dict[str, Any]:
+def campaign(target: str, cases: int, seed: int) -> Result:
     """All cases of a target, whatever happens to the children."""
     started = time.perf_counter()
     ends: collections.Counter[str] = collections.Counter()
@@ -180,7 +180,7 @@ def cells(quick: bool) -> list[Cell]:
     ]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     return campaign(cell["target"], cell["cases"], cell["seed"])
 
 

@@ -21,7 +21,7 @@ import collidescope as cs
 import collidescope.learners.network
 from collidescope.datasets import scenario_a
 from studies.models import pairwise
-from studies.store import Cell, Study
+from studies.store import Cell, Result, Study
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
@@ -130,9 +130,7 @@ def kill_until_done(
     return struck | {"same": int(same), "left": len(left)}
 
 
-def campaign(
-    kills: int, seed: int = 0, kinds: tuple[str, ...] = KINDS
-) -> dict[str, Any]:
+def campaign(kills: int, seed: int = 0, kinds: tuple[str, ...] = KINDS) -> Result:
     """Until ``kills`` signals have struck, over all kinds of fit."""
     warnings.simplefilter("ignore")
     warm_up()
@@ -146,7 +144,7 @@ def campaign(
             started = time.perf_counter()
             os.waitpid(in_child(kind, folder), 0)
             undisturbed[kind] = np.load(folder / "S.npy"), time.perf_counter() - started
-    total: dict[str, Any] = {each.name: 0 for each in SIGNALS} | {
+    total: Result = {each.name: 0 for each in SIGNALS} | {
         "fits": 0,
         "same": 0,
         "left": 0,
@@ -171,7 +169,7 @@ def cells(quick: bool) -> list[Cell]:
     return [{"kills": 3 if quick else 60, "seed": 0}]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     return campaign(cell["kills"], cell["seed"])
 
 

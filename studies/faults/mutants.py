@@ -35,7 +35,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from studies.faults.operators import Mutant, mutants
-from studies.store import Cell, Study
+from studies.store import Cell, Result, Study
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "collidescope"
@@ -118,7 +118,7 @@ class _Plugin:
 
     def __init__(self, module: str, jobs: int, sample: int | None, seed: int) -> None:
         self.options = module, jobs, sample, seed
-        self.result: dict[str, Any] | None = None
+        self.result: Result | None = None
         self.seconds: dict[str, float] = {}
         self.kills: Counter[str] = Counter()
 
@@ -254,9 +254,7 @@ def finish(child: int, deadline: float, block: bool = False) -> str | None:
         time.sleep(0.02)
 
 
-def campaign(
-    module: str, jobs: int, sample: int | None, seed: int
-) -> dict[str, Any] | None:
+def campaign(module: str, jobs: int, sample: int | None, seed: int) -> Result | None:
     """Try the mutants of a module; None where its tests fail as it is."""
     import pytest
 
@@ -281,7 +279,7 @@ def campaign(
 
 def _campaign(
     session: Any, plugin: _Plugin, module: str, jobs: int, sample: int | None, seed: int
-) -> dict[str, Any] | None:
+) -> Result | None:
     tree, found = mutants(source_of(module).read_text())
     chosen = found
     if sample is not None and sample < len(found):
@@ -377,7 +375,7 @@ def cells(quick: bool) -> list[Cell]:
     return [{"module": module} for module in TESTS]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """The mutants of a module, as many at a time as there are processors."""
     prepare()
     jobs = len(os.sched_getaffinity(0))

@@ -219,8 +219,7 @@ def spoil_header(rng: Rng, data: bytes) -> bytes:
             rng, [[0, 2**63], [8, 0], [-1, 8], [0], [0, len(body)], "x", [2**64, 2**65]]
         )
     elif what == 3:
-        other = header[_pick(rng, names)]
-        entry["data_offsets"] = other["data_offsets"]
+        entry["data_offsets"] = header[_pick(rng, names)]["data_offsets"]
     elif what == 4:
         header["__metadata__"] = _pick(
             rng, [7, [], {"collidescope": 5}, {"collidescope": {}}, {}, None]
@@ -352,8 +351,7 @@ def spoil_csv(rng: Rng, lines: list[list[str]]) -> tuple[bytes, str]:
     if what == 0:
         data = blind(rng, data)
     elif what == 1:  # two encodings in one file
-        half = len(data) // 2
-        data = data[:half] + text[len(text) // 2 :].encode(
+        data = data[: len(data) // 2] + text[len(text) // 2 :].encode(
             _pick(rng, ENCODINGS), "replace"
         )
     elif what == 2:

@@ -17,7 +17,7 @@ import collidescope as cs
 from collidescope.datasets import scenario_a
 from collidescope.trust import shuffled_control
 from studies.markdown import table
-from studies.store import Cell, Record, Study, flat
+from studies.store import Cell, Record, Result, Study, flat
 
 #: (number of classes, rows, model, repetitions)
 NULL = [
@@ -115,7 +115,7 @@ def variants(
     }
 
 
-def invariance(model: str) -> dict[str, Any]:
+def invariance(model: str) -> Result:
     """Mean and largest change of an entry of S: by the seed alone, and by writing the data
     differently."""
     X, y = scenario_a(3).sample(300, 0)
@@ -157,7 +157,7 @@ def cells(quick: bool) -> list[Cell]:
     return found + [{"part": "invariance", "model": model} for model in models]
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     if cell["part"] == "invariance":
         return invariance(cell["model"])
     once = {"null": null_once, "separable": separable_once}[cell["part"]]
@@ -179,7 +179,7 @@ def text(records: list[Record]) -> str:
     separable = [run for run in runs if run["part"] == "separable"]
     changes = {run["model"]: run for run in runs if run["part"] == "invariance"}
 
-    def about(run: dict[str, Any], keys: tuple[str, ...]) -> list[str]:
+    def about(run: Result, keys: tuple[str, ...]) -> list[str]:
         what = f"{run['classes']}, {run['rows']:,}, {run['model']}"
         shares = [f"{run[key]:.1%}" if key in run else "" for key in keys]
         return [what, str(run["repetitions"]), *shares]

@@ -174,11 +174,10 @@ def coverage_table() -> str:
     }
     rows.append(_coverage_row("**all**", total))
     config = record["config"]
-    head = ["module", "lines", "reached", "branches", "reached", "together"]
     return (
         f"Last run ({last_date([record])}, {config['tests']}): {found['percent']:.1f}% of "
         f"lines and branches together; `make coverage` fails below {config['fail_under']:g}%.\n\n"
-        + table(head, rows)
+        + table(["module", "lines", "reached", "branches", "reached", "together"], rows)
     )
 
 

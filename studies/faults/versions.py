@@ -1,8 +1,8 @@
 """Keeps what a run of ``.ci/versions`` found, in the environment of that run.
 
-``python -m studies.faults.versions oldest`` prints what to install, and with ``junit.xml`` behind
-it keeps the outcome. Printing needs the standard library and ``packaging`` only: the environment
-holds nothing else yet.
+``python -m studies.faults.versions oldest`` prints what to install (``torch==2.13.0`` behind it
+takes the place of the limit of torch), and with ``junit.xml`` behind it keeps the outcome. Printing
+needs the standard library and ``packaging`` only: the environment holds nothing else yet.
 """
 
 from __future__ import annotations
@@ -36,10 +36,16 @@ def requirements() -> list[Requirement]:
     return list({Requirement(text).name: Requirement(text) for text in texts}.values())
 
 
-def pins(which: str) -> list[str]:
-    """The newest patch of each floor (>=1.26 → ==1.26.*, >=13 → ==13.0.*), or no limit at all."""
-    found = []
+def pins(which: str, own: list[str]) -> list[str]:
+    """The newest patch of each floor (>=1.26 → ==1.26.*, >=13 → ==13.0.*), or no limit at all.
+
+    ``own`` are limits that take the place of these.
+    """
+    found = list(own)
+    named = {Requirement(text).name for text in own}
     for requirement in requirements():
+        if requirement.name in named:
+            continue
         extras = (
             f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
         )
@@ -51,7 +57,9 @@ def pins(which: str) -> list[str]:
     return found
 
 
-def record(which: str, junit: Path) -> None:
+def record(which: str, junit: Path, own: list[str]) -> None:
+    from studies import markdown
+    from studies.faults import tables
     from studies.store import new_record, path_of, replace
 
     suite = ET.parse(junit).getroot().find("testsuite")
@@ -71,12 +79,16 @@ def record(which: str, junit: Path) -> None:
     }
     cell = {"part": f"{which}, Python {platform.python_version()}"}
     made = new_record("versions", cell, entry, float(suite.attrib.get("time", 0)))
-    replace(path_of("versions"), made | {"command": f".ci/versions {which}"})
+    command = " ".join([".ci/versions", which, *own])
+    replace(path_of("versions"), made | {"command": command})
+    # That page alone: other versions draw the figures of the rest in another way.
+    markdown.fill(Path("docs/reliability.md"), tables.parts())
     print(f"{entry['passed']} passed, {skipped} skipped, {failed} failed")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        print("\n".join(pins(sys.argv[1])))
+    chosen, *rest = sys.argv[1:]
+    if rest and rest[0].endswith(".xml"):
+        record(chosen, Path(rest[0]), rest[1:])
     else:
-        record(sys.argv[1], Path(sys.argv[2]))
+        print("\n".join(pins(chosen, rest)))

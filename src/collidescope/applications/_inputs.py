@@ -88,8 +88,7 @@ class Result(ABC):
             name = part.name
             private = name.startswith("_")
             if not private and name not in have_own_formats:
-                value = getattr(self, name)
-                found[name] = plain(value)
+                found[name] = plain(getattr(self, name))
         return found
 
     def section(self) -> dict[str, Any]:
@@ -106,10 +105,8 @@ class Result(ABC):
         shown = self._shown(self.ROWS[0])
         if not len(shown):
             return "\n".join(words)
-        number = "{:.4f}".format
-        table = shown.to_string(index=False, float_format=number, na_rep="")
-        lines = [*words, "", table]
-        return "\n".join(lines)
+        table = shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")
+        return "\n".join([*words, "", table])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.verdict}>"
@@ -125,8 +122,7 @@ def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, 
     shown = table.copy()
     words = {True: "yes", False: ""}
     for name in table.select_dtypes("bool"):
-        flags = table[name]
-        shown[name] = flags.map(words)
+        shown[name] = table[name].map(words)
     by_row = plain(shown)
     rows = [list(row.values()) for row in by_row]
     columns = [str(name).replace("_", " ") for name in table.columns]
@@ -195,8 +191,10 @@ def _classes_of_model(source: object, X: Given, classes: Names, name: str) -> Ar
             f"{name} must be fitted, {kind} has no classes_: call fit first"
         )
     if X is None:
-        instead = "or pass held-out posteriors instead"
-        raise ValueError(f"X is needed: {name} is a classifier ({kind}), {instead}")
+        raise ValueError(
+            f"X is needed: {name} is a classifier ({kind}), or pass held-out "
+            "posteriors instead"
+        )
     names = check.check_classes(source.classes_)
     if classes is not None:
         given = check.check_classes(classes, len(names))
@@ -221,19 +219,17 @@ def _with_held_out(
     # A row that occurs several times gets the mean of its held-out posteriors.
     by_row = pd.DataFrame(known).groupby(trained)
     means = by_row.mean().dropna()
-    hashes = pd.Index(row_hashes(X))
-    place = means.index.get_indexer(hashes)
+    place = means.index.get_indexer(pd.Index(row_hashes(X)))
     seen = place >= 0
     if not seen.any():
         return P, ()
     n_seen = int(seen.sum())
-    how_many = f"{n_seen:,} of {len(P):,} rows are training rows of the model"
     note = (
-        f"{how_many}: their held-out posteriors are used in place of its predictions."
+        f"{n_seen:,} of {len(P):,} rows are training rows of the model: their held-out "
+        "posteriors are used in place of its predictions."
     )
     held_out = means.to_numpy()[place]
-    is_seen = seen[:, None]
-    posteriors = np.where(is_seen, held_out, P)
+    posteriors = np.where(seen[:, None], held_out, P)
     return posteriors, (note,)
 
 
@@ -243,9 +239,10 @@ def curve_of(
     """(arguments as arrays, posteriors of the same rows by training size)."""
     if hasattr(source, "predict_proba"):
         if not (hasattr(source, "posteriors_") and hasattr(source, "classes_")):
-            kind = type(source).__name__
-            wanted = "held-out posteriors or a fitted CollisionClassifier"
-            raise ValueError(f"P must be {wanted}, got {kind}")
+            raise ValueError(
+                "P must be held-out posteriors or a fitted CollisionClassifier, got "
+                f"{type(source).__name__}"
+            )
         known = getattr(source, "posteriors_by_size_", {})
         if (
             not by_size and len(known) >= 3
@@ -283,9 +280,9 @@ def _check_curves(
 def check_matrix(cm: object, name: str = "cm") -> None:
     """Refuse what is not a collision matrix."""
     if not isinstance(cm, CollisionMatrix):
-        hint = "write CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
         raise ValueError(
-            f"{name} must be a CollisionMatrix, got {type(cm).__name__}: {hint}"
+            f"{name} must be a CollisionMatrix, got {type(cm).__name__}: write "
+            "CollisionMatrix(S), or take the collision_matrix_ of a fitted classifier"
         )
 
 
@@ -302,14 +299,12 @@ def group_codes(
 ) -> tuple[IntArray, Array]:
     """(group number of every row, names of the groups); text, numbers or a mixture of them."""
     labels = check.check_labels(groups, name)
-    checked = check.one_each(labels, n, name)
-    given = checked.astype(object)
+    given = check.one_each(labels, n, name).astype(object)
     try:
         codes, names = pd.factorize(given, sort=True)
     except TypeError:  # mixed types have no order: that of their first rows
         codes, names = pd.factorize(given)
-    numbers = codes.astype(np.intp)
-    return numbers, names
+    return codes.astype(np.intp), names
 
 
 def clusters_of(groups: Given, n: int) -> IntArray | None:
@@ -362,8 +357,7 @@ class Mean(NamedTuple):
         if sides == 2:
             value = np.abs(value)
         with np.errstate(invalid="ignore", divide="ignore"):
-            t = -value / self.stderr
-            tail = stdtr(self.df, t)
+            tail = stdtr(self.df, -value / self.stderr)
         p = sides * tail
         varies = self.stderr > 0
         return np.where(varies, p, 1.0)
@@ -380,8 +374,7 @@ class Mean(NamedTuple):
         theirs = np.maximum(other.stderr, like_self) ** 2
         total = own + theirs
         own_part = own**2 / self.df
-        their_part = theirs**2 / other.df
-        spread = own_part + their_part
+        spread = own_part + theirs**2 / other.df
         with np.errstate(invalid="ignore"):
             satterthwaite = total**2 / spread
         df = np.where(total > 0, satterthwaite, 1.0)
@@ -429,14 +422,11 @@ def flagged(
     table: pd.DataFrame, fdr: float, by: str = "difference", signed: bool = False
 ) -> pd.DataFrame:
     """The table with ``flagged`` for the p-values that count; largest effects first."""
-    p_values = table["p_value"]
-    counts = discovered(p_values, fdr)
-    table = table.assign(flagged=counts)
+    table = table.assign(flagged=discovered(table["p_value"], fdr))
     effect = table[by].to_numpy(dtype=np.float64)
     if not signed:
         effect = np.abs(effect)
-    order = np.argsort(-effect, kind="stable")
-    ranked = table.iloc[order]
+    ranked = table.iloc[np.argsort(-effect, kind="stable")]
     return ranked.reset_index(drop=True)
 
 

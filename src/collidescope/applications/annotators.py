@@ -86,13 +86,17 @@ def agreement(
     totals = np.asarray(counts.sum(axis=1), dtype=np.float64)
     kept = totals > 1
     if kept.sum() < 2:
-        remedy = "nothing can agree, ask for second votes"
-        raise ValueError(f"votes has fewer than two items with two votes: {remedy}")
+        raise ValueError(
+            "votes has fewer than two items with two votes: nothing can agree, ask for "
+            "second votes"
+        )
     counts = counts[kept]
     used = np.flatnonzero(counts.sum(axis=0))
     if len(used) < 2:
-        why = "chance alone would agree, and there is no coefficient"
-        raise ValueError(f"votes are all for one class: {why}")
+        raise ValueError(
+            "votes are all for one class: chance alone would agree, and there is no "
+            "coefficient"
+        )
     counts = counts[:, used]  # a class that nobody votes for changes no coefficient
     totals = totals[kept]
     counted = collision_matrix_from_votes(counts)
@@ -129,15 +133,11 @@ class _Items(NamedTuple):
     @classmethod
     def of(cls, counts: csr_array, totals: FloatArray) -> _Items:
         pairs = totals * (totals - 1)
-        squares = counts * counts
-        ordered = squares.sum(axis=1)
-        alike = np.asarray(ordered) - totals
-        agree = alike / pairs
+        ordered = (counts * counts).sum(axis=1)
+        agree = (np.asarray(ordered) - totals) / pairs
         disagree = 1 - agree
-        one_vote = 1 / totals
-        weighed = counts * one_vote[:, None]
-        shares = csr_array(weighed)
-        return cls(disagree, shares)
+        weighed = counts * (1 / totals)[:, None]
+        return cls(disagree, csr_array(weighed))
 
     def coefficient(
         self, weight: FloatArray, factor: float, level: float
@@ -157,8 +157,7 @@ class _Items(NamedTuple):
         same_item = float(weight @ weight)
         between_items = (by_chance - own) / (1 - same_item)
         # d(1 - ‖π‖²) = -2 π·dπ, item by item.
-        along_priors = self.shares @ priors
-        influence = -2 * along_priors
+        influence = -2 * (self.shares @ priors)
         test = _Fieller(
             self.disagree,
             influence,
@@ -213,10 +212,7 @@ def _accepted(
     beyond: Callable[[float], float], grid: FloatArray
 ) -> tuple[float, float]:
     """Ends of the range in which ``beyond`` is not positive."""
-    is_inside = []
-    for point in grid:
-        value = beyond(point)
-        is_inside.append(value <= 0)
+    is_inside = [beyond(point) <= 0 for point in grid]
     inside = np.flatnonzero(is_inside)
     if not len(inside):
         return np.inf, -np.inf
@@ -225,12 +221,9 @@ def _accepted(
     low = float(grid[first])
     high = float(grid[last])
     if first > 0:
-        before = grid[first - 1]
-        low = brentq(beyond, before, low)
-    end = len(grid) - 1
-    if last < end:
-        after = grid[last + 1]
-        high = brentq(beyond, high, after)
+        low = brentq(beyond, grid[first - 1], low)
+    if last < len(grid) - 1:
+        high = brentq(beyond, high, grid[last + 1])
     return low, high
 
 
@@ -283,8 +276,7 @@ class AnnotatorReport(
     @property
     def verdict(self) -> str:
         people = self.annotators
-        is_odd = people["flagged"]
-        odd = people["annotator"][is_odd].tolist()
+        odd = people["annotator"][people["flagged"]].tolist()
         words = "nobody differs beyond chance"
         if odd:
             listed = ", ".join(map(str, odd))
@@ -323,14 +315,14 @@ def compare_annotators(
     check.check_same_length(numbers, codes, "items and labels")
     check.check_same_length(numbers, who, "items and annotators")
     by_item_and_person = numbers * len(people) + who
-    cells = pd.Series(by_item_and_person)
-    again = np.flatnonzero(cells.duplicated())
+    again = np.flatnonzero(pd.Series(by_item_and_person).duplicated())
     if len(again):
         row = int(again[0])
         person = people.tolist()[who[row]]
-        twice = f"{person!r} twice on one item (again in row {row})"
-        why = "a person's second vote is not independent, keep one of them"
-        raise ValueError(f"annotators has {twice}: {why}")
+        raise ValueError(
+            f"annotators has {person!r} twice on one item (again in row {row}): a "
+            "person's second vote is not independent, keep one of them"
+        )
     votes = _Votes(numbers, codes, who, people)
     counts = count_table(numbers, codes, len(names))
     matrix = collision_matrix_from_votes(counts, names)
@@ -382,11 +374,9 @@ def _differing(
     active = np.ones(n_people, dtype=bool)
     found: dict[int, Any] = {}
     while True:
-        is_active = active[who]
-        kept = votes.of(is_active)
+        kept = votes.of(active[who])
         table = _against_others(kept, matrix, level)
-        n_active = active.sum()
-        table["p_value"] *= n_active
+        table["p_value"] *= active.sum()
         p = table["p_value"].where(active)
         if not p.min() <= alpha:  # also where nobody can be tested
             break
@@ -396,8 +386,7 @@ def _differing(
     for worst, row in found.items():
         table.loc[worst] = row
     table.insert(0, "annotator", votes.people)
-    counts = np.bincount(who, minlength=n_people)
-    table.insert(1, "votes", counts)
+    table.insert(1, "votes", np.bincount(who, minlength=n_people))
     table["p_value"] = table["p_value"].clip(upper=1.0)
     return table.assign(flagged=~active)
 
@@ -423,18 +412,12 @@ class _ByAnnotator:
     def means(self, table: csr_array) -> tuple[FloatArray, FloatArray]:
         """(means, standard errors not below what so few items could show)."""
         n = self.counts[:, None]
-        totals = self.sums(table)
-        means = totals / n
-        squared = table * table
-        of_squares = self.sums(squared)
-        squares = of_squares / n
-        spread = squares - means**2
+        means = self.sums(table) / n
+        of_squares = self.sums(table * table)
+        spread = of_squares / n - means**2
         variance = np.maximum(spread, 0)
-        others = n - 1
-        stderr = np.sqrt(variance / others)
-        unseen = UNSEEN / n
-        widened = np.hypot(stderr, unseen)
-        return means, widened
+        stderr = np.sqrt(variance / (n - 1))
+        return means, np.hypot(stderr, UNSEEN / n)
 
 
 def _against_others(
@@ -522,8 +505,7 @@ def _class_use(
     """Per annotator the class whose use differs most from the others', by how much, z-value."""
     table = counts[votes.items]
     N = np.asarray(table.sum(axis=1), dtype=np.float64)
-    one_vote = 1 / N
-    share = table * one_vote[:, None]
+    share = table * (1 / N)[:, None]
     # The variance for a vote like the others on the item: who never used a rare class shows none.
     inflation = np.square(N / (N - 1))
     of_one_vote = share - share * share
@@ -566,14 +548,10 @@ class Comparison(
     def verdict(self) -> str:
         counts = self.pairs["verdict"].value_counts()
         verdicts = (NOT_LEARNED, NOISE, AGREED)
-        kinds = []
-        for name in verdicts:
-            n = counts.get(name, 0)
-            kinds.append(f"{n} {name}")
+        kinds = [f"{counts.get(name, 0)} {name}" for name in verdicts]
         listed = ", ".join(kinds)
         both = "Estimated PBER {estimated:.4f}, counted {counted:.4f}: {verdict}"
-        pber = both.format_map(self.pber)
-        return f"{pber}. Pairs of classes: {listed}."
+        return f"{both.format_map(self.pber)}. Pairs of classes: {listed}."
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["verdict"] != AGREED][:most]
@@ -596,18 +574,17 @@ def compare(
     [[0, 2, 'not learned yet'], [1, 2, 'not learned yet'], [0, 1, 'agreed']]
     """
     check_rates(level=level)
-    given = (("estimated", estimated), ("counted", counted))
-    for name, cm in given:
+    for name, cm in (("estimated", estimated), ("counted", counted)):
         check_matrix(cm, name)
         if cm.stderr is None or cm.pber_stderr is None:
-            why = "so no difference can be judged: estimate it with labels"
-            raise ValueError(f"{name} has no standard errors, {why}")
+            raise ValueError(
+                f"{name} has no standard errors, so no difference can be judged: "
+                "estimate it with labels"
+            )
     of_estimated = set(estimated.classes.tolist())
-    of_counted = set(counted.classes.tolist())
-    odd = of_estimated ^ of_counted
+    odd = of_estimated ^ set(counted.classes.tolist())
     if odd:
-        as_text = map(str, odd)
-        only = sorted(as_text)
+        only = sorted(map(str, odd))
         raise ValueError(
             f"estimated and counted must have the same classes, only one has {only}"
         )
@@ -620,8 +597,7 @@ def compare(
     )
     pber = {name: value.item() for name, value in pber.items()}
     pairs = _compared_pairs(estimated, counted, order, level)
-    notes = _population_notes(estimated, counted, order)
-    return Comparison(pairs, pber, level, notes)
+    return Comparison(pairs, pber, level, _population_notes(estimated, counted, order))
 
 
 def _compared_pairs(
@@ -662,8 +638,7 @@ def _larger_direction(rates: FloatArray) -> tuple[IntArray, IntArray]:
     upper, lower = np.triu_indices(len(rates), 1)
     forward = rates[upper, lower] >= rates[lower, upper]
     i = np.where(forward, upper, lower)
-    j = np.where(forward, lower, upper)
-    return i, j
+    return i, np.where(forward, lower, upper)
 
 
 def _population_notes(
@@ -682,14 +657,17 @@ def _population_notes(
         name = estimated.classes[k]
         first = of_estimated[k]
         second = of_counted[k]
-        both = f"{first:.1%} estimated, {second:.1%} counted"
-        why = "and S depends on them: compare the same population."
-        notes.append(f"The class shares differ ({name}: {both}), {why}")
+        notes.append(
+            f"The class shares differ ({name}: {first:.1%} estimated, {second:.1%} "
+            "counted), and S depends on them: compare the same population."
+        )
     coverage = counted.coverage
     least = 1 - most
     if coverage is not None and coverage < least:
-        share = f"{coverage:.1%} of the inputs"
-        notes.append(f"The count speaks for {share}, the estimate for all of them.")
+        notes.append(
+            f"The count speaks for {coverage:.1%} of the inputs, the estimate for all "
+            "of them."
+        )
     return tuple(notes)
 
 

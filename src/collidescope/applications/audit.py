@@ -52,9 +52,9 @@ from collidescope.applications._inputs import (
     scored,
     share_interval,
 )
-from collidescope.applications.ceilings import Ranges
 from collidescope.equations.moments import row_blocks
 from collidescope.intervals import brier_interval
+from collidescope.limit import Limit
 
 CLEAR = 0.8  #: a row is clear when one class has this posterior: odds of 4 to 1 against the rest
 Counts = IntArray | FloatArray
@@ -103,8 +103,7 @@ class AuditReport(
             return None
         low, high = self.inherent_interval
         least = max(self.best - high, 0.0)
-        most = max(self.best - low, 0.0)
-        return least, most
+        return least, max(self.best - low, 0.0)
 
     def rows(self, true: object, predicted: object, kind: str = "fixable") -> IntArray:
         """Numbers of the rows of class ``true`` that the classifier took for ``predicted``.
@@ -115,8 +114,9 @@ class AuditReport(
         i = check.encode_labels([true], self.classes, "true")[0]  # type: ignore[arg-type]
         j = check.encode_labels([predicted], self.classes, "predicted")[0]  # type: ignore[arg-type]
         if i == j:
-            other = "another class than true"
-            raise ValueError(f"predicted must be {other}, got {predicted!r} for both")
+            raise ValueError(
+                f"predicted must be another class than true, got {predicted!r} for both"
+            )
         y, said, best = self._codes
         taken = (y == i) & (said == j)
         right = best == i
@@ -127,10 +127,8 @@ class AuditReport(
             "other": ~right & ~same,
             "all": taken,
         }
-        kinds = list(keep)
-        chosen = check.check_choice(kind, kinds, "kind")
-        kept = taken & keep[chosen]
-        return np.flatnonzero(kept)
+        chosen = check.check_choice(kind, list(keep), "kind")
+        return np.flatnonzero(taken & keep[chosen])
 
     @property
     def verdict(self) -> str:
@@ -138,9 +136,11 @@ class AuditReport(
         low, high = self.fixable_interval
         errs = f"The classifier errs on {self.error:.{digits}%} of rows."
         if high < 0:
-            best = f"The rule from these posteriors errs on {self.best:.{digits}%}"
-            more = "the classifier knows more than they do, so they cannot say what is inherent"
-            return f"{errs} {best}: {more}. Use better posteriors."
+            return (
+                f"{errs} The rule from these posteriors errs on "
+                f"{self.best:.{digits}%}: the classifier knows more than they do, so "
+                "they cannot say what is inherent. Use better posteriors."
+            )
         if self.error == 0:
             return f"{errs} There is nothing to fix."
         if low <= 0:
@@ -160,8 +160,7 @@ class AuditReport(
             found = pairs
         top = found.nlargest(1, "points").iloc[0]
         part = "the largest part"
-        half = self.fixable / 2
-        if top["points"] > half:
+        if top["points"] > self.fixable / 2:
             part = "most of it"
         return f"{part} {top['true']} taken for {top['predicted']}"
 
@@ -198,10 +197,11 @@ class AuditReport(
             best = self._points(self.best)
             return f"{best} points are inherent in the data or not learned yet"
         inherent = self._points(*inherent_ends)
-        why = "unlimited rows would leave them"
-        left = f"{inherent} points are inherent in the data ({why})"
-        more = self._points(*not_learned_ends)
-        return f"{left}, {more} points are not learned yet"
+        left = (
+            f"{inherent} points are inherent in the data (unlimited rows would leave "
+            "them)"
+        )
+        return f"{left}, {self._points(*not_learned_ends)} points are not learned yet"
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
@@ -219,7 +219,7 @@ def audit(
     y_pred: Given = None,
     *,
     groups: Given = None,
-    limit: Ranges | None = None,
+    limit: Limit | None = None,
     classes: Names = None,
     level: float = 0.95,
     fdr: float = 0.05,
@@ -264,9 +264,9 @@ def audit(
         X = None
     for name, given in (("y_true", y_true), ("y_pred", y_pred)):
         if given is None:
-            one = "audit(posteriors, y_true=y, y_pred=predicted)"
             raise ValueError(
-                f"{name} is needed: write {one} or audit(model, X, y, predicted)"
+                f"{name} is needed: write audit(posteriors, y_true=y, "
+                "y_pred=predicted) or audit(model, X, y, predicted)"
             )
     rows = X if is_model else None
     P, y, names, notes = scored(
@@ -321,8 +321,7 @@ def _fixable_interval(
     if clusters is None:
         return low, high
     difference = wrong.astype(np.float64) - best_wrong
-    by_clusters = mean_and_error(difference, clusters)
-    lower, upper = by_clusters.interval(level)
+    lower, upper = mean_and_error(difference, clusters).interval(level)
     low = max(min(low, float(lower)), -1.0)
     high = min(max(high, float(upper)), 1.0)
     return low, high
@@ -357,20 +356,21 @@ def _calibration_note(
     P: FloatArray, best_wrong: BoolArray, clusters: IntArray | None, most: float = 3.0
 ) -> tuple[str, ...]:
     """Posteriors that are wrong about their own error, by more than so many standard errors."""
-    highest = P.max(axis=1)
-    claimed = 1 - highest
-    difference = best_wrong - claimed
-    gap, stderr, _ = mean_and_error(difference, clusters)
+    claimed = 1 - P.max(axis=1)
+    gap, stderr, _ = mean_and_error(best_wrong - claimed, clusters)
     by_chance = most * stderr
     if len(P) < 2 or abs(gap) <= by_chance:
         return ()
     how = "under"
     if gap > 0:
         how = "over"
-    claim = f"they claim that their rule errs on {claimed.mean():.1%}"
-    seen = f"it errs on {best_wrong.mean():.1%}"
-    more = "Better ones may find more that can be fixed."
-    return (f"The posteriors are {how}-confident: {claim}, {seen}. {more}",)
+    return (
+        (
+            f"The posteriors are {how}-confident: they claim that their rule errs on "
+            f"{claimed.mean():.1%}, it errs on {best_wrong.mean():.1%}. Better ones may "
+            "find more that can be fixed."
+        ),
+    )
 
 
 def bayes_confusion(
@@ -399,8 +399,10 @@ def bayes_confusion(
 def predicted_codes(y_pred: object, X: Given, classes: Array) -> IntArray:
     """Class numbers from labels, posteriors or a fitted estimator."""
     if isinstance(y_pred, type):
-        wanted = "labels, posteriors or a fitted estimator"
-        raise ValueError(f"y_pred must be {wanted}, got the class {y_pred.__name__}")
+        raise ValueError(
+            "y_pred must be labels, posteriors or a fitted estimator, got the class "
+            f"{y_pred.__name__}"
+        )
     if hasattr(y_pred, "predict"):
         if X is None:
             kind = type(y_pred).__name__
@@ -487,8 +489,7 @@ class _PairCounts(NamedTuple):
         one_way = mcnemar_p(worse, better)
         worse_either_way = worse + self.more[j, i]
         better_either_way = better + self.fewer[j, i]
-        both_ways = mcnemar_p(worse_either_way, better_either_way)
-        return np.maximum(one_way, both_ways)
+        return np.maximum(one_way, mcnemar_p(worse_either_way, better_either_way))
 
     def excess(self) -> IntArray:
         """Errors on the rows of every class beyond those of the best rule."""
@@ -505,8 +506,7 @@ def _pair_table(
     occurs = counts.observed + counts.best > 0
     np.fill_diagonal(occurs, False)
     i, j = np.nonzero(occurs)
-    class_sizes = np.bincount(rules.y, minlength=k)
-    rows = class_sizes[i]
+    rows = np.bincount(rules.y, minlength=k)[i]
     worse = counts.more[i, j]
     better = counts.fewer[i, j]
     fixable = (worse - better) / rows
@@ -544,8 +544,7 @@ def _pair_table(
         "p_value": p,
         "flagged": _flagged(p, worse + better, fdr),
     }
-    table = pd.DataFrame(columns)
-    return table.sort_values(
+    return pd.DataFrame(columns).sort_values(
         "fixable", ascending=False, kind="stable", ignore_index=True
     )
 
@@ -565,8 +564,7 @@ def _design_effect(stderr: FloatArray, of_rows: FloatArray) -> float:
     total = float(of_rows.sum())
     if total <= 0:
         return 1.0
-    over_clusters = float((stderr**2).sum())
-    return max(over_clusters / total, 1.0)
+    return max(float((stderr**2).sum()) / total, 1.0)
 
 
 class _ClusterErrors(NamedTuple):
@@ -591,8 +589,7 @@ def _cluster_errors(rules: _Rules, clusters: IntArray, k: int) -> _ClusterErrors
     pairs = _sums(signs, own, true * k + called, shape)
     unordered = _sums(signs, own, first * k + second, shape)
     one_way = _not_above_zero(pairs).reshape(k, k)
-    of_both = _not_above_zero(unordered).reshape(k, k)
-    upper = np.triu(of_both)
+    upper = np.triu(_not_above_zero(unordered).reshape(k, k))
     both_ways = np.maximum(upper, upper.T)
     per_class = np.zeros((n_clusters, k))
     np.add.at(per_class, (clusters, rules.y), 1.0)
@@ -611,22 +608,16 @@ def _sums(
 def _not_above_zero(sums: csr_array) -> FloatArray:
     """One-sided p-value of the total of every column, from sums by cluster."""
     n_clusters = sums.shape[0]
-    free = n_clusters - 1
-    df = max(free, 1)
+    df = max(n_clusters - 1, 1)
     total = sums.sum(axis=0)
-    squared = sums * sums
-    squares = squared.sum(axis=0)
-    of_mean = total**2 / n_clusters
-    centred = squares - of_mean
+    squares = (sums * sums).sum(axis=0)
+    centred = squares - total**2 / n_clusters
     variance = centred * n_clusters / df
     varies = variance > 1e-12
-    divisor = np.where(varies, variance, 1.0)
-    stderr = np.sqrt(divisor)
-    t = -total / stderr
-    of_t = stdtr(df, t)
+    stderr = np.sqrt(np.where(varies, variance, 1.0))
+    of_t = stdtr(df, -total / stderr)
     positive = total > 0
-    of_constants = np.where(positive, 0.0, 1.0)
-    return np.where(varies, of_t, of_constants)
+    return np.where(varies, of_t, np.where(positive, 0.0, 1.0))
 
 
 def _share_errors(pairs: csr_array, per_class: FloatArray) -> FloatArray:
@@ -722,16 +713,14 @@ def ambiguous(
 def _second_and_entropy(P: FloatArray, first: IntArray) -> tuple[IntArray, FloatArray]:
     """Second class of every row (ties go to the class that comes first) and its entropy."""
     second = np.empty_like(first)
-    n_rows = len(P)
-    entropy = np.empty(n_rows)
+    entropy = np.empty(len(P))
     for block in row_blocks(*P.shape):
         own = P[block]
         entropy[block] = entropies(own)
         others = own.copy()
         largest = first[block, None]
         np.put_along_axis(others, largest, -1.0, axis=1)
-        runner_up = others.argmax(axis=1)
-        second[block] = runner_up
+        second[block] = others.argmax(axis=1)
     return second, entropy
 
 
@@ -765,14 +754,12 @@ def stray_labels(
     # Near CLEAR labels still stray because the row is ambiguous: clearer rows count more.
     beyond = (P.max(axis=1) - CLEAR) / (1 - CLEAR)
     clarity = np.maximum(beyond, 0.0) ** 2
-    likeliest = P.argmax(axis=1)
-    pairs = likeliest * k + codes
+    pairs = P.argmax(axis=1) * k + codes
     counts = np.bincount(pairs, clarity, k * k).reshape(k, k)
     np.fill_diagonal(counts, 0.0)
     others = 1 - np.eye(k)
     counts += pseudo_count / (k - 1) * others
-    totals = counts.sum(axis=1, keepdims=True)
-    return np.asarray(counts / totals)
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
 def _scores(P: FloatArray, codes: IntArray, smallest: float = 1e-6) -> FloatArray:

@@ -75,14 +75,13 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
         verdicts = table["verdict"]
         too_small = verdicts == "too few rows"
         if too_small.any():
-            n_small = too_small.sum()
-            more = f" {n_small} groups are too small to tell."
+            more = f" {too_small.sum()} groups are too small to tell."
         differs = verdicts.isin(["higher", "lower"])
-        said = []
-        for row in table[differs].to_dict("records"):
-            difference = f"{100 * row['difference']:+.1f} points"
-            pber = f"{row['pber']:.1%}"
-            said.append(f"{row['group']} {pber} ({difference}, {row['verdict']})")
+        said = [
+            f"{row['group']} {row['pber']:.1%} ({100 * row['difference']:+.1f} "
+            f"points, {row['verdict']})"
+            for row in table[differs].to_dict("records")
+        ]
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         how_many = f"{len(said)} of {len(table)} groups differ from the rest in PBER"
@@ -287,8 +286,7 @@ def _warnings(
     """Subgroups in which the class shares alone would predict better than the posteriors."""
     worse = []
     for name, low in zip(table["group"], table["low"], strict=True):
-        here = parts[name]
-        if low > _chance_score(codes[here]):
+        if low > _chance_score(codes[parts[name]]):
             worse.append(str(name))
     if not worse:
         return ()
@@ -327,8 +325,10 @@ class CollisionChange(Result, title="Did collisions change?"):
         elif high < 0:
             word = "fell"
         both = f"{self.before:.2%} before, {self.after:.2%} after"
-        ends = f"{100 * low:+.2f} to {100 * high:+.2f}"
-        change = f"change {100 * self.change:+.2f} points ({ends}; {how})"
+        change = (
+            f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to "
+            f"{100 * high:+.2f}; {how})"
+        )
         return f"PBER {word}: {both}, {change}."
 
 
@@ -375,8 +375,7 @@ def collision_change(
     own = clusters_of(groups, n_before)
     if y_after is None:
         paired = mean_and_error(after - before, own)
-        n_units = _n_units(own, n_after)
-        gap = paired.wider(n_units)
+        gap = paired.wider(_n_units(own, n_after))
         low, high = gap.interval(level)
     else:
         theirs = clusters_of(groups_after, n_after)
@@ -428,8 +427,7 @@ def _rate_intervals(
     top = LARGEST_SCORE
     if grouped:
         top = 1.0
-    largest = float(np.max(mean.value))
-    top = max(top, largest)
+    top = max(top, float(np.max(mean.value)))
     units = _n_units(clusters, n)
     return interval(mean.value, mean.stderr, units, level, top=top, grouped=grouped)
 
@@ -447,10 +445,11 @@ class GroupedLabels(NamedTuple):
         """A warning, or an empty text."""
         if not self.suspicious:
             return ""
-        same = f"rows with the same value of {name} ({self.values:,} values) have the same label"
-        rates = f"{self.agreement:.0%} of the time, {self.chance:.0%} by chance"
-        advice = "if they belong together (one patient, one document), pass groups="
-        return f"{same} {rates}: {advice}"
+        return (
+            f"rows with the same value of {name} ({self.values:,} values) have the "
+            f"same label {self.agreement:.0%} of the time, {self.chance:.0%} by "
+            "chance: if they belong together (one patient, one document), pass groups="
+        )
 
 
 def grouped_labels(
@@ -485,19 +484,14 @@ def grouped_labels(
         return GroupedLabels(n_values, unknown, unknown, 0.0, False)
     rng = np.random.default_rng(random_state)
     seen = agreement(own, codes)
-    shuffled = []
-    for _ in range(shuffles):
-        drawn = rng.permutation(codes)
-        by_chance = agreement(own, drawn)
-        shuffled.append(by_chance)
+    shuffled = [agreement(own, rng.permutation(codes)) for _ in range(shuffles)]
     chance = float(np.mean(shuffled))
     spread = float(np.std(shuffled))
     above = seen - chance
     z = 0.0
     if spread:
         z = above / spread
-    most = 1 - chance
-    halfway = above >= 0.5 * most
+    halfway = above >= 0.5 * (1 - chance)
     enough = n_values >= least_values
     suspicious = bool(z > 5 and halfway and enough)
     return GroupedLabels(n_values, seen, chance, z, suspicious)

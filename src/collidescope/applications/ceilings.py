@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -64,14 +64,6 @@ COLUMNS = (
 LEAST = 1e-7
 
 
-class Ranges(Protocol):
-    """What unlimited rows would leave, as a :class:`~collidescope.Limit` says it."""
-
-    def pber_interval(self, level: float) -> tuple[float, float]: ...
-
-    def bayes_error_interval(self, level: float) -> tuple[float, float]: ...
-
-
 class _Metric(NamedTuple):
     """A metric of all rows, then without each part, and what is known of it."""
 
@@ -98,14 +90,12 @@ class _Metric(NamedTuple):
         found = _jackknifed(self.distances)
         if not np.isfinite(found.stderr):  # a class that is in no other part
             return np.nan, np.nan
-        tails = _heavier_tails(found.df, level)
-        span = max(self.span, found.value)
         near, far = bounded_interval(
             found.value,
-            found.stderr * tails,
+            found.stderr * _heavier_tails(found.df, level),
             units,
             level,
-            top=span,
+            top=max(self.span, found.value),
             grouped=grouped,
         )
         return self.from_distances(float(near), float(far))
@@ -122,8 +112,10 @@ class _Metric(NamedTuple):
         if not self.higher_is_better:
             return "errors of the posteriors raise it: the best is at most this"
         if name == QUADRATIC_KAPPA or name.endswith("F1"):
-            more = "rules for it can reach a little more even with true posteriors"
-            return f"errors of the posteriors usually lower it; {more}"
+            return (
+                "errors of the posteriors usually lower it; rules for it can reach a "
+                "little more even with true posteriors"
+            )
         return "errors of the posteriors lower it: the ceiling is at least this"
 
 
@@ -138,15 +130,11 @@ class _Jackknife(NamedTuple):
         self, P: FloatArray, costs: dict[str, FloatArray]
     ) -> dict[str, _Metric]:
         """Every metric, of the best rule for it given P."""
-        likeliest = P.argmax(axis=1)
-        confusion = self._confusion(likeliest)
-        even = self._at_equal_shares(P)
-        found = _of_decisions(confusion, even)
+        confusion = self._confusion(P.argmax(axis=1))
+        found = _of_decisions(confusion, self._at_equal_shares(P))
         found |= self._of_probabilities(P)
         for name, cost in costs.items():
-            expected = P @ cost
-            cheapest = expected.argmin(axis=1)
-            confusion = self._confusion(cheapest)
+            confusion = self._confusion((P @ cost).argmin(axis=1))
             found[name] = _of_costs(name, confusion, cost)
         return found
 
@@ -171,23 +159,17 @@ class _Jackknife(NamedTuple):
         if n_top > 1:
             order = np.argsort(-P, axis=1, kind="stable")  # ties as in argmax
             own = codes[:, None]
-            first = order[:, :n_top]
-            is_own = first == own
-            hits = is_own.any(axis=1)
-            rate = self._mean(hits)
+            is_own = order[:, :n_top] == own
+            rate = self._mean(is_own.any(axis=1))
             found[f"top-{n_top} accuracy"] = _Metric(rate)
         floored = np.maximum(P, LEAST)
         rows = np.arange(len(P))
         own_posterior = floored[rows, codes]
-        totals = floored.sum(axis=1)
-        normalised = own_posterior / totals
-        losses = -np.log(normalised)
-        log_loss = self._mean(losses)
-        smallest = floored.min()
-        worst = float(-np.log(smallest))
+        normalised = own_posterior / floored.sum(axis=1)
+        log_loss = self._mean(-np.log(normalised))
+        worst = float(-np.log(floored.min()))
         found["log loss"] = _Metric(log_loss, 0.0, False, worst)
-        scores = brier_scores(P, codes)
-        brier = self._mean(scores)
+        brier = self._mean(brier_scores(P, codes))
         found["Brier score"] = _Metric(brier, 0.0, False, LARGEST_SCORE)
         return found
 
@@ -195,55 +177,39 @@ class _Jackknife(NamedTuple):
         given = values.astype(np.float64)
         part = self.part
         sums = np.bincount(part, given)
-        sizes = np.bincount(part)
-        left = len(given) - sizes
-        of_others = given.sum() - sums
-        without = of_others / left
-        mean = given.mean()
-        return np.append(mean, without)
+        left = len(given) - np.bincount(part)
+        without = (given.sum() - sums) / left
+        return np.append(given.mean(), without)
 
     def _confusion(self, said: IntArray) -> FloatArray:
         """Counts of rows by true class and decision, (1 + g) × K × K."""
         k = self.k
         part = self.part
-        n_parts = int(part.max()) + 1
-        shape = (n_parts, k, k)
+        shape = (int(part.max()) + 1, k, k)
         counts = np.zeros(shape)
         places = (part, self.codes, said)
         np.add.at(counts, places, 1.0)
         total = counts.sum(axis=0, keepdims=True)
-        without = total - counts
-        both = [total, without]
-        return np.concatenate(both)
+        return np.concatenate([total, total - counts])
 
     def _at_equal_shares(self, P: FloatArray) -> FloatArray:
         """Counts by true class and the largest p_k / π_k, with π of the rows that are left."""
         everything = np.full(len(P), True)
-        of_all = self._most_raised(P, everything)
-        counts = [of_all]
+        counts = [self._most_raised(P, everything)]
         part = self.part
-        n_parts = int(part.max()) + 1
-        for number in range(n_parts):
+        for number in range(int(part.max()) + 1):
             others = part != number
-            without = self._most_raised(P, others)
-            counts.append(without)
+            counts.append(self._most_raised(P, others))
         return np.array(counts)
 
     def _most_raised(self, P: FloatArray, kept: Array) -> FloatArray:
         k = self.k
         codes = self.codes[kept]
-        sizes = np.bincount(codes, minlength=k)
-        n_kept = len(codes)
-        shares = sizes / n_kept
-        positive = np.maximum(shares, LEAST)
-        of_kept = P[kept]
-        raised = of_kept / positive
-        said = raised.argmax(axis=1)
-        cells = codes * k + said
-        n_cells = k**2
-        counts = np.bincount(cells, minlength=n_cells)
-        table = counts.reshape(k, k)
-        return table.astype(np.float64)
+        shares = np.bincount(codes, minlength=k) / len(codes)
+        raised = P[kept] / np.maximum(shares, LEAST)
+        cells = codes * k + raised.argmax(axis=1)
+        counts = np.bincount(cells, minlength=k**2)
+        return counts.reshape(k, k).astype(np.float64)
 
     def _areas(self, P: FloatArray) -> dict[str, _Metric]:
         """Areas under the ROC and the precision-recall curve, means over classes.
@@ -258,8 +224,7 @@ class _Jackknife(NamedTuple):
         areas = [self._areas_of_class(P[:, c], c) for c in classes]
         # A class that is in no other part has no area there.
         known = np.ma.masked_invalid(np.array(areas))
-        mean = known.mean(axis=0)
-        filled = mean.filled(np.nan)
+        filled = known.mean(axis=0).filled(np.nan)
         roc, precision = filled.T
         return {
             name: _Metric(roc),
@@ -269,20 +234,15 @@ class _Jackknife(NamedTuple):
     def _areas_of_class(self, score: FloatArray, c: int) -> list[tuple[float, float]]:
         """Sorted once for all parts: scikit-learn's functions would sort and check 26 times."""
         order = np.argsort(-score, kind="stable")
-        in_order = score[order]
-        changes = np.diff(in_order) != 0
+        changes = np.diff(score[order]) != 0
         last = np.append(changes, True)  # of rows with the same score
-        codes = self.codes[order]
-        hit = codes == c
+        hit = self.codes[order] == c
         part = self.part[order]
         everything = np.full(len(score), True)
-        of_all = _curve_areas(everything, hit, last)
-        areas = [of_all]
-        n_parts = part.max() + 1
-        for number in range(n_parts):
+        areas = [_curve_areas(everything, hit, last)]
+        for number in range(part.max() + 1):
             others = part != number
-            without = _curve_areas(others, hit, last)
-            areas.append(without)
+            areas.append(_curve_areas(others, hit, last))
         return areas
 
 
@@ -291,18 +251,14 @@ def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
 
     Scores that only rows not used have add nothing to either.
     """
-    is_true = used & hit
-    true_so_far = np.cumsum(is_true)
+    true_so_far = np.cumsum(used & hit)
     seen_so_far = np.cumsum(used)
     true = true_so_far[last]  # with at least each of the scores
     seen = seen_so_far[last]
-    earlier = true[:-1]
-    before = np.append(0, earlier)
+    before = np.append(0, true[:-1])
     false = seen - true
     new_true = true - before
-    new_false = np.diff(false, prepend=0)
-    heights = true + before
-    trapezoids = heights * new_false
+    trapezoids = (true + before) * np.diff(false, prepend=0)
     positive = np.maximum(seen, 1)
     steps = new_true * true / positive  # precision · Δrecall
     all_true = true[-1]
@@ -324,26 +280,21 @@ def _of_decisions(C: FloatArray, even: FloatArray) -> dict[str, _Metric]:
     present = even.sum(axis=2)
     with np.errstate(invalid="ignore"):  # a class that is in no other part has none
         recalls = found / present
-    said_or_true = said + true
-    positive = np.maximum(said_or_true, 1)
+    positive = np.maximum(said + true, 1)
     f1 = 2 * right / positive
     shares = true / total[:, None]
-    weighted = f1 * shares
-    hits = right.sum(axis=1)
-    accuracy = hits / total
     return {
-        "accuracy": _Metric(accuracy),
+        "accuracy": _Metric(right.sum(axis=1) / total),
         "balanced accuracy": _Metric(np.nanmean(recalls, axis=1)),
         "macro F1": _Metric(f1.mean(axis=1)),
-        "weighted F1": _Metric(weighted.sum(axis=1)),
+        "weighted F1": _Metric((f1 * shares).sum(axis=1)),
     }
 
 
 def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
     """The mean cost; of quadratic kappa, 1 - its ratio to that of decisions at random."""
     total = C.sum(axis=(1, 2))
-    costs = C * cost
-    paid = costs.sum(axis=(1, 2))
+    paid = (C * cost).sum(axis=(1, 2))
     mean = paid / total
     largest = float(cost.max())
     if name != QUADRATIC_KAPPA:
@@ -351,15 +302,11 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
         span = largest - least
         return _Metric(mean, least, False, span)
     n_rows = total[:, None]
-    of_true = C.sum(axis=2)
-    true = of_true / n_rows
-    of_said = C.sum(axis=1)
-    said = of_said / n_rows
+    true = C.sum(axis=2) / n_rows
+    said = C.sum(axis=1) / n_rows
     at_random = np.einsum("gi,ij,gj->g", true, cost, said)
-    ratio = mean / at_random
-    kappa = 1 - ratio
-    of_all = float(at_random[0])
-    span = largest / of_all
+    kappa = 1 - mean / at_random
+    span = largest / float(at_random[0])
     return _Metric(kappa, span=span)
 
 
@@ -384,8 +331,7 @@ class Ceilings(
     @property
     def verdict(self) -> str:
         """The accuracy in words."""
-        by_metric = self.table.set_index("metric")
-        row = by_metric.loc["accuracy"]
+        row = self.table.set_index("metric").loc["accuracy"]
         names = COLUMNS[1:7]
         shown = {name: f"{row[name]:.1%}" for name in names}
         now = "Reachable accuracy {now} ({low} to {high})"
@@ -394,8 +340,7 @@ class Ceilings(
             words = f"Your model {shown['yours']}. {words}"
         if pd.notna(row["limit_high"]):
             limit = "{limit_low} to {limit_high}, nothing above {limit_high}"
-            ends = limit.format_map(shown)
-            words += f"; with unlimited rows {ends}"
+            words += f"; with unlimited rows {limit.format_map(shown)}"
         return f"{words}."
 
 
@@ -404,7 +349,7 @@ def ceilings(
     y: Given = None,
     *,
     y_pred: Given = None,
-    limit: Ranges | None = None,
+    limit: Limit | None = None,
     posteriors_by_size: Mapping[int, ArrayLike] | None = None,
     cost: Given = None,
     ordered: bool = False,
@@ -504,14 +449,13 @@ def _rival(
     return jackknife.metrics_of_labels(said, costs)
 
 
-def _known_limits(limit: Ranges | None, level: float) -> dict[str, tuple[float, float]]:
+def _known_limits(limit: Limit | None, level: float) -> dict[str, tuple[float, float]]:
     """Accuracy and Brier score follow from a limit, and agree with what else it says."""
     if limit is None:
         return {}
     low, high = limit.bayes_error_interval(level)
     accuracy = (1 - float(high), 1 - float(low))
-    brier = limit.pber_interval(level)
-    return {"accuracy": accuracy, "Brier score": brier}
+    return {"accuracy": accuracy, "Brier score": limit.pber_interval(level)}
 
 
 def _units(name: str, codes: IntArray, clusters: IntArray | None) -> float:
@@ -521,12 +465,10 @@ def _units(name: str, codes: IntArray, clusters: IntArray | None) -> float:
         counts = np.bincount(codes).astype(np.float64)
         weight = 1 / counts  # of a row
         second = weight.sum()
-        squared = weight**2
-        third = squared.sum()
+        third = (weight**2).sum()
         units = float(effective_units(len(counts), second, third))
     if clusters is not None:
-        n_clusters = float(clusters.max()) + 1
-        units = min(units, n_clusters)
+        units = min(units, float(clusters.max()) + 1)
     return units
 
 
@@ -548,22 +490,18 @@ def _parts(
     if n_clusters <= 3 * most:
         return clusters
     shuffled = rng.permutation(n_clusters)
-    part_of_cluster = shuffled % most
-    return np.asarray(part_of_cluster[clusters])
+    return np.asarray((shuffled % most)[clusters])
 
 
 def _jackknifed(values: FloatArray) -> Mean:
     """Value of all rows, standard error and degrees of freedom from those without each part."""
     without = values[1:]
     g = len(without)
-    deviations = without - without.mean()
-    squared = deviations**2
+    squared = (without - without.mean()) ** 2
     squares = float(squared.sum())
     df = g - 1
-    variance = df / g * squares
-    stderr = np.sqrt(variance)
-    value = float(values[0])
-    return Mean(value, stderr, df)
+    stderr = np.sqrt(df / g * squares)
+    return Mean(float(values[0]), stderr, df)
 
 
 def _heavier_tails(df: float, level: float) -> float:
@@ -608,8 +546,7 @@ class _Curve(NamedTuple):
         now = distance[:, 0]
         without = distance[:, 1:]
         scale = 2 * max(float(now.max()), 0.5)  # a Limit has no more than 1
-        means = without.mean(axis=1, keepdims=True)
-        deviations = (without - means) / scale
+        deviations = (without - without.mean(axis=1, keepdims=True)) / scale
         df = without.shape[1] - 1
         factor = _heavier_tails(df, level) ** 2 * df / (df + 1)
         covariance = factor * deviations @ deviations.T

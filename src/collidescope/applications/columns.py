@@ -80,16 +80,14 @@ class ColumnValue(
     def verdict(self) -> str:
         with_all = f"PBER {self.pber:.1%} with all columns."
         table = self.table
-        is_flagged = table["flagged"]
-        first = table[is_flagged].head(3)
+        first = table[table["flagged"]].head(3)
         said = []
         for row in first.to_dict("records"):
             unit = row["unit"]
             needed = 100 * row["needed"]
             low = 100 * row["low"]
             high = 100 * row["high"]
-            points = f"{needed:+.1f} points, {low:.1f} to {high:.1f}"
-            said.append(f"{unit} ({points})")
+            said.append(f"{unit} ({needed:+.1f} points, {low:.1f} to {high:.1f})")
         if not said:
             return f"{with_all} No column is missed beyond chance when the others are there."
         listed = ", ".join(said)
@@ -241,8 +239,10 @@ def column_value(
     splits, _ = resolve_splits(cv, labels, names, random_state, groups=clusters)
     if clf is None or type(clf).__module__.startswith("collidescope."):
         clf = fast_member(X)
-        kind = "logistic regression and gradient boosting"
-        notes.append(f"values by a fast member ({kind}), not the full pool")
+        notes.append(
+            "values by a fast member (logistic regression and gradient boosting), not "
+            "the full pool"
+        )
     check_classifier(clf, "clf")
     codes = check.encode_labels(labels, names)
     fits = _CrossFits(clf, X, labels, codes, every, splits)
@@ -298,13 +298,11 @@ def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> fl
     (held-out row, training row). Every pair occurs twice, with the roles changed, and both terms
     vary together: the variance is twice that of independent rows.
     """
-    changes = full - reduced
-    distances = (changes**2).sum(axis=1)
+    distances = ((full - reduced) ** 2).sum(axis=1)
     moved = float(distances.mean())
     if moved <= 0:
         return 1.0
-    share = rise / moved
-    told = float(np.clip(share, 0.0, 1.0))
+    told = float(np.clip(rise / moved, 0.0, 1.0))
     return float(np.sqrt(2 - told))
 
 
@@ -327,10 +325,8 @@ def _unit_table(
 ) -> pd.DataFrame:
     firsts = [part[:1] for part in found]
     table = pd.concat(firsts, ignore_index=True)
-    of_pairs = ["class", "other", "rate"]
-    table = table.drop(columns=of_pairs)
-    members = list(units.values())
-    table.insert(1, "columns", members)
+    table = table.drop(columns=["class", "other", "rate"])
+    table.insert(1, "columns", list(units.values()))
     needed = table["needed"]
     table["pber_without"] = pber + needed
     if prices:
@@ -381,8 +377,10 @@ def _units(
         for name, part in columns.items():
             units[name] = [part] if isinstance(part, str) else list(part)
     elif isinstance(columns, str) or not isinstance(columns, Sequence | np.ndarray):
-        wanted = "a list of names or a mapping of name to list"
-        raise ValueError(f"columns must be {wanted}, got {columns!r}")
+        raise ValueError(
+            "columns must be a list of names or a mapping of name to list, got "
+            f"{columns!r}"
+        )
     else:
         units = {name: [name] for name in columns}
     if not units or not all(units.values()):
@@ -392,9 +390,9 @@ def _units(
             if column not in every:
                 raise ValueError(f"columns names {column!r}, which X lacks")
     if len(units) > most:
-        remedy = "raise it, or group some"
         raise ValueError(
-            f"columns has {len(units)} units, budget pays for {most}: {remedy}"
+            f"columns has {len(units)} units, budget pays for {most}: raise it, or "
+            "group some"
         )
     return units, []
 
@@ -410,18 +408,13 @@ def _together(
     """Columns that go together as units, at most ``most`` of them; notes that say so."""
     n = np.shape(X)[0]
     rng = np.random.default_rng(seed)
-    n_rows = min(n, most_rows)
-    drawn = rng.choice(n, n_rows, replace=False)
-    rows = np.sort(drawn)
-    some = _safe_indexing(X, rows)
-    frame = pd.DataFrame(some).reset_index(drop=True)
-    association = _association(frame)
-    similar = np.clip(association, 0, 1)
-    distance = 1 - similar
+    drawn = rng.choice(n, min(n, most_rows), replace=False)
+    some = _safe_indexing(X, np.sort(drawn))
+    association = _association(pd.DataFrame(some).reset_index(drop=True))
+    distance = 1 - np.clip(association, 0, 1)
     np.fill_diagonal(distance, 0.0)
     # Complete linkage: any two columns of a unit are alike; a chain of likenesses is not enough.
-    condensed = squareform(distance, checks=False)
-    tree = linkage(condensed, "complete")
+    tree = linkage(squareform(distance, checks=False), "complete")
     cluster = fcluster(tree, 1 - alike, "distance")
     if cluster.max() > most:
         cluster = fcluster(tree, most, "maxclust")
@@ -444,8 +437,7 @@ def _together(
 def _association(frame: pd.DataFrame) -> FloatArray:
     """Of every two columns: rank correlation, or with text normalised mutual information."""
     is_number = pd.api.types.is_numeric_dtype
-    types = frame.apply(is_number)
-    number = types.to_numpy()
+    number = frame.apply(is_number).to_numpy()
 
     def ranked(column: pd.Series) -> pd.Series:
         if is_number(column):
@@ -454,17 +446,14 @@ def _association(frame: pd.DataFrame) -> FloatArray:
         return pd.Series(codes, index=column.index)
 
     ranks = frame.apply(ranked)
-    correlation = ranks.corr().to_numpy()
-    strength = np.abs(correlation)
+    strength = np.abs(ranks.corr().to_numpy())
     similar = np.nan_to_num(strength)
     # Names have no order: mutual information, for numbers that of tenths of their ranks.
-    shares = ranks.rank(pct=True)
-    tenths = shares.mul(10).round()
+    tenths = ranks.rank(pct=True).mul(10).round()
     levels = np.where(number, tenths, ranks)
     levels = np.nan_to_num(levels, nan=-1)
     columns = levels.T
-    texts = np.flatnonzero(~number)
-    for a in texts:
+    for a in np.flatnonzero(~number):
         first = columns[a]
         for b, second in enumerate(columns):
             shared = normalized_mutual_info_score(first, second)
@@ -476,8 +465,7 @@ def _association(frame: pd.DataFrame) -> FloatArray:
 def _prices(costs: Mapping[Any, float] | None, units: Units) -> dict[Any, float]:
     """The cost of every unit that has one: its own, or the sum of those of its columns."""
     known = dict(costs or {})
-    columns = units.values()
-    places = set(units).union(*columns)
+    places = set(units).union(*units.values())
     for name, cost in known.items():
         if name not in places:
             raise ValueError(f"costs names {name!r}, which is no unit or column")
@@ -485,8 +473,7 @@ def _prices(costs: Mapping[Any, float] | None, units: Units) -> dict[Any, float]
     prices = {}
     for name, part in units.items():
         of_columns = [known.get(column, 0.0) for column in part]
-        together = sum(of_columns)
-        total = known.get(name, together)
+        total = known.get(name, sum(of_columns))
         if total > 0:
             prices[name] = total
     return prices

@@ -103,13 +103,16 @@ class ConsolidationPlan(
             why = f"there are {steps[0]} groups before the first step"
             if n_groups < steps[-1]:
                 why = f"the constraints keep {steps[-1]} groups apart"
-            wanted = f"from {max(steps[-1], 2)} to {steps[0]} here"
-            raise ValueError(f"n_groups must be {wanted}, got {n_groups}: {why}")
+            raise ValueError(
+                f"n_groups must be from {max(steps[-1], 2)} to {steps[0]} here, got "
+                f"{n_groups}: {why}"
+            )
         step = steps.index(n_groups)
         grouping = self.groupings[step]
-        groups = []
-        for g in range(int(grouping.max()) + 1):
-            groups.append(self.source.classes[grouping == g].tolist())
+        groups = [
+            self.source.classes[grouping == g].tolist()
+            for g in range(int(grouping.max()) + 1)
+        ]
         if names is None:
             names = _default_names(groups)
         elif callable(names):
@@ -130,10 +133,13 @@ class ConsolidationPlan(
         pair = "some of them"
         if row["first"]:
             pair = f"{row['first']} with {row['second']}"
-        which = f"{len(at_chance)} of {len(merged)} merges ({pair}, for instance)"
-        why = "join a class that is told from the others no better than chance"
-        advice = "they are no reason to merge, but one for better columns or more rows"
-        return (f"{which} {why}: {advice}.",)
+        return (
+            (
+                f"{len(at_chance)} of {len(merged)} merges ({pair}, for instance) join a "
+                "class that is told from the others no better than chance: they are no "
+                "reason to merge, but one for better columns or more rows."
+            ),
+        )
 
     def transform(self, y: ArrayLike | pd.Series) -> Any:
         """Labels → names of their groups: an array of text, or a Series for a Series."""
@@ -142,8 +148,7 @@ class ConsolidationPlan(
         listed = classes.tolist()
         of_classes = [group_of[name] for name in listed]
         names = np.array(of_classes)
-        codes = check.encode_labels(y, classes)
-        merged = names[codes]
+        merged = names[check.encode_labels(y, classes)]
         if isinstance(y, pd.Series):
             return pd.Series(merged, y.index, name=y.name)
         return merged
@@ -157,12 +162,16 @@ class ConsolidationPlan(
         chosen = _with_interval(self.matrix.pber, (low, high))
         merged = f"into another group with probability {chosen}"
         before = _with_interval(self.source.pber, self.source.pber_interval(LEVEL))
-        apart = f"into another class with {before}"
-        words = f"{groups} An input seen again falls {merged}, {apart}. [PBER]"
+        words = (
+            f"{groups} An input seen again falls {merged}, into another class with "
+            f"{before}. [PBER]"
+        )
         price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
         if price > TIE:
-            left = f"{self.matrix.pber - price:.2%}"
-            words += f" Merging by gain alone would leave {left}, in less even groups."
+            words += (
+                f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, "
+                "in less even groups."
+            )
         return words
 
     def _shown(self, most: int | None) -> pd.DataFrame:
@@ -197,13 +206,10 @@ def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
     pairs = list(mapping.items())
     if kind == ".json":
         named = {str(name): group for name, group in pairs}
-        text = json.dumps(named, ensure_ascii=False, indent=1)
-        line = f"{text}\n"
+        line = f"{json.dumps(named, ensure_ascii=False, indent=1)}\n"
         file.write_text(line, encoding="utf-8")
     elif kind == ".csv":
-        columns = ["class", "group"]
-        table = pd.DataFrame(pairs, columns=columns)
-        table.to_csv(file, index=False)
+        pd.DataFrame(pairs, columns=["class", "group"]).to_csv(file, index=False)
     else:
         raise ValueError(f"path must end in .json or .csv, got {file.name!r}")
 
@@ -296,8 +302,7 @@ def consolidate(
     ['car+van', 'cat+dog']
     """
     check_matrix(cm)
-    methods = ["greedy", "optimal"]
-    check.check_choice(method, methods, "method")
+    check.check_choice(method, ["greedy", "optimal"], "method")
     _check_targets(n_groups, max_pber, balance, method)
     most = cm.n_classes
     if max_group_size is not None:
@@ -332,14 +337,20 @@ def _check_targets(
             f"give n_groups or max_pber, not both, got {n_groups!r} and {max_pber!r}"
         )
     if max_pber is not None and check.check_at_least(max_pber, 0, "max_pber") > 1:
-        hint = "a percentage? divide by 100"
-        raise ValueError(f"max_pber must be between 0 and 1, got {max_pber!r} ({hint})")
+        raise ValueError(
+            f"max_pber must be between 0 and 1, got {max_pber!r} (a percentage? divide "
+            "by 100)"
+        )
     if check.check_at_least(balance, 0, "balance") > 1:
-        wanted = "between 0 (by gain alone) and 1 (mean collision)"
-        raise ValueError(f"balance must be {wanted}, got {balance!r}")
+        raise ValueError(
+            "balance must be between 0 (by gain alone) and 1 (mean collision), got "
+            f"{balance!r}"
+        )
     if balance and method == "optimal":
-        why = "which looks for the lowest PBER: use max_group_size"
-        raise ValueError(f"balance must be 0 with method='optimal', {why}")
+        raise ValueError(
+            "balance must be 0 with method='optimal', which looks for the lowest PBER: "
+            "use max_group_size"
+        )
 
 
 def _most_groups(path: pd.DataFrame, max_pber: float | None) -> int:
@@ -348,17 +359,16 @@ def _most_groups(path: pd.DataFrame, max_pber: float | None) -> int:
     several = path[is_several]
     if max_pber is None:
         return int(several["n_groups"].iloc[0])
-    most = max_pber + TIE
-    is_enough = several["pber"] <= most
+    is_enough = several["pber"] <= max_pber + TIE
     enough = several[is_enough]
     if enough.empty:
         last = several.iloc[-1]
         n_groups = last["n_groups"]
         pber = last["pber"]
-        left = f"{n_groups} groups still have {pber:.4g}"
-        more = "allow more, or loosen the constraints"
-        unreachable = f"max_pber={max_pber:g} is out of reach with 2 groups or more"
-        raise ValueError(f"{unreachable}: {left}; {more}")
+        raise ValueError(
+            f"max_pber={max_pber:g} is out of reach with 2 groups or more: {n_groups} "
+            f"groups still have {pber:.4g}; allow more, or loosen the constraints"
+        )
     return int(enough["n_groups"].iloc[0])
 
 
@@ -384,8 +394,7 @@ def _default_names(groups: list[list[Any]]) -> list[str]:
     numbers = range(len(groups))
     singles_first = sorted(numbers, key=lambda g: len(groups[g]) > 1)
     for g in singles_first:
-        members = groups[g]
-        plain = group_name(members)
+        plain = group_name(groups[g])
         name = plain
         for number in count(2):
             if name not in names.values():
@@ -411,23 +420,20 @@ def _constraints(
 ) -> _Constraints:
     names = classes.tolist()
     k = len(names)
-    merged = _groups(classes, must_merge, "must_merge")
-    together = _joined(merged)
+    together = _joined(_groups(classes, must_merge, "must_merge"))
     apart = np.zeros((k, k), dtype=bool)
-    kept_apart = _groups(classes, cannot_merge, "cannot_merge")
-    for members in kept_apart:
+    for members in _groups(classes, cannot_merge, "cannot_merge"):
         among = np.ix_(members, members)
         apart[among] = True
     np.fill_diagonal(apart, False)
     for group in together:
         among = np.ix_(group, group)
-        conflicts = np.argwhere(apart[among])
-        for i, j in conflicts:
+        for i, j in np.argwhere(apart[among]):
             one = names[group[i]]
             other = names[group[j]]
-            both = f"{one!r} and {other!r}"
             raise ValueError(
-                f"must_merge joins {both}, which cannot_merge keeps apart: drop one"
+                f"must_merge joins {one!r} and {other!r}, which cannot_merge keeps "
+                "apart: drop one"
             )
         if len(group) > most:
             raise ValueError(
@@ -555,19 +561,13 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
     n_allowed = len(tree.pairs)
     tree.merge_all(lambda group: True, 0.0)  # the rest of the tree, by gain
     # What later merges will remove: a sum of non-negative terms, exactly zero when all is one.
-    from_last = tree.gains[::-1]
-    removed = np.cumsum(from_last)
-    later = removed[::-1]
-    left = np.append(later, 0.0)
-    end = n_allowed + 1
-    steps = slice(n_forced, end)
-    k = len(W)
-    smallest = np.min_scalar_type(k)
-    allowed = tree.groupings[steps]
-    groupings = np.array(allowed, dtype=smallest)
+    removed = np.cumsum(tree.gains[::-1])
+    left = np.append(removed[::-1], 0.0)
+    steps = slice(n_forced, n_allowed + 1)
+    smallest = np.min_scalar_type(len(W))
+    groupings = np.array(tree.groupings[steps], dtype=smallest)
     pairs = tree.pairs[n_forced:n_allowed]
-    pber = left[steps]
-    return _Path(groupings, pber, pairs, tree.linkage)
+    return _Path(groupings, left[steps], pairs, tree.linkage)
 
 
 def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
@@ -577,9 +577,10 @@ def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Pat
     """
     k = len(W)
     if k > most_classes:
-        most = f"at most {most_classes} classes"
-        how = "method='optimal' looks at every grouping of"
-        raise ValueError(f"{how} {most}, got {k}: use 'greedy'")
+        raise ValueError(
+            f"method='optimal' looks at every grouping of at most {most_classes} "
+            f"classes, got {k}: use 'greedy'"
+        )
     every = _partitions(k)
     every = every[_legal(every, rules)]
     i, j = np.triu_indices(k, 1)
@@ -612,21 +613,18 @@ def _legal(every: npt.NDArray[np.int8], rules: _Constraints) -> BoolArray:
     legal = np.ones(n, dtype=bool)
     for first, *others in rules.together:
         of_first = every[:, [first]]
-        of_others = every[:, others]
-        joined = of_others == of_first
+        joined = every[:, others] == of_first
         legal &= joined.all(axis=1)
     # A set of classes is a number, its members the digits in base 2.
     digits = 1 << np.arange(k)
     allowed = [True]
-    n_sets = 1 << k
-    for number in range(1, n_sets):
+    for number in range(1, 1 << k):
         members = np.flatnonzero(number & digits)
         allowed.append(rules.allow(members))
     is_allowed = np.array(allowed)
     for group in range(k):
         in_group = every == group
-        members_of = in_group @ digits
-        legal &= is_allowed[members_of]
+        legal &= is_allowed[in_group @ digits]
     return legal
 
 
@@ -635,7 +633,6 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
     low, high = _ends(cm, found)
     first, second, chance = _merged_names(cm, found)
     by_gain = pd.Series(plain.pber, plain.n_groups)
-    reference = by_gain.reindex(n_groups).to_numpy()
     columns = {
         "step": np.arange(len(n_groups)),
         "n_groups": n_groups,
@@ -645,7 +642,7 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
         "pber_low": low,
         "pber_high": high,
         "gain": np.append(0.0, -np.diff(found.pber)),
-        "price": found.pber - reference,
+        "price": found.pber - by_gain.reindex(n_groups).to_numpy(),
         "chance": chance,
     }
     return pd.DataFrame(columns)
@@ -687,15 +684,11 @@ def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
         # PBER = 1 - v·B, over the upper triangle of B.
         for step, grouping in enumerate(groupings):
             together = grouping[i] == grouping[j]
-            twice = 2.0 * together
-            v = np.where(diagonal, 1.0, twice)
-            variance = float(v @ covariance @ v)
-            positive = max(variance, 0.0)
+            v = np.where(diagonal, 1.0, 2.0 * together)
+            positive = max(float(v @ covariance @ v), 0.0)
             stderr[step] = np.sqrt(positive)
-    elif cm.pber_stderr is not None:
-        n_groups = groupings[0].max() + 1
-        if n_groups == k:
-            stderr[0] = cm.pber_stderr
+    elif cm.pber_stderr is not None and groupings[0].max() + 1 == k:
+        stderr[0] = cm.pber_stderr
     return stderr
 
 

@@ -64,11 +64,12 @@ class JudgeReport(
     def verdict(self) -> str:
         low, high = self.best_interval
         said = []
-        rows = self.table.to_dict("records")
-        for row in rows:
+        for row in self.table.to_dict("records"):
             judge = row["judge"]
-            agreement = f"{row['agreement']:.1%} agreement with a human"
-            rates = f"{agreement}, {row['human']:.1%} among them"
+            rates = (
+                f"{row['agreement']:.1%} agreement with a human, {row['human']:.1%} "
+                "among them"
+            )
             words = f"{judge}: {row['verdict']} ({rates})"
             found = self._flagged(judge)
             if len(found):
@@ -89,8 +90,7 @@ class JudgeReport(
         is_own = judges == judge
         own = self.table[is_own]
         if own.empty:
-            known = judges.tolist()
-            raise ValueError(f"judge must be one of {known}, got {judge!r}")
+            raise ValueError(f"judge must be one of {judges.tolist()}, got {judge!r}")
         worse = own["verdict"] == "worse than a human"
         flagged = self._flagged(judge)
         return not worse.any() and flagged.empty
@@ -135,8 +135,9 @@ def compare_judges(
     n_votes = counts.sum(axis=1)
     kept = n_votes > 1
     if kept.sum() < 2:
-        remedy = "ask for second votes"
-        raise ValueError(f"votes has fewer than two items with two votes: {remedy}")
+        raise ValueError(
+            "votes has fewer than two items with two votes: ask for second votes"
+        )
     given = judges if isinstance(judges, Mapping) else {"judge": judges}
     shares = counts[kept] / n_votes[kept, None]
     humans = _human_pairs(counts[kept])
@@ -175,29 +176,21 @@ def _counts(
         counts = table.toarray()
         return counts, names
     cells = frame.stack().dropna()
-    labels = cells.to_numpy()
-    codes, names = label_codes(labels, classes, "votes")
-    item_names = cells.index.get_level_values(0)
-    items = frame.index.get_indexer(item_names)
-    n_items = len(frame)
-    n_classes = len(names)
-    counts = np.zeros((n_items, n_classes))
-    places = (items, codes)
-    np.add.at(counts, places, 1.0)
+    codes, names = label_codes(cells.to_numpy(), classes, "votes")
+    items = frame.index.get_indexer(cells.index.get_level_values(0))
+    counts = np.zeros((len(frame), len(names)))
+    np.add.at(counts, (items, codes), 1.0)
     return counts, names
 
 
 def _human_pairs(counts: FloatArray) -> FloatArray:
     """Per item, K×K: the chance that one human says i and another j."""
     n_votes = counts.sum(axis=1)
-    others = n_votes - 1
-    pairs = n_votes * others
+    pairs = n_votes * (n_votes - 1)
     both = np.einsum("ni,nj->nij", counts, counts)
-    n_classes = counts.shape[1]
-    k = np.arange(n_classes)
+    k = np.arange(counts.shape[1])
     both[:, k, k] -= counts  # a vote and itself are no pair
-    per_item = pairs[:, None, None]
-    shares = both / per_item
+    shares = both / pairs[:, None, None]
     return np.asarray(shares)
 
 
@@ -205,13 +198,10 @@ def _overall(
     name: object, said: IntArray, shares: FloatArray, humans: FloatArray, level: float
 ) -> dict[str, Any]:
     n = len(said)
-    every = np.arange(n)
-    agreement = shares[every, said]
+    agreement = shares[np.arange(n), said]
     among_humans = np.trace(humans, axis1=1, axis2=2)
-    difference = agreement - among_humans
-    gap = mean_and_error(difference).wider(n)
+    gap = mean_and_error(agreement - among_humans).wider(n)
     low, high = gap.interval(level)
-    t = gap.value / gap.stderr
     return {
         "judge": name,
         "items": n,
@@ -220,7 +210,7 @@ def _overall(
         "difference": float(gap.value),
         "low": max(float(low), -1.0),
         "high": min(float(high), 1.0),
-        "p_value": float(stdtr(gap.df, t)),
+        "p_value": float(stdtr(gap.df, gap.value / gap.stderr)),
     }
 
 
@@ -268,9 +258,7 @@ def _holm(p_values: FloatArray) -> FloatArray:
     m = len(p_values)
     order = np.argsort(p_values, kind="stable")
     left = m - np.arange(m)
-    rising = p_values[order]
-    steps = rising * left
-    largest = np.maximum.accumulate(steps)
+    largest = np.maximum.accumulate(p_values[order] * left)
     adjusted = np.empty(m)
     adjusted[order] = np.minimum(largest, 1.0)
     return adjusted
@@ -285,20 +273,15 @@ def _best(counts: FloatArray, level: float) -> tuple[float, float]:
     for k in range(n_classes):
         others = counts.copy()
         others[:, k] -= 1
-        top = others.max(axis=1)
-        tied = others == top[:, None]
+        tied = others == others.max(axis=1)[:, None]
         n_tied = tied.sum(axis=1)
-        is_top = tied[:, k]
-        chance = is_top / n_tied
-        own = counts[:, k]
-        share = own / n
+        chance = tied[:, k] / n_tied
+        share = counts[:, k] / n
         majority += share * chance
-    largest = counts.max(axis=1)
-    plurality = largest / n
+    plurality = counts.max(axis=1) / n
     of_majority = mean_and_error(majority)
     of_plurality = mean_and_error(plurality)
     low, _ = of_majority.interval(level)
     _, high = of_plurality.interval(level)
     least = max(float(low), 0.0)
-    most = min(float(high), 1.0)
-    return least, most
+    return least, min(float(high), 1.0)

@@ -32,12 +32,10 @@ def distances(k: int, positions: Given = None) -> FloatArray:
     if positions is not None:
         where = check.check_finite(positions, "positions", ndim=1)
         check.one_each(where, k, "positions", "class")
-        steps = np.diff(where)
-        falling = steps <= 0
+        falling = np.diff(where) <= 0
         if falling.any():
             raise ValueError("positions must increase: give the classes in their order")
-    differences = np.subtract.outer(where, where)
-    return np.abs(differences)
+    return np.abs(np.subtract.outer(where, where))
 
 
 def expected_distance(
@@ -62,8 +60,7 @@ def expected_distance(
         return ExpectedDistance(value, np.nan, np.nan)
     # Linear in B, of which the covariance holds the upper triangle: each entry beyond the
     # diagonal counts twice.
-    upper = np.triu_indices(cm.n_classes)
-    gradient = 2 * apart[upper]
+    gradient = 2 * apart[np.triu_indices(cm.n_classes)]
     variance = float(gradient @ cm.covariance @ gradient)
     stderr = float(np.sqrt(max(variance, 0.0)))
     low, high = interval(

@@ -92,8 +92,7 @@ class Plan(Result, title="What to do with the next euro"):
     @property
     def best(self) -> str:
         """The first choice in one sentence."""
-        is_ranked = self.table["rank"].notna()
-        ranked = self.table[is_ranked]
+        ranked = self.table[self.table["rank"].notna()]
         if ranked.empty and NO_RANGE in self.notes:
             return "No option with a price can be ranked."
         if ranked.empty:
@@ -104,8 +103,7 @@ class Plan(Result, title="What to do with the next euro"):
         # Not capitalize(): names of classes stay as they are.
         name = row["what"]
         what = name[0].upper() + name[1:]
-        points = _points(row)
-        fall = f"PBER {self.pber:.1%} would fall by about {points}"
+        fall = f"PBER {self.pber:.1%} would fall by about {_points(row)}"
         cost = row["cost"]
         said = f"{what} for {cost:,.6g}: {fall}"
         if row["low"] > 0:
@@ -174,14 +172,10 @@ class Plan(Result, title="What to do with the next euro"):
         falls = points["fall"].to_numpy()
         lows = points["low"].to_numpy()
         highs = points["high"].to_numpy()
-        below = falls - lows
-        above = highs - falls
-        errors = [below, above]
-        n_shown = len(shown)
-        places = np.arange(n_shown)
+        errors = [falls - lows, highs - falls]
+        places = np.arange(len(shown))
         ax.errorbar(falls, places, xerr=errors, fmt="o", capsize=3)
-        names = shown["what"].tolist()
-        ax.set_yticks(places, names)
+        ax.set_yticks(places, shown["what"].tolist())
         ax.axvline(0.0, linewidth=0.8, color="0.7")
         ax.set_xlabel("fall of the PBER (points)")
         return ax
@@ -284,8 +278,7 @@ class _Money(NamedTuple):
         for name in prices:
             known = ["row", "label", "vote", "merge", "columns"]
             check.check_choice(name, known, "prices")
-        priced = [*prices.items(), *columns.items()]
-        for name, price in priced:
+        for name, price in [*prices.items(), *columns.items()]:
             argument = f"prices[{name!r}]"
             check.check_between(price, 0, np.inf, argument)
         if budget is not None:
@@ -350,14 +343,11 @@ def _labels(
     own = P[rows]
     likeliest = own.argmax(axis=1)
     before = brier_scores(own, given.codes[rows])
-    after = brier_scores(own, likeliest)
-    gains = (before - after) / n
+    gains = (before - brier_scores(own, likeliest)) / n
     training_gain = 2 / n  # of a label, times h
-    h = _excess_ratio(limit)
-    with_training = gains + h * training_gain
+    with_training = gains + _excess_ratio(limit) * training_gain
     beyond_chance, surely = _beyond_chance(given, n_suspects, level)
-    wrong = _wrong_chances(given, rows)
-    likely = float(wrong @ with_training)
+    likely = float(_wrong_chances(given, rows) @ with_training)
     return Option(
         "labels",
         f"check {amount:,} suspect labels",
@@ -372,18 +362,15 @@ def _labels(
 def _beyond_chance(given: Scored, found: int, level: float) -> tuple[float, float]:
     """Shares of the suspect labels that chance does not explain: on average, and at least."""
     P = given.posteriors
-    largest = P.max(axis=1, keepdims=True)
-    clear = largest >= CLEAR
+    clear = P.max(axis=1, keepdims=True) >= CLEAR
     small = P <= SUSPECT
-    unlikely = clear & small
-    by_chance = float(P.sum(where=unlikely))
+    by_chance = float(P.sum(where=clear & small))
     upper = (1 + level) / 2
     most_by_chance = float(poisson.ppf(upper, by_chance))
     share = by_chance / found
     largest_share = most_by_chance / found
     on_average = max(1 - share, 0.0)
-    at_least = max(1 - largest_share, 0.0)
-    return on_average, at_least
+    return on_average, max(1 - largest_share, 0.0)
 
 
 def _wrong_chances(given: Scored, rows: IntArray, clearest: float = 0.25) -> FloatArray:
@@ -509,11 +496,7 @@ def _merged(found: ConsolidationPlan, money: _Money, level: float) -> Option:
     grouping = found.groupings[amount]
     fall = cm.pber - found.matrix.pber
     low, high = _merged_interval(cm, grouping, fall, level)
-    names = []
-    for group in found.groups:
-        if len(group) > 1:
-            name = group_name(group)
-            names.append(name)
+    names = [group_name(group) for group in found.groups if len(group) > 1]
     listed = " and ".join(names)
     what = f"merge {listed}"
     cost = money.cost("merge", amount)
@@ -533,8 +516,7 @@ def _merged_interval(
     together = grouping[:, None] == grouping
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
-        upper = np.triu_indices(k)
-        gradient = 2.0 * together[upper]
+        gradient = 2.0 * together[np.triu_indices(k)]
         variance = float(gradient @ cm.covariance @ gradient)
         stderr = float(np.sqrt(max(variance, 0.0)))
         half = cm._half_width(stderr, level)
@@ -561,11 +543,8 @@ def _best_mapping(
 def _votes(given: Scored, money: _Money) -> Option:
     """Second votes on the most ambiguous rows: the share of the doubt that they would check."""
     n = len(given.codes)
-    squares = given.posteriors**2
-    agreement = squares.sum(axis=1)
-    doubt = 1 - agreement
-    rising = np.sort(doubt)
-    largest = rising[::-1]
+    agreement = (given.posteriors**2).sum(axis=1)
+    largest = np.sort(1 - agreement)[::-1]
     total = largest.sum()
     amount = max(n // 10, 1)
     bought = money.bought("vote")
@@ -573,8 +552,7 @@ def _votes(given: Scored, money: _Money) -> Option:
         amount = min(n, bought)
     share = 0.0
     if total > 0:
-        checked = largest[:amount].sum()
-        share = checked / total
+        share = largest[:amount].sum() / total
     what = f"second votes on {amount:,} rows ({share:.0%} of the doubt)"
     cost = money.cost("vote", amount)
     return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
@@ -584,10 +562,8 @@ def _ranked(options: list[Option]) -> pd.DataFrame:
     table = pd.DataFrame(options)
     cost = table["cost"]
     priced = cost > 0
-    per_money = table["fall"] / cost
-    table["per_money"] = per_money.where(priced)
-    rank = table["per_money"].rank(ascending=False, method="first")
-    table.insert(0, "rank", rank)
+    table["per_money"] = (table["fall"] / cost).where(priced)
+    table.insert(0, "rank", table["per_money"].rank(ascending=False, method="first"))
     return table.sort_values(
         "rank", kind="stable", na_position="last", ignore_index=True
     )

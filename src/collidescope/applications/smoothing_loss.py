@@ -55,9 +55,10 @@ class SmoothedCrossEntropy(nn.Module):
         return nn.functional.cross_entropy(logits, soft, reduction=self.reduction)
 
     def extra_repr(self) -> str:
-        n_classes = len(self.targets)
-        settings = f"strength={self.strength:g}, reduction={self.reduction!r}"
-        return f"n_classes={n_classes}, {settings}"
+        return (
+            f"n_classes={len(self.targets)}, strength={self.strength:g}, "
+            f"reduction={self.reduction!r}"
+        )
 
 
 class CostCrossEntropy(nn.Module):
@@ -104,13 +105,9 @@ class CostCrossEntropy(nn.Module):
             is_wrong = cost > 0
             others = p * is_wrong
             smallest = torch.finfo(logits.dtype).tiny
-            sums = others.sum(dim=1)
-            total = sums.clamp_min(smallest)
-            costs = others * cost
-            expected = costs.sum(dim=1)
-            weight = expected / total
-        numbers = labels.long()
-        loss = nn.functional.cross_entropy(logits, numbers, reduction="none")
+            total = others.sum(dim=1).clamp_min(smallest)
+            weight = (others * cost).sum(dim=1) / total
+        loss = nn.functional.cross_entropy(logits, labels.long(), reduction="none")
         return weight * loss
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -57,9 +57,10 @@ class SplitCandidates(Result, title="Which classes look like two?"):
     @property
     def verdict(self) -> str:
         near = "{class} ({rows_first} rows near {first}, {rows_second} near {second})"
-        said = []
-        for row in self.table[self.table["flagged"]].to_dict("records"):
-            said.append(near.format_map(row))
+        said = [
+            near.format_map(row)
+            for row in self.table[self.table["flagged"]].to_dict("records")
+        ]
         if not said:
             return "No class falls into separate groups that collide with different classes."
         return f"Classes that look like two: {'; '.join(said)}."
@@ -97,8 +98,10 @@ def split_candidates(
     )
     posteriors, codes, names, _ = scored(P, None, y, classes)
     if len(names) < 3:
-        why = "a class needs two others to collide with"
-        raise ValueError(f"P must have at least 3 classes, got {len(names)}: {why}")
+        raise ValueError(
+            f"P must have at least 3 classes, got {len(names)}: a class needs two "
+            "others to collide with"
+        )
     lines: list[dict[str, Any]] = []
     parts: list[Parts] = []
     for k in range(len(names)):
@@ -133,8 +136,7 @@ def _colliding(
         return []
     rates = own.mean(axis=0)
     rates[k] = 0.0
-    order = np.argsort(-rates, kind="stable")
-    first = order[:most]
+    first = np.argsort(-rates, kind="stable")[:most]
     largest = [c for c in first if rates[c] > 1e-6]
     return list(combinations(largest, 2))
 
@@ -152,9 +154,7 @@ def _two_modes(
     """
     first = np.maximum(p_first, never)
     second = np.maximum(p_second, never)
-    log_first = np.log(first)
-    log_second = np.log(second)
-    t = log_first - log_second
+    t = np.log(first) - np.log(second)
     p_value, valley = silverman(t, rng)
     near = t > valley
     return p_value, near

@@ -69,8 +69,7 @@ def smooth_labels(
            [0.1 , 0.9 ]])
     """
     codes = check.encode_labels(y, cm.classes)
-    targets = smoothing_matrix(cm, strength)
-    rows = targets[codes]
+    rows = smoothing_matrix(cm, strength)[codes]
     if isinstance(y, pd.Series):
         columns = pd.Index(cm.classes)
         return pd.DataFrame(rows, y.index, columns)
@@ -97,8 +96,10 @@ class SmoothingChoice(Result, title="How much label smoothing?"):
         found = (
             f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}"
         )
-        lower = f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower"
-        return f"{found}, {lower} than at {self.strengths.min():g}."
+        return (
+            f"{found}, {self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower "
+            f"than at {self.strengths.min():g}."
+        )
 
     def _shown(self, most: int | None = None) -> pd.DataFrame:
         return pd.DataFrame({"strength": self.strengths, "log_loss": self.losses})
@@ -173,8 +174,10 @@ def _log_losses(model: BaseEstimator, X: ArrayLike, labels: Array) -> FloatArray
 def check_strength(value: float, name: str = "strength") -> float:
     """``value`` as a float from 0 to 1."""
     if check.check_at_least(value, 0, name) > 1:
-        wanted = "a number from 0 (labels as they are) to 1 (rows of S)"
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        raise ValueError(
+            f"{name} must be a number from 0 (labels as they are) to 1 (rows of S), "
+            f"got {value!r}"
+        )
     return float(value)
 
 
@@ -186,9 +189,11 @@ def _weight_argument(classifier: BaseEstimator) -> str:
         step, last = classifier.steps[-1]
         name = f"{step}__sample_weight"
     if not has_fit_parameter(last, "sample_weight"):
-        wanted = "classifier must take sample_weight in fit (soft targets)"
-        others = "LogisticRegression, HistGradientBoostingClassifier and others do"
-        raise ValueError(f"{wanted}, {type(last).__name__} does not: {others}")
+        raise ValueError(
+            "classifier must take sample_weight in fit (soft targets), "
+            f"{type(last).__name__} does not: LogisticRegression, "
+            "HistGradientBoostingClassifier and others do"
+        )
     return name
 
 
@@ -247,10 +252,8 @@ class AdaptiveSampler:
         self._codes = check.encode_labels(y, classes)
         self._rng = as_generator(random_state)
         self.excess_: pd.DataFrame | None = None
-        right = np.eye(k)
-        self.cost_matrix_ = 1 - right
-        log_weights = np.zeros(k)
-        self._set(log_weights)
+        self.cost_matrix_ = 1 - np.eye(k)
+        self._set(np.zeros(k))
 
     def update(self, y_true: ArrayLike, y_pred: ArrayLike) -> AdaptiveSampler:
         """Compare the confusion on held-out rows with what is inherent; draw its pairs more often.
@@ -265,8 +268,7 @@ class AdaptiveSampler:
         known = ~np.isnan(observed)
         np.fill_diagonal(known, False)
         i, j = np.nonzero(known)
-        positive = np.maximum(excess, 0.0)
-        beyond = np.where(known, positive, 0.0)
+        beyond = np.where(known, np.maximum(excess, 0.0), 0.0)
         columns = {
             "true": self.classes[i],
             "predicted": self.classes[j],
@@ -274,18 +276,12 @@ class AdaptiveSampler:
             "inherent": self.inherent[i, j],
             "excess": excess[i, j],
         }
-        table = pd.DataFrame(columns)
-        self.excess_ = table.sort_values(
+        self.excess_ = pd.DataFrame(columns).sort_values(
             "excess", ascending=False, kind="stable", ignore_index=True
         )
-        right = np.eye(k)
-        wrong = 1 - right
-        self.cost_matrix_ = wrong + beyond
-        of_predicted = beyond.sum(axis=0)
-        of_true = beyond.sum(axis=1)
-        of_both_classes = of_predicted + of_true
-        remembered = self.memory * self._log_weights
-        log_weights = remembered + of_both_classes
+        self.cost_matrix_ = 1 - np.eye(k) + beyond
+        of_both_classes = beyond.sum(axis=0) + beyond.sum(axis=1)
+        log_weights = self.memory * self._log_weights + of_both_classes
         self._set(log_weights)
         return self
 
@@ -349,11 +345,15 @@ def active_learning_score(
     flat = check.check_posteriors(array.reshape(-1, k), "P").reshape(array.shape)
     if array.ndim == 3:
         if inherent is not None:
-            why = "when P holds several models: their agreement shows it"
-            raise ValueError(f"inherent must be left out {why}")
+            raise ValueError(
+                "inherent must be left out when P holds several models: their "
+                "agreement shows it"
+            )
         if len(array) < 2:
-            wanted = "at least 2 models in its first dimension"
-            raise ValueError(f"P must hold {wanted}, got shape {array.shape}")
+            raise ValueError(
+                "P must hold at least 2 models in its first dimension, got shape "
+                f"{array.shape}"
+            )
         of_the_mean = entropies(flat.mean(axis=0))
         mean_of_each = entropies(flat).mean(axis=0)
         return np.maximum(of_the_mean - mean_of_each, 0.0)
@@ -362,7 +362,6 @@ def active_learning_score(
         return doubt
     if isinstance(inherent, CollisionMatrix):
         inherent = inherent.matrix
-    S = check.check_stochastic(inherent, "inherent", k)
-    of_class = entropies(S)
+    of_class = entropies(check.check_stochastic(inherent, "inherent", k))
     expected = of_class[flat.argmax(axis=1)]
     return np.maximum(doubt - expected, 0.0)

@@ -48,8 +48,7 @@ def say(text: str, style: str = "", *, always: bool = False) -> None:
     is_command = text.startswith("Next:")
     # On a terminal lines break between words, but commands stay as they are, to be copied.
     soft_wrap = is_command or not console.is_terminal
-    shown = Text(printable(text), style=style)
-    console.print(shown, soft_wrap=soft_wrap)
+    console.print(Text(printable(text), style=style), soft_wrap=soft_wrap)
 
 
 def note(*lines: str) -> None:
@@ -262,10 +261,11 @@ def _explain(error: Exception) -> int:
     elif bad or isinstance(error, OSError):
         fail(f"Error: {explained(error)}")
     else:
-        kind = f"Unexpected error ({type(error).__name__})"
-        see = f"Set {DEBUG}=1 and run the same command again to see where it comes from"
-        blame = "This is not your mistake."
-        fail(f"{kind}: {explained(error)}. {blame} {see}, and please report it.")
+        fail(
+            f"Unexpected error ({type(error).__name__}): {explained(error)}. This is "
+            f"not your mistake. Set {DEBUG}=1 and run the same command again to see "
+            "where it comes from, and please report it."
+        )
     if bad:
         return BAD_INPUT
     return FAILURE
@@ -276,11 +276,8 @@ def _is_bad_input(error: Exception) -> bool:
     about_files = FileNotFoundError | IsADirectoryError | PermissionError
     if isinstance(error, about_files) and error.strerror is not None:
         return True
-    about_input = ValueError | ImportError | FileNotFoundError
-    if not isinstance(error, about_input):
+    if not isinstance(error, ValueError | ImportError | FileNotFoundError):
         return False
-    here = Path(__file__)
-    package = str(here.parents[1])
-    frames = traceback.extract_tb(error.__traceback__)
-    raised_in = frames[-1].filename
+    package = str(Path(__file__).parents[1])
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
     return raised_in.startswith(package)

@@ -15,14 +15,20 @@ import numpy.typing as npt
 import pandas as pd
 
 import collidescope as cs
-from collidescope._checks import FloatArray, check_choice, spelling_variants
+from collidescope._checks import (
+    Array,
+    FloatArray,
+    IntArray,
+    check_choice,
+    spelling_variants,
+)
 from collidescope.applications._inputs import Result
 from collidescope.classifier import CollisionClassifier
 from collidescope.cli._console import for_terminal, note, notes_as_they_come, say
 from collidescope.cli._run import Options, Output, guard, load_model, unguard
 from collidescope.limit import Limit
 from collidescope.sample import handle_rare
-from collidescope.tables.encoding import (
+from collidescope.tables.cells import (
     MISSING_WORDS,
     as_levels,
     as_numbers,
@@ -38,14 +44,14 @@ BoolArray = npt.NDArray[np.bool_]
 MISSING_LABELS = tuple(word for word in MISSING_WORDS if word.lower() != "none")
 
 
-def group_numbers(column: pd.Series) -> npt.NDArray[np.intp]:
+def group_numbers(column: pd.Series) -> IntArray:
     """Values as numbers; a row without a value is a group by itself."""
     codes, words = as_levels(column)
     alone = len(words) + np.arange(len(codes))
     return np.where(codes < 0, alone, codes)
 
 
-def group_names(column: pd.Series) -> npt.NDArray[Any]:
+def group_names(column: pd.Series) -> Array:
     """Values as text; rows without a value are the group "(empty)"."""
     codes, words = as_levels(column)
     return np.array([*words, "(empty)"], dtype=object)[codes]
@@ -58,8 +64,8 @@ class Rows:
     table: Path
     label: str
     X: pd.DataFrame
-    y: npt.NDArray[Any]
-    numbers: npt.NDArray[np.intp]
+    y: Array
+    numbers: IntArray
     notes: list[str] = field(default_factory=list)
     #: Posteriors, a column for each of ``classes``; ``X`` holds the other columns, ``used`` those
     #: of the model.
@@ -68,14 +74,11 @@ class Rows:
     limit: Limit | None = None
     used: list[str] = field(default_factory=list)
 
-    def part(
-        self, rows: npt.NDArray[Any], *notes: str, y: npt.NDArray[Any] | None = None
-    ) -> Rows:
+    def part(self, rows: Array, *notes: str, y: Array | None = None) -> Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X
         P = self.P
-        n = len(self.y)
-        if len(rows) < n:
+        if len(rows) < len(self.y):
             X = X.iloc[rows]
             X = X.reset_index(drop=True)
         if P is not None:
@@ -96,15 +99,20 @@ class Rows:
         n_classes = len(classes)
         kept = int((~rare).sum())
         if kept < 2:
-            only = f"only {kept} of {n_classes} classes"
-            have = f"{only} have {fewest} rows or more"
-            raise ValueError(f"{have}: nothing to tell apart")
-        is_rare = rare[codes]
-        keep = np.flatnonzero(~is_rare)
+            raise ValueError(
+                f"only {kept} of {n_classes} classes have {fewest} rows or more: "
+                "nothing to tell apart"
+            )
+        keep = np.flatnonzero(~rare[codes])
         n_gone = len(codes) - len(keep)
         gone = listed(classes[rare].tolist())
-        said = f"classes with fewer than {fewest} rows are left out: {gone}"
-        return self.part(keep, f"{said} ({n_gone:,} rows)")
+        return self.part(
+            keep,
+            (
+                f"classes with fewer than {fewest} rows are left out: {gone} ({n_gone:,} "
+                "rows)"
+            ),
+        )
 
     def with_rare_handled(self, rare: str) -> Rows:
         """Without classes of a single row, or with these joined, as ``rare`` says."""
@@ -120,18 +128,16 @@ class Rows:
             return self
         # With the rows in the order of their classes an even comb keeps the shares of all classes.
         _, codes = np.unique(self.y, return_inverse=True)
-        rng = np.random.default_rng(seed)
-        shuffled = rng.random(n)
+        shuffled = np.random.default_rng(seed).random(n)
         order = np.lexsort((shuffled, codes))
-        last = n - 1
-        comb = np.linspace(0, last, size)
+        comb = np.linspace(0, n - 1, size)
         places = comb.round().astype(np.intp)
-        more = "with all of them the numbers are more precise and often lower"
-        look = f"a first look at {size:,} of {n:,} rows"
-        said = f"{look}: {more}"
+        said = (
+            f"a first look at {size:,} of {n:,} rows: with all of them the numbers are "
+            "more precise and often lower"
+        )
         chosen = order[places]
-        part = self.part(np.sort(chosen), said)
-        return part.without_rare(2)
+        return self.part(np.sort(chosen), said).without_rare(2)
 
     def unique(self) -> Rows:
         """Every row once: of rows that are alike, label included, the first."""
@@ -144,16 +150,14 @@ class Rows:
         again = repeated.to_numpy()
         n_again = int(again.sum())
         said = f"{n_again:,} rows repeat an earlier one and are left out (--unique)"
-        first = np.flatnonzero(~again)
-        return self.part(first, said)
+        return self.part(np.flatnonzero(~again), said)
 
     def column(self, name: str | None, option: str) -> pd.Series:
         """The column that ``option`` must name."""
         if name is None:
             columns = listed(list(self.X.columns))
             file = self.table.name
-            has = f"{file} has {columns}"
-            raise ValueError(f"name a column with {option}: {has}")
+            raise ValueError(f"name a column with {option}: {file} has {columns}")
         if name == self.label:
             raise ValueError(f"{option} {name!r} is the label: name another column")
         check_columns(self.X, [name])
@@ -170,19 +174,20 @@ class Rows:
             return self, None
         column = self.column(name, option)
         if self.X.shape[1] == 1:
-            nothing = "there is nothing to tell classes apart by"
-            raise ValueError(f"{option} {name!r} is the only column: {nothing}")
-        others = self.X.drop(columns=name)
-        rows = replace(self, X=others)
+            raise ValueError(
+                f"{option} {name!r} is the only column: there is nothing to tell "
+                "classes apart by"
+            )
+        rows = replace(self, X=self.X.drop(columns=name))
         return rows, read(column)
 
-    def clusters(self, name: str | None) -> npt.NDArray[np.intp] | None:
+    def clusters(self, name: str | None) -> IntArray | None:
         """Numbers of the rows that belong together, by the column that --cluster names."""
         if name is None:
             return None
         return group_numbers(self.column(name, "--cluster"))
 
-    def predictions(self, name: str | None) -> tuple[Rows, npt.NDArray[Any]]:
+    def predictions(self, name: str | None) -> tuple[Rows, Array]:
         """The rows that have a value in the column ``name``, and the classes that it says."""
         column = self.column(name, "--predicted")
         said, there = match_labels(column, self.classes, "predicted")
@@ -190,8 +195,7 @@ class Rows:
         if not there.all():
             lost = len(there) - len(said)
             notes.append(f"{lost:,} rows have no value in {name!r} and are left out")
-        kept = np.flatnonzero(there)
-        rows = self.part(kept, *notes)
+        rows = self.part(np.flatnonzero(there), *notes)
         return rows, said
 
     def scored(self) -> Rows:
@@ -234,9 +238,9 @@ class Rows:
         if more:
             own = more[0].removeprefix(prefix)
             own = own.rstrip(")")
-            needs = "S needs rows of every class"
             raise ValueError(
-                f"class {own!r} has a column of probabilities but no row: {needs}"
+                f"class {own!r} has a column of probabilities but no row: S needs rows "
+                "of every class"
             )
 
 
@@ -263,29 +267,30 @@ def probability_columns(
 
 
 def _missing_probabilities(X: pd.DataFrame, classes: list[Any], missing: object) -> str:
-    columns = listed(list(X.columns))
-    has = f"The table has {columns}"
+    has = f"The table has {listed(list(X.columns))}"
     if len(classes) == 2:
         first, second = classes
-        both = f"p_{first} is 1 - p_{second}"
-        has += f" (with two classes both columns are needed: {both})"
-    need = f"every class needs one called like it, or 'p_{missing}'"
-    lacks = f"there is no column of probabilities for class {missing!r}"
-    return f"{lacks}: {need}. {has}"
+        has += (
+            f" (with two classes both columns are needed: p_{first} is 1 - p_{second})"
+        )
+    return (
+        f"there is no column of probabilities for class {missing!r}: every class needs "
+        f"one called like it, or 'p_{missing}'. {has}"
+    )
 
 
-def weights(column: pd.Series) -> npt.NDArray[np.float64]:
+def weights(column: pd.Series) -> FloatArray:
     """Numbers, every one of which must be there."""
     found = as_numbers(column)
     bad = np.isnan(found)
     if bad.any():
         at = int(bad.argmax())
         n_bad = int(bad.sum())
-        option = f"--sample-weight {column.name!r}"
-        many = f"{option} has {n_bad:,} cells without a number"
+        many = f"--sample-weight {column.name!r} has {n_bad:,} cells without a number"
         cell = str(column.iloc[at])
-        where = f"(row {at}: {cell!r})"
-        raise ValueError(f"{many} {where}: fill them, with 0 to leave a row out")
+        raise ValueError(
+            f"{many} (row {at}: {cell!r}): fill them, with 0 to leave a row out"
+        )
     return found
 
 
@@ -353,8 +358,10 @@ class Run(Options):
         y, used, notes = clean_labels(labels)
         X = found.frame.drop(columns=found.label)
         if X.shape[1] == 0:
-            only = f"{path.name} has no column but {found.label!r}"
-            raise ValueError(f"{only}: nothing to tell classes apart by")
+            raise ValueError(
+                f"{path.name} has no column but {found.label!r}: nothing to tell "
+                "classes apart by"
+            )
         numbers = np.flatnonzero(used)
         kept = X.iloc[numbers].reset_index(drop=True)
         return Rows(path, found.label, kept, y, numbers, [*found.notes, *notes])
@@ -368,8 +375,7 @@ class Run(Options):
         text = list(getattr(encoder, "text_names", ()))
         reading = self
         notes = []
-        number = re.compile(r"c\d+")
-        numbered = all(map(number.fullmatch, names))
+        numbered = all(map(re.compile(r"c\d+").fullmatch, names))
         if self.header and names and numbered:
             named = False
             # Such as a name that occurs twice, being no name.
@@ -378,9 +384,12 @@ class Run(Options):
                 named = set(names) <= set(with_names.columns)
             if not named:
                 reading = replace(self, header=False)
-                alike = "this one is read alike"
-                fitted_on = "the model was fitted on a table without a line of names"
-                notes = [f"{fitted_on}: {alike}"]
+                notes = [
+                    (
+                        "the model was fitted on a table without a line of names: this one "
+                        "is read alike"
+                    )
+                ]
         known = self.label or getattr(fitted, "label_", None)
         other_text = [name for name in text if name != known]
         found = reading.read(path, known, other_text)
@@ -410,8 +419,9 @@ class Run(Options):
         n_rows = len(X)
         n_lost = n_rows - len(kept)
         if n_lost:
-            lost = f"{n_lost:,} of {n_rows:,} rows"
-            notes.append(f"{lost} have no label and are left out")
+            notes.append(
+                f"{n_lost:,} of {n_rows:,} rows have no label and are left out"
+            )
         X = X.drop(columns=name).iloc[kept]
         X = X.reset_index(drop=True)
         features = X.drop(columns=[other], errors="ignore")
@@ -479,8 +489,10 @@ def _which_label(names: list[str], path: Path) -> str:
     often = ("label", "target", "class", "y", "outcome", "category")
     usual = [name for name in names if name.casefold() in often]
     usual.append(names[-1])
-    has = f"{path.name} has {listed(names)}"
-    return f"say which column holds the classes, with --label {usual[0]!r} for example: {has}"
+    return (
+        f"say which column holds the classes, with --label {usual[0]!r} for example: "
+        f"{path.name} has {listed(names)}"
+    )
 
 
 def posteriors(
@@ -509,13 +521,14 @@ def _features(
         check_columns(X, wanted, learned=True)
         return X[wanted]
     if X.shape[1] != fitted.n_features_in_:
-        many = f"the model was fitted on {fitted.n_features_in_} nameless features"
-        rest = f"the table has {X.shape[1]} columns: keep the features only, in their order"
-        raise ValueError(f"{many}, {rest}")
+        raise ValueError(
+            f"the model was fitted on {fitted.n_features_in_} nameless features, the "
+            f"table has {X.shape[1]} columns: keep the features only, in their order"
+        )
     return X.to_numpy()
 
 
-def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[str]]:
+def clean_labels(column: pd.Series) -> tuple[Array, BoolArray, list[str]]:
     """(labels, rows that have one, notes): whole numbers or booleans where all are, else text."""
     name = str(column.name)
     codes, words = as_levels(column, MISSING_LABELS)
@@ -526,8 +539,10 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
     if not words:
         raise ValueError(f"label {name!r} has no values: every cell is empty")
     if len(words) == 1:
-        single = f"a single value ({words[0]!r})"
-        raise ValueError(f"label {name!r} has {single}: there is nothing to tell apart")
+        raise ValueError(
+            f"label {name!r} has a single value ({words[0]!r}): there is nothing to "
+            "tell apart"
+        )
     n = int(rows.sum())
     k = len(words)
     numbers = _numbers(words)
@@ -535,13 +550,11 @@ def clean_labels(column: pd.Series) -> tuple[npt.NDArray[Any], BoolArray, list[s
     if numbers is not None:
         _check_number_classes(name, numbers, n)
     elif 2 * k > n:  # names or free text
-        rest = f"(such as {listed(words[:3])}): these are not classes. Is it the right column?"
         raise ValueError(
-            f"label {name!r} has {k:,} different values in {n:,} rows {rest}"
+            f"label {name!r} has {k:,} different values in {n:,} rows (such as "
+            f"{listed(words[:3])}): these are not classes. Is it the right column?"
         )
-    values = _as_values(words)
-    labels = values[codes[rows]]
-    return labels, rows, notes
+    return _as_values(words)[codes[rows]], rows, notes
 
 
 def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
@@ -549,18 +562,16 @@ def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
     gone = column[unlabelled]
     name = str(column.name)
     n_gone = len(gone)
-    many = f"{n_gone:,} of {len(rows):,} rows"
-    said = f"{many} have no label in {name!r}"
+    said = f"{n_gone:,} of {len(rows):,} rows have no label in {name!r}"
     values = gone.dropna().unique()
     words = {as_word(value) for value in values}
     lost = sorted(words - {""})
     if lost:
         said += f", written as {listed(lost)}"
-    first = int(unlabelled.argmax())
-    return f"{said}, and are left out (the first is row {first})"
+    return f"{said}, and are left out (the first is row {int(unlabelled.argmax())})"
 
 
-def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -> None:
+def _check_number_classes(name: str, numbers: FloatArray, n: int) -> None:
     """Refuse numbers that count or measure something: half marks are classes, amounts are not."""
     k = len(numbers)
     most = 10
@@ -570,8 +581,7 @@ def _check_number_classes(name: str, numbers: npt.NDArray[np.float64], n: int) -
     thin = k > 20 and k * 10 > n
     if k > most or thin:
         low = numbers.min()
-        high = numbers.max()
-        ends = f"(from {low:g} to {high:g})"
+        ends = f"(from {low:g} to {numbers.max():g})"
         hint = "it looks like a number to predict, not classes; bin it first, into low, middle and "
         hint += "high for example"
         raise ValueError(
@@ -586,19 +596,18 @@ def _odd_words(name: str, words: list[str]) -> list[str]:
     return notes
 
 
-def _as_values(words: list[str]) -> npt.NDArray[Any]:
+def _as_values(words: list[str]) -> Array:
     """Booleans, or whole numbers that mean the same to all readers ("007" and "1.0" are text)."""
     array = np.array(words)
     if set(words) == {"True", "False"}:
         return array == "True"
-    whole_number = re.compile(r"0|-?[1-9]\d{0,17}")
-    if all(map(whole_number.fullmatch, words)):
+    if all(map(re.compile(r"0|-?[1-9]\d{0,17}").fullmatch, words)):
         numbers = [int(word) for word in words]
         return np.array(numbers)
     return array
 
 
-def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
+def _numbers(words: list[str]) -> FloatArray | None:
     try:
         return np.array([float(word) for word in words])
     except ValueError:
@@ -607,7 +616,7 @@ def _numbers(words: list[str]) -> npt.NDArray[np.float64] | None:
 
 def match_labels(
     column: pd.Series, classes: Sequence[Any], what: str
-) -> tuple[npt.NDArray[Any], BoolArray]:
+) -> tuple[Array, BoolArray]:
     """Labels of another table as the classes of a model: (labels, rows that have one)."""
     codes, words = as_levels(column, MISSING_LABELS)
     name = f"{what} {str(column.name)!r}"
@@ -638,8 +647,7 @@ def match_labels(
     labelled = codes >= 0
     class_of_word = np.array(numbers, dtype=np.intp)
     chosen = class_of_word[codes[labelled]]
-    labels = np.asarray(classes)[chosen]
-    return labels, labelled
+    return np.asarray(classes)[chosen], labelled
 
 
 def _recognised(word: str, known: dict[str, int]) -> int | None:

@@ -169,8 +169,10 @@ class Options:
             _check_apart(path, read, "is the file that is read")
             _check_apart(path, written[:place], "is named for two results")
             if path is self.out and path.suffix.lower() not in SUFFIXES:
-                hint = "let it end in .csv, .tsv or .parquet"
-                raise ValueError(f"cannot tell the format of {path.name}: {hint}")
+                raise ValueError(
+                    f"cannot tell the format of {path.name}: let it end in .csv, .tsv "
+                    "or .parquet"
+                )
         if self.report is not None:
             page_template()  # which needs jinja2
         return self
@@ -355,10 +357,8 @@ def command(
 
         # A class of a module that is not imported for --help.
         function.__annotations__.pop("run")
-        signature = inspect.signature(function, eval_str=True)
-        every = dict(signature.parameters)
-        of_options = inspect.signature(Options, eval_str=True)
-        common = of_options.parameters
+        every = dict(inspect.signature(function, eval_str=True).parameters)
+        common = inspect.signature(Options, eval_str=True).parameters
         del every["run"]
         for name in offered:
             parameter = common[name]
@@ -370,8 +370,7 @@ def command(
         options = sorted(every.values(), key=lambda option: option.name != "label")
         kind = inspect.Parameter.KEYWORD_ONLY
         keyword = [option.replace(kind=kind) for option in options]
-        first = inspect.Parameter("context", kind, annotation=typer.Context)
-        keyword.insert(0, first)
+        keyword.insert(0, inspect.Parameter("context", kind, annotation=typer.Context))
         run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
         run.__annotations__ = {option.name: option.annotation for option in keyword}
         return run
@@ -398,16 +397,20 @@ def load(path: Path) -> Any:
         return cs.CollisionMatrix.from_dict(source)
     if kind == "collidescope.summary":
         return source
-    rest = "(written by --matrix) nor a summary (written by --json) of collidescope"
-    raise ValueError(f"{path} is JSON, but neither a matrix {rest}")
+    raise ValueError(
+        f"{path} is JSON, but neither a matrix (written by --matrix) nor a summary "
+        "(written by --json) of collidescope"
+    )
 
 
 def load_model(path: Path) -> CollisionClassifier:
     """A model, and nothing else."""
     source = load(path)
     if not hasattr(source, "predict_proba"):
-        hint = "give a file written by `collidescope fit … --save model.collide`"
-        raise ValueError(f"{path} is no model: {hint}")
+        raise ValueError(
+            f"{path} is no model: give a file written by `collidescope fit … --save "
+            "model.collide`"
+        )
     return source
 
 
@@ -419,8 +422,10 @@ def load_matrix(path: Path) -> CollisionMatrix:
 def matrix_of(source: object, path: Path) -> CollisionMatrix:
     """The matrix in what was loaded from ``path``."""
     if isinstance(source, dict):
-        hint = "give the model, or the JSON of --matrix"
-        raise ValueError(f"{path} is a summary, which rounds S: {hint}")
+        raise ValueError(
+            f"{path} is a summary, which rounds S: give the model, or the JSON of "
+            "--matrix"
+        )
     cm: Any = getattr(source, "collision_matrix_", source)
     return cm
 
@@ -433,8 +438,10 @@ def check_matrix_name(path: Path | None, n_classes: int) -> None:
         return
     if n_classes <= JSON_CLASSES:
         return
-    many = f"a matrix of {n_classes:,} classes is too large for JSON (at most {JSON_CLASSES:,})"
-    raise ValueError(f"{many}: let {path.name} end in .npz")
+    raise ValueError(
+        f"a matrix of {n_classes:,} classes is too large for JSON (at most "
+        f"{JSON_CLASSES:,}): let {path.name} end in .npz"
+    )
 
 
 def write_matrix(cm: CollisionMatrix, path: Path) -> None:
@@ -509,13 +516,11 @@ def posterior_table(
     import numpy as np
     import pandas as pd
 
-    from collidescope.tables.encoding import as_word
+    from collidescope.tables.cells import as_word
 
-    without_gaps = np.nan_to_num(posteriors)
-    likeliest = without_gaps.argmax(axis=1)
+    likeliest = np.nan_to_num(posteriors).argmax(axis=1)
     likely = pd.Series(classes[likeliest], name="predicted")
-    missing = np.isnan(posteriors)
-    unscored = np.asarray(missing.any(axis=1))
+    unscored = np.asarray(np.isnan(posteriors).any(axis=1))
     if unscored.any():
         likely = likely.astype(object)
         likely = likely.mask(unscored, None)
@@ -526,8 +531,7 @@ def posterior_table(
     second = _renamed(before, taken)
     if before is not None:
         taken |= {str(name) for name in before.columns}
-    last = _renamed(behind, taken)
-    parts = [first, second, likely, scores, last]
+    parts = [first, second, likely, scores, _renamed(behind, taken)]
     return pd.concat(parts, axis=1)
 
 

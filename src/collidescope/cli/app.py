@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import collidescope as cs
-from collidescope._text import duration
 from collidescope.cli import _run as opt
 from collidescope.cli import using, voting
 from collidescope.cli._console import (
-    INTERRUPTED,
     note,
-    notes_as_they_come,
     say,
     show,
 )
@@ -28,7 +23,6 @@ from collidescope.cli._run import (
     Column,
     Columns,
     File,
-    Output,
     command,
     results,
     training,
@@ -39,7 +33,6 @@ if TYPE_CHECKING:
 
     from collidescope.cli._inputs import BoolArray, Rows, Run
     from collidescope.tables.screening import Screening
-    from collidescope.trust import ShuffledControl
 
 app = typer.Typer(
     name="collidescope",
@@ -271,9 +264,19 @@ def fit(
     - `collidescope fit visits.csv -l diagnosis --groups patient --rare drop --json > summary.json`
     - `collidescope fit photos/ --report report.html` (one subfolder per class)
     """
-    from collidescope.cli._inputs import summarised, weights
+    from collidescope.cli._fitting import Fit, train
+    from collidescope.cli._inputs import weights
 
-    pool = _pool(quick, members)
+    settings: dict[str, Any] = {
+        "members": _pool(quick, members),
+        "cv": cv,
+        "limit": limit,
+        "priors": priors,
+        "device": device,
+        "budget": budget,
+        "random_state": seed,
+        "verbose": int(not run.quiet),
+    }
     if images or table.is_dir():
         from collidescope.cli.images import check_options, fit_images, read_files
 
@@ -295,19 +298,9 @@ def fit(
         files = found_images.files.without_rare(drop_rare)
         files = files.sampled(sample, seed).with_rare_handled(rare)
         opt.check_matrix_name(run.matrix, len(set(files.y.tolist())))
-        classifier = cs.CollisionClassifier(
-            members=pool,
-            cv=cv,
-            limit=limit,
-            priors=priors,
-            device=device,
-            n_jobs=n_jobs,
-            budget=budget,
-            random_state=seed,
-            verbose=int(not run.quiet),
-        )
-        chosen = replace(found_images, files=files)
-        fit_images(run, classifier, chosen, save, control)
+        images_of = replace(found_images, files=files)
+        classifier = cs.CollisionClassifier(n_jobs=n_jobs, **settings)
+        fit_images(run, classifier, images_of, save, control)
         return
     whole = run.start(table, outputs=(save,)).rows(table, category or ())
     n_read = len(whole.y)
@@ -329,57 +322,29 @@ def fit(
         cautions.append(
             "a small pool of models (--quick) was used: fit without it before you act"
         )
-    started = time.perf_counter()
-    with notes_as_they_come():
-        model = cs.TableClassifier(
-            members=pool,
-            cv=cv,
-            limit=limit,
-            priors=priors,
-            device=device,
-            n_jobs=_jobs(n_jobs, len(rows.y)),
-            budget=budget,
-            random_state=seed,
-            verbose=int(not run.quiet),
-            drop=drop or (),
-            keep=keep or (),
-            categories=category or (),
-        )
-        y = _in_order(_named(rows), ordered)
-        model.fit(rows.X, y, weighed, grouped, screening=found)
-        checked = None
-        if control:
-            checked = _control(model, rows)
-        seconds = time.perf_counter() - started
-        say(f"Took {duration(seconds)} and {_peak_memory()}.")
-        about = run.about(
-            table.name,
-            rows.label,
-            saved=save or run.matrix,
-            seconds=seconds,
-            cautions=cautions,
-        )
-        notes = [*rows.notes, *model.notes_]
-        summary = summarised(
-            model,
-            rows.X,
-            rows.y,
-            control=checked,
-            title=run.title,
-            about=about,
-            notes=notes,
-        )
-    heldout = opt.posterior_table(
-        model.posteriors_, model.classes_, rows.numbers, _labels(rows), inputs
+    model = cs.TableClassifier(
+        n_jobs=_jobs(n_jobs, len(rows.y)),
+        drop=drop or (),
+        keep=keep or (),
+        categories=category or (),
+        **settings,
     )
-    saved = Output("model", save, model.save)
-    run.finish(model.collision_matrix_, summary, saved, table=heldout)
-    if model.interrupted_:
-        so_far = (
-            "this is what the folds trained so far say; all that was asked is written"
-        )
-        say(f"Stopped by Ctrl-C: {so_far}.", always=True)
-        raise typer.Exit(INTERRUPTED)
+    y = _in_order(_named(rows), ordered)
+    asked = Fit(
+        model,
+        rows,
+        rows.X,
+        save,
+        control,
+        labels=_labels(rows),
+        inputs=inputs,
+        cautions=cautions,
+    )
+    train(
+        run,
+        asked,
+        lambda: model.fit(rows.X, y, weighed, grouped, screening=found),
+    )
     _next_steps(run, save, sample, model.collision_matrix_.n_classes)
 
 
@@ -403,7 +368,7 @@ def _jobs(asked: int | None, n_rows: int, fewest: int = 5000) -> int | None:
 
 def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:
     """The input columns that ``--out`` writes."""
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     if copied is None:
         return X
@@ -413,20 +378,11 @@ def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:
 
 def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     """Say what was read, and what may take long."""
-    import pandas as pd
+    from collidescope.cli._fitting import largest_classes
 
     n = len(rows.y)
-    labels = pd.Series(rows.y)
-    counts = labels.value_counts(sort=False).sort_index()
-    counts = counts.sort_values(ascending=False, kind="stable")
-    named = []
-    for name, count in counts.head(6).items():
-        named.append(f"{name} {count:,}")
-    n_classes = len(counts)
-    if n_classes > 6:
-        named.append("…")
-    largest = ", ".join(named)
-    classes = f"{n_classes} classes in {rows.label!r}: {largest}"
+    n_classes = len(set(rows.y.tolist()))
+    classes = f"{n_classes} classes in {rows.label!r}: {largest_classes(rows.y)}"
     of = f"{n:,}"
     if n < n_read:
         of += f" of {n_read:,}"
@@ -434,8 +390,10 @@ def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     n_columns = rows.X.shape[1]
     say(f"{file}: {of} labelled rows, {n_columns} columns; {classes}")
     if quick:
-        first_look = "a first look, whose numbers may change with the full pool"
-        rows.notes.append(f"a small pool of models (--quick): {first_look}")
+        rows.notes.append(
+            "a small pool of models (--quick): a first look, whose numbers may change "
+            "with the full pool"
+        )
     note(*rows.notes)
     if n > 50_000 and not quick:
         say("For a first look in less time: --quick, or --sample 20000.", "dim")
@@ -459,20 +417,19 @@ def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
     """The labels as an ordered categorical, where ``--ordered`` gives their order."""
     import pandas as pd
 
-    from collidescope.tables.encoding import as_word, listed
+    from collidescope.tables.cells import as_word, listed
 
     if ordered is None:
         return y
     names = [name.strip() for name in ordered.split(",")]
     words = {as_word(name): name for name in y.unique().tolist()}
     if sorted(names) != sorted(words):
-        has = f"{y.name!r} has {listed(list(words))}"
         raise ValueError(
-            f"--ordered must name every class once: {has}, got {ordered!r}"
+            f"--ordered must name every class once: {y.name!r} has "
+            f"{listed(list(words))}, got {ordered!r}"
         )
     in_order = [words[name] for name in names]
-    order = pd.CategoricalDtype(in_order, ordered=True)
-    return y.astype(order)
+    return y.astype(pd.CategoricalDtype(in_order, ordered=True))
 
 
 def _labels(rows: Rows) -> pd.DataFrame:
@@ -481,15 +438,6 @@ def _labels(rows: Rows) -> pd.DataFrame:
     if name in ("row", "predicted"):
         name = f"{name} (label)"
     return _named(rows).to_frame(name)
-
-
-def _control(model: cs.TableClassifier, rows: Rows) -> ShuffledControl | None:
-    if model.interrupted_:
-        return None
-    say("Again, on shuffled labels, where nothing must be found:")
-    checked = model.shuffled_control(rows.X, rows.y)
-    say(str(checked))
-    return checked
 
 
 def _next_steps(
@@ -516,21 +464,6 @@ def _next_steps(
         say("\n  ".join(["Next:", *commands]), "dim")
 
 
-def _peak_memory() -> str:
-    """What this process and the largest of its workers have held at most."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return "an unknown amount of memory"
-    kilo = 1 if sys.platform == "darwin" else 1024
-    own = kilo * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    worker = kilo * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    said = f"{own / 1e9:.1f} GB"
-    if worker > own / 2:
-        said += f", {worker / 1e9:.1f} GB per worker"
-    return said
-
-
 @command(*opt.ESTIMATING)
 def posteriors(run: Run, table: opt.Table) -> None:
     """S from posteriors of your own model, and labels.
@@ -551,8 +484,7 @@ def posteriors(run: Run, table: opt.Table) -> None:
     cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=classes)
     about = run.about(table.name, rows.label, columns=classes)
     shown = None
-    n_others = rows.X.shape[1]
-    if n_others:
+    if rows.X.shape[1]:
         shown = rows.X
     summary = run.summary(rows, about=about, rows=shown)
     run.finish(cm, summary)
@@ -575,7 +507,7 @@ def count(
     """
     from collidescope.cli._inputs import summarised
     from collidescope.counting import repeated_rows
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     rows = run.start(table).rows(table)
     dropped = drop or []
@@ -602,23 +534,25 @@ def _with_twins(
     """(rows of classes that have a row which repeats, what there is to say of the others)."""
     import numpy as np
 
-    from collidescope.tables.encoding import listed
+    from collidescope.tables.cells import listed
 
     if not repeated.any():
-        n_values = X.nunique().sort_values(ascending=False)
-        finest = n_values.index[:2]
+        finest = X.nunique().sort_values(ascending=False).index[:2]
         drop = ", ".join(f"--drop {name!r}" for name in finest)
         none = (
             f"no two rows of {rows.table.name} are alike, so there is nothing to count"
         )
-        estimate = "or estimate: collidescope fit"
-        raise ValueError(f"{none}. Drop columns with many values ({drop}), {estimate}")
+        raise ValueError(
+            f"{none}. Drop columns with many values ({drop}), or estimate: "
+            "collidescope fit"
+        )
     classes, codes = np.unique(rows.y, return_inverse=True)
     alone = np.bincount(codes[repeated], minlength=len(classes)) == 0
-    n_counted = (~alone).sum()
-    if n_counted < 2:
-        only = "only one class has rows that repeat: nothing can be counted"
-        raise ValueError(f"{only}. Estimate: collidescope fit")
+    if (~alone).sum() < 2:
+        raise ValueError(
+            "only one class has rows that repeat: nothing can be counted. Estimate: "
+            "collidescope fit"
+        )
     kept = ~alone[codes]
     if not alone.any():
         return kept, []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import typer
 
 import collidescope as cs
-from collidescope._text import duration
-from collidescope.cli._console import INTERRUPTED, notes_as_they_come, say
-from collidescope.cli._inputs import Rows, Run, summarised
-from collidescope.cli._run import Output, posterior_table
+from collidescope.cli._console import notes_as_they_come, say
+from collidescope.cli._fitting import Fit, largest_classes, train
+from collidescope.cli._inputs import Rows, Run
 from collidescope.tables.images import read_images
 
 
@@ -84,39 +81,9 @@ def fit_images(
     X = images.chosen
     files = images.files
     _introduce(files, X)
-    started = time.perf_counter()
-    with notes_as_they_come():
-        model.fit(X, files.y)
-        checked = None
-        if control and not model.interrupted_:
-            say("Again, on shuffled labels, where nothing must be found:")
-            checked = model.shuffled_control(X, files.y)
-        seconds = time.perf_counter() - started
-        say(f"Took {duration(seconds)}.")
-        about = run.about(
-            str(files.table), files.label, saved=save or run.matrix, seconds=seconds
-        )
-        summary = summarised(
-            model,
-            X,
-            files.y,
-            rows=files.X,
-            control=checked,
-            title=run.title,
-            about=about,
-            notes=files.notes,
-        )
     labels = pd.DataFrame({"label": files.y})
-    heldout = posterior_table(
-        model.posteriors_, model.classes_, files.numbers, labels, files.X
-    )
-    saved = Output("model", save, model.save)
-    run.finish(model.collision_matrix_, summary, saved, table=heldout)
-    if model.interrupted_:
-        say(
-            "Stopped by Ctrl-C: this is what the folds trained so far say.", always=True
-        )
-        raise typer.Exit(INTERRUPTED)
+    asked = Fit(model, files, X, save, control, labels, inputs=files.X, shown=files.X)
+    train(run, asked, lambda: model.fit(X, files.y))
 
 
 def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
@@ -124,16 +91,8 @@ def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
     colours = "grey"
     if channels > 1:
         colours = "in colour"
-    labels = pd.Series(files.y)
-    counts = labels.value_counts()
-    largest = counts.head(6)
-    named = []
-    for name, count in largest.items():
-        named.append(f"{name} {count:,}")
-    words = ", ".join(named)
-    pixels = f"{height} × {width} pixels"
-    what = f"{n:,} images of {pixels}, {colours}"
-    n_classes = len(counts)
-    classes = f"{n_classes} classes: {words}"
-    folder = files.table.name
-    say(f"{folder}: {what}; {classes}")
+    n_classes = len(set(files.y.tolist()))
+    say(
+        f"{files.table.name}: {n:,} images of {height} × {width} pixels, {colours}; "
+        f"{n_classes} classes: {largest_classes(files.y)}"
+    )

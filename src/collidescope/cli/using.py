@@ -97,7 +97,7 @@ def predict(
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
     from collidescope.cli._inputs import posteriors
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     run.start(model, table)
     fitted = opt.load_model(model)
@@ -122,8 +122,7 @@ def predict(
 def _without_label(fitted: CollisionClassifier, X: pd.DataFrame) -> pd.DataFrame:
     """New rows may hold the label, which is no feature."""
     label = getattr(fitted, "label_", None)
-    encoder = getattr(fitted, "encoder_", None)
-    used = getattr(encoder, "types", ())
+    used = getattr(getattr(fitted, "encoder_", None), "types", ())
     if label is None or label in used:
         return X
     return X.drop(columns=label, errors="ignore")
@@ -143,8 +142,12 @@ def _training_rows(fitted: CollisionClassifier, X: pd.DataFrame) -> list[str]:
     seen = int(np.isin(hashes, trained).sum())
     if not seen:
         return []
-    many = f"{seen:,} of {len(X):,} rows are training rows of the model, which is too sure of them"
-    return [f"{many}: held-out posteriors are those of `fit … --out`"]
+    return [
+        (
+            f"{seen:,} of {len(X):,} rows are training rows of the model, which is too "
+            "sure of them: held-out posteriors are those of `fit … --out`"
+        )
+    ]
 
 
 @command(*opt.READING, "matrix", "out", *opt.PRINTING)
@@ -275,7 +278,7 @@ def _in_options(words: str) -> str:
 
 def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
     """The name of the group of every class."""
-    from collidescope.tables.encoding import as_word
+    from collidescope.tables.cells import as_word
 
     return {
         as_word(name): as_word(group)
@@ -288,7 +291,7 @@ def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
 
 def _column_of_classes(frame: pd.DataFrame, classes: set[str]) -> str | None:
     """The only column whose values are all classes, if there is one."""
-    from collidescope.tables.encoding import as_word
+    from collidescope.tables.cells import as_word
 
     found = []
     for name in frame.columns:
@@ -313,8 +316,7 @@ def _with_groups(
     classes = list(mapping)
     if label is None:
         label = _column_of_classes(frame, set(classes))
-    names = list(frame.columns)
-    name = run.column(names, label, path)
+    name = run.column(list(frame.columns), label, path)
     labels = frame[name]
     said, labelled = match_labels(labels, classes, "label")
     groups = [mapping[word] for word in said.tolist()]
@@ -331,8 +333,7 @@ def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
     from collidescope._store import write_bytes
 
     if path.suffix.lower() == ".json":
-        text = json.dumps(mapping, indent=1, ensure_ascii=False)
-        write_bytes(path, text.encode())
+        write_bytes(path, json.dumps(mapping, indent=1, ensure_ascii=False).encode())
     else:
         groups = list(mapping.values())
         table = pd.DataFrame({"class": list(mapping), "group": groups})
@@ -439,8 +440,10 @@ def limit(
         holds = (
             f"{source.name} holds no limit: it takes a model that was fitted with one"
         )
-        how = "(fit TABLE --label COLUMN --save model.collide), or a table with --label"
-        raise ValueError(f"{holds} {how}")
+        raise ValueError(
+            f"{holds} (fit TABLE --label COLUMN --save model.collide), or a table with "
+            "--label"
+        )
     curve = learning_curve(found)
     said = headline(model.collision_matrix_, found)
     whole = curve.frame["rows"].round().astype(int)
@@ -451,8 +454,7 @@ def limit(
     data = found.to_dict()
     data |= {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
     if target is not None:
-        share = _share(target, "--target")
-        needed = found.rows_needed(share)
+        needed = found.rows_needed(_share(target, "--target"))
         words += f"\n{needed}"
         ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
         reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
@@ -463,12 +465,10 @@ def limit(
         }
 
     def draw(path: Path) -> None:
-        display = cs.LimitDisplay.from_limit(found)
-        figure: Any = display.plot().figure_
+        figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
         figure.savefig(path)
 
-    drawn = Output("curve", plot, draw)
-    run.tell(words, data, drawn)
+    run.tell(words, data, Output("curve", plot, draw))
 
 
 def _share(text: str, option: str) -> float:
@@ -541,18 +541,25 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str
     from collidescope.cli._inputs import summarised
 
     if not hasattr(found, "predict_proba"):
-        hint = "leave it out, or give a file of --save"
-        name = source.name
-        raise ValueError(f"--table needs a model, and {name} is none: {hint}")
+        raise ValueError(
+            f"--table needs a model, and {source.name} is none: leave it out, or give "
+            "a file of --save"
+        )
     rows = run.scored_by(found, table)
-    asked = copy(found)  # about these rows, in place of its own
-    asked.posteriors_ = rows.P
-    asked.row_hashes_ = None
+    asked = _asked_about(rows, found)
     own_notes = getattr(found, "notes_", ())
     notes = [*rows.notes, *own_notes]
     title = run.title
     about = run.about(table.name, rows.label, saved=source)
     return summarised(asked, rows.X, rows.y, title=title, notes=notes, about=about)
+
+
+def _asked_about(rows: Rows, fitted: Any) -> Any:
+    """The model with the posteriors of these rows, in place of its own."""
+    asked = copy(fitted)
+    asked.posteriors_ = rows.P
+    asked.row_hashes_ = None
+    return asked
 
 
 def _fail(low: float, above: float | None, what: str) -> None:
@@ -725,7 +732,7 @@ def plan(
     - `collidescope plan model.collide table.csv --price row=0.1 --price age=20 --budget 500`
     """
     from collidescope.applications.plan import plan as spending_plan
-    from collidescope.tables.encoding import listed
+    from collidescope.tables.cells import listed
 
     run.start(source, table, outputs=(plot, mapping))
     prices = _pairs(price, "--price", float)
@@ -736,16 +743,16 @@ def plan(
     else:
         fitted = opt.load_model(source)
         rows = run.scored_by(fitted, table)
-        model = copy(fitted)  # asked about these rows, in place of its own
-        model.posteriors_ = rows.P
-        model.row_hashes_ = None
+        model = _asked_about(rows, fitted)
     kinds = ("row", "label", "vote", "merge")
     money: dict[str, Any] = {name: prices.pop(name) for name in kinds if name in prices}
     known = list(rows.X.columns)
     for name in prices:
         if name not in known:
-            wanted = f"{', '.join(kinds)} or a column ({listed(known)})"
-            raise ValueError(f"--price takes {wanted}, got {name!r}")
+            raise ValueError(
+                f"--price takes {', '.join(kinds)} or a column ({listed(known)}), got "
+                f"{name!r}"
+            )
     X = None
     if prices:
         X = rows.X
@@ -860,7 +867,7 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
     if path is None:
         return None
 
-    from collidescope.tables.encoding import as_numbers, as_word, listed
+    from collidescope.tables.cells import as_numbers, as_word, listed
     from collidescope.tables.reading import read_table
 
     frame = read_table(path).frame
@@ -869,8 +876,10 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
     names = [as_word(name) for name in classes]
     for name in names:
         if name not in frame.index or name not in frame.columns:
-            need = f"it needs a row and a column for {listed(names)}"
-            raise ValueError(f"{path.name} lacks class {name!r}: {need}")
+            raise ValueError(
+                f"{path.name} lacks class {name!r}: it needs a row and a column for "
+                f"{listed(names)}"
+            )
     chosen = frame.loc[names, names]
     columns = [as_numbers(chosen[name]) for name in names]
     return np.column_stack(columns)
@@ -904,8 +913,10 @@ def compare(
     first = run.scored(before)
     second = run.scored(after)
     if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
-        has = f"{before.name} has classes {first.classes}"
-        raise ValueError(f"{has}, {after.name} has {second.classes}")
+        raise ValueError(
+            f"{before.name} has classes {first.classes}, {after.name} has "
+            f"{second.classes}"
+        )
     second.notes[:0] = first.notes
     classes = first.classes
     if key is None:
@@ -930,11 +941,13 @@ def _paired(first: Rows, second: Rows, key: str) -> tuple[IntArray, IntArray]:
     n_first = len(a)
     n_second = len(b)
     if n_shared < 2:
-        files = f"{first.table.name} and {second.table.name}"
-        raise ValueError(f"{files} share no rows by {key!r}")
+        raise ValueError(
+            f"{first.table.name} and {second.table.name} share no rows by {key!r}"
+        )
     if n_shared < max(n_first, n_second):
-        of = f"{n_first:,} and {n_second:,}"
-        second.notes.append(f"{n_shared:,} rows are in both ({of})")
+        second.notes.append(
+            f"{n_shared:,} rows are in both ({n_first:,} and {n_second:,})"
+        )
     i = a.get_indexer(shared)
     j = b.get_indexer(shared)
     before = first.y[i]

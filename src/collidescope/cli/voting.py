@@ -134,8 +134,10 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
     found.notes += met
     once = cm.diagnostics.inputs_seen_once or 0
     if once:
-        why = "which has nothing to be compared with: not counted"
-        found.notes.append(f"{once:,} items have a single vote, {why}")
+        found.notes.append(
+            f"{once:,} items have a single vote, which has nothing to be compared "
+            "with: not counted"
+        )
     note(*found.notes)
     beside = None
     if other is not None:
@@ -185,8 +187,10 @@ def _judged(found: Votes) -> JudgeReport | None:
         every &= judged
     if not every.all():
         n_lost = int((~every).sum())
-        lost = f"{n_lost:,} items lack the label of a judge"
-        note(f"{lost}: the comparison with judges leaves them out")
+        note(
+            f"{n_lost:,} items lack the label of a judge: the comparison with judges "
+            "leaves them out"
+        )
     kept = {name: labels[every].tolist() for name, labels in said.items()}
     return compare_judges(counts[every], kept, classes=classes)
 
@@ -206,8 +210,7 @@ def _from_counts(
     counts, judges = _without_judges(counts, judge)
     for name in counts.columns:
         column = counts[name]
-        kind = column.dtype.kind
-        if kind not in "iufb":
+        if column.dtype.kind not in "iufb":
             hint = "is it the item (--item)? Else --drop it"
             raise ValueError(f"column {name!r} holds no numbers of votes: {hint}")
         if item is None and _looks_like_id(column):
@@ -233,15 +236,17 @@ def _check_empty(empty: BoolArray, skip_empty: bool, notes: list[str]) -> None:
         notes.append(f"{many} without a vote are left out (--skip-empty)")
         return
     first = ", ".join(str(row) for row in empty.nonzero()[0][:5])
-    where = f"(row {first}, counted from 0)"
-    raise ValueError(f"{many} have no vote {where}: leave them out with --skip-empty")
+    raise ValueError(
+        f"{many} have no vote (row {first}, counted from 0): leave them out with "
+        "--skip-empty"
+    )
 
 
 def _without_judges(
     frame: pd.DataFrame, judge: list[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(the table without the columns of judges, these columns)."""
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     check_columns(frame, judge)
     return frame.drop(columns=judge), frame[judge]
@@ -255,7 +260,7 @@ def _items(
     run: Run, table: Path, item: str | None, drop: list[str]
 ) -> tuple[pd.DataFrame, list[str]]:
     """A table with one row per item, which is its index where a column names it."""
-    from collidescope.tables.encoding import check_columns
+    from collidescope.tables.cells import check_columns
 
     found = run.read(table)
     check_columns(found.frame, drop)
@@ -289,8 +294,7 @@ def _from_annotators(
 
     frame, notes = _items(run, table, item, drop)
     if frame.index.has_duplicates:
-        again = frame.index.duplicated()
-        twice = frame.index[again][0]
+        twice = frame.index[frame.index.duplicated()][0]
         raise ValueError(
             f"item {twice!r} has two rows: --annotator-columns takes one per item"
         )
@@ -298,8 +302,7 @@ def _from_annotators(
     empty = frame.isna().all(axis=1)
     _check_empty(empty.to_numpy(), skip_empty, notes)
     n_items, n_people = frame.shape
-    objects = frame.astype(object)
-    cells = objects.to_numpy()
+    cells = frame.astype(object).to_numpy()
     people = [str(name) for name in frame.columns for _ in range(n_items)]
     long = pd.DataFrame(
         {
@@ -313,8 +316,7 @@ def _from_annotators(
     items = long["item"][used]
     voters = long["annotator"][used]
     found = _counted(items, labels, voters, notes)
-    judged = judges.loc[items.unique()]
-    found.judges = _by_name(judged)
+    found.judges = _by_name(judges.loc[items.unique()])
     return found
 
 
@@ -327,8 +329,9 @@ def _from_rows(
     rows = run.rows(table)
     names = list(rows.X.columns)
     if item is None:
-        has = f"{table.name} has {names}"
-        raise ValueError(f"say which column names the items, with --item: {has}")
+        raise ValueError(
+            f"say which column names the items, with --item: {table.name} has {names}"
+        )
     item_column = run.column(names, item, table)
     wanted = [item_column]
     if annotator is not None:
@@ -341,8 +344,7 @@ def _from_rows(
         n_lost = int((~whole).sum())
         columns = " or ".join(wanted)
         notes.append(f"{n_lost:,} votes lack {columns} and are left out")
-    kept = np.flatnonzero(whole)
-    rows = rows.part(kept, *notes)
+    rows = rows.part(np.flatnonzero(whole), *notes)
     people = None
     if annotator is not None:
         people = rows.X[annotator_column].astype(str)
@@ -353,8 +355,7 @@ def _from_rows(
     several = by_item.nunique() > 1
     for name, differ in several.items():
         if differ.any():
-            contradicted = differ.index[differ]
-            twice = contradicted[0]
+            twice = differ.index[differ][0]
             raise ValueError(
                 f"--judge {name!r} says two things of item {twice!r}: keep one"
             )
@@ -372,6 +373,5 @@ def _counted(
     compared = None
     if people is not None:
         compared = cs.compare_annotators(items, labels, people, classes=list(classes))
-    groups = input_groups(items)
-    counts = count_table(groups, codes, len(classes))
+    counts = count_table(input_groups(items), codes, len(classes))
     return Votes(counts, classes, compared, notes=notes)

@@ -42,8 +42,7 @@ def likeliest(P: csr_array) -> IntArray:
     is_largest = P.data == np.repeat(largest, per_row)
     beyond = P.shape[1]
     candidates = np.where(is_largest, P.indices, beyond)
-    first = np.minimum.reduceat(candidates, starts)
-    return np.asarray(first)
+    return np.asarray(np.minimum.reduceat(candidates, starts))
 
 
 def shifted(P: csr_array, ratio: FloatArray) -> csr_array:
@@ -70,8 +69,7 @@ def outer_products(A: csr_array, B: csr_array) -> csr_array:
     left = np.repeat(np.arange(A.nnz), times)
     before = np.cumsum(times) - times  # products of the entries before it
     nth = np.arange(len(left)) - before[left]
-    begin = B.indptr[row]
-    right = begin[left] + nth
+    right = B.indptr[row][left] + nth
     products = A.data[left] * B.data[right]
     i = A.indices[left].astype(np.int64)
     j = B.indices[right]

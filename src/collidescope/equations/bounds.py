@@ -57,9 +57,9 @@ def pac_bound(
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name} must be positive and finite, got {value}")
     if n <= K * K:
-        needed = f"n² > K² n (more than K² = {K * K} rows)"
         raise ValueError(
-            f"the bound needs {needed}, got n = {n}: use more rows or merge classes"
+            f"the bound needs n² > K² n (more than K² = {K * K} rows), got n = {n}: "
+            "use more rows or merge classes"
         )
     pairs = n * n - K * K * n
     rate = K / math.sqrt(pairs)
@@ -88,8 +88,7 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
     # rounding can put the PBER, it has no root.
     most = (n_classes - 1) / n_classes
     left = max(0.0, 1 - pber / most)
-    root = float(np.sqrt(left))
-    low = most * (1 - root)
+    low = most * (1 - float(np.sqrt(left)))
     return low, float(pber)
 
 
@@ -155,5 +154,7 @@ def posterior_error_bound(
 
 def _check_shape(name: str, values: FloatArray, shape: tuple[int, ...]) -> None:
     if values.shape != shape:
-        wanted = f"one entry per class of S {shape}"
-        raise ValueError(f"{name} must have {wanted}, got shape {values.shape}")
+        raise ValueError(
+            f"{name} must have one entry per class of S {shape}, got shape "
+            f"{values.shape}"
+        )

@@ -23,11 +23,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, softmax
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, Given
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.equations.moments import Moments
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix, Diagnostics, Method
@@ -62,16 +61,15 @@ def log_density(density: Any, X: ArrayLike) -> FloatArray:
     name = next(name for name in DENSITIES if hasattr(density, name))
     evaluate = getattr(density, name)
     try:
-        found = evaluate(X)
-        values = np.asarray(found, dtype=np.float64)
-        n_rows = np.shape(X)[0]
-        values = values.reshape(n_rows)
+        values = np.asarray(evaluate(X), dtype=np.float64)
+        values = values.reshape(np.shape(X)[0])
     except (TypeError, ValueError):
-        kind = type(density).__name__
-        method = f"{kind}.{name}"
+        method = f"{type(density).__name__}.{name}"
         given = np.asarray(X)
-        came = f"got {given.dtype.name} of shape {given.shape}"
-        raise ValueError(f"X does not suit the densities ({method}): {came}") from None
+        raise ValueError(
+            f"X does not suit the densities ({method}): got {given.dtype.name} of "
+            f"shape {given.shape}"
+        ) from None
     if name.startswith("log"):
         return values
     with np.errstate(divide="ignore"):
@@ -103,8 +101,10 @@ def posteriors_from_densities(
     known = np.isfinite(logs.max(axis=1))
     if not known.all():
         row = int(known.argmin())
-        said = f"X has an input (row {row}) where every density is zero or undefined"
-        raise ValueError(f"{said}: it has no posterior")
+        raise ValueError(
+            f"X has an input (row {row}) where every density is zero or undefined: it "
+            "has no posterior"
+        )
     return np.asarray(softmax(logs, axis=1))
 
 
@@ -114,30 +114,24 @@ def sample_mixture(
     n_samples: int,
     random_state: Seed,
     what: str = "densities",
-) -> tuple[Array, npt.NDArray[np.intp]]:
+) -> tuple[Array, IntArray]:
     """Draw inputs and class numbers from the mixture of ``densities`` at ``priors``."""
     shares = _check_densities(densities, priors)
     check.check_count(n_samples, "n_samples", least=2)
     rng = as_generator(random_state)
-    counts = rng.multinomial(n_samples, shares)
-    sizes = counts.tolist()
+    sizes = rng.multinomial(n_samples, shares).tolist()
     draws = []
     for density, n in zip(densities, sizes, strict=True):
         # At least two: scipy's multivariate distributions drop an axis when one point is drawn.
-        size = max(n, 2)
-        drawn = density.rvs(size=size, random_state=rng)
-        points = np.asarray(drawn)
-        draws.append(points[:n])
+        drawn = density.rvs(size=max(n, 2), random_state=rng)
+        draws.append(np.asarray(drawn)[:n])
     shapes = [draw.shape[1:] for draw in draws]
-    distinct = set(shapes)
-    if len(distinct) > 1:
+    if len(set(shapes)) > 1:
         raise ValueError(
             f"{what} must have the same dimension, got draws of shapes {shapes}"
         )
-    numbers = np.arange(len(shares))
-    codes = np.repeat(numbers, sizes)
-    X = np.concatenate(draws)
-    return X, codes
+    codes = np.repeat(np.arange(len(shares)), sizes)
+    return np.concatenate(draws), codes
 
 
 def collision_matrix_from_densities(
@@ -264,8 +258,10 @@ def _check_densities(
     if is_list:
         came = f"{len(densities)} of them"
     if not is_list or len(densities) < 2:
-        wanted = "a list of at least 2 distributions, one per class"
-        raise ValueError(f"densities must be {wanted}, got {came}")
+        raise ValueError(
+            "densities must be a list of at least 2 distributions, one per class, got "
+            f"{came}"
+        )
     what = " and ".join(names) or "densities"
     for number, density in enumerate(densities):
         known = any(hasattr(density, name) for name in DENSITIES)
@@ -273,13 +269,17 @@ def _check_densities(
             which = f"number {number}"
             if names:
                 which = names[number]
-            said = f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {which}"
-            hint = "a frozen distribution of scipy.stats has them"
-            raise ValueError(f"{said} is a {type(density).__name__}: {hint}")
+            raise ValueError(
+                f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {which} is a "
+                f"{type(density).__name__}: a frozen distribution of scipy.stats has "
+                "them"
+            )
     kinds = {_is_continuous(density) for density in densities}
     if len(kinds) > 1:
-        why = "a pdf and a pmf cannot be compared"
-        raise ValueError(f"{what} must be all continuous or all discrete: {why}")
+        raise ValueError(
+            f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be "
+            "compared"
+        )
     k = len(densities)
     if priors is None:
         return np.full(k, 1 / k)
@@ -325,25 +325,18 @@ def divergences(
         x, width = _quadrature(f1, f2)
         log1 = log_density(f1, x)
         log2 = log_density(f2, x)
-        log_sum = np.logaddexp(log1, log2)
-        both = np.exp(log_sum)
+        both = np.exp(np.logaddexp(log1, log2))
         mass = both / 2 * width
     else:
         x, _ = sample_mixture(pair, None, n_samples, rng, "f1 and f2")
         log1 = log_density(f1, x)
         log2 = log_density(f2, x)
-        n = len(x)
-        mass = np.ones(n)
-    outside1 = np.isneginf(log1)
-    outside2 = np.isneginf(log2)
-    outside = outside1 & outside2
+        mass = np.ones(len(x))
+    outside = np.isneginf(log1) & np.isneginf(log2)
     counts = mass > 0
     inside = counts & ~outside
-    first = log1[inside]
-    second = log2[inside]
-    log_odds = first - second
-    weights = mass[inside]
-    return _from_log_odds(log_odds, weights)
+    log_odds = log1[inside] - log2[inside]
+    return _from_log_odds(log_odds, mass[inside])
 
 
 def _has_quantiles(f: Any) -> bool:
@@ -358,14 +351,12 @@ def _quadrature(
     Panels lie between quantiles of both, evenly in log odds from ``tail`` to the median, so that
     heavy tails and sharp peaks get panels of their own size; each has Gauss-Legendre nodes.
     """
-    lowest = np.log(tail)
-    log_odds = np.linspace(lowest, 0.0, panels)
+    log_odds = np.linspace(np.log(tail), 0.0, panels)
     u = expit(log_odds)
     quantiles = []
     for f in (f1, f2):
         quantiles += [f.ppf(u), f.isf(u)]
-    merged = np.concatenate(quantiles)
-    edges = np.unique(merged)
+    edges = np.unique(np.concatenate(quantiles))
     if not np.isfinite(edges).all():
         raise ValueError(
             "f1 and f2 must have finite quantiles: their tails cannot be integrated"
@@ -373,14 +364,10 @@ def _quadrature(
     points, weights = np.polynomial.legendre.leggauss(nodes)
     # (panels, nodes): Gauss's nodes of [-1, 1] moved into every panel, their weights times half of
     # its width.
-    widths = np.diff(edges)
-    half = widths[:, None] / 2
-    low = edges[:-1, None]
-    middle = low + half
-    offsets = half * points
-    x = middle + offsets
-    width = half * weights
-    return x.ravel(), width.ravel()
+    half = np.diff(edges)[:, None] / 2
+    middle = edges[:-1, None] + half
+    x = middle + half * points
+    return x.ravel(), (half * weights).ravel()
 
 
 def collision_divergence(
@@ -413,23 +400,18 @@ def divergences_from_posteriors(
         raise ValueError(f"p must be between 0 and 1, got {least:.6g} to {most:.6g}")
     with np.errstate(divide="ignore"):
         log_p = np.log(posteriors)
-        log_rest = np.log1p(-posteriors)
-        log_odds = log_p - log_rest
-    n = len(posteriors)
-    weights = check.check_weights(sample_weight, n)
-    return _from_log_odds(log_odds, weights)
+        log_odds = log_p - np.log1p(-posteriors)
+    return _from_log_odds(log_odds, check.check_weights(sample_weight, len(posteriors)))
 
 
 def _from_log_odds(log_odds: FloatArray, weights: FloatArray) -> Divergences:
-    total = weights.sum()
-    weights = weights / total
+    weights = weights / weights.sum()
     half = log_odds / 2
     difference = np.tanh(half)  # 2p - 1
     p = (1 + difference) / 2
     without_overflow = np.clip(half, -350, 350)
     affinity = 1 / np.cosh(without_overflow)  # 2 √(p (1-p))
-    overlap = weights @ affinity
-    hellinger2 = float(1 - overlap)
+    hellinger2 = float(1 - weights @ affinity)
     first = 2 * weights * p
     terms = np.zeros_like(p)
     possible = p > 0

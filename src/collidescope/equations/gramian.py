@@ -31,8 +31,7 @@ def gramian_from_posteriors(
     posteriors = check.check_posteriors(P)
     onto = _membership(codes, posteriors.shape, sample_weight)
     squared = onto.power(2)
-    norms = np.einsum("ij,ij->i", posteriors, posteriors)
-    itself = squared.T @ norms
+    itself = squared.T @ np.einsum("ij,ij->i", posteriors, posteriors)
     own = np.asarray(squared.sum(axis=0), np.float64)
     means = np.asarray(onto.T @ posteriors)
     return without_own_pairs(means, own, itself)
@@ -83,13 +82,14 @@ def _membership(
     whole = numbers.dtype.kind in "iu"
     one_each = numbers.shape == (n,)
     if not (whole and one_each) or numbers.min() < 0 or numbers.max() >= k:
-        came = f"got {numbers.dtype} of shape {numbers.shape}"
-        raise ValueError(f"codes must be {n} class numbers from 0 to {k - 1}, {came}")
+        raise ValueError(
+            f"codes must be {n} class numbers from 0 to {k - 1}, got {numbers.dtype} "
+            f"of shape {numbers.shape}"
+        )
     total = np.bincount(numbers, weights, k)
     missing = total <= 0
     if missing.any():
-        number = int(missing.argmax())
-        raise ValueError(f"codes has no row of class number {number}")
+        raise ValueError(f"codes has no row of class number {int(missing.argmax())}")
     shares = weights / total[numbers]
     places = (np.arange(n), numbers)
     return csr_array((shares, places), shape=(n, k))

@@ -36,11 +36,9 @@ def row_blocks(n_rows: int, n_classes: int, least: int = 4096) -> list[slice]:
     numbers that it is added to.
     """
     if n_classes <= MAX_COVARIANCE_CLASSES:
-        n_entries = n_pairs(n_classes)
-        return list(blocks(n_rows, n_entries, BLOCK_NUMBERS))
+        return list(blocks(n_rows, n_pairs(n_classes), BLOCK_NUMBERS))
     width = 6 * n_classes
-    at_least = least * width
-    numbers = max(at_least, BLOCK_NUMBERS)
+    numbers = max(least * width, BLOCK_NUMBERS)
     return list(blocks(n_rows, width, numbers))
 
 
@@ -167,16 +165,14 @@ class Moments:
         self.Z2 += _weighted_product(shh, shh, times)
         of_squares = a * a + 2 * a * shh
         add_to_diagonal(self.Z2, m @ of_squares)
-        rho_sH = rho * sH
-        self.Z_rho += _weighted_product(rho_sH, H, times)
+        self.Z_rho += _weighted_product(rho * sH, H, times)
         add_to_diagonal(self.Z_rho, m @ (rho * a))
         rho2 = rho * rho
         rho3 = rho2 * rho
         self.rho += m @ rho
         self.rho2 += m @ rho2
         self.rho3 += m @ rho3
-        on_diagonal = a + shh
-        trace = on_diagonal.sum(axis=1)
+        trace = (a + shh).sum(axis=1)
         self._add_sizes(N, N - trace, miss, m)
         # v and N scaled by √times: products of two of them then count ``times`` times.
         root = np.sqrt(m)
@@ -208,8 +204,7 @@ class Moments:
             return csr_array((entries, (codes, rows)), shape=(k, n))
 
         def by_class(values: FloatArray) -> FloatArray:
-            sums = np.bincount(codes, values, k)
-            return sums.astype(np.float64)
+            return np.bincount(codes, values, k).astype(np.float64)
 
         # Z = w (diag(c) - r rᵀ) and ρ = w c: Z_ij ρ_i is w² (δ_ij - r_i r_j) where i is the label
         # and 0 elsewhere.
@@ -283,8 +278,7 @@ class Moments:
         if isinstance(units.H, csr_array) and k > MAX_COVARIANCE_CLASSES:
             self._add_sparse_groups(units, groups)
             return
-        most_rows = max(BLOCK_NUMBERS // k**2, 1)
-        for order, edges in _whole_groups(groups, most_rows):
+        for order, edges in _whole_groups(groups, max(BLOCK_NUMBERS // k**2, 1)):
             own = units.take(order).dense()
             if len(edges) == 1:  # its rows may be too many for a matrix each
                 sH = own.s[:, None] * own.H
@@ -402,13 +396,9 @@ class Moments:
         squared = S**2 * rho2
         Z2 = self.Z2
         variance = Z2 - crossed + squared
-        smallest = self._rounding * Z2
-        is_rounding = variance < smallest
+        is_rounding = variance < self._rounding * Z2
         variance[is_rounding] = 0.0
-        bessel = self._bessel()
-        unbiased = bessel * variance
-        total2 = rho**2
-        of_S = unbiased / total2
+        of_S = self._bessel() * variance / rho**2
         return S, of_S
 
     def error(self) -> tuple[float, float]:
@@ -430,15 +420,13 @@ class Moments:
         if pairs is None:
             return None
         N = self.size
-        upper = self.Z[pairs]
-        mean = upper / N
+        mean = self.Z[pairs] / N
         # Σ (v - m N)(v - m N)ᵀ, expanded in the same way.
         cross = np.outer(mean, self.V_size)
         squares = np.outer(mean, mean)
         squares *= self.size2
         left = self.V2 - cross - cross.T + squares
-        bessel = self._bessel()
-        unbiased = bessel * left
+        unbiased = self._bessel() * left
         return np.asarray(unbiased / N**2)
 
     def _bessel(self) -> float:
@@ -516,13 +504,11 @@ def _sparse_units(P: csr_array, codes: IntArray | None, w: FloatArray) -> Units:
     """:func:`row_units` of sparse posteriors, with or without labels."""
     n, k = P.shape
     if codes is None:
-        none = csr_array((n, k))
-        rho = _sparse.rows_times(P, w)
         return Units(
-            a=none,
+            a=csr_array((n, k)),
             s=w,
             H=P,
-            rho=rho,
+            rho=_sparse.rows_times(P, w),
             N=w,
             miss=np.zeros(n),
         )
@@ -530,14 +516,13 @@ def _sparse_units(P: csr_array, codes: IntArray | None, w: FloatArray) -> Units:
     weighted = _sparse.rows_times(label, w)
     residuals = label - P
     missed = likeliest(P) != codes
-    miss = w * missed
     return Units(
         a=weighted,
         s=-w,
         H=residuals,
         rho=weighted,
         N=w,
-        miss=miss,
+        miss=w * missed,
     )
 
 
@@ -545,16 +530,14 @@ def _group_matrices(units: Units, member: csr_array) -> csr_array:
     """G×K²: Z of every group of sparse units, written as one row."""
     H = units.H
     sH = _sparse.rows_times(H, units.s)
-    diagonals = _sparse.on_diagonal(units.a)
-    of_a = member @ diagonals
+    of_a = member @ _sparse.on_diagonal(units.a)
     n_groups = member.shape[0]
     if n_groups == 1:  # its rows may be too many for a matrix each
         square = csr_array(sH.T @ H)
         k = H.shape[1]
         flat = square.reshape((1, k**2))
         return of_a + flat.tocsr()
-    each = _sparse.outer_products(sH, H)
-    of_H = member @ each
+    of_H = member @ _sparse.outer_products(sH, H)
     return of_a + of_H
 
 
@@ -595,10 +578,8 @@ def _residuals(P: Array | csr_array, codes: IntArray, single: bool) -> Any:
     """The residuals r = c - p of every row, in float32 if ``single``; sparse if P is."""
     n, k = P.shape
     if isinstance(P, csr_array):
-        label = _sparse.one_hot(codes, k)
-        return label - P
-    rows = np.arange(n)
-    labelled = (rows, codes)
+        return _sparse.one_hot(codes, k) - P
+    labelled = (np.arange(n), codes)
     own = P[labelled].astype(np.float64)
     dtype = np.float32 if single else np.float64
     r = np.negative(P, dtype=dtype, casting="same_kind")
@@ -641,12 +622,9 @@ def _whole_groups(
     first = 0
     while first < n_groups:
         begin = starts[first]
-        reach = begin + most_rows
-        beyond = np.searchsorted(starts, reach, side="right")
-        last_whole = int(beyond) - 1
-        last = max(first + 1, last_whole)
-        end = starts[last]
-        rows = order[begin:end]
+        beyond = np.searchsorted(starts, begin + most_rows, side="right")
+        last = max(first + 1, int(beyond) - 1)
+        rows = order[begin : starts[last]]
         within = starts[first:last] - begin
         yield rows, within
         first = last

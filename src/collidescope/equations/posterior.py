@@ -66,8 +66,10 @@ def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
     lost_every_digit = 1e14  # of a float64 q
     condition = condition_number(S)
     if condition > lost_every_digit:
-        same = "some classes are indistinguishable; use solver='simplex' or merge them"
-        raise ValueError(f"S is singular (condition number {condition:.1g}): {same}")
+        raise ValueError(
+            f"S is singular (condition number {condition:.1g}): some classes are "
+            "indistinguishable; use solver='simplex' or merge them"
+        )
     return np.asarray(np.linalg.solve(S, q.T).T, np.float64)
 
 
@@ -88,8 +90,7 @@ def _solve_simplex(
     towards_centre = root * np.eye(k)
     A = np.vstack([S, towards_centre])
     ones = np.ones(k)
-    zeros = np.zeros(2 * k)
-    target = np.append(zeros, 1.0)
+    target = np.append(np.zeros(2 * k), 1.0)
     most_steps = 30 * k  # one per class is usual, and scipy gives up after three
     y = np.empty_like(q)
     for row, q_of_row in enumerate(q):
@@ -115,8 +116,7 @@ def shift_priors(P: ArrayLike, old: ArrayLike, new: ArrayLike) -> FloatArray:
     posteriors = check.check_posteriors(P)
     k = posteriors.shape[1]
     wanted = check.check_priors(new, k, "new")
-    given = check.check_priors(old, k, "old")
-    return shift_rows(posteriors, wanted / given)
+    return shift_rows(posteriors, wanted / check.check_priors(old, k, "old"))
 
 
 def shift_rows(P: Array, ratio: FloatArray, rounding: float = 1e-12) -> Array:

@@ -33,8 +33,7 @@ def best_power(posteriors: FloatArray, codes: IntArray, weights: FloatArray) -> 
     w = weights[::step]
 
     def score(log_power: float) -> float:
-        power = 2.0**log_power
-        each = brier_scores(raised(some, power), labels)
+        each = brier_scores(raised(some, 2.0**log_power), labels)
         return float(w @ each)
 
     found = minimize_scalar(

@@ -140,17 +140,14 @@ def _root(G: FloatArray, priors: FloatArray) -> _Found:
     squared = of_rows * G * priors  # B B
     values, vectors = np.linalg.eigh(squared)
     # B = U λ^½ Uᵀ as a product of U λ^¼ with its transpose; noise in G makes some λ negative.
-    positive = np.maximum(values, 0.0)
-    half = vectors * positive**0.25
+    half = vectors * np.maximum(values, 0.0) ** 0.25
     root = half @ half.T
     # Errors of an estimated Gramian are mostly proportional (a row too high or too low), which
     # scaling undoes better than a projection does; the projection then sees to what is left:
     # negative entries.
-    scaled = balance(root, priors)
-    result = project(scaled, priors)
+    result = project(balance(root, priors), priors)
     B = result.joint
-    row_sums = B.sum(axis=1, keepdims=True)
-    S = B / row_sums
+    S = B / B.sum(axis=1, keepdims=True)
     change = S - root / of_rows
     moved = float(np.abs(change).max())
     status = _root_status(result, moved, len(G))
@@ -167,11 +164,14 @@ def _root_status(result: Projection, moved: float, k: int) -> str:
     if result.converged:
         return f"closed form, then projected in {steps} steps: {by}"
     if steps < MAX_ITERATIONS:
-        cut = f"with {k:,} classes the projection was cut short after {steps} steps"
-        return f"closed form, then projected; {cut} ({by})"
-    far = f"G is far from any Gramian of a collision matrix ({by})"
-    hint = "is the logit shift of the pair model applied?"
-    return f"the projection did not settle in {steps} steps: {far}; {hint}"
+        return (
+            f"closed form, then projected; with {k:,} classes the projection was cut "
+            f"short after {steps} steps ({by})"
+        )
+    return (
+        f"the projection did not settle in {steps} steps: G is far from any Gramian of "
+        f"a collision matrix ({by}); is the logit shift of the pair model applied?"
+    )
 
 
 def _gradient(
@@ -206,8 +206,10 @@ def _gradient(
                 cause = (
                     "the step is too coarse or G is no Gramian of a stochastic matrix"
                 )
-                why = f"above the tolerance {tolerance:g}: {cause}"
-                status = f"{stalled}, {why}; try a smaller learning_rate"
+                status = (
+                    f"{stalled}, above the tolerance {tolerance:g}: {cause}; try a "
+                    "smaller learning_rate"
+                )
                 break
             window_objective = best_objective
         # ∇‖E‖_F = 2 E S / ‖E‖_F; the penalties' subgradients are sign(row sum - 1) and -1 where
@@ -217,8 +219,10 @@ def _gradient(
         S = S - learning_rate * (descent + penalty * back)
     else:
         converged = False
-        stopped = f"stopped by max_iter={step} at an objective of {best_objective:.3g}"
-        status = f"{stopped}: raise max_iter or learning_rate"
+        status = (
+            f"stopped by max_iter={step} at an objective of {best_objective:.3g}: "
+            "raise max_iter or learning_rate"
+        )
     positive = np.maximum(best, 0.0)
     final = positive / positive.sum(axis=1, keepdims=True)
     moved = float(np.abs(final - best).max())

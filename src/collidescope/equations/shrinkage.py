@@ -73,15 +73,13 @@ def with_pber(B: FloatArray, priors: FloatArray, pber: float) -> FloatArray:
     end = np.outer(priors, priors)
     if pber < now:
         end = np.diag(priors)
-    at_end = 1 - np.trace(end)
-    gap = at_end - now
+    gap = 1 - np.trace(end) - now
     # Worse than ``end`` (a Brier score above that of the class shares): nothing to move to.
     part = 0.0
     if abs(gap) > 1e-12:
         wanted = (pber - now) / gap
         part = min(max(wanted, 0.0), 1.0)
-    step = end - B
-    return B + part * step
+    return B + part * (end - B)
 
 
 def one_step_share(
@@ -110,19 +108,15 @@ def one_step_share(
     # total · √(2 / free); the matrix is symmetric, so half of its entries repeat the other half.
     noise_squared = noise**2
     tiny = np.finfo(float).tiny
-    sum_of_squares = float(noise_squared.sum())
-    squares = max(sum_of_squares, tiny)
+    squares = max(float(noise_squared.sum()), tiny)
     free = total**2 / squares / 2
     if free < FEWEST_ENTRIES:
         return 1.0
-    squared = difference**2 / scale
-    seen = float(squared.sum())
+    seen = float((difference**2 / scale).sum())
     relative = np.sqrt(2 / free)
     unseen = margin * total * relative
-    at_most = seen - total + unseen
-    bias = max(at_most, 0.0)
-    share = bias / (bias + total)
-    return float(share)
+    bias = max(seen - total + unseen, 0.0)
+    return float(bias / (bias + total))
 
 
 def plug_in_and_one_step(moments: Moments) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -139,8 +133,7 @@ def plug_in_and_one_step(moments: Moments) -> tuple[FloatArray, FloatArray, Floa
     both_ways = cr + cr.T
     plug_in = -both_ways / N - one_step
     own = diagonal(plug_in)
-    of_labels = 2 * moments.rho / N
-    own += of_labels
+    own += 2 * moments.rho / N
     # With l the label and q = p·c: entry (l, j) is (2q-1) r_j, so crr takes off
     # 4 (1-q)² - (2q-1)² = 3 - 4q times r_j². Entry (l, l) is 2q (1-q); Z2 has (1 - (1-q)²)² there,
     # not (1-q)⁴ (8 and -4), and crr is taken off twice (2 more).
@@ -149,10 +142,7 @@ def plug_in_and_one_step(moments: Moments) -> tuple[FloatArray, FloatArray, Floa
     differing = 10 * moments.off2 - 4 * moments.rho2
     own_squares += differing
     # Σ w² (x - x̄)² = Σ w² x² - x̄² Σ w², exactly where all weights are the same.
-    mean = one_step - plug_in
-    of_mean = moments.size2 * mean**2
+    of_mean = moments.size2 * (one_step - plug_in) ** 2
     squares -= of_mean
-    positive = np.maximum(squares, 0.0)
-    size_squared = N**2
-    variance = positive / size_squared
+    variance = np.maximum(squares, 0.0) / N**2
     return plug_in, one_step, variance

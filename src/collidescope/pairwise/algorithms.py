@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._saving import LARGEST_NUMBER, check_array, from_tree, to_tree
 from collidescope._store import Tree
 from collidescope.equations.gramian import gramian_from_similarities
@@ -166,13 +166,12 @@ class PairModel:
         total = np.zeros(())
         for each in self.networks:
             if each.weight > least:
-                own = score(each.module)
-                weighted = each.weight * own
+                weighted = each.weight * score(each.module)
                 total = total + weighted.double().numpy()
         return total
 
 
-def _as_tensor(values: npt.NDArray[Any] | None) -> Tensor | None:
+def _as_tensor(values: Array | None) -> Tensor | None:
     if values is None:
         return None
     return torch.from_numpy(values)
@@ -230,7 +229,7 @@ class SavedNetwork:
 
     weight: Annotated[float, 0.0, 1.0]
     sizes: list[int] | None  #: hidden layers; None for a custom body
-    state: dict[str, npt.NDArray[Any]]  #: weights, by the names of torch
+    state: dict[str, Array]  #: weights, by the names of torch
 
     @classmethod
     def of(cls, network: Weighed) -> SavedNetwork:
@@ -238,8 +237,7 @@ class SavedNetwork:
         state = network.module.state_dict()
         arrays = {}
         for name, values in state.items():
-            on_host = values.detach().cpu()
-            arrays[name] = on_host.numpy()
+            arrays[name] = values.detach().cpu().numpy()
         sizes = None
         if network.sizes is not None:
             sizes = list(network.sizes)
@@ -273,18 +271,17 @@ class SavedNetwork:
     def _check_plain(self, n_inputs: int, sizes: tuple[int, ...]) -> None:
         """Compare hidden layers with the arrays before memory is taken for a network."""
         # A layer from a to b units has a b weights and b biases.
-        units = [n_inputs, *sizes, 1]
-        layers = pairwise(units)
+        layers = pairwise([n_inputs, *sizes, 1])
         of_layers = [(a + 1) * b for a, b in layers]
         wanted = sum(of_layers)
         arrays = self.state.values()
-        found = sum(array.size for array in arrays)
-        if wanted != found:
-            said = f"a network of hidden layers {sizes}"
-            raise ValueError(f"{said} does not fit the weights in the file")
+        if wanted != sum(array.size for array in arrays):
+            raise ValueError(
+                f"a network of hidden layers {sizes} does not fit the weights in the "
+                "file"
+            )
         for array in arrays:
-            absolute = np.abs(array)
-            largest = absolute.max(initial=0.0)
+            largest = np.abs(array).max(initial=0.0)
             if not largest <= LARGEST_NUMBER:  # nan is not
                 raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
 
@@ -293,14 +290,13 @@ class SavedNetwork:
 class References:
     """Rows of a fold that others are compared with (the paper's m points per class)."""
 
-    rows: npt.NDArray[Any]  #: float32, as models see them
+    rows: Array  #: float32, as models see them
     codes: Annotated[IntArray, "i8 m"]
     weights: Annotated[FloatArray, "f8 m"] | None  #: None when all weigh the same
 
     def check(self, shape: tuple[int, ...], n_classes: int) -> None:
         """Refuse what does not fit rows of this shape and these classes."""
-        n_rows = len(self.codes)
-        wanted = (n_rows, *shape)
+        wanted = (len(self.codes), *shape)
         check_array(self.rows, "rows of references", ["f4"], wanted)
         positive = True
         if self.weights is not None:
@@ -335,8 +331,7 @@ class SavedPairs:
         for references in self.references:
             references.check(self.input_shape, k)
         for networks in self.folds:
-            weighted = any(network.weight for network in networks)
-            if not weighted:
+            if not any(network.weight for network in networks):
                 raise ValueError("weights of networks must not all be zero")
 
 
@@ -454,8 +449,7 @@ def _as_probabilities(y: FloatArray) -> FloatArray:
     """Rows cut at 0 and scaled to sum 1; uniform where nothing is left."""
     positive = np.maximum(y, 0.0)
     total = positive.sum(axis=1, keepdims=True)
-    k = y.shape[1]
-    uniform = np.full_like(positive, 1 / k)
+    uniform = np.full_like(positive, 1 / y.shape[1])
     is_left = total > 0
     shares = np.divide(positive, total, out=uniform, where=is_left)
     return np.asarray(shares)
@@ -476,8 +470,7 @@ def best_ridge(
         own = np.maximum(of_class(y, codes), smallest_probability)
         loss = -np.log(own)
         losses.append(np.average(loss, weights=weights))
-    best = int(np.argmin(losses))
-    return RIDGES[best]
+    return RIDGES[int(np.argmin(losses))]
 
 
 def compare_pairs(
@@ -487,21 +480,17 @@ def compare_pairs(
 
     Folds after those of ``models`` were not trained (Ctrl-C), and their rows take no part.
     """
-    n_trained = len(models)
-    splits = folds.splits[:n_trained]
+    splits = folds.splits[: len(models)]
     tests = [test for _, test in splits]
-    tested = np.concatenate(tests)
-    rows = np.sort(tested)
+    rows = np.sort(np.concatenate(tests))
     places = [np.searchsorted(rows, test) for test in tests]
     rng = np.random.default_rng(folds.seed)
-    n_rows = len(rows)
-    q = np.empty((n_rows, sample.n_classes))
+    q = np.empty((len(rows), sample.n_classes))
     shifted = settings.correction == "prior"
     references = []
     noise = []
     for model, test, place in zip(models, tests, places, strict=True):
-        test_codes = sample.codes[test]
-        chosen = choose_references(test_codes, settings.per_class, rng)
+        chosen = choose_references(sample.codes[test], settings.per_class, rng)
         # References are held-out rows too: each knows its own place among them, and is not compared
         # with itself.
         own = np.full(len(test), -1)
@@ -558,8 +547,7 @@ def choose_references(
         return np.arange(len(codes))
     picked = []
     for c in np.unique(codes):
-        members = np.flatnonzero(codes == c)
-        shuffled = rng.permutation(members)
+        shuffled = rng.permutation(np.flatnonzero(codes == c))
         picked.append(shuffled[:per_class])
     return np.sort(np.concatenate(picked))
 
@@ -585,20 +573,15 @@ def check_pair_members(
 def _refuse_small_class(
     sample: Sample, few: npt.NDArray[np.bool_], n_folds: int
 ) -> None:
-    held_out = 1 / n_folds
-    trained_on = 1 - held_out
-    share = VALIDATION_FRACTION * trained_on
-    fewest = np.ceil(2 / share)
-    need = int(fewest)
-    n_classes = sample.n_classes
-    sizes = np.bincount(sample.codes, minlength=n_classes)
-    beyond = sizes.max() + 1
-    candidates = np.where(few, sizes, beyond)
+    trained_on = 1 - 1 / n_folds
+    need = int(np.ceil(2 / (VALIDATION_FRACTION * trained_on)))
+    sizes = np.bincount(sample.codes, minlength=sample.n_classes)
+    candidates = np.where(few, sizes, sizes.max() + 1)
     smallest = int(candidates.argmin())
-    names = sample.classes.tolist()
-    name = names[smallest]
+    name = sample.classes.tolist()[smallest]
     size = sizes[smallest]
-    found = f"class {name!r} has {size}"
-    needs = f"Pairwise() with cv={n_folds} needs about {need} members of every class"
-    hint = "use the default members, gather more of it, or merge or drop it"
-    raise ValueError(f"{needs}, {found}: {hint}")
+    raise ValueError(
+        f"Pairwise() with cv={n_folds} needs about {need} members of every class, "
+        f"class {name!r} has {size}: use the default members, gather more of it, or "
+        "merge or drop it"
+    )

@@ -58,8 +58,7 @@ class Pairwise:
     simple = False
 
     def __post_init__(self) -> None:
-        recoveries = ["root", "gradient"]
-        check.check_choice(self.recovery, recoveries, "recovery")
+        check.check_choice(self.recovery, ["root", "gradient"], "recovery")
         check.check_choice(self.correction, ["prior", "none"], "correction")
         check.check_choice(self.solver, ["simplex", "inverse"], "solver")
         check.check_choice(self.estimate, ["one-step", "gramian"], "estimate")
@@ -71,9 +70,10 @@ class Pairwise:
         network = self.network
         usable = network is None or callable(network)
         if not usable:
-            wanted = "a function of (2 * d, 1) that builds a torch module"
-            said = f"network must be {wanted}"
-            raise ValueError(f"{said}, got {network!r}")
+            raise ValueError(
+                "network must be a function of (2 * d, 1) that builds a torch module, "
+                f"got {network!r}"
+            )
 
     @property
     def own_threads(self) -> bool:
@@ -90,8 +90,10 @@ class Pairwise:
         from collidescope.pairwise.algorithms import check_pair_members
 
         if sample.votes is not None:
-            hint = "use the default members for votes"
-            raise ValueError(f"Pairwise() learns from one label per row: {hint}")
+            raise ValueError(
+                "Pairwise() learns from one label per row: use the default members for "
+                "votes"
+            )
         check_pair_members(sample, folds, training)
 
     def fit(self, task: Task) -> PairModel:

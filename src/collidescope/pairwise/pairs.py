@@ -57,8 +57,7 @@ def sample_pairs(
     of_one = k[1::2]
     of_two = k[0::2]
     n_others = K - 1
-    size = of_two.shape
-    other = torch.randint(n_others, size, device=device, generator=generator)
+    other = torch.randint(n_others, of_two.shape, device=device, generator=generator)
     # 0 … K-2 onto the classes other than that of the first row, each as likely.
     moved_on = other >= of_two
     other += moved_on
@@ -120,22 +119,16 @@ class _Urn:
         # Uniform on the interval of the class, shorter by that of the row taken; what lies beyond
         # the start of this row moves past it.
         low = self.low[k]
-        high = self.high[k]
-        shorter = high - weight
+        shorter = self.high[k] - weight
         point = self._points(low, shorter)
-        end = self.ends[taken]
-        start = end - weight
+        start = self.ends[taken] - weight
         beyond = point >= start
-        past = point + weight
-        moved = torch.where(beyond, past, point)
+        moved = torch.where(beyond, point + weight, point)
         drawn = self._places(moved, k)
         # Rounding can put the point a hair inside the row taken when weights differ by 1e16: then
         # its neighbour is as good.
-        last = self.last[k]
-        is_last = taken == last
-        before = taken - 1
-        after = taken + 1
-        neighbour = torch.where(is_last, before, after)
+        is_last = taken == self.last[k]
+        neighbour = torch.where(is_last, taken - 1, taken + 1)
         again = drawn == taken
         return torch.where(again, neighbour, drawn)
 
@@ -176,8 +169,7 @@ def _urn(
         labels[kept], return_inverse=True, return_counts=True
     )
     _check_members(names, sizes)
-    by_class = torch.argsort(numbers, stable=True)
-    order = kept[by_class]
+    order = kept[torch.argsort(numbers, stable=True)]
     sorted_weight = weight[order]
     last = torch.cumsum(sizes, 0) - 1
     return _Urn(
@@ -281,8 +273,7 @@ class PairObjective:
         if end > size > 1:
             end -= 1
         for start in range(0, end, size):
-            stop = start + size
-            yield pairs[:, start:stop]
+            yield pairs[:, start : start + size]
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         assert isinstance(module, PairwiseNetwork)
@@ -296,13 +287,8 @@ class PairObjective:
         if pairs is None:
             return torch.full((1,), torch.nan, device=self.y.device)
         scored = []
-        batches = torch.split(pairs, SCORING_BATCH, 1)
-        for i, j, _ in batches:
+        for i, j, _ in torch.split(pairs, SCORING_BATCH, 1):
             first = self.X[i]
-            second = self.X[j]
-            score = module(first, second)
-            scored.append(score)
+            scored.append(module(first, self.X[j]))
         same = pairs[2].float()
-        logits = torch.cat(scored)
-        risk = balanced_risk(logits, same)
-        return risk[None]
+        return balanced_risk(torch.cat(scored), same)[None]

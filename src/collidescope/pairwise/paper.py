@@ -101,9 +101,15 @@ class PrintedClassifier(ClassifierMixin, BaseEstimator):
             said = (
                 f"the descent of Algorithm 1 was given up after {descent.steps:,} steps"
             )
-            gap = f"‖S Sᵀ - G‖ is {descent.gap:.3g}, above γ = {self.printed_.settings.tolerance:g}"
-            hint = "raise max_steps, step_size or tolerance; printed_.diagnostics says more"
-            warnings.warn(f"{said}: {gap} ({hint})", CollisionWarning, stacklevel=2)
+            warnings.warn(
+                (
+                    f"{said}: ‖S Sᵀ - G‖ is {descent.gap:.3g}, above γ = "
+                    f"{self.printed_.settings.tolerance:g} (raise max_steps, step_size or "
+                    "tolerance; printed_.diagnostics says more)"
+                ),
+                CollisionWarning,
+                stacklevel=2,
+            )
         return self
 
     def predict_proba(self, X: Table | ArrayLike) -> FloatArray:

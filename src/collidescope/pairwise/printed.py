@@ -154,10 +154,8 @@ class TrainedContrast:
         parts = []
         with torch.inference_mode():
             for a, b in zip(first, second, strict=True):
-                part = network.one_way(a, b)
-                parts.append(part)
-            logits = torch.cat(parts)
-            scores = torch.sigmoid(logits)
+                parts.append(network.one_way(a, b))
+            scores = torch.sigmoid(torch.cat(parts))
         return scores.double().numpy()
 
 
@@ -181,10 +179,8 @@ def step_a(
     rows = as_rows(X, device)
     y, _ = labels_and_weights(codes, None, device)
     config = settings.training()
-    n_rows = len(y)
-    everything = torch.arange(n_rows, device=y.device)
-    nothing = everything[:0]
-    split = (everything, nothing)
+    everything = torch.arange(len(y), device=y.device)
+    split = (everything, everything[:0])
     objective = PairObjective(rows, y, split, config, seed)
     inputs = 2 * rows.shape[1]
 
@@ -195,8 +191,7 @@ def step_a(
             body = factory(inputs, 2)
         return PairwiseNetwork(TwoOutputs(body))
 
-    untrained = seeded_module(build, seed)
-    run = fit_loop(untrained, objective, config, seed)
+    run = fit_loop(seeded_module(build, seed), objective, config, seed)
     if run.interrupted:
         raise KeyboardInterrupt
     trained = run.module
@@ -250,9 +245,7 @@ def step_b(
                 n_second = len(of_second)
                 a = rng.integers(n_first, size=pairs_per_entry)
                 b = rng.integers(n_second, size=pairs_per_entry)
-                first = of_first[a]
-                second = of_second[b]
-                scores = V.pairs(first, second)
+                scores = V.pairs(of_first[a], of_second[b])
             G[i, j] = scores.mean()
     return G
 
@@ -326,29 +319,20 @@ def descent_direction(
     S: FloatArray, G: FloatArray, penalty: float
 ) -> tuple[FloatArray, FloatArray]:
     """(a + λ b of Algorithm 1, ‖S Sᵀ - G‖_F), for one matrix or for a stack of them (..., K, K)."""
-    transposed = S.swapaxes(-1, -2)
-    gramian = S @ transposed
+    gramian = S @ S.swapaxes(-1, -2)
     E = gramian - G
     squares = E * E
     total = squares.sum(axis=(-2, -1))
     gap = np.sqrt(total)
     # E + Eᵀ and not 2 E: G is not quite symmetric, as V(x, x') is not.
-    E_transposed = E.swapaxes(-1, -2)
-    twice = E + E_transposed
-    limits = np.finfo(np.float64)
-    smallest = limits.tiny
-    scale = np.maximum(gap, smallest)
-    per_matrix = scale[..., None, None]
-    slope = twice @ S
-    a = slope / per_matrix
-    row_sums = S.sum(axis=-1, keepdims=True)
-    excess = row_sums - 1
+    twice = E + E.swapaxes(-1, -2)
+    smallest = np.finfo(np.float64).tiny
+    per_matrix = np.maximum(gap, smallest)[..., None, None]
+    a = twice @ S / per_matrix
+    excess = S.sum(axis=-1, keepdims=True) - 1
     negative = S < 0
-    signs = np.sign(excess)
-    b = signs - negative
-    weighted = penalty * b
-    direction = a + weighted
-    return direction, gap
+    b = np.sign(excess) - negative
+    return a + penalty * b, gap
 
 
 def is_feasible(S: ArrayLike, rounding: float = 1e-9) -> bool:
@@ -365,8 +349,7 @@ def is_feasible(S: ArrayLike, rounding: float = 1e-9) -> bool:
     if negative or not_one:
         return False
     diagonal = np.diag(matrix)
-    others = row_sums - diagonal
-    lead = diagonal - others
+    lead = diagonal - (row_sums - diagonal)
     return bool(lead.min() >= -rounding)
 
 
@@ -388,8 +371,7 @@ def nearest_dominant(S: ArrayLike) -> FloatArray:
 def _nearest_on_simplex(rows: FloatArray, mass: float) -> FloatArray:
     """Each row moved down by one number and cut at 0, so that it sums to ``mass``."""
     k = rows.shape[1]
-    rising = np.sort(-rows, axis=1)
-    falling = -rising
+    falling = -np.sort(-rows, axis=1)
     # Moved so that the first 1, 2, … entries alone have the mass; the right number of them is the
     # last whose smallest entry stays positive.
     sums = falling.cumsum(axis=1)
@@ -397,10 +379,8 @@ def _nearest_on_simplex(rows: FloatArray, mass: float) -> FloatArray:
     moves = sums - mass
     moves /= counts
     positive = falling > moves
-    kept = positive.sum(axis=1)
-    last = kept[:, None] - 1
-    move = np.take_along_axis(moves, last, axis=1)
-    moved = rows - move
+    last = positive.sum(axis=1)[:, None] - 1
+    moved = rows - np.take_along_axis(moves, last, axis=1)
     return np.maximum(moved, 0.0)
 
 
@@ -483,44 +463,35 @@ def printed_fit(
         settings = PrintedSettings()
     rows = np.asarray(X, dtype=np.float64)
     codes = np.asarray(codes)
-    distinct = np.unique(codes)
-    found = distinct.tolist()
+    found = np.unique(codes).tolist()
     every = list(range(n_classes))
     last = n_classes - 1
     if found != every:
         raise ValueError(f"codes must hold every class 0 … {last}, got {found}")
-    share = settings.validation_share
-    train, held_out = _split(codes, share, seed)
+    train, held_out = _split(codes, settings.validation_share, seed)
     T = rows[train]
     T_codes = codes[train]
     V = step_a(T, T_codes, settings, seed, factory)
     rng = np.random.default_rng(seed)
     parts = _by_class(T, T_codes, n_classes)
-    per_entry = settings.pairs_per_entry
-    G = step_b(V, parts, per_entry, rng)
+    G = step_b(V, parts, settings.pairs_per_entry, rng)
     descent = settings.descend(G)
-    compared = rows[held_out]
-    compared_codes = codes[held_out]
-    points = _by_class(compared, compared_codes, n_classes)
+    points = _by_class(rows[held_out], codes[held_out], n_classes)
     m = settings.comparison_points
     if m is not None:
         points = [rng.permutation(each)[:m] for each in points]
     references = tuple(points)
-    losses = V.losses
-    return PrintedFit(V, G, descent, references, settings, losses)
+    return PrintedFit(V, G, descent, references, settings, V.losses)
 
 
 def _split(codes: IntArray, share: float, seed: int) -> tuple[IntArray, IntArray]:
     """(rows to train on, rows to compare with); the same rows where none are split off."""
     if share == 0:
-        n_rows = len(codes)
-        every = np.arange(n_rows)
+        every = np.arange(len(codes))
         return every, every
     y, _ = labels_and_weights(codes, None, "cpu")
     train, held_out = stratified_split(y, share, seed)
-    trained_on = train.numpy()
-    compared = held_out.numpy()
-    return trained_on, compared
+    return train.numpy(), held_out.numpy()
 
 
 def _by_class(rows: FloatArray, codes: IntArray, n_classes: int) -> list[FloatArray]:
@@ -528,7 +499,8 @@ def _by_class(rows: FloatArray, codes: IntArray, n_classes: int) -> list[FloatAr
     parts = [rows[codes == k] for k in range(n_classes)]
     for k, part in enumerate(parts):
         if not len(part):
-            missing = f"class number {k} has no row to compare with"
-            hint = "gather more of it, or lower validation_share to 0"
-            raise ValueError(f"{missing}: {hint}")
+            raise ValueError(
+                f"class number {k} has no row to compare with: gather more of it, or "
+                "lower validation_share to 0"
+            )
     return parts

@@ -63,12 +63,10 @@ def similarity(
     """
     n_rows = len(A)
     n_columns = len(B)
-    n_bytes = 4 * n_rows * n_columns
-    place = _gathering_place(module, n_bytes)
+    place = _gathering_place(module, 4 * n_rows * n_columns)
     out = torch.empty(n_rows, n_columns, device=place)
     with torch.inference_mode():
-        blocks = _blocks(module, A, B, symmetric)
-        for rows, columns, logits in blocks:
+        for rows, columns, logits in _blocks(module, A, B, symmetric):
             logits -= shift
             scores = torch.sigmoid_(logits)
             out[rows, columns] = scores.to(place)
@@ -140,8 +138,7 @@ def class_similarity(
             "own leaves a class without references: every class needs at least 2"
         )
     W = _left(sorted_weight, sorted_labels, n_classes, own_places)
-    squared_weight = sorted_weight * sorted_weight
-    W2 = _left(squared_weight, sorted_labels, n_classes, own_places)
+    W2 = _left(sorted_weight * sorted_weight, sorted_labels, n_classes, own_places)
     q = sums.total / W
     stderr = _standard_error(sums, q, W, W2)
     return ClassSimilarity(q, torch.where(left > 1, stderr, torch.inf))
@@ -153,17 +150,13 @@ def _standard_error(sums: _Sums, q: Tensor, W: Tensor, W2: Tensor) -> Tensor:
     The variance is Σ w² (Sim - q)² / Σ w² · m / (m - 1), with equal weights that of a sample. The
     pair of a row with itself is in none of the sums.
     """
-    squared = W * W
-    m = squared / W2
+    m = W * W / W2
     twice_crossed = 2 * q * sums.cross
     of_means = q * q * W2
     squares = sums.squares - twice_crossed + of_means
-    positive = squares.clamp_min(0)
-    biased = positive / W2
-    scaled = biased * m
-    variance = scaled / (m - 1)
-    of_mean = variance / m
-    return of_mean.sqrt()
+    biased = squares.clamp_min(0) / W2
+    variance = biased * m / (m - 1)
+    return (variance / m).sqrt()
 
 
 def _check_references(
@@ -239,14 +232,12 @@ def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor) -> Tensor
     """Sum of the references' weights in each class, for every input without its own; (n, K)."""
     sums = torch.zeros(n_classes, dtype=torch.float64)
     sums.index_add_(0, labels, weight)
-    n_inputs = len(own)
-    left = sums.repeat(n_inputs, 1)
+    left = sums.repeat(len(own), 1)
     is_inside = own >= 0
     inside = torch.nonzero(is_inside).flatten()
     place = own[inside]
     own_class = labels[place]
-    own_weight = weight[place]
-    left[inside, own_class] -= own_weight
+    left[inside, own_class] -= weight[place]
     return left
 
 
@@ -280,35 +271,28 @@ def _blocks(
     if device.type != "cpu":
         block_bytes = 256 * 2**20  # more pays on GPUs
     scorer = _split_scorer(module.body) or _WholeScorer(module, A)
-    at_once = block_bytes // scorer.pair_bytes
-    pairs = max(1, at_once)
+    pairs = max(1, block_bytes // scorer.pair_bytes)
     n_rows = len(A)
     n_columns = len(B)
-    widest = min(n_columns, pairs)
-    width = max(1, widest)
-    left_over = pairs // width
-    highest = min(n_rows, left_over)
-    height = max(1, highest)
+    width = max(1, min(n_columns, pairs))
+    height = max(1, min(n_rows, pairs // width))
     right = scorer.prepare(B.to(device))
     for a in range(0, n_rows, height):
         end = min(a + height, n_rows)
         rows = slice(a, end)
-        own = A[rows]
-        left = scorer.prepare(own.to(device))
+        left = scorer.prepare(A[rows].to(device))
 
         def logits(
             part: slice, columns: slice, a: int = a, left: list[Tensor] = left
         ) -> Tensor:
             start = part.start - a
-            stop = part.stop - a
-            within = slice(start, stop)
+            within = slice(start, part.stop - a)
             upper = [x[within] for x in left]
             lower = [x[columns] for x in right]
             forward = scorer.forward(upper, lower)
             if not symmetric:
                 return forward
-            backward = scorer.backward(upper, lower)
-            return (forward + backward) / 2
+            return (forward + scorer.backward(upper, lower)) / 2
 
         for b in range(0, n_columns, width):
             end = min(b + width, n_columns)
@@ -352,8 +336,7 @@ class _SplitScorer:
 
     def prepare(self, x: Tensor) -> list[Tensor]:
         as_first = x @ self.W1.T + self.bias
-        as_second = x @ self.W2.T
-        return [as_first, as_second]
+        return [as_first, x @ self.W2.T]
 
     def forward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
         return self._rest(left[0], right[1])

@@ -44,8 +44,7 @@ def blocks(
         if other is None:
             parts.append([None] * len(sizes))
         else:
-            aligned = other.rechunk((sizes,))
-            delayed = aligned.to_delayed()
+            delayed = other.rechunk((sizes,)).to_delayed()
             parts.append(delayed.ravel())
     return list(zip(*parts, strict=True))
 
@@ -111,8 +110,7 @@ def tree(parts: list[Any], merge: Callable[[list[Any]], Any], fan_in: int = 16) 
             some = parts[start : start + fan_in]
             joined.append(join(some))
         parts = joined
-    whole = parts[0]
-    return whole.compute()
+    return parts[0].compute()
 
 
 def map_rows(
@@ -131,8 +129,7 @@ def map_rows(
             values = function(part)
         return pd.DataFrame(values, index=part.index, columns=columns, dtype="float64")
 
-    empty = pd.DataFrame(columns=columns, dtype="float64")
-    return X.map_partitions(frame, meta=empty)
+    return X.map_partitions(frame, meta=pd.DataFrame(columns=columns, dtype="float64"))
 
 
 def cluster() -> Any | None:

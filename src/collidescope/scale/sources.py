@@ -23,7 +23,7 @@ from numpy.lib import format as npy
 
 from collidescope import _checks as check
 from collidescope import _store
-from collidescope._checks import FloatArray
+from collidescope._checks import Array, FloatArray
 from collidescope._progress import Progress
 from collidescope.scale import _dask
 
@@ -42,7 +42,7 @@ def spool(
     dtype: npt.DTypeLike = "float32",
     batch_size: int = BATCH_ROWS,
     verbose: int = 0,
-) -> tuple[Any, npt.NDArray[Any]]:
+) -> tuple[Any, Array]:
     """Rows as a memory map on disk: ``clf.fit(*spool("rows.parquet", "label"))``.
 
     In one pass and constant memory. Returns X, a read-only ``numpy.memmap`` of shape (n, …), and y,
@@ -75,10 +75,8 @@ def spool(
     ((500, 3), 'float32', (500,))
     """
     dtype_name = getattr(dtype, "__name__", str(dtype))
-    chosen = check.check_choice(dtype_name, ["float32", "float64"], "dtype")
-    wanted = np.dtype(chosen)
-    n_at_once = check.check_count(batch_size, "batch_size")
-    stream = _open(source, target, columns, n_at_once)
+    wanted = np.dtype(check.check_choice(dtype_name, ["float32", "float64"], "dtype"))
+    stream = _open(source, target, columns, check.check_count(batch_size, "batch_size"))
     made = folder is None or not os.path.exists(folder)
     if folder is None:
         place = Path(tempfile.mkdtemp(prefix="collidescope-"))
@@ -97,9 +95,12 @@ def spool(
         if made:
             shutil.rmtree(place, ignore_errors=True)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            full = f"the disk of {str(place)!r} is full, what was written is removed"
             raise OSError(
-                errno.ENOSPC, f"{full}: pass folder= on a larger one"
+                errno.ENOSPC,
+                (
+                    f"the disk of {str(place)!r} is full, what was written is removed: "
+                    "pass folder= on a larger one"
+                ),
             ) from None
         raise
     if folder is None:  # views of X hold on to the map, not to X
@@ -122,7 +123,7 @@ def posterior_batches(
     label: str | None = None,
     columns: Sequence[str] | None = None,
     batch_size: int = BATCH_ROWS,
-) -> Iterator[tuple[FloatArray, npt.NDArray[Any]] | FloatArray]:
+) -> Iterator[tuple[FloatArray, Array] | FloatArray]:
     """Posteriors (and labels) of Parquet files, some rows at a time: for :func:`accumulate`.
 
     Parameters
@@ -220,8 +221,7 @@ def _arrays(batch: Any, columns: list[str], label: str | None) -> Any:
     P = np.column_stack(values)
     if label is None:
         return P
-    labels = batch.column(label)
-    return P, labels.to_numpy(zero_copy_only=False)
+    return P, batch.column(label).to_numpy(zero_copy_only=False)
 
 
 def _wanted(
@@ -308,10 +308,10 @@ def _new_folder(folder: str | Path) -> Path:
 
 def _write(
     stream: _Stream, file: BinaryIO, dtype: np.dtype[Any], verbose: int
-) -> npt.NDArray[Any]:
+) -> Array:
     """Write the rows as a .npy file, and return the labels."""
     names = stream.columns
-    labels: list[npt.NDArray[Any]] = []
+    labels: list[Array] = []
     n_rows = 0
     shape: tuple[int, ...] = ()
 
@@ -353,10 +353,10 @@ def _write(
 
 
 def _check_batch(
-    rows: npt.NDArray[Any],
-    labels: npt.NDArray[Any],
+    rows: Array,
+    labels: Array,
     shape: tuple[int, ...],
-    before: list[npt.NDArray[Any]],
+    before: list[Array],
 ) -> None:
     """Refuse a batch that does not fit those ``before``, or whose rows and labels do not."""
     own_shape = rows.shape[1:]
@@ -376,7 +376,7 @@ def _check_batch(
         )
 
 
-def _kind(labels: npt.NDArray[Any]) -> str:
+def _kind(labels: Array) -> str:
     """Labels of one kind may come in different dtypes; of two kinds they differ ("1" and 1)."""
     kinds = {
         "U": "text",
@@ -412,9 +412,7 @@ def _split(
     return batch[0], batch[1], names
 
 
-def _rows(
-    x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int
-) -> npt.NDArray[Any]:
+def _rows(x: Any, names: list[str] | None, dtype: np.dtype[Any], first: int) -> Array:
     """The batch, whose first row has the number ``first``, as finite rows of ``dtype``."""
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(
@@ -439,8 +437,10 @@ def _rows(
             f"x must hold numbers, got {type(x).__name__} of dtype {given.dtype}"
         )
     if given.ndim < 2 or (len(given) and not given[0].size):
-        said = f"x must be rows, of shape (n, d) or more, got shape {given.shape}"
-        raise ValueError(f"{said}: batch single examples first")
+        raise ValueError(
+            f"x must be rows, of shape (n, d) or more, got shape {given.shape}: batch "
+            "single examples first"
+        )
     with np.errstate(over="ignore"):
         rows = given.astype(dtype, copy=False)
     if not np.isfinite(rows).all():
@@ -448,34 +448,28 @@ def _rows(
     return rows
 
 
-def _not_finite(
-    given: npt.NDArray[Any], rows: npt.NDArray[Any], names: list[str] | None, first: int
-) -> str:
+def _not_finite(given: Array, rows: Array, names: list[str] | None, first: int) -> str:
     """Which value, in which row and column, is not finite, or not as ``rows`` hold it."""
-    is_bad = ~np.isfinite(rows)
-    bad = np.argwhere(is_bad)
-    first_bad = bad[0].tolist()
-    row, *place = first_bad
+    bad = np.argwhere(~np.isfinite(rows))
+    row, *place = bad[0].tolist()
     value = given[row, *place]
     column: Any = tuple(place)
     if names is not None:
         column = names[place[0]]
     elif len(place) == 1:
         column = place[0]
-    number = first + row
-    at = f"in row {number}, column {column!r}"
+    at = f"in row {first + row}, column {column!r}"
     if np.isfinite(float(value)):
         dtype = rows.dtype
-        held = f"beyond what {dtype} holds: pass dtype='float64'"
-        return f"x has {value:.6g} {at}, {held}"
-    got = f"got {value} {at}"
-    return f"x must be finite, {got}: drop or impute such rows first"
+        return (
+            f"x has {value:.6g} {at}, beyond what {dtype} holds: pass dtype='float64'"
+        )
+    return f"x must be finite, got {value} {at}: drop or impute such rows first"
 
 
-def _labels(y: object) -> npt.NDArray[Any]:
+def _labels(y: object) -> Array:
     """Labels as a flat array that a file can hold: text as text, not as objects."""
-    array = check.to_numpy(y)
-    labels = check.check_labels(array)
+    labels = check.check_labels(check.to_numpy(y))
     if labels.dtype.kind != "O":
         return labels
     given = labels.tolist()

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import READABLE, short
 from collidescope.applications._inputs import Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
@@ -55,13 +55,17 @@ class Display:
             import matplotlib.pyplot as plt
             from matplotlib.axes import Axes
         except ImportError as error:
-            needs = f"{type(self).__name__}.plot needs matplotlib"
-            raise ImportError(f"{needs}: pip install collidescope[plot]") from error
+            raise ImportError(
+                f"{type(self).__name__}.plot needs matplotlib: pip install "
+                "collidescope[plot]"
+            ) from error
         if ax is None:
             ax = plt.subplots(figsize=size, layout=layout)[1]
         elif not isinstance(ax, Axes):
-            got = f"got {type(ax).__name__} (of an array take one: axes[0])"
-            raise ValueError(f"ax must be one matplotlib Axes, {got}")
+            raise ValueError(
+                f"ax must be one matplotlib Axes, got {type(ax).__name__} (of an array "
+                "take one: axes[0])"
+            )
         self.ax_ = ax
         self.figure_ = ax.figure
         return ax
@@ -73,29 +77,22 @@ def plain(name: object, longest: int = LONGEST) -> str:
 
 
 def write_names(
-    ax: Axes, side: Literal["x", "y"], places: npt.ArrayLike, names: Sequence[Any]
+    ax: Axes, side: Literal["x", "y"], places: ArrayLike, names: Sequence[Any]
 ) -> None:
     """Class names along one side: as many as fit, as large as fits."""
-    length = points(ax, side)
-    n_names = len(names)
-    each = length / n_names
-    least = 1.2 * SMALLEST_FONT
-    exact = least / each
-    needed = math.ceil(exact)
-    step = max(1, needed)
+    each = points(ax, side) / len(names)
+    exact = 1.2 * SMALLEST_FONT / each
+    step = max(1, math.ceil(exact))
     room = each * step
-    fitting = room / 1.2
-    size = float(np.clip(fitting, SMALLEST_FONT, LARGEST_FONT))
-    every_place = np.asarray(places)
-    shown = every_place[::step].tolist()
+    size = float(np.clip(room / 1.2, SMALLEST_FONT, LARGEST_FONT))
+    shown = np.asarray(places)[::step].tolist()
     written = names[::step]
     texts = [plain(name) for name in written]
     if side == "y":
         ax.yaxis.set_ticks(shown, texts, fontsize=size)
         return
     longest = max(len(text) for text in texts)
-    width = text_width(longest, size)
-    upright = width > room
+    upright = text_width(longest, size) > room
     rotation = 90 * upright
     ax.xaxis.set_ticks(shown, texts, fontsize=size, rotation=rotation)
 
@@ -155,12 +152,12 @@ class CollisionMatrixDisplay(Display):
     ['dog → cat']
     """
 
-    matrix: npt.ArrayLike
+    matrix: ArrayLike
     _: KW_ONLY
     classes: Names = None
     order: Sequence[int] | IntArray | None = None
-    low: npt.ArrayLike | None = None
-    high: npt.ArrayLike | None = None
+    low: ArrayLike | None = None
+    high: ArrayLike | None = None
 
     @classmethod
     def from_matrix(
@@ -177,16 +174,14 @@ class CollisionMatrixDisplay(Display):
             order = "given"
         elif order is None:
             order = "cluster"
-        orders = ["given", "cluster"]
-        check.check_choice(order, orders, "order")
+        check.check_choice(order, ["given", "cluster"], "order")
         places = None
         if order == "cluster":
             places = leaf_order(cm.joint)
         low, high = cm.interval(level) or (None, None)
         # Pairs are shown because they are large: lower ends allow for the choice among all pairs.
         n_pairs = max(k * (k - 1) // 2, 1)
-        of_a_pair = (1 - level) / n_pairs
-        together = cm.interval(1 - of_a_pair)
+        together = cm.interval(1 - (1 - level) / n_pairs)
         if together is not None:
             low = together[0]
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
@@ -201,9 +196,9 @@ class CollisionMatrixDisplay(Display):
         """
         cm = getattr(clf, "collision_matrix_", None)
         if cm is None:
-            got = f"got {type(clf).__name__} without collision_matrix_"
             raise ValueError(
-                f"clf must be a fitted CollisionClassifier, {got}: call fit first"
+                f"clf must be a fitted CollisionClassifier, got {type(clf).__name__} "
+                "without collision_matrix_: call fit first"
             )
         display = cls.from_matrix(cm, order=order, level=level)
         ordered = getattr(clf, "class_order_", None)
@@ -211,11 +206,11 @@ class CollisionMatrixDisplay(Display):
             display.order = class_numbers(cm.classes, [ordered], "class_order_")[0]
         return display
 
-    def _checked(self) -> tuple[FloatArray, npt.NDArray[Any]]:
+    def _checked(self) -> tuple[FloatArray, Array]:
         S = check.check_square(self.matrix, "matrix")
         return S, check.check_classes(self.classes, len(S))
 
-    def _in_order(self) -> tuple[FloatArray, npt.NDArray[Any]]:
+    def _in_order(self) -> tuple[FloatArray, Array]:
         S, names = self._checked()
         k = len(S)
         if self.order is None:
@@ -223,8 +218,7 @@ class CollisionMatrixDisplay(Display):
         given = check.check_finite(self.order, "order", ndim=1)
         order = given.astype(np.intp)
         listed = order.tolist()
-        every = list(range(k))
-        if sorted(listed) != every:
+        if sorted(listed) != list(range(k)):
             got = listed[:10]
             last = k - 1
             raise ValueError(
@@ -253,8 +247,7 @@ class CollisionMatrixDisplay(Display):
         k = len(S)
         wanted = 2.0 + 0.45 * k
         side = float(np.clip(wanted, 4.6, 12.0))
-        size = (side + 1.0, side)
-        ax = self._axes(ax, size, "compressed")
+        ax = self._axes(ax, (side + 1.0, side), "compressed")
         largest = self._draw_cells(ax, S, cmap, kw)
         listed = names.tolist()
         for axis in ("x", "y"):
@@ -268,7 +261,7 @@ class CollisionMatrixDisplay(Display):
             include_values = k <= FEW
         if values_format is None:
             values_format = ".3f" if k <= 10 else ".2f"
-        self.text_: npt.NDArray[Any] | None = None
+        self.text_: Array | None = None
         if include_values:
             self.text_ = self._write(S, values_format)
         self.colorbar_: Any = None
@@ -348,11 +341,13 @@ class CollisionMatrixDisplay(Display):
             outside = (low > S) | (high < S)
             misfit = bool(outside.any())
         if misfit:
-            wrong = "low must not be above matrix, nor high below it"
-            raise ValueError(f"{wrong}, and all must have one shape (swapped?)")
+            raise ValueError(
+                "low must not be above matrix, nor high below it, and all must have "
+                "one shape (swapped?)"
+            )
         return low, high
 
-    def _write(self, S: FloatArray, values_format: str) -> npt.NDArray[Any]:
+    def _write(self, S: FloatArray, values_format: str) -> Array:
         """The entries in their cells, as large as fits."""
         words = [
             [plain(format(value, values_format)) for value in row] for row in S.tolist()
@@ -377,7 +372,7 @@ class CollisionMatrixDisplay(Display):
         return texts
 
 
-def readable_ink(rgb: FloatArray) -> npt.NDArray[Any]:
+def readable_ink(rgb: FloatArray) -> Array:
     """White or dark, whichever stands out more from the ground (WCAG's relative luminance)."""
     scaled = (rgb + 0.055) / 1.055
     curved = scaled**2.4
@@ -395,13 +390,10 @@ def readable_ink(rgb: FloatArray) -> npt.NDArray[Any]:
 def rate_ticks(largest: float, apart: float = 0.08) -> list[float]:
     """Where the scale of colours is labelled: ``apart`` is in parts of its length."""
     ticks = [float(f"{largest:.2g}")]
-    candidates = (1.0, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0)
-    for tick in candidates:
+    for tick in (1.0, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0):
         last_share = ticks[-1] / largest
         share = tick / largest
-        last = last_share**BEND
-        place = share**BEND
-        distance = last - place
+        distance = last_share**BEND - share**BEND
         if tick < largest and distance > apart:
             ticks.append(tick)
     return ticks
@@ -413,12 +405,9 @@ def leaf_order(affinity: FloatArray) -> IntArray:
 
     k = len(affinity)
     both = (affinity + affinity.T) / 2
-    upper = np.triu_indices(k, 1)
-    pairs = both[upper]
-    distances = pairs.max() - pairs
-    tree = linkage(distances, "average", optimal_ordering=True)
-    leaves = leaves_list(tree)
-    return np.asarray(leaves, dtype=np.intp)
+    pairs = both[np.triu_indices(k, 1)]
+    tree = linkage(pairs.max() - pairs, "average", optimal_ordering=True)
+    return np.asarray(leaves_list(tree), dtype=np.intp)
 
 
 def continuation(
@@ -430,11 +419,8 @@ def continuation(
     """
     if limit.state not in READABLE:
         return None
-    curve = limit.curve
-    sizes = curve["rows"]
-    last = sizes.iloc[-1]
-    factors = np.geomspace(1.0, REACH, places)
-    rows = last * factors
+    last = limit.curve["rows"].iloc[-1]
+    rows = last * np.geomspace(1.0, REACH, places)
     low, middle, high = limit.continuation(rows, level)
     return {"rows": rows, "low": low, "middle": middle, "high": high}
 
@@ -482,8 +468,10 @@ class LimitDisplay(Display):
         """The display of a fitted classifier's ``limit_``."""
         limit = limit_of(clf)
         if limit is None:
-            got = f"got {type(clf).__name__} without limit_"
-            raise ValueError(f"clf must be fitted with limit=True, {got}")
+            raise ValueError(
+                f"clf must be fitted with limit=True, got {type(clf).__name__} without "
+                "limit_"
+            )
         return cls(limit, level=level)
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
@@ -574,7 +562,7 @@ class DendrogramDisplay(Display):
     ['car', 'van', 'cat', 'dog']
     """
 
-    linkage: npt.ArrayLike
+    linkage: ArrayLike
     _: KW_ONLY
     classes: Names = None
     n_groups: int | None = None
@@ -605,8 +593,10 @@ class DendrogramDisplay(Display):
 
         Z = check.check_finite(self.linkage, "linkage", ndim=2)
         if not is_valid_linkage(Z):
-            got = f"got another array of shape {Z.shape}"
-            raise ValueError(f"linkage must be what scipy's linkage returns, {got}")
+            raise ValueError(
+                "linkage must be what scipy's linkage returns, got another array of "
+                f"shape {Z.shape}"
+            )
         k = len(Z) + 1
         names = check.check_classes(self.classes, k)
         merged = 0
@@ -665,19 +655,19 @@ class PosteriorDisplay(Display):
     [0.1, 0.9]
     """
 
-    posteriors: npt.ArrayLike
+    posteriors: ArrayLike
     _: KW_ONLY
     classes: Names = None
-    images: npt.ArrayLike | None = None
-    labels: npt.ArrayLike | None = None
+    images: ArrayLike | None = None
+    labels: ArrayLike | None = None
 
     @classmethod
     def from_posteriors(
         cls,
-        P: npt.ArrayLike,
+        P: ArrayLike,
         classes: Names = None,
-        images: npt.ArrayLike | None = None,
-        labels: npt.ArrayLike | None = None,
+        images: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
     ) -> Self:
         """The display of the rows of ``P``, with every argument checked (see the class)."""
         posteriors = check.check_posteriors(P)
@@ -749,8 +739,7 @@ class PosteriorDisplay(Display):
         colours = np.where(own, ACCENT, QUIET)
         style: dict[str, Any] = {"color": colours.tolist(), **kw}
         places = np.arange(len(p))
-        bars = ax.barh(places, p, **style)
-        self.bars_.append(bars)
+        self.bars_.append(ax.barh(places, p, **style))
         ax.set_xticks([0, 0.5, 1], ["0", "½", "1"])
         ax.set(xlim=(0, 1), ylim=(len(p) - 0.4, -0.6))
         tidy(ax, bars=True)
@@ -772,13 +761,14 @@ def panels(ax: Axes, heights: list[float], n: int) -> Any:
     return place.subgridspec(len(heights), n, height_ratios=heights)
 
 
-def check_images(images: npt.ArrayLike, n: int) -> None:
+def check_images(images: ArrayLike, n: int) -> None:
     """Refuse what is not ``n`` pictures of one size."""
     try:
         pixels = np.asarray(images)
     except ValueError:
-        different = "images must be of one size, got different ones"
-        raise ValueError(f"{different}: scale them first") from None
+        raise ValueError(
+            "images must be of one size, got different ones: scale them first"
+        ) from None
     shape = pixels.shape
     dtype = pixels.dtype
     grey = len(shape) == 3
@@ -788,6 +778,7 @@ def check_images(images: npt.ArrayLike, n: int) -> None:
     is_number = dtype.kind in "biuf"
     numbers = pixels.size > 0 and is_number
     if not (pictures and one_each and numbers):
-        wanted = f"({n}, height, width) or ({n}, height, width, 3 or 4)"
-        seen = f"got {dtype} in shape {shape} (flat rows? reshape them)"
-        raise ValueError(f"images must hold numbers in shape {wanted}, {seen}")
+        raise ValueError(
+            f"images must hold numbers in shape ({n}, height, width) or ({n}, height, "
+            f"width, 3 or 4), got {dtype} in shape {shape} (flat rows? reshape them)"
+        )

@@ -120,27 +120,21 @@ def _check_shape(values: object, shape: tuple[int, ...], name: str) -> None:
     optional = ("low", "high", "counts")
     if values is None and name in optional:
         return
-    array = np.asarray(values, dtype=np.float64)
-    came = array.shape
+    came = np.asarray(values, dtype=np.float64).shape
     if came != shape:
         raise ValueError(f"{name} must have shape {shape}, got {came}")
 
 
 def _check_path(path: Summary, k: int) -> None:
     steps = len(path["pber"])
-    columns = ("n_groups", "first", "second", "pber", "low", "high", "limit")
-    for name in columns:
-        n_entries = len(path[name])
-        if n_entries != steps:
+    for name in ("n_groups", "first", "second", "pber", "low", "high", "limit"):
+        if len(path[name]) != steps:
             raise ValueError(f"merge_path.{name} must have {steps} entries")
     known = set(range(k))
     for name in ("first", "second"):
-        heads = path[name][1:]
-        if not known.issuperset(heads):
+        if not known.issuperset(path[name][1:]):
             raise ValueError(f"merge_path.{name} must name classes by their numbers")
-    order = sorted(path["tree_order"])
-    every = list(range(k))
-    if order != every:
+    if sorted(path["tree_order"]) != list(range(k)):
         raise ValueError(f"merge_path.tree_order must name each of {k} classes once")
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._rows import row_hashes
 from collidescope.applications._inputs import check_matrix, scored
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
@@ -41,7 +41,7 @@ class Source:
     fresh: bool = False
 
 
-def resolve(source: Any, X: object, y: npt.ArrayLike | None) -> Source:
+def resolve(source: Any, X: object, y: ArrayLike | None) -> Source:
     """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, checked."""
     given = _length(X, "X")
     if isinstance(source, CollisionMatrix):
@@ -65,7 +65,7 @@ def resolve(source: Any, X: object, y: npt.ArrayLike | None) -> Source:
     return found
 
 
-def _of_posteriors(given: Any, y: npt.ArrayLike | None) -> Source:
+def _of_posteriors(given: Any, y: ArrayLike | None) -> Source:
     if y is None:
         hint = "rates with intervals take labels (without any pass "
         hint += "collision_matrix_from_posteriors(P) as source)"
@@ -73,11 +73,10 @@ def _of_posteriors(given: Any, y: npt.ArrayLike | None) -> Source:
     P, codes, classes = check.labelled_posteriors(given, y, name="source")
     cm = collision_matrix_from_posteriors(P, y, classes=classes)
     n_rows = len(P)
-    rows = np.arange(n_rows)
-    return Source(cm, P, rows, codes, n_rows)
+    return Source(cm, P, np.arange(n_rows), codes, n_rows)
 
 
-def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
+def _of_model(model: Any, X: Any, y: ArrayLike | None) -> Source:
     """Held-out posteriors of the rows of the fit; of other rows those of the model."""
     cm = model.collision_matrix_
     check_matrix(cm)
@@ -88,8 +87,7 @@ def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     if asked:
         fresh = P is None or _other_rows(model, X)
     if P is None and not fresh:
-        n_rows = _length(X, "X")
-        return Source(cm, n_given=n_rows, model=model)
+        return Source(cm, n_given=_length(X, "X"), model=model)
     if P is None:
         P = model.predict_proba(X)
     elif fresh:  # of rows of the fit among them the held-out ones all the same
@@ -98,8 +96,7 @@ def _of_model(model: Any, X: Any, y: npt.ArrayLike | None) -> Source:
     n_given = len(P)
     missing = np.isnan(P).any(axis=-1)
     rows = np.flatnonzero(~missing)
-    known = P[rows]
-    kept = check.check_posteriors(known, "the posteriors of source", cm.n_classes)
+    kept = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
     codes = None
     if y is not None:
         labels = check.encode_labels(y, cm.classes)
@@ -124,13 +121,13 @@ def _length(table: object, name: str, n: int | None = None) -> int | None:
     if shape is None and hasattr(table, "__len__"):
         shape = (len(table),)
     if not shape or isinstance(table, str):
-        kind = type(table).__name__
-        raise ValueError(f"{name} must be a table of rows, got {kind}")
+        raise ValueError(f"{name} must be a table of rows, got {type(table).__name__}")
     length = int(shape[0])
     if n is not None and length != n:
-        hint = "of a classifier pass source.predict_proba(X) for other rows"
-        rows = f"the {n} rows that source has posteriors of"
-        raise ValueError(f"{name} must hold {rows}, got {length}: {hint}")
+        raise ValueError(
+            f"{name} must hold the {n} rows that source has posteriors of, got "
+            f"{length}: of a classifier pass source.predict_proba(X) for other rows"
+        )
     return length
 
 
@@ -144,8 +141,7 @@ def rows_to_look_at(
     if P is None:
         return None
     view = RowView(source, names, X, rows, shape)
-    n_classes = P.shape[1]
-    numbers = range(n_classes)
+    numbers = range(P.shape[1])
     codes = source.codes
     found = ambiguous(P, y=codes, classes=numbers)
     suspects = np.empty(0, dtype=np.intp)
@@ -183,14 +179,12 @@ def colliding_images(
     if view.image_shape is None or P is None:
         return []
     joint = view.source.matrix.joint
-    either_way = joint + joint.T
-    pairs = largest_pairs(either_way, most_pairs)
+    pairs = largest_pairs(joint + joint.T, most_pairs)
     found = []
     for first, second in zip(*pairs, strict=True):
         both = P[:, [first, second]]
         of_both = both.min(axis=1)
-        falling = np.argsort(-of_both, kind="stable")
-        likeliest = falling[:most_images]
+        likeliest = np.argsort(-of_both, kind="stable")[:most_images]
         is_likely = of_both[likeliest] >= least_probability
         chosen = likeliest[is_likely]
         if len(chosen):
@@ -279,18 +273,15 @@ def _values(
     if is_image or chosen.size == 0:
         return nothing, 0
     if isinstance(chosen, np.ndarray):
-        flat = chosen.reshape(n_rows, -1)
-        chosen = _as_frame(flat, model)
+        chosen = _as_frame(chosen.reshape(n_rows, -1), model)
     names = chosen.columns
     columns = [text(name) for name in names]
-    beyond = len(columns) - most
-    n_left = max(0, beyond)
+    n_left = max(0, len(columns) - most)
     first = chosen.iloc[:, :most]
     objects = first.astype(object)  # each value keeps its type
     cells = objects.to_numpy()
     shown = []
-    by_row = cells.tolist()
-    for row in by_row:
+    for row in cells.tolist():
         values = [value_text(value) for value in row]
         pairs = zip(columns, values, strict=False)
         named = [list(pair) for pair in pairs]
@@ -298,7 +289,7 @@ def _values(
     return shown, n_left
 
 
-def _as_frame(values: npt.NDArray[Any], model: object) -> pd.DataFrame:
+def _as_frame(values: Array, model: object) -> pd.DataFrame:
     """Columns by the names that the model knows, or x0, x1, …"""
     names = [text(name) for name in getattr(model, "feature_names_in_", ())]
     if len(names) != values.shape[1]:
@@ -377,8 +368,7 @@ def _pictures(
     except ImportError as error:
         hint = 'pip install "collidescope[report]"'
         raise ImportError(f"pictures in the report need Pillow: {hint}") from error
-    chosen = _take(X, places)
-    pixels = _grey_levels(chosen, shape)
+    pixels = _grey_levels(_take(X, places), shape)
     longest = max(pixels.shape[1:3])
     step = math.ceil(longest / largest_side)
     uris: list[str | None] = []
@@ -387,15 +377,12 @@ def _pictures(
             picture = picture[..., 0]
         buffer = io.BytesIO()
         Image.fromarray(picture).save(buffer, "PNG")
-        png = base64.b64encode(buffer.getvalue())
-        uri = "data:image/png;base64," + png.decode()
+        uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
         uris.append(uri)
     return uris
 
 
-def _grey_levels(
-    rows: npt.NDArray[Any], shape: tuple[int, ...]
-) -> npt.NDArray[np.uint8]:
+def _grey_levels(rows: Array, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     """Rows as pictures with values from 0 to 255, channels last."""
     n_rows = len(rows)
     values = np.asarray(rows, dtype=np.float64)
@@ -407,13 +394,10 @@ def _grey_levels(
     is_grey = rows.dtype == np.uint8
     if not is_grey:
         # 0 stays black unless there are negative values; the brightest of these rows is white.
-        lowest = float(pixels.min())
-        low = min(0.0, lowest)
+        low = min(0.0, float(pixels.min()))
         high = float(pixels.max())
         pixels = pixels - low
         spread = high - low
         if high > low:
-            factor = 255 / spread
-            pixels = pixels * factor
-    rounded = np.rint(pixels)
-    return rounded.astype(np.uint8)
+            pixels = pixels * (255 / spread)
+    return np.rint(pixels).astype(np.uint8)

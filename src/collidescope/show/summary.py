@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from collidescope import _checks as check
 from collidescope import _text
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import ArrayLike, FloatArray, IntArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL
 from collidescope.applications._inputs import Result, plain
@@ -46,7 +45,7 @@ MOST_COLLIDING = 100
 def summarise(
     source: Any,
     X: object = None,
-    y: npt.ArrayLike | None = None,
+    y: ArrayLike | None = None,
     *,
     y_pred: Any = None,
     rows: object = None,
@@ -136,7 +135,7 @@ def overall(cm: CollisionMatrix, limit: Limit | None) -> dict[str, Any]:
         "n_classes": cm.n_classes,
         "n_rows": n_rows,
         "level": LEVEL,
-        "how": text(_text.method_of(cm)),
+        "how": text(cm.method),
         "known": known,
         "coverage": cm.coverage,
         "pber": {"value": cm.pber, "low": low, "high": high},
@@ -185,17 +184,12 @@ def shown_classes(cm: CollisionMatrix) -> list[int]:
     if cm.n_classes <= WHOLE:
         return list(range(cm.n_classes))
     # One pair more than those classes have among themselves: enough to name as many.
-    n_others = MOST_COLLIDING - 1
-    enough = MOST_COLLIDING * n_others // 2 + 1
+    enough = MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1
     joint = cm.joint
-    either_way = joint + joint.T
-    first, second = largest_pairs(either_way, enough)
+    first, second = largest_pairs(joint + joint.T, enough)
     pairs = np.stack([first, second], axis=1)
-    numbers = pairs.ravel().tolist()
-    each_once = dict.fromkeys(numbers)
-    ranked = list(each_once)
-    most = ranked[:MOST_COLLIDING]
-    return sorted(most)
+    each_once = dict.fromkeys(pairs.ravel().tolist())
+    return sorted(list(each_once)[:MOST_COLLIDING])
 
 
 def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
@@ -203,15 +197,13 @@ def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
     n_classes = cm.n_classes
     n_kept = len(keep)
     if n_kept == n_classes:  # intervals and covariance stay
-        numbers = np.arange(n_classes)
-        return replace(cm, classes=numbers)
+        return replace(cm, classes=np.arange(n_classes))
     n_merged = n_kept + 1
     A = np.zeros((n_classes, n_merged))
     A[:, -1] = 1
     A[keep] = np.eye(n_kept, n_merged)
     joint = A.T @ cm.joint @ A
-    row_sums = joint.sum(axis=1, keepdims=True)
-    S = joint / row_sums
+    S = joint / joint.sum(axis=1, keepdims=True)
     priors = A.T @ cm.priors
     counts = None
     if cm.counts is not None:
@@ -242,8 +234,7 @@ def top_pairs(
     cm: CollisionMatrix, names: list[str], most: int = 10
 ) -> list[dict[str, Any]]:
     """The most colliding pairs of all classes, with sentences."""
-    numbers = np.arange(cm.n_classes)
-    numbered = replace(cm, classes=numbers)
+    numbered = replace(cm, classes=np.arange(cm.n_classes))
     table = _text.leading_pairs(numbered, most)
     collide = table["rate"] > 0
     colliding = table[collide]
@@ -297,10 +288,8 @@ def ceilings(
     P = source.posteriors
     codes = source.codes
     if P is not None and codes is not None:
-        numbers = np.arange(n_classes)
-        best = bayes_confusion(P, codes, classes=numbers)
-    matrix_at_limit = getattr(limit, "matrix", None)
-    at_limit = getattr(matrix_at_limit, "matrix", None)
+        best = bayes_confusion(P, codes, classes=np.arange(n_classes))
+    at_limit = getattr(getattr(limit, "matrix", None), "matrix", None)
     counts = n_classes * [None]
     if cm.counts is not None:
         counts = cm.counts.tolist()
@@ -377,11 +366,9 @@ def _merged_heads(groupings: Iterable[IntArray]) -> tuple[list[Any], list[Any]]:
     heads = []
     for groups in groupings:
         _, first_members = np.unique(groups, return_index=True)
-        head = first_members[groups]
-        heads.append(head)
+        heads.append(first_members[groups])
     for before, after in itertools.pairwise(heads):
-        differing = np.flatnonzero(before != after)
-        moved = differing[0]
+        moved = np.flatnonzero(before != after)[0]
         first.append(after[moved])
         second.append(before[moved])
     return first, second
@@ -403,15 +390,14 @@ def audited(
         missing = "labels"
         if source.posteriors is None:
             missing = "held-out posteriors"
-        hint = "pass a fitted classifier or posteriors as source, and y"
         raise ValueError(
-            f"y_pred can be audited only beside {missing}, and there are none: {hint}"
+            f"y_pred can be audited only beside {missing}, and there are none: pass a "
+            "fitted classifier or posteriors as source, and y"
         )
     classes = source.matrix.classes
     predicted = predicted_codes(y_pred, X, classes)
     n_given = source.n_given or 0
-    checked = check.one_each(predicted, n_given, "y_pred")
-    said = checked[source.rows]
+    said = check.one_each(predicted, n_given, "y_pred")[source.rows]
     if len(set(names)) == len(names):  # as text, which tables can always hold
         classes = np.array(names, dtype=object)
     true = classes[source.codes]
@@ -458,8 +444,7 @@ def race(model: object) -> list[dict[str, Any]]:
 
     ``model.race_.table`` has a row per model.
     """
-    raced = getattr(model, "race_", None)
-    table = getattr(raced, "table", None)
+    table = getattr(getattr(model, "race_", None), "table", None)
     if not isinstance(table, pd.DataFrame) or table.empty:
         return []
     said = "Models that fell behind on few rows were not trained on all of them."
@@ -474,8 +459,10 @@ def trust(
 ) -> dict[str, Any]:
     """Everything that tells whether to believe the numbers, and how they were made."""
     if control is not None and not isinstance(control, ShuffledControl):
-        rest = f"(a ShuffledControl) or None, got {type(control).__name__}"
-        raise ValueError(f"control must be what shuffled_control returned {rest}")
+        raise ValueError(
+            "control must be what shuffled_control returned (a ShuffledControl) or "
+            f"None, got {type(control).__name__}"
+        )
     cm = source.matrix
     model = source.model
     passed = None
@@ -493,7 +480,7 @@ def trust(
         "control": {"passed": passed, "words": said},
         "conditioning": words.conditioning(condition, cm.is_diagonally_dominant),
         "computed": {
-            text(key): text(value) for key, value in _text.diagnostics(cm).items()
+            text(key): text(value) for key, value in cm.diagnostics.known().items()
         },
         "settings": _settings(model),
         "seed": seed,
@@ -504,7 +491,7 @@ def trust(
 
 def _warnings(cm: CollisionMatrix, model: object, more: list[str]) -> list[str]:
     """What to know before acting on the numbers; the condition number has a line of its own."""
-    moved: Any = _text.diagnostics(cm).get("moved") or 0.0
+    moved: Any = cm.diagnostics.known().get("moved") or 0.0
     if hasattr(model, "recovery_"):
         moved = model.recovery_.moved
     estimated = getattr(model, "one_step_", cm)
@@ -527,8 +514,10 @@ def _warnings(cm: CollisionMatrix, model: object, more: list[str]) -> list[str]:
 def _interval_words(cm: CollisionMatrix) -> str:
     if cm.stderr is None:
         return "None: this matrix was made without standard errors."
-    errors = f"median {np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}"
-    return f"At {LEVEL:.0%}. Standard errors of the rates: {errors}."
+    return (
+        f"At {LEVEL:.0%}. Standard errors of the rates: median "
+        f"{np.median(cm.stderr):.4f}, largest {cm.stderr.max():.4f}."
+    )
 
 
 def _settings(model: object) -> dict[str, str]:
@@ -551,10 +540,8 @@ def _training(model: object) -> dict[str, Any] | None:
         return None
     n_folds = len(pools)
     by_fold = [dict(pool) for pool in pools]
-    weights = pd.DataFrame(by_fold)
-    filled = weights.fillna(0.0)
-    means = filled.mean()
-    ranked = means.sort_values(ascending=False, kind="stable")
+    filled = pd.DataFrame(by_fold).fillna(0.0)
+    ranked = filled.mean().sort_values(ascending=False, kind="stable")
     models = {}
     for name, weight in ranked.items():
         models[text(name)] = weight
@@ -591,9 +578,13 @@ def _too_many(summary: Mapping[str, Any]) -> list[str]:
     if summary["complete"]:
         return []
     shown = len(summary["classes"]) - 1
-    many = f"{summary['n_classes']:,} classes are too many to show"
-    here = f"here are the {shown:,} that collide most, and all others as one class"
-    return [f"{many}: {here}. PBER and the top pairs are those of all classes."]
+    return [
+        (
+            f"{summary['n_classes']:,} classes are too many to show: here are the "
+            f"{shown:,} that collide most, and all others as one class. PBER and the top "
+            "pairs are those of all classes."
+        )
+    ]
 
 
 def _section(part: object) -> dict[str, Any]:
@@ -626,9 +617,7 @@ def _cell(value: object) -> str | float | None:
 
 def _texts(given: object, name: str) -> list[str]:
     if not isinstance(given, Sequence | np.ndarray):
-        kind = type(given).__name__
-        said = f"{name} must be a list of texts"
-        raise ValueError(f"{said}, got {kind}")
+        raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
     entries = given
     if isinstance(given, str):
         entries = [given]

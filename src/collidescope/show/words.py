@@ -32,8 +32,10 @@ def collision(
     >>> collision("8", "1", 0.0237, 0.0062, 0.0411)
     'An input labelled 8 would next time be labelled 1 in 2.4% of cases (0.62% to 4.1%).'
     """
-    again = f"would next time be labelled {quote(other)} in {percent(rate)} of cases"
-    return f"An input labelled {quote(first)} {again}{between(low, high)}."
+    return (
+        f"An input labelled {quote(first)} would next time be labelled {quote(other)} "
+        f"in {percent(rate)} of cases{between(low, high)}."
+    )
 
 
 def points(share: float, signed: bool = False) -> str:
@@ -87,8 +89,13 @@ def what_to_do(summary: Summary) -> list[str]:
     trust = summary["trust"]
     warnings = [f"Read with care: {_ended(said)}" for said in trust["warnings"]]
     if trust["control"]["passed"] is False:
-        found = "on shuffled labels, where there is nothing to find, the fit still found structure"
-        warnings.insert(0, f"Read with care: do not act on these numbers yet; {found}.")
+        warnings.insert(
+            0,
+            (
+                "Read with care: do not act on these numbers yet; on shuffled labels, "
+                "where there is nothing to find, the fit still found structure."
+            ),
+        )
     first = answer(summary, calm=not warnings)
     lines = [first, *warnings, *_about_labels(summary)]
     if not first.startswith("Nothing needs doing"):
@@ -155,9 +162,12 @@ def _more_rows(summary: Summary) -> list[str]:
         ]
     if pber["high"] - pber["low"] <= pber["value"]:
         return []
-    ends = f"it may be anything from {percent(pber['low'])} to {percent(pber['high'])}"
     return [
-        f"More rows would make this more precise: {ends}. Four times the rows halve that."
+        (
+            "More rows would make this more precise: it may be anything from "
+            f"{percent(pber['low'])} to {percent(pber['high'])}. Four times the rows "
+            "halve that."
+        )
     ]
 
 
@@ -168,20 +178,25 @@ def _from_curve(now: float, limit: Summary) -> str:
     narrow = is_narrow(limit["low"], limit["high"])
     settled = limit["state"] == "settled"
     if settled and narrow:
-        needed = "it takes inputs that say more, or fewer classes"
-        return f"More rows of this kind would hardly help: {needed}."
+        return (
+            "More rows of this kind would hardly help: it takes inputs that say more, "
+            "or fewer classes."
+        )
     gain = max(0.0, now - limit["doubled"][1])
     twice = "twice the rows would do little"
     if gain >= SMALLEST:
         twice = f"twice the rows would take off about {points(gain)} percentage points"
     if settled or limit["undecided"]:
-        unclear = "what the last doubling changed is within sampling error"
-        guess = f"At a guess, {twice}"
-        return f"Whether more rows of this kind would help cannot be told yet: {unclear}. {guess}."
+        return (
+            "Whether more rows of this kind would help cannot be told yet: what the "
+            f"last doubling changed is within sampling error. At a guess, {twice}."
+        )
     left = max(0.0, now - limit["pber"])
-    part = f"about {points(left)} of the {points(now)} percentage points are not learned yet"
-    help_ = "More rows of this kind, or a model that learns more from them, would help"
-    return f"{help_}: {part}; {twice}."
+    return (
+        "More rows of this kind, or a model that learns more from them, would help: "
+        f"about {points(left)} of the {points(now)} percentage points are not learned "
+        f"yet; {twice}."
+    )
 
 
 def _about_classes(summary: Summary) -> list[str]:
@@ -191,19 +206,26 @@ def _about_classes(summary: Summary) -> list[str]:
     if not summary["top_collisions"]:
         return []
     if at_chance(summary):
-        level = f"(by chance {percent(chance(summary))} would get another label)"
-        told = f"These inputs hardly tell the classes apart better than their shares do {level}"
+        told = (
+            "These inputs hardly tell the classes apart better than their shares do "
+            f"(by chance {percent(chance(summary))} would get another label)"
+        )
         return [f"{told}: look for other inputs; merging classes would only hide that."]
     if path is None:
-        pair = f"To tell {quote(names[0])} from {quote(names[1])} more often"
         return [
-            f"With two classes there is nothing to merge. {pair} takes {different}."
+            (
+                "With two classes there is nothing to merge. To tell "
+                f"{quote(names[0])} from {quote(names[1])} more often takes "
+                f"{different}."
+            )
         ]
     lines = [_merge_advice(summary)]
     sure = _sure_pair(summary)
     if sure is not None:
-        apart = f"If {quote(sure['class'])} and {quote(sure['other'])} must stay apart"
-        lines.append(f"{apart}, look for {different}.")
+        lines.append(
+            f"If {quote(sure['class'])} and {quote(sure['other'])} must stay apart, "
+            f"look for {different}."
+        )
     return lines
 
 
@@ -240,8 +262,7 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
             groups = n_groups[halves[0]]
             advice += f". To halve it takes merging down to {groups} groups"
     python = f"cs.consolidate(cm, n_groups={groups})"
-    command = _merge_command(summary, groups)
-    how = call(summary, python, command)
+    how = call(summary, python, _merge_command(summary, groups))
     return f"{advice}: {how}."
 
 
@@ -251,14 +272,15 @@ def _merge_command(summary: Summary, groups: int) -> str:
     if saved:
         return f"collidescope merge {shlex.quote(str(saved))} --groups {groups}"
     command = about.get("command")
-    first = f"{command} --matrix matrix.json"
-    return f"{first} && collidescope merge matrix.json --groups {groups}"
+    return (
+        f"{command} --matrix matrix.json && collidescope merge matrix.json --groups "
+        f"{groups}"
+    )
 
 
 def _small_classes(summary: Summary, few: int = 30) -> list[str]:
     counts = summary["counts"] or ()
-    counted = zip(counts, summary["classes"], strict=False)
-    small = sorted(counted)
+    small = sorted(zip(counts, summary["classes"], strict=False))
     names = [quote(name) for count, name in small if count < few]
     if not names:
         return []
@@ -269,8 +291,12 @@ def _small_classes(summary: Summary, few: int = 30) -> list[str]:
     if len(names) == 1:
         which = "a class"
     least = small[0][0]
-    rows = f"{few} rows (the least is {least:,.0f})"
-    return [f"Gather more of {named}: fewer than {rows} say little about {which}."]
+    return [
+        (
+            f"Gather more of {named}: fewer than {few} rows (the least is {least:,.0f}) "
+            f"say little about {which}."
+        )
+    ]
 
 
 def _about_labels(summary: Summary, beyond_chance: float = 2.0) -> list[str]:
@@ -304,16 +330,20 @@ def rows_to_look_at(rows: Summary) -> list[str]:
     if rows["n_suspect"]:
         suspect = f"{rows['n_suspect']:,} more have a label that looks wrong"
         why = "another class reaches 80%, and the label has 10% or less"
-        by_chance = f"Chance alone would give about {rows['expected_suspect']:,.0f}"
-        lines.append(f"{suspect}: {why}. {by_chance}.")
+        lines.append(
+            f"{suspect}: {why}. Chance alone would give about "
+            f"{rows['expected_suspect']:,.0f}."
+        )
     return lines
 
 
 def control(summary: Summary, has_model: bool) -> str:
     """Why the shuffled-label control was not run, what it would cost and what it would not see."""
     if not has_model:
-        needs = "it fits again on shuffled labels, which takes the model and not only its results"
-        return f"Not run: {needs}."
+        return (
+            "Not run: it fits again on shuffled labels, which takes the model and not "
+            "only its results."
+        )
     seconds = summary["about"].get("seconds")
     cost = "as long as the fit took"
     if seconds is not None:
@@ -323,9 +353,11 @@ def control(summary: Summary, has_model: bool) -> str:
         command = "collidescope fit TABLE --label COLUMN"
     python = "report(clf, X, y, control=clf.shuffled_control(X, y))"
     how = call(summary, python, f"{command} --control")
-    does = "It fits again on shuffled labels, where nothing must be found, and takes"
-    unseen = "It would not find target leakage, nor related rows in different folds."
-    return f"Not run. {does} {cost}: {how}. {unseen}"
+    return (
+        "Not run. It fits again on shuffled labels, where nothing must be found, and "
+        f"takes {cost}: {how}. It would not find target leakage, nor related rows in "
+        "different folds."
+    )
 
 
 def conditioning(number: float, dominant: bool, near_singular: float = 1e3) -> str:

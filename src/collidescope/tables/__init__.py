@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
 from collidescope import _store
-from collidescope._checks import CollisionWarning
+from collidescope._checks import Array, ArrayLike, CollisionWarning
 from collidescope._saving import to_tree
 from collidescope.classifier import CollisionClassifier
 from collidescope.sample import as_votes
@@ -101,9 +100,9 @@ class TableClassifier(CollisionClassifier):
     def fit(
         self,
         X: TableLike,
-        y: npt.ArrayLike,
-        sample_weight: npt.ArrayLike | None = None,
-        groups: npt.ArrayLike | None = None,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         *,
         screening: Screening | None = None,
     ) -> Self:
@@ -122,8 +121,7 @@ class TableClassifier(CollisionClassifier):
         group_column = getattr(groups, "name", None)
         encoded = self._learn(table, y, group_column, screening)
         super().fit(encoded, y, sample_weight, groups)
-        warned = list(self._copies)
-        self._note(warned, caution=True)
+        self._note(list(self._copies), caution=True)
         columns = table.columns
         self.feature_names_in_ = columns.to_numpy(dtype=object)
         self.n_features_in_ = len(columns)
@@ -136,7 +134,7 @@ class TableClassifier(CollisionClassifier):
     def _learn(
         self,
         table: pd.DataFrame,
-        y: npt.ArrayLike,
+        y: ArrayLike,
         group_column: object,
         screening: Screening | None,
     ) -> Float32Array:
@@ -161,8 +159,7 @@ class TableClassifier(CollisionClassifier):
         encoded, odd = encoder.transform(table)
         self.screening_ = screening
         self.encoder_ = encoder
-        variants = check.spelling_variants(labels)
-        self._note_all(table, odd, variants)
+        self._note_all(table, odd, check.spelling_variants(labels))
         logger.info(
             "%s rows × %s columns → %s features",
             f"{len(table):,}",
@@ -239,7 +236,7 @@ class TableClassifier(CollisionClassifier):
         self.n_features_in_ = len(columns)
 
 
-def _name_of_labels(y: npt.ArrayLike) -> str | None:
+def _name_of_labels(y: ArrayLike) -> str | None:
     """The name of a column of labels; votes have several columns, and may have one called name."""
     if getattr(y, "ndim", 1) != 1 or getattr(y, "name", None) is None:
         return None
@@ -252,7 +249,7 @@ def _columns(names: Sequence[str], parameter: str) -> list[str]:
     return [str(name) for name in names]
 
 
-def _most_voted(y: npt.ArrayLike) -> npt.NDArray[Any]:
+def _most_voted(y: ArrayLike) -> Array:
     """Labels; of votes, the number of the class that most voted for."""
     votes, _ = as_votes(y)
     if votes is None:

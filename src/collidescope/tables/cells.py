@@ -8,10 +8,9 @@ from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope.sample import check_table
 from collidescope.tables.numerals import NumberForm, number_form
 
@@ -71,9 +70,7 @@ def as_levels(
         number_of_value.append(number)
     number_of_value.append(-1)
     numbers = np.array(number_of_value, dtype=np.intp)
-    code_of_cell = np.asarray(codes)
-    words = list(place)
-    return numbers[code_of_cell], words
+    return numbers[np.asarray(codes)], list(place)
 
 
 def as_word(value: object) -> str:
@@ -88,7 +85,7 @@ def as_word(value: object) -> str:
     return str(value).translate(invisible).strip()
 
 
-def words_of(codes: IntArray, words: Sequence[str]) -> npt.NDArray[Any]:
+def words_of(codes: IntArray, words: Sequence[str]) -> Array:
     """The text of every row, None where it is missing."""
     return np.array([*words, None], dtype=object)[codes]
 
@@ -228,8 +225,7 @@ def as_frame(X: TableLike) -> pd.DataFrame:
     if not isinstance(X, pd.DataFrame) and hasattr(X, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        arrow = pa.table(X)
-        X = arrow.to_pandas()
+        X = pa.table(X).to_pandas()
     if not isinstance(X, pd.DataFrame):
         kind = type(X).__name__
         raise ValueError(
@@ -249,8 +245,7 @@ def check_columns(
         raise ValueError("X has no rows: pass at least one")
     check_table(table)
     for name, dtype in zip(table.columns, table.dtypes, strict=True):
-        kind = getattr(dtype, "kind", "")
-        if kind == "c":
+        if getattr(dtype, "kind", "") == "c":
             raise ValueError(
                 f"X has complex numbers in the column {str(name)!r}: "
                 f"pass their parts as two columns"
@@ -283,8 +278,7 @@ def near_name(name: str, names: Sequence[str]) -> str | None:
     found = get_close_matches(own, list(plain), 1, 0.7)
     if not found:
         return None
-    nearest = found[0]
-    return plain[nearest]
+    return plain[found[0]]
 
 
 def listed(names: Sequence[Any], most: int = 8) -> str:

@@ -20,43 +20,28 @@ import pandas as pd
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._saving import from_tree
 from collidescope._scaling import blocks
 from collidescope.tables.cells import (
     DATE_PARTS,
-    MISSING_WORDS,
     TableLike,
     are_numbers,
     as_frame,
     as_levels,
     as_numbers,
-    as_word,
     check_columns,
     date_numbers,
     listed,
-    near_name,
     read_cells,
     words_of,
 )
 from collidescope.tables.numerals import NumberForm, amounts
 
-__all__ = [
-    "MISSING_WORDS",
-    "TableEncoder",
-    "as_frame",
-    "as_levels",
-    "as_numbers",
-    "as_word",
-    "check_columns",
-    "listed",
-    "near_name",
-]
-
 Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 #: Names of features and their values, rows × names.
-Block = tuple[list[str], npt.NDArray[Any]]
+Block = tuple[list[str], Array]
 #: Of a category; the last is None where cells were missing.
 Levels = tuple[str | None, ...]
 
@@ -206,8 +191,7 @@ class TableEncoder:
     def _with_scales(self, table: pd.DataFrame) -> TableEncoder:
         """The same with units, medians and gaps of the numbers."""
         numbers = self._numbers(table, {})
-        sizes = np.abs(numbers)
-        largest = np.nanmax(sizes, axis=0, initial=0.0)
+        largest = np.nanmax(np.abs(numbers), axis=0, initial=0.0)
         extreme = (largest <= 1 / LARGEST) | (largest >= LARGEST)
         _, exponents = np.frexp(largest)
         powers_of_two = 2.0 ** exponents.clip(-1074, 1023)
@@ -238,8 +222,7 @@ class TableEncoder:
             parts = list(DATE_PARTS)
             if not timed:
                 parts.pop()
-            for part in parts:
-                slots.append((name, part))
+            slots.extend((name, part) for part in parts)
         return slots
 
     @property
@@ -256,16 +239,14 @@ class TableEncoder:
         parts = []
         for _, values in self._blocks(table, odd):
             parts.append(values.astype(np.float32))
-        n_rows = len(table)
-        notes = self._notes(odd, n_rows)
+        notes = self._notes(odd, len(table))
         known = {*self.types, *self.left_out}
         names = [str(name) for name in table.columns]
         extra = [name for name in names if name not in known]
         if extra:
             ignored = listed(extra)
             notes.append(f"columns that the model does not know are ignored: {ignored}")
-        features = np.hstack(parts)
-        return features, notes
+        return np.hstack(parts), notes
 
     def _blocks(self, table: pd.DataFrame, odd: dict[str, Odd]) -> Iterator[Block]:
         """Blocks of features; what is odd about a column is kept in ``odd``."""
@@ -284,8 +265,7 @@ class TableEncoder:
         names = [f"{name} {part}".strip() for name, part in slots]
         numbers = self._numbers(table, odd)
         with np.errstate(over="ignore"):
-            scaled = numbers / self.units
-            centred = scaled - self.medians
+            centred = numbers / self.units - self.medians
         gaps = np.isnan(centred)
         filled = np.where(gaps, 0.0, centred)
         yield names, filled.clip(-LARGEST, LARGEST)
@@ -361,10 +341,8 @@ class TableEncoder:
         if pd.api.types.is_numeric_dtype(column.dtype):
             return numbers
         codes, words = as_levels(column)
-        numeral = self.numerals[name]
-        form = NumberForm(*numeral)
-        of_words = form.parse(words)
-        with_gap = np.append(of_words, np.nan)
+        form = NumberForm(*self.numerals[name])
+        with_gap = np.append(form.parse(words), np.nan)
         return with_gap[codes]
 
     # ---------------------------------------------------------------- notes

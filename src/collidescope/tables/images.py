@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from collidescope._checks import CollisionWarning, check_choice, check_count
+from collidescope._checks import Array, CollisionWarning, check_choice, check_count
 from collidescope.tables.cells import listed
 from collidescope.tables.reading import read_table
 
@@ -29,7 +29,7 @@ def read_images(
     largest_side: int | None = None,
     errors: str = "raise",
     most_bytes: int = 4_000_000_000,
-) -> tuple[Images, npt.NDArray[Any], list[Path]]:
+) -> tuple[Images, Array, list[Path]]:
     """Images as an array, with their labels and paths: ``X, y, paths = read_images("photos")``.
 
     Parameters
@@ -72,8 +72,10 @@ def read_images(
     source = Path(source)
     if source.is_dir():
         if label is not None:
-            rest = "where labels are the names of subfolders: leave it out"
-            raise ValueError(f"label {label!r} is not for a folder, {rest}")
+            raise ValueError(
+                f"label {label!r} is not for a folder, where labels are the names of "
+                "subfolders: leave it out"
+            )
         paths, labels = _of_folder(source)
     else:
         paths, labels = _of_table(source, label)
@@ -95,8 +97,7 @@ def read_images(
     kept = np.array([path not in bad for path in paths])
     if bad:
         X = X[kept]
-        files = _bad_files(bad, len(paths))
-        notes.append(f"{files} are left out")
+        notes.append(f"{_bad_files(bad, len(paths))} are left out")
     sizes = {shape[:2] for shape in good}
     if sizes != {(height, width)}:
         notes.append(_scaled(sizes, height, width))
@@ -119,9 +120,10 @@ def _check_memory(shape: tuple[int, int, int, int], most_bytes: int) -> None:
         return
     n, height, width, _ = shape
     gigabytes = needed / 1e9
-    many = f"{n:,} images of {height} × {width} take {gigabytes:.1f} GB"
-    hint = "pass a smaller size=, such as size=64, or more most_bytes="
-    raise ValueError(f"{many}: {hint}")
+    raise ValueError(
+        f"{n:,} images of {height} × {width} take {gigabytes:.1f} GB: pass a smaller "
+        "size=, such as size=64, or more most_bytes="
+    )
 
 
 def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
@@ -133,18 +135,19 @@ def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
     return f"images of {given} are scaled to {height} × {width} pixels"
 
 
-def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
+def _of_folder(folder: Path) -> tuple[list[Path], Array]:
     """Files and the names of the subfolders they are in; what is no image by its name is left."""
-    module = _image_module()
-    known = module.registered_extensions()
+    known = _image_module().registered_extensions()
     own_folders = [own for own in folder.iterdir() if own.is_dir()]
     shown = [own for own in own_folders if not own.name.startswith(".")]
     classes = sorted(shown)
     n_classes = len(classes)
     source = f"source {str(folder)!r}"
     if n_classes < 2:
-        wanted = "one subfolder per class, at least 2"
-        raise ValueError(f"{source} must have {wanted}, it has {n_classes}")
+        raise ValueError(
+            f"{source} must have one subfolder per class, at least 2, it has "
+            f"{n_classes}"
+        )
     paths: list[Path] = []
     labels: list[str] = []
     for own in classes:
@@ -154,8 +157,7 @@ def _of_folder(folder: Path) -> tuple[list[Path], npt.NDArray[Any]]:
         if not images:
             raise ValueError(f"{source} has no image in the subfolder {name!r}")
         paths += images
-        n_images = len(images)
-        labels += [name] * n_images
+        labels += [name] * len(images)
     return paths, np.array(labels)
 
 
@@ -164,7 +166,7 @@ def _is_image(path: Path, known: Mapping[str, str]) -> bool:
     return path.suffix.lower() in known and path.is_file() and not hidden
 
 
-def _of_table(table: Path, label: str | None) -> tuple[list[Path], npt.NDArray[Any]]:
+def _of_table(table: Path, label: str | None) -> tuple[list[Path], Array]:
     """Paths and labels of a table, by the names of its columns, or the first and the last."""
     frame = read_table(table).frame
     if frame.shape[1] < 2:
@@ -185,8 +187,10 @@ def _of_table(table: Path, label: str | None) -> tuple[list[Path], npt.NDArray[A
     labels = frame[label_column]
     n_missing = int(labels.isna().sum())
     if n_missing:
-        many = f"{n_missing} rows without a label in {label_column!r}"
-        raise ValueError(f"source {str(table)!r} has {many}: drop those rows")
+        raise ValueError(
+            f"source {str(table)!r} has {n_missing} rows without a label in "
+            f"{label_column!r}: drop those rows"
+        )
     folder = table.parent
     paths = [folder / str(name) for name in frame[path_column]]
     return paths, labels.to_numpy()
@@ -211,7 +215,10 @@ def _opened(path: Path) -> Image.Image:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        return ImageOps.exif_transpose(Image.open(path))
+        image = Image.open(path)
+        upright = ImageOps.exif_transpose(image)
+        upright.format = image.format  # which turning it may lose
+        return upright
 
 
 def _unreadable() -> tuple[type[Exception], ...]:
@@ -243,7 +250,9 @@ def _read_into(target: Images, path: Path, bad: dict[Path, str]) -> None:
     height, width, channels = target.shape
     try:
         image = _opened(path)
-        if image.mode.startswith("I;16"):  # 16 bits: the upper 8
+        # Older versions of Pillow (10.0) open a PNG of 16 bits as one of 32.
+        wide = image.mode == "I" and image.format == "PNG"
+        if wide or image.mode.startswith("I;16"):  # 16 bits: the upper 8
             upper = np.asarray(image) >> 8
             image = Image.fromarray(upper.astype(np.uint8))
         mode = "RGB"
@@ -252,8 +261,7 @@ def _read_into(target: Images, path: Path, bad: dict[Path, str]) -> None:
         image = image.convert(mode)
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling.BILINEAR)
-        pixels = np.asarray(image)
-        target[:] = pixels.reshape(target.shape)
+        target[:] = np.asarray(image).reshape(target.shape)
     except _unreadable() as error:
         bad[path] = str(error)
 
@@ -278,9 +286,10 @@ def _check_bad(bad: dict[Path, str], n_files: int, errors: str) -> None:
     if bad and errors == "raise":
         files = _bad_files(bad, n_files)
         path, why = next(iter(bad.items()))
-        name = path.name
-        said = f"{files} cannot be read ({name}: {why})"
-        raise ValueError(f"{said}: remove them, or pass errors='skip'")
+        raise ValueError(
+            f"{files} cannot be read ({path.name}: {why}): remove them, or pass "
+            "errors='skip'"
+        )
     if len(bad) == n_files:
         raise ValueError(f"none of the {n_files:,} files can be read as an image")
 

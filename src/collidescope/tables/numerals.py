@@ -44,8 +44,7 @@ class NumberForm(NamedTuple):
         if found is None:
             return np.nan
         opened = bool(found["open"])
-        closed = bool(found["close"])
-        if opened != closed:
+        if opened != bool(found["close"]):
             return np.nan
         affixes = (found["prefix"] or "", found["suffix"] or "")
         own = (self.prefix, self.suffix)
@@ -87,10 +86,8 @@ def number_form(words: Sequence[str]) -> NumberForm | None:
     # decimal mark and thousands separator, in this order, so that "1,234" is a thousand
     for separators in (".", ".,", ". ", ".'", ",", ",.", ", "):
         decimal = separators[0]
-        thousands = separators[1:]
-        form = NumberForm(prefix, suffix, decimal, thousands)
-        numbers = form.parse(words)
-        if np.isfinite(numbers).all():
+        form = NumberForm(prefix, suffix, decimal, separators[1:])
+        if np.isfinite(form.parse(words)).all():
             return form
     return None
 
@@ -122,8 +119,7 @@ def _plain_digits(digits: str, decimal: str, thousands: str) -> str | None:
         return None
     if whole.isdigit():
         return f"{whole}.{fraction or 0}"
-    separator = re.escape(thousands)
-    grouped = rf"[1-9]\d{{0,2}}({separator}\d{{3}})+"
+    grouped = rf"[1-9]\d{{0,2}}({re.escape(thousands)}\d{{3}})+"
     if not thousands or not re.fullmatch(grouped, whole):
         return None
     joined = whole.replace(thousands, "")

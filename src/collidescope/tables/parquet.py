@@ -128,8 +128,7 @@ def decoded_size(path: Path) -> int:
 def _footer(file: BinaryIO) -> Structure:
     file.seek(-8, io.SEEK_END)
     length = int.from_bytes(file.read(4), "little")
-    mark = file.read(4)
-    if mark != b"PAR1":
+    if file.read(4) != b"PAR1":
         raise ValueError("its last bytes are not PAR1")
     file.seek(-8 - length, io.SEEK_END)
     return _structure(file)

@@ -139,8 +139,10 @@ def _reader(
     if suffix in (".jsonl", ".ndjson"):
         return _read_json_lines
     if suffix == ".json" or re.match(rb'\s*(\[\s*)?\{\s*"', start):
-        other = "as JSON lines, one object per line in a file that ends in .jsonl"
-        save = f"save it as CSV or Parquet (pandas.read_json(…).to_csv(…)), or {other}"
+        save = (
+            "save it as CSV or Parquet (pandas.read_json(…).to_csv(…)), or as JSON "
+            "lines, one object per line in a file that ends in .jsonl"
+        )
         raise ValueError(f"{path} is JSON, which need not be a table: {save}")
     return None
 
@@ -172,9 +174,9 @@ def _check_growth(
 ) -> None:
     """Refuse a table that grows to ``most`` times its size, beyond ``harmless`` bytes: a bomb."""
     if size > max(harmless, most * path.stat().st_size):
-        more = f"it grows to {size:,} bytes or more, {most} times its size"
         raise OSError(
-            f"{more}: if that is right, unpack it first, or give a sample of it"
+            f"it grows to {size:,} bytes or more, {most} times its size: if that is "
+            "right, unpack it first, or give a sample of it"
         )
 
 
@@ -248,15 +250,13 @@ def _names(plan: TextPlan, lines: list[str]) -> list[str]:
             break
     else:
         raise ValueError(f"{plan.path} has no lines to read")
-    width = _width(first, plan.delimiter)
-    numbers = range(1, width + 1)
+    numbers = range(1, _width(first, plan.delimiter) + 1)
     if not plan.header:
         return [f"c{k}" for k in numbers]
     names = []
     for k, name in zip(numbers, first, strict=False):
         names.append(name.strip() or f"unnamed {k}")
-    distinct = set(names)
-    if len(distinct) < len(names):
+    if len(set(names)) < len(names):
         [(twice, _)] = Counter(names).most_common(1)
         hint = ": rename one of them"
         if looks_like_data(names):
@@ -409,8 +409,10 @@ def _find_ragged(plan: TextPlan, encoding: str) -> None:
         elif n_cells != width:
             second = number == 1
             hint = _ragged_hint(plan, line, width, second=second)
-            said = f"{n_cells} cells, but the first line has {width}"
-            raise ValueError(f"{plan.path}, line {line.first}: {said}{hint}")
+            raise ValueError(
+                f"{plan.path}, line {line.first}: {n_cells} cells, but the first line "
+                f"has {width}{hint}"
+            )
 
 
 def _ragged_hint(plan: TextPlan, line: Line, width: int, second: bool) -> str:
@@ -462,8 +464,7 @@ def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
         records.append(record)
         n_cells = len(records) * len(names)
         _check_growth(path, CELL * n_cells)
-    table = pd.DataFrame.from_records(records, columns=list(names))
-    return table, []
+    return pd.DataFrame.from_records(records, columns=list(names)), []
 
 
 def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:

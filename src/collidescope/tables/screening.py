@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Container
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.tree import DecisionTreeClassifier
 
 from collidescope import _rows
-from collidescope._checks import FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, IntArray
 from collidescope.tables.cells import DATE_PARTS, read_cells
 from collidescope.tables.numerals import amounts
 
@@ -125,18 +125,18 @@ class Screening:
                 f"good for new ones. Keep their rows in one fold with groups=X[{name!r}], which "
                 f"also leaves the column out"
             )
-        for name in self.ordered:
-            found.append(
-                f"column {name!r} is sorted, and so are the labels: if rows were collected class "
-                f"by class, it tells the class by the time or place of collection; leave it out "
-                f"then (drop=[{name!r}])"
-            )
-        for name in self.in_runs:
-            found.append(
-                f"labels come in runs along {name!r}: rows near each other in time share their "
-                f"label, so S is too good for a later time. Keep rows of one period in one fold "
-                f"(groups=), or leave the column out (drop=[{name!r}])"
-            )
+        found.extend(
+            f"column {name!r} is sorted, and so are the labels: if rows were collected class "
+            f"by class, it tells the class by the time or place of collection; leave it out "
+            f"then (drop=[{name!r}])"
+            for name in self.ordered
+        )
+        found.extend(
+            f"labels come in runs along {name!r}: rows near each other in time share their "
+            f"label, so S is too good for a later time. Keep rows of one period in one fold "
+            f"(groups=), or leave the column out (drop=[{name!r}])"
+            for name in self.in_runs
+        )
         return found
 
 
@@ -157,9 +157,7 @@ def _leak_caution(name: str, leak: Leak) -> str:
     )
 
 
-def screen(
-    table: pd.DataFrame, y: npt.NDArray[Any], *, keep: Container[str] = ()
-) -> Screening:
+def screen(table: pd.DataFrame, y: Array, *, keep: Container[str] = ()) -> Screening:
     """Look for ids, leaks, groups and order among the columns of ``table``.
 
     Columns in ``keep`` are no ids. Rows without a label count for ids alone, so that the whole
@@ -202,7 +200,7 @@ class Labels(NamedTuple):
     table: pd.DataFrame
 
     @classmethod
-    def of(cls, y: npt.NDArray[Any], table: pd.DataFrame) -> Labels:
+    def of(cls, y: Array, table: pd.DataFrame) -> Labels:
         codes, names = pd.factorize(np.asarray(y), sort=False)
         rows = np.flatnonzero(codes >= 0)
         shares = np.bincount(codes[rows], minlength=1) / max(len(rows), 1)
@@ -231,8 +229,7 @@ class Labels(NamedTuple):
         """Of rows that are alike, label included, the first (places among the labelled rows)."""
         hashes = _rows.row_hashes(self.table.iloc[self.rows])
         pairs = np.column_stack([hashes, self.codes.astype(np.uint64)])
-        first = np.unique(pairs, axis=0, return_index=True)[1]
-        return np.sort(first)
+        return np.sort(np.unique(pairs, axis=0, return_index=True)[1])
 
 
 @dataclass(frozen=True)
@@ -425,8 +422,7 @@ def counts_rows(numbers: FloatArray, index: pd.Index) -> bool:
     spread = numbers.max() - numbers.min()
     if spread + 1 == n:
         return True
-    numbered = pd.api.types.is_integer_dtype(index.dtype)
-    if numbered:
+    if pd.api.types.is_integer_dtype(index.dtype):
         offsets = numbers - index.to_numpy(dtype=np.float64)
         if np.ptp(offsets) == 0:
             return True
@@ -504,8 +500,7 @@ def _agreement(levels: IntArray, codes: IntArray, labels: Labels) -> float:
         return 0.0
     if 2 * n_levels > n_used:
         return 0.0
-    own_levels = levels[used]
-    return _rows.agreement(own_levels, codes[used])
+    return _rows.agreement(levels[used], codes[used])
 
 
 def follows_value(column: Column, labels: Labels) -> bool:
@@ -534,8 +529,7 @@ def is_sorted_with_labels(column: Column, labels: Labels) -> bool:
     as_given = np.arange(len(labels.codes))
     if not labels.in_runs(as_given):
         return False
-    values = column.numbers[places]
-    correlation = spearmanr(values, places).statistic
+    correlation = spearmanr(column.numbers[places], places).statistic
     return bool(abs(correlation) >= 0.99)
 
 
@@ -549,19 +543,15 @@ def has_runs(column: Column, labels: Labels) -> bool:
     if len(places) < FEWEST_FOR_LEAKS:
         return False
     # Rows of one date in no order.
-    rng = np.random.default_rng(0)
-    shuffled = rng.permutation(places)
-    numbers = column.numbers[shuffled]
-    by_number = np.argsort(numbers, kind="stable")
-    order = shuffled[by_number]
-    return labels.in_runs(order)
+    shuffled = np.random.default_rng(0).permutation(places)
+    by_number = np.argsort(column.numbers[shuffled], kind="stable")
+    return labels.in_runs(shuffled[by_number])
 
 
 def find_leak(column: Column, labels: Labels, most_rows: int = 20_000) -> Leak | None:
     """What about one column predicts the label, or None; more rows would not change the verdict."""
     rng = np.random.default_rng(0)
-    order = rng.permutation(len(labels.codes))
-    rows = order[:most_rows]
+    rows = rng.permutation(len(labels.codes))[:most_rows]
     codes = labels.codes[rows]
     part = column.take(rows)
     filled = missingness_leak(part.missing, codes, labels)
@@ -573,8 +563,7 @@ def find_leak(column: Column, labels: Labels, most_rows: int = 20_000) -> Leak |
     if part.kind == "number" and part.numbers is not None:
         shares.append(number_accuracy(part.numbers, codes))
     if part.parts is not None:
-        filled_in = _without_gaps(part.parts)
-        shares.append(tree_accuracy(filled_in, codes))
+        shares.append(tree_accuracy(_without_gaps(part.parts), codes))
     best = max(shares, default=0.0)
     if _is_leak(best, labels.largest, len(codes)):
         return Leak(best)
@@ -661,11 +650,9 @@ def _one_class_only(own: IntArray, sizes: IntArray) -> float | None:
     lost = sizes - own  # rows of the class elsewhere
     wrong = others + lost
     best = int(wrong.argmin())
-    n_wrong = float(wrong[best])
-    share = 1 - n_wrong / n
+    share = 1 - float(wrong[best]) / n
     size = sizes[best]
-    n_rest = n - size
-    largest = max(size, n_rest) / n
+    largest = max(size, n - size) / n
     if not _is_leak(share, largest, n):
         return None
     return share
@@ -698,8 +685,7 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
     counts = rows.value_counts()  # largest first
     of_level = counts.groupby(level="level")
     sizes = of_level.sum()
-    judged = sizes[sizes > 1]
-    n_judged = int(judged.sum())
+    n_judged = int(sizes[sizes > 1].sum())
     if 2 * n_judged < len(codes):
         return 0.0
     # Right are the rows of the largest class, if it leads even without one of them.
@@ -707,21 +693,16 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
     second = of_level.nth(1).droplevel("class")
     second = second.reindex(largest.index, fill_value=0)
     n_largest = largest.to_numpy()
-    n_second = second.to_numpy()
-    lead = n_largest - n_second
-    leading = n_largest[lead > 1]
-    n_right = int(leading.sum())
-    return n_right / n_judged
+    lead = n_largest - second.to_numpy()
+    return int(n_largest[lead > 1].sum()) / n_judged
 
 
 def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
     """Share of held-out rows whose class a tree of one number tells; 0 when it is hopeless."""
     values = _without_gaps(numbers[:, None])
     # In the order of the values a leak has few changes of class: one per leaf, and two per error.
-    by_value = (codes, values[:, 0])
-    order = np.lexsort(by_value)
-    sorted_codes = codes[order]
-    changes = np.diff(sorted_codes) != 0
+    order = np.lexsort((codes, values[:, 0]))
+    changes = np.diff(codes[order]) != 0
     n_changes = changes.sum()
     errors = 0.02 * len(codes)
     most = _n_leaves(codes) + 4 * errors
@@ -766,8 +747,7 @@ def tree_accuracy(
             tree.fit(values[~held_out], trained)
         own = codes[held_out]
         seen = np.isin(own, trained)
-        predicted = tree.predict(values[held_out])
-        hits = predicted == own
+        hits = tree.predict(values[held_out]) == own
         right.append(hits[seen])
     judged = np.concatenate(right)
     if not len(judged):
