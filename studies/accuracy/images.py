@@ -130,6 +130,21 @@ def run(cell: Cell) -> dict[str, Any]:
     return result
 
 
+def conditions(records: list[Record]) -> str:
+    """How records were made that are not of today's settings, or were not made alone."""
+    cells: dict[str, list[str]] = {}
+    for record in records:
+        words = record.get("conditions")
+        if words:
+            cell = record["cell"]
+            made = f"{cell['set']} ({cell['device']}, {cell['rows']:,} rows)"
+            known = cells.setdefault(words, [])
+            if made not in known:
+                known.append(made)
+    said = [f"{', '.join(made)}: {words}." for words, made in cells.items()]
+    return "\n\n".join(said)
+
+
 def text(records: list[Record]) -> str:
     rows = []
     for found in map(flat, records):
@@ -164,6 +179,8 @@ def text(records: list[Record]) -> str:
 The network for images alone, five folds with the range.
 
 {table([*head, "TVD of S∞"], rows)}
+
+{conditions(records)}
 
 {again("images")}"""
 
@@ -259,6 +276,8 @@ def length_text(records: list[Record]) -> str:
     return f"""## Are networks for images trained to the end?
 
 {table(head, rows)}
+
+{conditions(records)}
 
 {again("images-length")}"""
 
