@@ -25,7 +25,7 @@ from collidescope.learners import (
     softmax,
     trees,
 )
-from collidescope.learners.base import Fitted, Foreign, Task
+from collidescope.learners.base import Fitted, Foreign, Task, squared_distances
 from collidescope.learners.pool import _prior_weights, pool, pool_weights
 
 TABLES = [name for name in MEMBERS if name != "convolution"]
@@ -434,7 +434,8 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> No
     generator = np.random.default_rng(0)
     X = generator.normal(size=(25, 2)).astype(np.float32)
     Y = np.eye(2, dtype=np.float32)[generator.integers(0, 2, 25)] - 0.5
-    best = kernel.ridge(X, Y, np.ones(25, dtype=np.float32), 0.5, 25)
+    squares = squared_distances(X, X)
+    best = kernel.ridge(squares, Y, np.ones(25, dtype=np.float32), 0.5)
     coefficients, scores = best.coefficients, best.scores
     # The penalty that was chosen is the one whose ridge fit on all rows gives these coefficients.
     K = kernel.kernel(X, X, 0.5).astype(np.float64)
@@ -448,7 +449,7 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> No
         alpha = np.linalg.solve(K[np.ix_(rest, rest)] + penalty * np.eye(24), Y[rest])
         np.testing.assert_allclose(scores[i], K[i, rest] @ alpha, atol=2e-3)
     even, uneven = (
-        kernel.ridge(X, Y, np.float32(4) + w, 0.5, 25).coefficients
+        kernel.ridge(squares, Y, np.float32(4) + w, 0.5).coefficients
         for w in np.outer([0, 1e-4], X[:, 0]).astype("f4")
     )
     np.testing.assert_allclose(

@@ -119,7 +119,8 @@ class Kernel(ArrayMember):
         gamma, spread = self._chosen_kernel(rows.X, Y, w, scales)
         m = self._n_landmarks(len(w))
         scaled = rows.X * spread
-        best = ridge(scaled, Y, w, gamma, m)
+        squares = squared_distances(scaled, scaled[:m])
+        best = ridge(squares, Y, w, gamma)
         log_priors = single(np.log(priors))
         return FittedKernel(
             name=self.name,
@@ -154,15 +155,11 @@ class Kernel(ArrayMember):
         for spread in scales:
             scaled = X[:n] * spread
             unit = 1 / max(_median_square(scaled), 1e-30)
+            landmarks = scaled[: self.choosing_landmarks]
+            squares = squared_distances(scaled, landmarks)
             for factor in self.gammas:
                 gamma = factor * unit
-                tried = ridge(
-                    scaled,
-                    Y[:n],
-                    w[:n],
-                    gamma,
-                    self.choosing_landmarks,
-                )
+                tried = ridge(squares, Y[:n], w[:n], gamma)
                 if tried.loss < lowest:
                     lowest = tried.loss
                     best = (gamma, spread)
@@ -182,8 +179,12 @@ def evidence(f: Floats, log_priors: Float32) -> Floats:
 
 def kernel(A: Float32, B: Float32, gamma: float) -> Float32:
     """exp(-γ‖a - b‖²) + 1: the constant is an intercept, which holds far from every landmark."""
-    values = squared_distances(A, B)
-    values *= np.float32(-gamma)
+    return _values(squared_distances(A, B), gamma)
+
+
+def _values(squares: Float32, gamma: float) -> Float32:
+    """The kernel at these squared distances."""
+    values = squares * np.float32(-gamma)
     np.exp(values, out=values)
     values += np.float32(1.0)
     return values
@@ -209,17 +210,17 @@ class Ridge:
     scores: Floats  #: (n, K), each without its row
 
 
-def ridge(X: Floats, Y: Floats, w: Floats, gamma: float, n_landmarks: int) -> Ridge:
-    """The regression of Y on the kernel; the first rows are landmarks.
+def ridge(squares: Float32, Y: Floats, w: Floats, gamma: float) -> Ridge:
+    """The regression of Y on the kernel, from squared distances of the rows to the landmarks.
 
-    Penalties are far above float32 rounding.
+    The first rows are the landmarks. Penalties are far above float32 rounding.
     """
-    m = min(n_landmarks, len(X))
-    landmarks = X[:m]
-    among = kernel(landmarks, landmarks, gamma)
+    n, m = squares.shape
+    values = _values(squares, gamma)
+    among = values[:m]
     root_w = np.sqrt(w)[:, None]
     # A: the features in a basis where AᵀA = diag(e), which V rotates them into.
-    if m == len(X) and np.ptp(w) == 0:
+    if m == n and np.ptp(w) == 0:
         # Every row is a landmark: its eigenvectors are such a basis.
         s, U = _leading_eigenvectors(among)
         inverse_root: Floats = U / np.sqrt(s)
@@ -228,7 +229,6 @@ def ridge(X: Floats, Y: Floats, w: Floats, gamma: float, n_landmarks: int) -> Ri
         V = None
     else:
         inverse_root = _inverse_root(among)
-        values = kernel(X, landmarks, gamma)
         Z = values @ inverse_root
         Z = Z * root_w
         gram = Z.T @ Z
