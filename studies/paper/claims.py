@@ -454,7 +454,7 @@ def bayesian_in_b_claim(printed: BySeed, ours: BySeed, link: str) -> Claim:
     return Claim(
         f"{OLD} Scenario B: the BNN is ahead of Algorithm 1",
         "lower",
-        f"that of that round ({lower(then)}): {told(then)}. "
+        f"the BNN of that round ({lower(then)}): {told(then)}. "
         f"{name}, batches of 256 ({lower(now)}): {told(now)}",
         f"{name}: {told(differences(bayesian, ours))}",
         agreed([lower(then), lower(now)]),
@@ -471,9 +471,9 @@ def advantage_claim(own: BySeed, ours: BySeed, link: str) -> Claim:
     return Claim(
         f"{OLD} Scenario B: the advantage is larger where classes overlap less",
         "larger",
-        f"error of the calibrated classifier over that of Algorithm 1, "
-        f"that of that round ({verdicts[0]}): {means(then)}. {at_scale_name('temperature')} "
-        f"({verdicts[1]}): {means(later)}",
+        "error of the calibrated classifier over that of Algorithm 1, "
+        f"the classifier of that round ({verdicts[0]}): {means(then)}. "
+        f"{at_scale_name('temperature')} ({verdicts[1]}): {means(later)}",
         f"over ours: {means(ratios(now, ours))}",
         agreed(verdicts),
         link,

@@ -416,9 +416,9 @@ Scenario B with less overlap, small networks, three samples, mean TVD of S:
 
 ## At the paper's size on one GPU
 
-Networks of 6 × 128 for several samples side by side, all 50,000 rows of Scenario B, batches of
-{board().get("batch")}, on one GPU that was {board().get("gpu")}. All of it had
-{board().get("seconds")} seconds. Mean TVD of S and of the posteriors; ours has its own end:
+`STUDIES_DEVICE=cuda python -m studies.paper.on_gpu --out FOLDER`: networks of 6 × 128 for several
+samples side by side, all 50,000 rows of Scenario B, batches of {board().get("batch")}, on one GPU
+({board().get("gpu")}). All of it had {board().get("seconds")} seconds. Mean TVD of S and of the posteriors; ours has its own end:
 
 {at_scale_table()}
 
