@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from collidescope.training.config import TrainingConfig
+from collidescope.training.loop import Objective
 from collidescope.training.networks import StackedMLP
 from collidescope.training.rows import as_rows
+from studies import store
 from studies.paper import on_gpu, scenarios, stacked
 from studies.paper.study import stacked_cells
 
@@ -111,8 +113,29 @@ def test_every_job_has_a_name_of_its_own() -> None:
 def test_the_cells_of_a_job_are_those_of_the_study() -> None:
     known = stacked_cells(False)
     for job in on_gpu.jobs(False):
-        if job.part in stacked.PARTS:
-            assert all(cell in known for cell in on_gpu.cells_of(job, False))
+        if job.part not in stacked.PARTS:
+            continue
+        for cell in on_gpu.cells_of(job, False):
+            for epochs in job.looks:
+                own = cell | {"settings": cell["settings"] | {"max_epochs": epochs}}
+                assert own in known
+
+
+def test_every_record_is_of_a_cell_of_the_study() -> None:
+    wanted = {store.key_of(cell) for cell in stacked_cells(False)}
+    for key, record in store.load(store.path_of("paper-stacked")).items():
+        if not record["cell"]["part"].startswith("digits"):  # these need the images
+            assert key in wanted
+
+
+def test_the_training_loop_finds_all_that_it_asks_an_objective_for(
+    objective: stacked.StackedPairs,
+) -> None:
+    asked = set(Objective.__annotations__) | set(vars(Objective))
+    for name in asked:
+        if not name.startswith("_"):
+            assert hasattr(objective, name)
+    assert hasattr(objective, "sample_batches")
 
 
 def test_settings_of_a_cell_are_those_of_algorithm_1() -> None:

@@ -35,6 +35,7 @@ class Job:
     gpu: bool = True
 
 
+B_ROWS = 50_000
 B = (("B", 0.15), ("B", 0.25), ("B", 0.35))
 SMALL = (
     (("A", 3), 750),
@@ -187,6 +188,10 @@ def write(file: Path, cell: Any, result: Any, seconds: float) -> None:
 # all jobs
 
 
+#: How a process may end.
+ENDS = ("failed", "ended", "out_of_time", "not_begun")
+
+
 class Board:
     """Starts processes as there is room, and ends them when time is up."""
 
@@ -197,6 +202,7 @@ class Board:
         self.environment = environment
         self.started = time.monotonic()
         self.running: dict[str, tuple[subprocess.Popen[bytes], Job]] = {}
+        self.met: dict[str, list[str]] = {name: [] for name in ENDS}
 
     def left(self) -> float:
         """Seconds until time is up."""
@@ -229,6 +235,7 @@ class Board:
             code = process.poll()
             if code is not None:
                 del self.running[name]
+                self.met["failed" if code else "ended"].append(name)
                 self.say(f"end {name}: {code}")
 
     def room(self, job: Job) -> bool:
@@ -250,9 +257,21 @@ class Board:
             time.sleep(POLL_SECONDS)
         for name, (process, _) in self.running.items():
             process.kill()
+            self.met["out_of_time"].append(name)
             self.say(f"out of time: {name}")
         for job in waiting:
+            self.met["not_begun"].append(job.name)
             self.say(f"not begun: {job.name}")
+
+    def header(self, gpu: str) -> str:
+        """What became of every process, as the first line of the file of records."""
+        seconds = round(time.monotonic() - self.started)
+        from collidescope.pairwise.printed import PrintedSettings
+        from studies.paper.stacked import config_of
+
+        batch = config_of(PrintedSettings()).batch_for(B_ROWS)
+        about = {"seconds": seconds, "gpu": gpu, "batch": batch, **self.met}
+        return json.dumps({"header": {"board": about}})
 
 
 SERVICE = "nvidia-cuda-mps-control"
@@ -323,7 +342,10 @@ def main() -> None:
         jobs(options.tiny),
         key=lambda job: not (options.first and job.name.startswith(options.first)),
     )
-    Board(options, shared or environment).run(wanted)
+    board = Board(options, shared or environment)
+    board.run(wanted)
+    gpu = "processes took turns" if shared is None else "processes shared it by MPS"
+    (options.out / "header.jsonl").write_text(board.header(gpu) + "\n")
     if shared is not None:
         end_sharing(shared)
 

@@ -96,3 +96,78 @@ def largest_error(score: Result) -> float:
 def posterior(score: Result) -> float:
     """Mean TVD of posteriors."""
     return float(score["posterior"])
+
+
+# ------------------------------------------------------------------------------------------
+# networks side by side on a GPU, within a given time
+
+#: The method of each part.
+SIDE_BY_SIDE = {
+    "plain": rows.PLAIN,
+    "temperature": "temperature (paper)",
+    "dropout": "Monte-Carlo dropout",
+    "bayesian": "Bayesian network",
+    "ours": rows.OURS,
+}
+
+
+def stacked(part: str, **wanted: Any) -> list[Record]:
+    """Records of a part of ``paper-stacked`` whose cells have these settings."""
+    found = []
+    for record in store.results("paper-stacked"):
+        cell = record["cell"]
+        if cell["part"] == part and wanted.items() <= cell.items():
+            found.append(record)
+    return found
+
+
+def epochs_of(record: Record) -> int:
+    """After how many epochs a network was looked at; 0 of what has its own end."""
+    cell = record["cell"]
+    return int(cell.get("settings", cell).get("max_epochs", 0))
+
+
+def epochs_reached(part: str) -> int:
+    """The largest number of epochs that there was time for."""
+    return max((epochs_of(record) for record in stacked(part)), default=0)
+
+
+def at_scale(part: str, measure: str, epochs: int | None = None) -> BySeed:
+    """A measure on all 50,000 rows of Scenario B, after the most epochs unless told."""
+    if epochs is None:
+        epochs = epochs_reached(part)
+    found: BySeed = defaultdict(dict)
+    for record in stacked(part):
+        if epochs_of(record) == epochs:
+            where = name_of(record["cell"]["problem"])
+            score = record["result"][SIDE_BY_SIDE[part]][measure]
+            found[where][record["cell"]["seed"]] = score
+    return {where: found[where] for where in sorted(found)}
+
+
+def at_scale_name(part: str) -> str:
+    """The method, and how long it was trained."""
+    epochs = epochs_reached(part)
+    if epochs == 0:
+        return SIDE_BY_SIDE[part]
+    return f"{SIDE_BY_SIDE[part]}, {epochs} epochs"
+
+
+def board() -> dict[str, Any]:
+    """What became of every process of that run."""
+    return dict(store.header("paper-stacked").get("board", {}))
+
+
+def epochs_by_method(name: str, methods: Sequence[str]) -> str:
+    """How many epochs the baselines of a study of the reproduction have in the record."""
+    by_method: dict[str, set[int]] = {}
+    for record in store.results(name):
+        cell = record["cell"]
+        if cell["method"] in methods:
+            own = by_method.setdefault(cell["method"], set())
+            own.add(cell["settings"]["max_epochs"])
+    parts = []
+    for method in methods:
+        counts = sorted(by_method.get(method, ()))
+        parts.append(f"{method} {' and '.join(map(str, counts))}")
+    return ", ".join(parts)

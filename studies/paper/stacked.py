@@ -35,7 +35,7 @@ from collidescope._scaling import apply_scaling, fit_scaling
 from collidescope.pairwise.pairs import balanced_risk
 from collidescope.pairwise.printed import Descent, PrintedSettings, solve_printed
 from collidescope.training.config import TrainingConfig
-from collidescope.training.loop import epoch_generator, fit_loop
+from collidescope.training.loop import Objective, epoch_generator, fit_loop
 from collidescope.training.networks import FactorisedObjective, StackedMLP
 from collidescope.training.rows import Rows, Split, as_rows
 from studies.baselines.bayesian import MeanField
@@ -110,6 +110,8 @@ def scaled(data: rows.Data, standardised: bool) -> tuple[FloatArray, FloatArray]
 
 class StackedPairs:
     """The risk (32) of V for every network of a stack, on pairs drawn as (31) says."""
+
+    sample_batches = None  #: no step is recorded
 
     def __init__(
         self, X: Rows, y: Tensor, splits: Sequence[Split], config: TrainingConfig
@@ -237,7 +239,7 @@ def config_of(settings: PrintedSettings) -> TrainingConfig:
 
 def train(
     module: nn.Module,
-    objective: Any,
+    objective: Objective,
     config: TrainingConfig,
     looks: Sequence[int],
     seed: int,
@@ -429,7 +431,7 @@ def of_pairs(
 
 def looked(
     module: nn.Module,
-    objective: Any,
+    objective: Objective,
     config: TrainingConfig,
     looks: Sequence[int],
     scored: Callable[[], list[dict[str, rows.Row]]],
@@ -759,24 +761,35 @@ def cells(quick: bool) -> list[Cell]:
             cell["settings"]["pairs_per_entry"] = 100
         return made
     found = []
-    for part in PARTS:
-        for beta in (0.15, 0.25, 0.35):
-            epochs = CURVE if beta == 0.15 and part in CURVED else [500]
-            for each in epochs:
-                for seed in range(10):
-                    found.append(cell_of(part, ["B", beta], 50_000, seed, each))
+    for part, looks in LOOKS.items():
+        samples = FOLDED_SAMPLES if part == "folds" else SAMPLES
+        for beta, n in samples.items():
+            for epochs in looks:
+                for seed in range(n):
+                    found.append(cell_of(part, ["B", beta], 50_000, seed, epochs))
     small: list[tuple[list[Any], int]] = [(["A", k], 250 * k) for k in (3, 4, 5)]
     small += [(["line", 4, 10, 3.0 * gap], 1_000) for gap in (1, 2, 3)]
-    for part in PARTS:
+    for part in ("printed", "folds"):
         for problem, n in small:
             for seed in range(10):
                 found.append(cell_of(part, problem, n, seed, 500))
     return found
 
 
-#: Epochs at which Scenario C looks, and the parts that it compares.
-CURVE = [5, 10, 20, 50, 100, 200, 500]
-CURVED = ("printed", "folds", "bayesian")
+#: Epochs of Scenario C.
+CURVE = (5, 10, 20, 50, 100, 200, 500)
+#: Epochs after which each part is looked at.
+LOOKS = {
+    "printed": CURVE,
+    "folds": (20, 100, 500),
+    "plain": (100, 500),
+    "temperature": (100, 500),
+    "dropout": (100, 500),
+    "bayesian": CURVE,
+}
+#: Samples of Scenario B by overlap; folds take five networks for each.
+SAMPLES = {0.15: 10, 0.25: 6, 0.35: 6}
+FOLDED_SAMPLES = {0.15: 8, 0.25: 4, 0.35: 4}
 
 
 def run_many(cells: list[Cell], looks: Sequence[int]) -> Iterator[list[Result]]:

@@ -108,10 +108,10 @@ def stacked_cells(quick: bool) -> list[Cell]:
     """Gaussians of every method and the package's default, then MNIST."""
     found = stacked.cells(quick)
     if not quick:
-        found += [{"part": "ours", **cell} for cell in scenarios.pool_cells(False)]
-        for cell in scenarios.overlap_cells(False):
-            own = {name: cell[name] for name in ("problem", "rows", "seed")}
-            found.append({"part": "ours", **own})
+        for beta in stacked.SAMPLES:
+            for seed in scenarios.SEEDS:
+                own = {"problem": ["B", beta], "rows": 50_000, "seed": seed}
+                found.append({"part": "ours", **own})
     if tabular.has_data():
         found += digits.cells(quick)
     return found

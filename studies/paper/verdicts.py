@@ -71,6 +71,13 @@ def together(verdicts: Sequence[str]) -> str:
     return HELD
 
 
+def agreed(verdicts: Sequence[str]) -> str:
+    """One verdict on readings of a claim: it cannot be told where they disagree."""
+    if len(set(verdicts)) == 1:
+        return verdicts[0]
+    return TIE
+
+
 def against(
     own: Values, rivals: Mapping[str, Values]
 ) -> tuple[list[Difference], list[Difference]]:
