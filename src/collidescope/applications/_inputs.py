@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields, replace
+from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +23,13 @@ from collidescope.matrix import UNSEEN, CollisionMatrix, largest_pairs
 Names = Sequence[Any] | Array | None
 Rows = tuple[int | None, int | None]
 BoolArray = npt.NDArray[np.bool_]
+Here = BoolArray | EllipsisType  #: some of the rows, or all
+#: How tables are written, as text and as HTML.
+AS_TEXT: dict[str, Any] = {
+    "index": False,
+    "float_format": "{:.4f}".format,
+    "na_rep": "",
+}
 
 
 class Classifier(Protocol):
@@ -36,13 +44,44 @@ class Classifier(Protocol):
 Source = Classifier | ArrayLike
 
 
-class Scored(NamedTuple):
+@dataclass(frozen=True)
+class Scored:
     """The arguments as arrays."""
 
     posteriors: FloatArray  #: n×K
     codes: Any  #: class number of every label, or None
     classes: Array  #: K names
     notes: tuple[str, ...] = ()  #: for the user
+    clusters: IntArray | None = None  #: of every row; None where all are independent
+    by_size: dict[int, FloatArray] = field(default_factory=dict)  #: of the same rows
+
+    @property
+    def labels(self) -> Array:
+        """The names of the classes of the rows."""
+        return self.classes[self.codes]
+
+    @property
+    def units(self) -> int:
+        """Independent units among the rows."""
+        clusters = self.clusters
+        return len(self.posteriors if clusters is None else np.unique(clusters))
+
+    def mean(self, values: FloatArray, here: Here = ...) -> Mean:
+        """Of values of the rows, or of some of them."""
+        return mean_and_error(values[here], self._clusters(here))
+
+    def part(self, here: Here) -> Scored:
+        """Some of the rows."""
+        return replace(
+            self,
+            posteriors=self.posteriors[here],
+            codes=self.codes[here],
+            clusters=self._clusters(here),
+            by_size={size: P[here] for size, P in self.by_size.items()},
+        )
+
+    def _clusters(self, here: Here) -> IntArray | None:
+        return None if self.clusters is None else self.clusters[here]
 
 
 class Result(ABC):
@@ -83,11 +122,10 @@ class Result(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and text, which JSON can hold; collision matrices are left out."""
         have_own_formats = ("matrix", "matrices", "source")
+        names = [part.name for part in fields(self)]  # type: ignore[arg-type]
         found = {"verdict": self.verdict}
-        for part in fields(self):  # type: ignore[arg-type]
-            name = part.name
-            private = name.startswith("_")
-            if not private and name not in have_own_formats:
+        for name in names:
+            if not name.startswith("_") and name not in have_own_formats:
                 found[name] = plain(getattr(self, name))
         return found
 
@@ -96,38 +134,33 @@ class Result(ABC):
         return section(self.TITLE, self._words, self._shown(self.ROWS[1]))
 
     def _shown(self, most: int | None) -> pd.DataFrame:
-        table: pd.DataFrame = getattr(self, self.TABLE)
-        shown = table.drop(columns=list(self.HIDDEN))
-        return shown.dropna(axis=1, how="all")[:most]
+        table: pd.DataFrame = getattr(self, self.TABLE).drop(columns=list(self.HIDDEN))
+        return table.dropna(axis=1, how="all")[:most]
 
     def __str__(self) -> str:
-        words = self._words
         shown = self._shown(self.ROWS[0])
-        if not len(shown):
-            return "\n".join(words)
-        table = shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")
-        return "\n".join([*words, "", table])
+        words = self._words
+        if len(shown):
+            words += ["", shown.to_string(**AS_TEXT)]
+        return "\n".join(words)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
         shown = self._shown(self.ROWS[1])
-        table = shown.to_html(index=False, float_format="{:.4f}".format, na_rep="")
-        return words_html(*self._words) + table
+        return words_html(*self._words) + shown.to_html(**AS_TEXT)
 
 
 def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, Any]:
     """A part of the report from words and a table."""
     shown = table.copy()
-    words = {True: "yes", False: ""}
     for name in table.select_dtypes("bool"):
-        shown[name] = table[name].map(words)
-    by_row = plain(shown)
-    rows = [list(row.values()) for row in by_row]
-    columns = [str(name).replace("_", " ") for name in table.columns]
+        shown[name] = table[name].map({True: "yes", False: ""})
+    rows = [list(row.values()) for row in plain(shown)]
     contents = None
     if rows:
+        columns = [str(name).replace("_", " ") for name in table.columns]
         contents = {"columns": columns, "rows": rows}
     return {"title": title, "sentences": sentences, "table": contents}
 
@@ -156,6 +189,7 @@ def scored(
     classes: Names,
     name: str = "P",
     y_name: str = "y",
+    groups: Given = None,
 ) -> Scored:
     """Arguments as arrays, from posteriors or a fitted classifier and rows.
 
@@ -164,24 +198,26 @@ def scored(
     own predictions agree with labels that it has seen.
     """
     if isinstance(source, type):
-        kind = source.__name__
         raise ValueError(
-            f"{name} must be a fitted classifier or posteriors, got the class {kind}"
+            f"{name} must be a fitted classifier or posteriors, got the class "
+            f"{source.__name__}"
         )
+    notes: tuple[str, ...] = ()
     if not hasattr(source, "predict_proba"):
-        return Scored(
-            *check.labelled_posteriors(source, y, classes, name=name, y_name=y_name)
+        P, codes, names = check.labelled_posteriors(
+            source, y, classes, name=name, y_name=y_name
         )
-    names = _classes_of_model(source, X, classes, name)
-    P = check.check_posteriors(
-        source.predict_proba(X), f"predict_proba of {name}", len(names)
-    )
-    codes = None
-    if y is not None:
-        codes = check.encode_labels(y, names, y_name)
-        check.check_same_length(P, codes, f"the posteriors and {y_name}")
-    P, notes = _with_held_out(P, source, X)
-    return Scored(P, codes, names, notes)
+    else:
+        names = _classes_of_model(source, X, classes, name)
+        P = check.check_posteriors(
+            source.predict_proba(X), f"predict_proba of {name}", len(names)
+        )
+        codes = None
+        if y is not None:
+            codes = check.encode_labels(y, names, y_name)
+            check.check_same_length(P, codes, f"the posteriors and {y_name}")
+        P, notes = _with_held_out(P, source, X)
+    return Scored(P, codes, names, notes, clusters_of(groups, len(P)))
 
 
 def _classes_of_model(source: object, X: Given, classes: Names, name: str) -> Array:
@@ -196,13 +232,14 @@ def _classes_of_model(source: object, X: Given, classes: Names, name: str) -> Ar
             "posteriors instead"
         )
     names = check.check_classes(source.classes_)
-    if classes is not None:
-        given = check.check_classes(classes, len(names))
-        if given.tolist() != names.tolist():
-            known = names.tolist()
-            raise ValueError(
-                f"classes must be left out or equal those of {name}: it knows {known}"
-            )
+    known = names.tolist()
+    if (
+        classes is not None
+        and check.check_classes(classes, len(names)).tolist() != known
+    ):
+        raise ValueError(
+            f"classes must be left out or equal those of {name}: it knows {known}"
+        )
     return names
 
 
@@ -217,26 +254,26 @@ def _with_held_out(
     if hasattr(source, "encode"):
         X = source.encode(X)
     # A row that occurs several times gets the mean of its held-out posteriors.
-    by_row = pd.DataFrame(known).groupby(trained)
-    means = by_row.mean().dropna()
+    means = pd.DataFrame(known).groupby(trained).mean().dropna()
     place = means.index.get_indexer(pd.Index(row_hashes(X)))
     seen = place >= 0
     if not seen.any():
         return P, ()
-    n_seen = int(seen.sum())
     note = (
-        f"{n_seen:,} of {len(P):,} rows are training rows of the model: their held-out "
+        f"{seen.sum():,} of {len(P):,} rows are training rows of the model: their held-out "
         "posteriors are used in place of its predictions."
     )
-    held_out = means.to_numpy()[place]
-    posteriors = np.where(seen[:, None], held_out, P)
-    return posteriors, (note,)
+    return np.where(seen[:, None], means.to_numpy()[place], P), (note,)
 
 
 def curve_of(
-    source: object, y: Given, classes: Names, by_size: Mapping[int, ArrayLike] | None
-) -> tuple[Scored, dict[int, FloatArray]]:
-    """(arguments as arrays, posteriors of the same rows by training size)."""
+    source: object,
+    y: Given,
+    classes: Names = None,
+    by_size: Mapping[int, ArrayLike] | None = None,
+    groups: Given = None,
+) -> Scored:
+    """Labelled rows, with the posteriors of the same rows by training size."""
     if hasattr(source, "predict_proba"):
         if not (hasattr(source, "posteriors_") and hasattr(source, "classes_")):
             raise ValueError(
@@ -254,8 +291,9 @@ def curve_of(
         source = source.posteriors_
     if y is None:
         raise ValueError("y is needed: pass the labels of the rows of P")
-    found = scored(source, None, y, classes)
-    return found, _check_curves(by_size or {}, *found.posteriors.shape)
+    found = scored(source, None, y, classes, groups=groups)
+    curves = _check_curves(by_size or {}, *found.posteriors.shape)
+    return replace(found, by_size=curves)
 
 
 def _check_curves(
@@ -316,8 +354,7 @@ def clusters_of(groups: Given, n: int) -> IntArray | None:
 
 def brier_scores(P: FloatArray, codes: IntArray) -> FloatArray:
     """‖c - p‖² of every row; their mean is the PBER."""
-    r = residuals(P, codes)
-    return np.asarray((r**2).sum(axis=1))
+    return (residuals(P, codes) ** 2).sum(axis=1)
 
 
 def residuals(P: FloatArray, codes: IntArray) -> FloatArray:
@@ -327,7 +364,7 @@ def residuals(P: FloatArray, codes: IntArray) -> FloatArray:
     """
     r = -P
     r[np.arange(len(P)), codes] += 1.0
-    return np.asarray(r)
+    return r
 
 
 class Mean(NamedTuple):
@@ -338,8 +375,7 @@ class Mean(NamedTuple):
     df: Any
 
     def interval(self, level: float) -> tuple[Any, Any]:
-        t = stdtrit(self.df, (1 + level) / 2)
-        half = t * self.stderr
+        half = stdtrit(self.df, (1 + level) / 2) * self.stderr
         return self.value - half, self.value + half
 
     def columns(self, name: str, level: float, before: str = "") -> dict[str, Any]:
@@ -353,14 +389,10 @@ class Mean(NamedTuple):
 
     def p_value(self, sides: int = 2) -> Any:
         """Of zero, or with one side of "not above zero"."""
-        value = self.value
-        if sides == 2:
-            value = np.abs(value)
+        value = np.abs(self.value) if sides == 2 else self.value
         with np.errstate(invalid="ignore", divide="ignore"):
             tail = stdtr(self.df, -value / self.stderr)
-        p = sides * tail
-        varies = self.stderr > 0
-        return np.where(varies, p, 1.0)
+        return np.where(self.stderr > 0, sides * tail, 1.0)
 
     def minus(self, other: Mean, n: float, m: float) -> Mean:
         """The difference to independent means (Welch), of n rows and of m.
@@ -368,15 +400,11 @@ class Mean(NamedTuple):
         No error is below what the rows of the other would give so many: few rows without a single
         collision of some rare kind show no variance, and know nothing about it.
         """
-        like_other = other.stderr * np.sqrt(m / n)
-        like_self = self.stderr * np.sqrt(n / m)
-        own = np.maximum(self.stderr, like_other) ** 2
-        theirs = np.maximum(other.stderr, like_self) ** 2
+        own = np.maximum(self.stderr, other.stderr * np.sqrt(m / n)) ** 2
+        theirs = np.maximum(other.stderr, self.stderr * np.sqrt(n / m)) ** 2
         total = own + theirs
-        own_part = own**2 / self.df
-        spread = own_part + theirs**2 / other.df
         with np.errstate(invalid="ignore"):
-            satterthwaite = total**2 / spread
+            satterthwaite = total**2 / (own**2 / self.df + theirs**2 / other.df)
         df = np.where(total > 0, satterthwaite, 1.0)
         return Mean(self.value - other.value, np.sqrt(total), df)
 
@@ -391,15 +419,13 @@ def mean_and_error(values: FloatArray, clusters: Given = None) -> Mean:
     if clusters is None:
         if n < 2:
             return Mean(mean, np.full_like(mean, np.nan), 1)
-        deviation = values.std(axis=0, ddof=1)
-        return Mean(mean, deviation / np.sqrt(n), n - 1)
-    _, own = np.unique(clusters, return_inverse=True)
-    n_clusters = int(own.max()) + 1
+        return Mean(mean, values.std(axis=0, ddof=1) / np.sqrt(n), n - 1)
+    names, own = np.unique(clusters, return_inverse=True)
+    n_clusters = len(names)
     df = max(n_clusters - 1, 1)
     sums = np.zeros((n_clusters, *values.shape[1:]))
     np.add.at(sums, own, values - mean)
-    squares = (sums**2).sum(axis=0)
-    variance = squares * n_clusters / df
+    variance = (sums**2).sum(axis=0) * n_clusters / df
     return Mean(mean, np.sqrt(variance) / n, df)
 
 
@@ -413,9 +439,8 @@ def largest_collisions(r: FloatArray, most: int = 20) -> tuple[IntArray, IntArra
 def loss_and_rates(r: FloatArray, pairs: tuple[IntArray, IntArray]) -> FloatArray:
     """What PBER and the rates of pairs are means of, one column each."""
     i, j = pairs
-    loss = (r**2).sum(axis=1)
     rates = -2 * r[:, i] * r[:, j]
-    return np.column_stack([loss, rates])
+    return np.column_stack([(r**2).sum(axis=1), rates])
 
 
 def flagged(
@@ -424,10 +449,8 @@ def flagged(
     """The table with ``flagged`` for the p-values that count; largest effects first."""
     table = table.assign(flagged=discovered(table["p_value"], fdr))
     effect = table[by].to_numpy(dtype=np.float64)
-    if not signed:
-        effect = np.abs(effect)
-    ranked = table.iloc[np.argsort(-effect, kind="stable")]
-    return ranked.reset_index(drop=True)
+    order = np.argsort(-effect if signed else -np.abs(effect), kind="stable")
+    return table.iloc[order].reset_index(drop=True)
 
 
 def discovered(p_values: ArrayLike, fdr: float) -> BoolArray:
@@ -435,7 +458,7 @@ def discovered(p_values: ArrayLike, fdr: float) -> BoolArray:
     given = np.asarray(p_values, dtype=np.float64)
     if not len(given):
         return np.zeros(0, dtype=bool)
-    return np.asarray(false_discovery_control(given) <= fdr)
+    return false_discovery_control(given) <= fdr
 
 
 def wilson_interval(count: float, n: float, level: float) -> tuple[float, float]:
@@ -444,18 +467,16 @@ def wilson_interval(count: float, n: float, level: float) -> tuple[float, float]
     return float(interval.low), float(interval.high)
 
 
-def share_interval(
-    hits: BoolArray, clusters: IntArray | None, level: float
-) -> tuple[float, float]:
+def share_interval(hits: BoolArray, rows: Scored, level: float) -> tuple[float, float]:
     """Of the share of rows that are hits: Wilson's, of as many rows as the clusters are worth.
 
     Rows of a cluster are alike: n rows are worth n · (variance of a share) / (that of the mean by
     cluster sums) independent ones, never more than n. Student's t for so few clusters widens it.
     """
     n = len(hits)
-    if clusters is None:
+    if rows.clusters is None:
         return wilson_interval(hits.sum(), n, level)
-    mean, stderr, df = mean_and_error(hits.astype(np.float64), clusters)
+    mean, stderr, df = rows.mean(hits.astype(np.float64))
     variance = mean * (1 - mean)
     worth = df + 1
     if stderr > 0:
@@ -463,12 +484,11 @@ def share_interval(
     worth = min(n, worth)
     z = stdtrit(df, (1 + level) / 2)
     # Wilson's interval with ``worth`` rows.
-    shift = z**2 / (2 * worth)
-    spread = (z / (2 * worth)) ** 2
-    half = z * np.sqrt(variance / worth + spread)
+    half = z * np.sqrt(variance / worth + (z / (2 * worth)) ** 2)
     shrink = 1 + z**2 / worth
-    low = (mean + shift - half) / shrink
-    high = (mean + shift + half) / shrink
+    centre = mean + z**2 / (2 * worth)
+    low = (centre - half) / shrink
+    high = (centre + half) / shrink
     return max(float(low), 0.0), min(float(high), 1.0)
 
 

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, triu
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from collidescope import _checks as check
@@ -104,11 +104,9 @@ def agreement(
     low, high = counted.pber_interval(level) or (0.0, 1.0)
     items = _Items.of(counts, totals)
     # Fleiss: every item the same. Krippendorff: items by their votes.
-    even = np.full(len(totals), 1 / len(totals))
-    kappa = items.coefficient(even, 1.0, level)
+    kappa = items.coefficient(np.full(len(totals), 1 / len(totals)), 1.0, level)
     n_votes = totals.sum()
-    by_votes = totals / n_votes
-    alpha = items.coefficient(by_votes, 1 - 1 / n_votes, level)
+    alpha = items.coefficient(totals / n_votes, 1 - 1 / n_votes, level)
     rows = {
         "agreement": (1 - pber, 1 - high, 1 - low, "tr B = 1 - PBER"),
         "PBER": (pber, low, high, "1 - tr B"),
@@ -133,11 +131,8 @@ class _Items(NamedTuple):
     @classmethod
     def of(cls, counts: csr_array, totals: FloatArray) -> _Items:
         pairs = totals * (totals - 1)
-        ordered = (counts * counts).sum(axis=1)
-        agree = (np.asarray(ordered) - totals) / pairs
-        disagree = 1 - agree
-        weighed = counts * (1 / totals)[:, None]
-        return cls(disagree, csr_array(weighed))
+        agree = ((counts * counts).sum(axis=1) - totals) / pairs
+        return cls(1 - agree, csr_array(counts * (1 / totals)[:, None]))
 
     def coefficient(
         self, weight: FloatArray, factor: float, level: float
@@ -151,24 +146,20 @@ class _Items(NamedTuple):
         observed = float(weight @ self.disagree)
         value = 1 - factor * observed / (1 - by_chance)
         # Pairs of different items only: ‖π‖² also holds what the votes of one item have in common.
-        squares = self.shares * self.shares
-        of_items = np.asarray(squares.sum(axis=1))
+        of_items = (self.shares * self.shares).sum(axis=1)
         own = float(weight**2 @ of_items)
-        same_item = float(weight @ weight)
-        between_items = (by_chance - own) / (1 - same_item)
-        # d(1 - ‖π‖²) = -2 π·dπ, item by item.
-        influence = -2 * (self.shares @ priors)
+        between_items = (by_chance - own) / (1 - float(weight @ weight))
         test = _Fieller(
             self.disagree,
-            influence,
+            # d(1 - ‖π‖²) = -2 π·dπ, item by item.
+            -2 * (self.shares @ priors),
             weight,
             observed,
             1 - between_items,
             float(priors.min()),
             level,
         )
-        grid = np.linspace(-1.0, 1.0, 201)
-        low, high = _accepted(test.beyond, grid)
+        low, high = _accepted(test.beyond, np.linspace(-1.0, 1.0, 201))
         return value, min(low, value), max(high, value)
 
 
@@ -191,8 +182,7 @@ class _Fieller(NamedTuple):
         # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
         # deviation is too small by that much (as HC3 has it for regressions).
         leverage = np.minimum(3 * weight, 0.75)
-        deviations = weight * (values - mean)
-        squares = (deviations / (1 - leverage)) ** 2
+        squares = (weight * (values - mean) / (1 - leverage)) ** 2
         variance = float(squares.sum())
         if variance <= 0:
             return -1.0
@@ -201,8 +191,7 @@ class _Fieller(NamedTuple):
         variance += (unseen / (len(weight) + 1)) ** 2
         # A few items carry the variance where a class is rare: as many degrees of freedom, less
         # those of D and C.
-        fourth = float((squares**2).sum())
-        df = max(variance**2 / fourth - 2, 1.0)
+        df = max(variance**2 / float((squares**2).sum()) - 2, 1.0)
         reach = stdtrit(df, (1 + self.level) / 2) * np.sqrt(variance)
         distance = abs(self.observed - (1 - kappa) * self.chance)
         return float(distance - reach)
@@ -212,9 +201,8 @@ def _accepted(
     beyond: Callable[[float], float], grid: FloatArray
 ) -> tuple[float, float]:
     """Ends of the range in which ``beyond`` is not positive."""
-    is_inside = [beyond(point) <= 0 for point in grid]
-    inside = np.flatnonzero(is_inside)
-    if not len(inside):
+    inside = [place for place, point in enumerate(grid) if beyond(point) <= 0]
+    if not inside:
         return np.inf, -np.inf
     first = inside[0]
     last = inside[-1]
@@ -276,11 +264,10 @@ class AnnotatorReport(
     @property
     def verdict(self) -> str:
         people = self.annotators
-        odd = people["annotator"][people["flagged"]].tolist()
+        odd = people["annotator"][people["flagged"]]
         words = "nobody differs beyond chance"
-        if odd:
-            listed = ", ".join(map(str, odd))
-            words = f"votes otherwise than the rest: {listed}"
+        if len(odd):
+            words = f"votes otherwise than the rest: {', '.join(map(str, odd))}"
         return f"{len(people)} annotators, {words}."
 
 
@@ -314,10 +301,9 @@ def compare_annotators(
     who, people = label_codes(annotators, name="annotators")
     check.check_same_length(numbers, codes, "items and labels")
     check.check_same_length(numbers, who, "items and annotators")
-    by_item_and_person = numbers * len(people) + who
-    again = np.flatnonzero(pd.Series(by_item_and_person).duplicated())
-    if len(again):
-        row = int(again[0])
+    again = pd.Series(numbers * len(people) + who).duplicated()
+    if again.any():
+        row = int(again.argmax())
         person = people.tolist()[who[row]]
         raise ValueError(
             f"annotators has {person!r} twice on one item (again in row {row}): a "
@@ -337,21 +323,17 @@ def compare_annotators(
 
 def _pairs(votes: _Votes, level: float) -> pd.DataFrame:
     n_classes = int(votes.codes.max()) + 1
-    n_people = len(votes.people)
     n_items = int(votes.items.max()) + 1
-    one = np.ones(len(votes.items))
     # Annotators × items, and × (item, class): products with their transposes count shared items,
     # and equal votes.
-    seen = csr_array((one, (votes.who, votes.items)), shape=(n_people, n_items))
+    seen = count_table(votes.who, votes.items, n_items)
     answers = votes.items * n_classes + votes.codes
-    said = csr_array((one, (votes.who, answers)), shape=(n_people, n_items * n_classes))
-    shared = (seen @ seen.T).tocoo()
-    same = (said @ said.T).tocsr()
-    upper = shared.row < shared.col
-    first = shared.row[upper]
-    second = shared.col[upper]
-    both = shared.data[upper].astype(int)
-    agreed = np.asarray(same[first, second]).ravel()
+    said = count_table(votes.who, answers, n_items * n_classes)
+    shared = triu(seen @ seen.T, 1, format="coo")
+    first = shared.row
+    second = shared.col
+    both = shared.data.astype(int)
+    agreed = np.asarray((said @ said.T).tocsr()[first, second]).ravel()
     ends = [wilson_interval(a, b, level) for a, b in zip(agreed, both, strict=True)]
     low, high = np.reshape(ends, (-1, 2)).T
     columns = {
@@ -362,20 +344,19 @@ def _pairs(votes: _Votes, level: float) -> pd.DataFrame:
         "low": low,
         "high": high,
     }
-    table = pd.DataFrame(columns)
-    return table.sort_values("agreement", kind="stable", ignore_index=True)
+    return pd.DataFrame(columns).sort_values(
+        "agreement", kind="stable", ignore_index=True
+    )
 
 
 def _differing(
     votes: _Votes, matrix: CollisionMatrix, level: float, alpha: float
 ) -> pd.DataFrame:
     n_people = len(votes.people)
-    who = votes.who
     active = np.ones(n_people, dtype=bool)
     found: dict[int, Any] = {}
     while True:
-        kept = votes.of(active[who])
-        table = _against_others(kept, matrix, level)
+        table = _against_others(votes.of(active[votes.who]), matrix, level)
         table["p_value"] *= active.sum()
         p = table["p_value"].where(active)
         if not p.min() <= alpha:  # also where nobody can be tested
@@ -386,7 +367,7 @@ def _differing(
     for worst, row in found.items():
         table.loc[worst] = row
     table.insert(0, "annotator", votes.people)
-    table.insert(1, "votes", np.bincount(who, minlength=n_people))
+    table.insert(1, "votes", np.bincount(votes.who, minlength=n_people))
     table["p_value"] = table["p_value"].clip(upper=1.0)
     return table.assign(flagged=~active)
 
@@ -407,17 +388,14 @@ class _ByAnnotator:
         rows = np.arange(len(self.who))
         shape = (self.n_people, len(rows))
         chosen = csr_array((np.ones(len(rows)), (self.who, rows)), shape=shape)
-        return np.asarray((chosen @ table).toarray())
+        return (chosen @ table).toarray()
 
     def means(self, table: csr_array) -> tuple[FloatArray, FloatArray]:
         """(means, standard errors not below what so few items could show)."""
         n = self.counts[:, None]
         means = self.sums(table) / n
-        of_squares = self.sums(table * table)
-        spread = of_squares / n - means**2
-        variance = np.maximum(spread, 0)
-        stderr = np.sqrt(variance / (n - 1))
-        return means, np.hypot(stderr, UNSEEN / n)
+        variance = np.maximum(self.sums(table * table) / n - means**2, 0)
+        return means, np.hypot(np.sqrt(variance / (n - 1)), UNSEEN / n)
 
 
 def _against_others(
@@ -432,7 +410,7 @@ def _against_others(
     counts = count_table(votes.items, votes.codes, matrix.n_classes)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate, others, pber_without = _agreement_rates(votes, counts)
-        n_votes = np.asarray(counts.sum(axis=1), dtype=np.float64)[votes.items]
+        n_votes = counts.sum(axis=1)[votes.items]
         shared = n_votes > 2
         kept = votes.of(shared)
         rate = rate[shared]
@@ -447,8 +425,7 @@ def _against_others(
         # Disagreement is tested on one side, use on both and in K classes; the 2 in front is for
         # taking the smaller.
         p_disagree = stdtr(df, difference / stderr)
-        p_use = 2 * matrix.n_classes * stdtr(df, -z)
-        p = 2 * np.minimum(p_disagree, p_use)
+        p = 2 * np.minimum(p_disagree, 2 * matrix.n_classes * stdtr(df, -z))
         low, high = Mean(difference, stderr, df).interval(level)
         used = matrix.classes[most].astype(object)
         used[n == 0] = None
@@ -475,28 +452,21 @@ def _agreement_rates(
     Third, per annotator, the PBER of all other votes.
     """
     n_people = len(votes.people)
-    per_item = np.asarray(counts.sum(axis=1), dtype=np.float64)
-    squares = (counts * counts).sum(axis=1)
-    alike = np.asarray(squares) - per_item  # ordered pairs that agree
-    pairs = per_item * (per_item - 1)
+    per_item = counts.sum(axis=1)
+    alike = (counts * counts).sum(axis=1) - per_item  # ordered pairs that agree
     several = per_item > 1
-    agreed = np.where(several, alike / pairs, 0.0)
+    agreed = np.where(several, alike / (per_item * (per_item - 1)), 0.0)
     # From here on one entry per vote: the same votes on its item, itself left out, and all.
-    own = np.asarray(counts[votes.items, votes.codes])
-    same = own.ravel() - 1
+    same = np.asarray(counts[votes.items, votes.codes]).ravel() - 1
     N = per_item[votes.items]
-    rate = same / (N - 1)
     # Without a vote its item has 2 same fewer ordered pairs that agree.
     alike_without = alike[votes.items] - 2 * same
-    pairs_without = (N - 1) * (N - 2)
-    others = np.where(N > 2, alike_without / pairs_without, 0.0)
+    others = np.where(N > 2, alike_without / ((N - 1) * (N - 2)), 0.0)
     # Without an annotator: items of three votes or more change, items of two votes are lost.
-    lost = np.bincount(votes.who, N == 2, n_people)
-    left = several.sum() - lost
-    change = others - agreed[votes.items]
-    changes = np.bincount(votes.who, change, n_people)
+    left = several.sum() - np.bincount(votes.who, N == 2, n_people)
+    changes = np.bincount(votes.who, others - agreed[votes.items], n_people)
     agreed_without = (agreed.sum() + changes) / left
-    return rate, others, 1 - agreed_without
+    return same / (N - 1), others, 1 - agreed_without
 
 
 def _class_use(
@@ -504,24 +474,21 @@ def _class_use(
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Per annotator the class whose use differs most from the others', by how much, z-value."""
     table = counts[votes.items]
-    N = np.asarray(table.sum(axis=1), dtype=np.float64)
+    N = table.sum(axis=1)
     share = table * (1 / N)[:, None]
     # The variance for a vote like the others on the item: who never used a rare class shows none.
     inflation = np.square(N / (N - 1))
-    of_one_vote = share - share * share
-    expected = people.sums(of_one_vote * inflation[:, None])
+    expected = people.sums((share - share * share) * inflation[:, None])
     # c - (votes of the others) / (N-1) = (N c - all votes) / (N-1).
     each = np.diff(table.indptr)
-    own = np.repeat(votes.codes, each)
+    chosen = table.indices == np.repeat(votes.codes, each)
     n_votes = np.repeat(N, each)
-    chosen = table.indices == own
     table.data = (n_votes * chosen - table.data) / (n_votes - 1)
     use, stderr = people.means(table)
     least = np.sqrt(expected) / people.counts[:, None]
     z = np.abs(use) / np.maximum(stderr, least)
     most = np.nan_to_num(z).argmax(axis=1)
-    rows = np.arange(len(use))
-    return most, use[rows, most], z.max(axis=1)
+    return most, use[np.arange(len(use)), most], z.max(axis=1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -547,11 +514,11 @@ class Comparison(
     @property
     def verdict(self) -> str:
         counts = self.pairs["verdict"].value_counts()
-        verdicts = (NOT_LEARNED, NOISE, AGREED)
-        kinds = [f"{counts.get(name, 0)} {name}" for name in verdicts]
-        listed = ", ".join(kinds)
+        kinds = [
+            f"{counts.get(name, 0)} {name}" for name in (NOT_LEARNED, NOISE, AGREED)
+        ]
         both = "Estimated PBER {estimated:.4f}, counted {counted:.4f}: {verdict}"
-        return f"{both.format_map(self.pber)}. Pairs of classes: {listed}."
+        return f"{both.format_map(self.pber)}. Pairs of classes: {', '.join(kinds)}."
 
     def _shown(self, most: int | None) -> pd.DataFrame:
         return self.pairs[self.pairs["verdict"] != AGREED][:most]
@@ -581,12 +548,11 @@ def compare(
                 f"{name} has no standard errors, so no difference can be judged: "
                 "estimate it with labels"
             )
-    of_estimated = set(estimated.classes.tolist())
-    odd = of_estimated ^ set(counted.classes.tolist())
+    odd = set(estimated.classes.tolist()) ^ set(counted.classes.tolist())
     if odd:
-        only = sorted(map(str, odd))
         raise ValueError(
-            f"estimated and counted must have the same classes, only one has {only}"
+            "estimated and counted must have the same classes, only one has "
+            f"{sorted(map(str, odd))}"
         )
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
     pber = _compared(
@@ -618,19 +584,15 @@ def _compared_pairs(
         (low[same][i, j], high[same][i, j]),
     )
     names = {"class": estimated.classes[i], "other": estimated.classes[j]}
-    pairs = pd.DataFrame(names | compared)
-    gap = pairs["difference"].abs().to_numpy()
+    gap = compared["difference"]
     # On the side of zero.
-    above = pairs["high"] - pairs["difference"]
-    below = pairs["difference"] - pairs["low"]
-    half = np.where(pairs["difference"] > 0, below, above)
+    half = np.where(gap > 0, gap - compared["low"], compared["high"] - gap)
     stderr = half / ndtri((1 + each) / 2)
     without_error = np.where(gap == 0, 0.0, np.inf)
-    z = np.divide(gap, stderr, out=without_error, where=stderr > 0)
-    p = 2 * ndtr(-z) * n_pairs
-    pairs.insert(7, "p_value", np.minimum(p, 1.0))
-    largest = np.argsort(-z, kind="stable")
-    return pairs.iloc[largest].reset_index(drop=True)
+    z = np.divide(np.abs(gap), stderr, out=without_error, where=stderr > 0)
+    pairs = pd.DataFrame(names | compared)
+    pairs.insert(7, "p_value", np.minimum(2 * ndtr(-z) * n_pairs, 1.0))
+    return pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
 
 
 def _larger_direction(rates: FloatArray) -> tuple[IntArray, IntArray]:
@@ -649,24 +611,19 @@ def _population_notes(
 ) -> tuple[str, ...]:
     """Class shares that differ by more than ``most`` describe different populations."""
     notes = []
-    of_estimated = estimated.priors
     of_counted = counted.priors[order]
-    unlike = np.abs(of_estimated - of_counted)
+    unlike = np.abs(estimated.priors - of_counted)
     if unlike.max() > most:
         k = int(unlike.argmax())
-        name = estimated.classes[k]
-        first = of_estimated[k]
-        second = of_counted[k]
         notes.append(
-            f"The class shares differ ({name}: {first:.1%} estimated, {second:.1%} "
-            "counted), and S depends on them: compare the same population."
+            f"The class shares differ ({estimated.classes[k]}: {estimated.priors[k]:.1%} "
+            f"estimated, {of_counted[k]:.1%} counted), and S depends on them: compare the "
+            "same population."
         )
-    coverage = counted.coverage
-    least = 1 - most
-    if coverage is not None and coverage < least:
+    if counted.coverage is not None and counted.coverage < 1 - most:
         notes.append(
-            f"The count speaks for {coverage:.1%} of the inputs, the estimate for all "
-            "of them."
+            f"The count speaks for {counted.coverage:.1%} of the inputs, the estimate for "
+            "all of them."
         )
     return tuple(notes)
 

@@ -32,22 +32,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.sparse import csr_array
-from scipy.special import entr, ndtri, stdtr, stdtrit
+from scipy.special import entr, ndtri, stdtr
 from scipy.stats import binom
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.applications._inputs import (
     BoolArray,
+    Mean,
     Names,
     Result,
+    Scored,
     Source,
     brier_scores,
     check_rates,
-    clusters_of,
     discovered,
     is_table,
-    mean_and_error,
     plain,
     scored,
     share_interval,
@@ -102,8 +102,7 @@ class AuditReport(
         if self.inherent_interval is None:
             return None
         low, high = self.inherent_interval
-        least = max(self.best - high, 0.0)
-        return least, max(self.best - low, 0.0)
+        return max(self.best - high, 0.0), max(self.best - low, 0.0)
 
     def rows(self, true: object, predicted: object, kind: str = "fixable") -> IntArray:
         """Numbers of the rows of class ``true`` that the classifier took for ``predicted``.
@@ -118,17 +117,14 @@ class AuditReport(
                 f"predicted must be another class than true, got {predicted!r} for both"
             )
         y, said, best = self._codes
-        taken = (y == i) & (said == j)
-        right = best == i
-        same = best == j
         keep = {
-            "fixable": right,
-            "inherent": same,
-            "other": ~right & ~same,
-            "all": taken,
+            "fixable": best == i,
+            "inherent": best == j,
+            "other": (best != i) & (best != j),
+            "all": y == i,
         }
         chosen = check.check_choice(kind, list(keep), "kind")
-        return np.flatnonzero(taken & keep[chosen])
+        return np.flatnonzero((y == i) & (said == j) & keep[chosen])
 
     @property
     def verdict(self) -> str:
@@ -145,19 +141,15 @@ class AuditReport(
             return f"{errs} There is nothing to fix."
         if low <= 0:
             return f"{errs} {self._nothing_found()}"
-        fixable = self._points(self.fixable)
-        ends = self._points(low, high)
-        fix = f"{fixable} points ({ends}) could be fixed by a better model"
-        largest = self._largest_part()
-        rest = self._rest()
-        return f"{errs} {fix}, {largest}; {rest}."
+        fix = f"{self._points(self.fixable)} points ({self._points(low, high)})"
+        fix += f" could be fixed by a better model, {self._largest_part()}"
+        return f"{errs} {fix}; {self._rest()}."
 
     def _largest_part(self) -> str:
         """The pair that makes up most of what can be fixed."""
-        pairs = self.pairs
-        found = pairs[pairs["flagged"]]
+        found = self.pairs[self.pairs["flagged"]]
         if not len(found):
-            found = pairs
+            found = self.pairs
         top = found.nlargest(1, "points").iloc[0]
         part = "the largest part"
         if top["points"] > self.fixable / 2:
@@ -166,42 +158,36 @@ class AuditReport(
 
     @property
     def _digits(self) -> int:
-        if self.error >= 0.01:
-            return 1
-        return 2
+        return 1 if self.error >= 0.01 else 2
 
     def _points(self, *values: float) -> str:
-        points = [f"{100 * value:.{self._digits}f}" for value in values]
-        return " to ".join(points)
+        return " to ".join(f"{100 * value:.{self._digits}f}" for value in values)
 
     def _nothing_found(self) -> str:
         fix = self._points(*self.fixable_interval)
-        none = "Nothing that a better model would fix is found"
-        rest = self._rest()
-        words = f"{none} (difference to the best rule known {fix} points): {rest}."
-        words = f"{words} To err less takes better features or more rows."
-        pairs = self.pairs
-        flagged = pairs[pairs["flagged"]]
-        top = flagged[["true", "predicted"]].head(5)
-        names = [f"{a} taken for {b}" for a, b in top.to_numpy()]
+        words = (
+            "Nothing that a better model would fix is found (difference to the best rule "
+            f"known {fix} points): {self._rest()}. To err less takes better features or "
+            "more rows."
+        )
+        flagged = self.pairs[self.pairs["flagged"]].head(5)
+        pairs = zip(flagged["true"], flagged["predicted"], strict=True)
+        names = [f"{a} taken for {b}" for a, b in pairs]
         if names:
-            listed = ", ".join(names)
-            words = f"{words} Some pairs still stand out: {listed}."
+            words += f" Some pairs still stand out: {', '.join(names)}."
         return words
 
     def _rest(self) -> str:
         """What a better model would not fix."""
-        inherent_ends = self.inherent_interval
-        not_learned_ends = self.not_learned_interval
-        if inherent_ends is None or not_learned_ends is None:
+        not_learned = self.not_learned_interval
+        if self.inherent_interval is None or not_learned is None:
             best = self._points(self.best)
             return f"{best} points are inherent in the data or not learned yet"
-        inherent = self._points(*inherent_ends)
-        left = (
+        inherent = self._points(*self.inherent_interval)
+        return (
             f"{inherent} points are inherent in the data (unlimited rows would leave "
-            "them)"
+            f"them), {self._points(*not_learned)} points are not learned yet"
         )
-        return f"{left}, {self._points(*not_learned_ends)} points are not learned yet"
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
@@ -268,102 +254,97 @@ def audit(
                 f"{name} is needed: write audit(posteriors, y_true=y, "
                 "y_pred=predicted) or audit(model, X, y, predicted)"
             )
-    rows = X if is_model else None
-    P, y, names, notes = scored(
-        model_or_posteriors, rows, y_true, classes, "model_or_posteriors", "y_true"
+    rows = scored(
+        model_or_posteriors,
+        X if is_model else None,
+        y_true,
+        classes,
+        "model_or_posteriors",
+        "y_true",
+        groups,
     )
-    said = predicted_codes(y_pred, X, names)
+    P = rows.posteriors
+    y = rows.codes
+    said = predicted_codes(y_pred, X, rows.classes)
     check.check_same_length(y, said, "y_true and y_pred")
-    n = len(P)
-    clusters = clusters_of(groups, n)
     best = P.argmax(axis=1)
     wrong = said != y
     best_wrong = best != y
-    worse = int((wrong & ~best_wrong).sum())
-    better = int((best_wrong & ~wrong).sum())
-    fixable = (worse - better) / n
+    fixable = int(wrong.sum() - best_wrong.sum()) / len(P)
     best_error = float(best_wrong.mean())
     if limit is None:
         limit = getattr(model_or_posteriors, "limit_", None)
     inherent = None
     if limit is not None:
-        low, high = limit.bayes_error_interval(level)
-        inherent = (float(low), float(high))
+        inherent = limit.bayes_error_interval(level)
     return AuditReport(
-        classes=names,
-        n_rows=n,
+        classes=rows.classes,
+        n_rows=len(P),
         error=best_error + fixable,
-        error_interval=share_interval(wrong, clusters, level),
+        error_interval=share_interval(wrong, rows, level),
         best=best_error,
         fixable=fixable,
-        fixable_interval=_fixable_interval(wrong, best_wrong, clusters, level),
+        fixable_interval=_fixable_interval(wrong, best_wrong, rows, level),
         inherent_interval=inherent,
         bayes_error=float((1 - P.max(axis=1)).mean()),
-        bayes_error_limit=_error_limit(P, y, clusters, level),
-        pairs=_pair_table(_Rules(y, said, best), names, clusters, level, fdr),
+        bayes_error_limit=_error_limit(best_wrong, rows, level),
+        pairs=_pair_table(_Rules(y, said, best), rows, level, fdr),
         level=level,
         fdr=fdr,
-        notes=(*notes, *_calibration_note(P, best_wrong, clusters)),
+        notes=(*rows.notes, *_calibration_note(best_wrong, rows)),
         _codes=(y, said, best),
     )
 
 
 def _fixable_interval(
-    wrong: BoolArray, best_wrong: BoolArray, clusters: IntArray | None, level: float
+    wrong: BoolArray, best_wrong: BoolArray, rows: Scored, level: float
 ) -> tuple[float, float]:
     """Of the difference of two errors on the same rows; never narrower for clusters."""
     worse = (wrong & ~best_wrong).sum()
     better = (best_wrong & ~wrong).sum()
-    n = np.array(len(wrong))
-    ends = paired_interval(worse, better, n, level)
-    low = float(ends[0])
-    high = float(ends[1])
-    if clusters is None:
-        return low, high
-    difference = wrong.astype(np.float64) - best_wrong
-    lower, upper = mean_and_error(difference, clusters).interval(level)
-    low = max(min(low, float(lower)), -1.0)
-    high = min(max(high, float(upper)), 1.0)
-    return low, high
+    low, high = paired_interval(worse, better, np.array(len(wrong)), level)
+    if rows.clusters is not None:
+        difference = rows.mean(wrong.astype(np.float64) - best_wrong)
+        low, high = _no_narrower(low, high, *difference.interval(level))
+    return float(low), float(high)
 
 
-def _error_limit(
-    P: FloatArray, y: IntArray, clusters: IntArray | None, level: float
-) -> float:
+def _no_narrower(
+    low: FloatArray, high: FloatArray, other_low: FloatArray, other_high: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """The hull of two intervals of differences of shares."""
+    low = np.maximum(np.minimum(low, other_low), -1.0)
+    return low, np.minimum(np.maximum(high, other_high), 1.0)
+
+
+def _error_limit(best_wrong: BoolArray, rows: Scored, level: float) -> float:
     """Upper limit of the Bayes error: the lower of those of the best rule and of the Brier score.
 
     Either of the two would do at a one-sided (1 - level) / 2; for the lower of them each takes
     half of it.
     """
     each = 1 - (1 - level) / 2
-    brier = mean_and_error(brier_scores(P, y), clusters)
-    n_units = len(P)
-    if clusters is not None:
-        n_units = len(np.unique(clusters))
+    brier = rows.mean(brier_scores(rows.posteriors, rows.codes))
     _, highest_score = brier_interval(
         float(brier.value),
         float(brier.stderr),
-        n_units,
+        rows.units,
         each,
-        grouped=clusters is not None,
+        grouped=rows.clusters is not None,
     )
-    wrong = P.argmax(axis=1) != y
-    _, highest_error = share_interval(wrong, clusters, each)
+    _, highest_error = share_interval(best_wrong, rows, each)
     return min(highest_error, highest_score)
 
 
 def _calibration_note(
-    P: FloatArray, best_wrong: BoolArray, clusters: IntArray | None, most: float = 3.0
+    best_wrong: BoolArray, rows: Scored, most: float = 3.0
 ) -> tuple[str, ...]:
     """Posteriors that are wrong about their own error, by more than so many standard errors."""
-    claimed = 1 - P.max(axis=1)
-    gap, stderr, _ = mean_and_error(best_wrong - claimed, clusters)
-    by_chance = most * stderr
-    if len(P) < 2 or abs(gap) <= by_chance:
+    claimed = 1 - rows.posteriors.max(axis=1)
+    gap, stderr, _ = rows.mean(best_wrong - claimed)
+    if len(claimed) < 2 or abs(gap) <= most * stderr:
         return ()
-    how = "under"
-    if gap > 0:
-        how = "over"
+    how = "over" if gap > 0 else "under"
     return (
         (
             f"The posteriors are {how}-confident: they claim that their rule errs on "
@@ -385,13 +366,14 @@ def bayes_confusion(
     array([[0.882, 0.118],
            [0.385, 0.615]])
     """
-    posteriors, codes, names, _ = scored(P, None, y, classes)
-    weights = posteriors
-    if codes is not None:
-        weights = np.eye(len(names))[codes]
-    table = np.zeros((len(names), len(names)))
+    rows = scored(P, None, y, classes)
+    k = len(rows.classes)
+    weights = rows.posteriors
+    if rows.codes is not None:
+        weights = np.eye(k)[rows.codes]
+    table = np.zeros((k, k))
     # A row that the rule calls j adds its c, or its p, to column j: row j of the transpose.
-    np.add.at(table.T, posteriors.argmax(axis=1), weights)
+    np.add.at(table.T, rows.posteriors.argmax(axis=1), weights)
     with np.errstate(invalid="ignore"):  # nan for a class without rows
         return table / table.sum(axis=1, keepdims=True)
 
@@ -405,9 +387,9 @@ def predicted_codes(y_pred: object, X: Given, classes: Array) -> IntArray:
         )
     if hasattr(y_pred, "predict"):
         if X is None:
-            kind = type(y_pred).__name__
             raise ValueError(
-                f"X is needed: y_pred is an estimator ({kind}) that has to predict"
+                f"X is needed: y_pred is an estimator ({type(y_pred).__name__}) that has "
+                "to predict"
             )
         y_pred = y_pred.predict(X)
     if is_table(y_pred):
@@ -434,8 +416,7 @@ def paired_interval(
     centre = (b - c) / total
     # b and c are multinomial: Var(b - c) = b + c - (b - c)² / n.
     variance = b + c - (b - c) ** 2 / total
-    z = ndtri((1 + level) / 2)
-    half = z * np.sqrt(variance) / total
+    half = ndtri((1 + level) / 2) * np.sqrt(variance) / total
     difference = (only_first - only_second) / n
     low = np.minimum(centre - half, difference)
     high = np.maximum(centre + half, difference)
@@ -444,15 +425,13 @@ def paired_interval(
 
 def mcnemar_p(only_first: IntArray, only_second: IntArray) -> FloatArray:
     """Exact one-sided p-value of McNemar's test: are rows of the first kind more than chance?"""
-    either = only_first + only_second
-    return np.asarray(binom.sf(only_first - 1, either, 0.5))
+    return np.asarray(binom.sf(only_first - 1, only_first + only_second, 0.5))
 
 
 def confusion_table(y: IntArray, said: IntArray, k: int) -> FloatArray:
     """How many rows of class i are called j."""
-    pairs = y * k + said
-    counts = np.bincount(pairs, minlength=k * k).reshape(k, k)
-    return counts.astype(np.float64)
+    counts = np.bincount(y * k + said, minlength=k * k)
+    return counts.reshape(k, k).astype(np.float64)
 
 
 class _Rules(NamedTuple):
@@ -479,28 +458,27 @@ class _PairCounts(NamedTuple):
         same = rules.said == rules.best
         agreed = confusion_table(rules.y[same], rules.said[same], k)
         more = (observed - agreed).astype(np.intp)
-        fewer = (best - agreed).astype(np.intp)
-        return cls(observed, best, more, fewer)
+        return cls(observed, best, more, (best - agreed).astype(np.intp))
 
     def p_values(self, i: IntArray, j: IntArray) -> FloatArray:
         """Of "no more errors than by the best rule", for i called j and for both directions."""
-        worse = self.more[i, j]
-        better = self.fewer[i, j]
-        one_way = mcnemar_p(worse, better)
-        worse_either_way = worse + self.more[j, i]
-        better_either_way = better + self.fewer[j, i]
-        return np.maximum(one_way, mcnemar_p(worse_either_way, better_either_way))
+        one_way = mcnemar_p(self.more[i, j], self.fewer[i, j])
+        more = self.more + self.more.T
+        fewer = self.fewer + self.fewer.T
+        return np.maximum(one_way, mcnemar_p(more[i, j], fewer[i, j]))
 
     def excess(self) -> IntArray:
         """Errors on the rows of every class beyond those of the best rule."""
         difference = self.more - self.fewer
-        return np.asarray(difference.sum(axis=1) - np.diag(difference))
+        return difference.sum(axis=1) - np.diag(difference)
 
 
 def _pair_table(
-    rules: _Rules, classes: Array, clusters: IntArray | None, level: float, fdr: float
+    rules: _Rules, scored_rows: Scored, level: float, fdr: float
 ) -> pd.DataFrame:
     """:attr:`AuditReport.pairs`."""
+    classes = scored_rows.classes
+    clusters = scored_rows.clusters
     k = len(classes)
     counts = _PairCounts.of(rules, k)
     occurs = counts.observed + counts.best > 0
@@ -518,19 +496,14 @@ def _pair_table(
         # Rows of a cluster are alike: so many of them are worth one.
         alike = _design_effect(stderr, (worse + better) / rows**2)
         low, high = paired_interval(worse / alike, better / alike, rows / alike, level)
-        t = stdtrit(errors.df, (1 + level) / 2)
-        half = t * stderr
-        lower = np.minimum(low, fixable - half)
-        upper = np.maximum(high, fixable + half)
-        low = np.maximum(lower, -1.0)
-        high = np.minimum(upper, 1.0)
+        ends = Mean(fixable, stderr, errors.df).interval(level)
+        low, high = _no_narrower(low, high, *ends)
         p = np.maximum(p, errors.p_value[i, j])
     # A rule that prefers other classes than the best one does, of several that nobody can tell
     # apart, confuses its favourites more and is right about them more often: where their rows come
     # out no worse, nothing can be fixed.
     excess = counts.excess()
-    comes_out_worse = excess[i] + excess[j] > 0
-    p = np.where(comes_out_worse, p, 1.0)
+    p = np.where(excess[i] + excess[j] > 0, p, 1.0)
     columns = {
         "true": classes[i],
         "predicted": classes[j],
@@ -556,7 +529,7 @@ def _flagged(p_values: FloatArray, differing: IntArray, fdr: float) -> BoolArray
     tested = 0.5**differing <= fdr
     flags = tested.copy()
     flags[tested] = discovered(p_values[tested], fdr)
-    return np.asarray(flags)
+    return flags
 
 
 def _design_effect(stderr: FloatArray, of_rows: FloatArray) -> float:
@@ -583,26 +556,19 @@ def _cluster_errors(rules: _Rules, clusters: IntArray, k: int) -> _ClusterErrors
     own = np.tile(clusters[differ], 2)
     true = np.tile(rules.y[differ], 2)
     called = np.concatenate([rules.said[differ], rules.best[differ]])
-    first = np.minimum(true, called)
-    second = np.maximum(true, called)
+    either = np.minimum(true, called) * k + np.maximum(true, called)
     shape = (n_clusters, k * k)
-    pairs = _sums(signs, own, true * k + called, shape)
-    unordered = _sums(signs, own, first * k + second, shape)
-    one_way = _not_above_zero(pairs).reshape(k, k)
+    # Sparse; values of the same place are added up.
+    pairs = csr_array((signs, (own, true * k + called)), shape=shape)
+    unordered = csr_array((signs, (own, either)), shape=shape)
     upper = np.triu(_not_above_zero(unordered).reshape(k, k))
-    both_ways = np.maximum(upper, upper.T)
+    one_way = _not_above_zero(pairs).reshape(k, k)
+    p_value = np.maximum(one_way, np.maximum(upper, upper.T))
     per_class = np.zeros((n_clusters, k))
     np.add.at(per_class, (clusters, rules.y), 1.0)
-    share = _share_errors(pairs, per_class)
-    p_value = np.maximum(one_way, both_ways)
-    return _ClusterErrors(share, p_value, max(n_clusters - 1, 1))
-
-
-def _sums(
-    values: FloatArray, rows: IntArray, columns: IntArray, shape: tuple[int, int]
-) -> csr_array:
-    """Sparse; values of the same place are added up."""
-    return csr_array((values, (rows, columns)), shape=shape)
+    return _ClusterErrors(
+        _share_errors(pairs, per_class), p_value, max(n_clusters - 1, 1)
+    )
 
 
 def _not_above_zero(sums: csr_array) -> FloatArray:
@@ -611,34 +577,27 @@ def _not_above_zero(sums: csr_array) -> FloatArray:
     df = max(n_clusters - 1, 1)
     total = sums.sum(axis=0)
     squares = (sums * sums).sum(axis=0)
-    centred = squares - total**2 / n_clusters
-    variance = centred * n_clusters / df
+    variance = (squares - total**2 / n_clusters) * n_clusters / df
     varies = variance > 1e-12
     stderr = np.sqrt(np.where(varies, variance, 1.0))
-    of_t = stdtr(df, -total / stderr)
-    positive = total > 0
-    return np.where(varies, of_t, np.where(positive, 0.0, 1.0))
+    certain = np.where(total > 0, 0.0, 1.0)
+    return np.where(varies, stdtr(df, -total / stderr), certain)
 
 
 def _share_errors(pairs: csr_array, per_class: FloatArray) -> FloatArray:
     """Standard errors of sums over the rows of class i, a ratio: deviations s_g - r · n_g."""
     n_clusters, k = per_class.shape
-    totals = per_class.sum(axis=0)
-    rows = np.maximum(totals, 1.0)[:, None]
-    total = pairs.sum(axis=0).reshape(k, k)
-    rate = total / rows
+    rows = np.maximum(per_class.sum(axis=0), 1.0)[:, None]
+    rate = pairs.sum(axis=0).reshape(k, k) / rows
     # Σ (s_g - r n_g)² = Σ s_g² - 2 r Σ s_g n_g + r² Σ n_g²
     squares = (pairs * pairs).sum(axis=0).reshape(k, k)
     sizes = (per_class**2).sum(axis=0)[:, None]
     entries = pairs.tocoo()
-    of_class = entries.col // k
-    own_rows = per_class[entries.row, of_class]
-    weighted = entries.data * own_rows
+    weighted = entries.data * per_class[entries.row, entries.col // k]
     products = np.bincount(entries.col, weighted, k * k).reshape(k, k)
     deviations = squares - 2 * rate * products + rate**2 * sizes
-    deviations = np.maximum(deviations, 0.0)
-    variance = deviations * n_clusters / max(n_clusters - 1, 1)
-    return np.asarray(np.sqrt(variance) / rows)
+    variance = np.maximum(deviations, 0.0) * n_clusters / max(n_clusters - 1, 1)
+    return np.sqrt(variance) / rows
 
 
 def ambiguous(
@@ -673,7 +632,10 @@ def ambiguous(
         raise ValueError(
             "y is needed for by='label': without labels none can be suspect"
         )
-    P, codes, names, _ = scored(clf_or_posteriors, X, y, classes, "clf_or_posteriors")
+    given = scored(clf_or_posteriors, X, y, classes, "clf_or_posteriors")
+    P = given.posteriors
+    codes = given.codes
+    names = given.classes
     rows = np.arange(len(P))
     first = P.argmax(axis=1)
     second, entropy = _second_and_entropy(P, first)
@@ -699,15 +661,13 @@ def ambiguous(
         "entropy": entropy,
         "kind": kind,
     }
-    found = pd.DataFrame(columns)
+    key = -entropy
     if by == "label":
         key = -_scores(P, codes)
     elif by == "margin":
         key = p_first - p_second
-    else:
-        key = -entropy
-    order = np.argsort(key, kind="stable")
-    return found.iloc[order[:top]].reset_index(drop=True)
+    order = np.argsort(key, kind="stable")[:top]
+    return pd.DataFrame(columns).iloc[order].reset_index(drop=True)
 
 
 def _second_and_entropy(P: FloatArray, first: IntArray) -> tuple[IntArray, FloatArray]:
@@ -715,11 +675,9 @@ def _second_and_entropy(P: FloatArray, first: IntArray) -> tuple[IntArray, Float
     second = np.empty_like(first)
     entropy = np.empty(len(P))
     for block in row_blocks(*P.shape):
-        own = P[block]
-        entropy[block] = entropies(own)
-        others = own.copy()
-        largest = first[block, None]
-        np.put_along_axis(others, largest, -1.0, axis=1)
+        others = P[block].copy()
+        entropy[block] = entropies(others)
+        np.put_along_axis(others, first[block, None], -1.0, axis=1)
         second[block] = others.argmax(axis=1)
     return second, entropy
 
@@ -738,8 +696,8 @@ def label_error_scores(
     ... ).argsort()
     array([0, 1, 2])
     """
-    posteriors, codes, *_ = scored(P, None, y, classes)
-    return _scores(posteriors, codes)
+    rows = scored(P, None, y, classes)
+    return _scores(rows.posteriors, rows.codes)
 
 
 def stray_labels(
@@ -757,9 +715,8 @@ def stray_labels(
     pairs = P.argmax(axis=1) * k + codes
     counts = np.bincount(pairs, clarity, k * k).reshape(k, k)
     np.fill_diagonal(counts, 0.0)
-    others = 1 - np.eye(k)
-    counts += pseudo_count / (k - 1) * others
-    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+    counts += pseudo_count / (k - 1) * (1 - np.eye(k))
+    return counts / counts.sum(axis=1, keepdims=True)
 
 
 def _scores(P: FloatArray, codes: IntArray, smallest: float = 1e-6) -> FloatArray:
@@ -769,15 +726,12 @@ def _scores(P: FloatArray, codes: IntArray, smallest: float = 1e-6) -> FloatArra
     strayed = np.empty(len(P))
     for block in row_blocks(*P.shape):
         # R[l, l] = 0: the label's own class adds nothing
-        to_label = towards[codes[block]]
-        strayed[block] = np.einsum("nj,nj->n", P[block], to_label)
-    rows = np.arange(len(P))
-    own = np.maximum(P[rows, codes], smallest)
-    least = smallest * R[R > 0].min()
-    elsewhere = np.maximum(strayed, least)
+        strayed[block] = np.einsum("nj,nj->n", P[block], towards[codes[block]])
+    own = np.maximum(P[np.arange(len(P)), codes], smallest)
+    elsewhere = np.maximum(strayed, smallest * R[R > 0].min())
     return np.log(elsewhere) - np.log(own)
 
 
 def entropies(P: FloatArray) -> FloatArray:
     """Entropy of every distribution along the last axis, in nats."""
-    return np.asarray(entr(P).sum(axis=-1))
+    return entr(P).sum(axis=-1)

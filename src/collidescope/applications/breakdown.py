@@ -10,30 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
+from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
 from collidescope._rows import agreement
 from collidescope.applications._inputs import (
     BoolArray,
     Mean,
     Names,
     Result,
+    Scored,
     Source,
     brier_scores,
     check_rates,
-    clusters_of,
     curve_of,
     flagged,
     group_codes,
     largest_collisions,
     loss_and_rates,
-    mean_and_error,
     residuals,
     scored,
 )
@@ -70,13 +68,12 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
 
     @property
     def verdict(self) -> str:
-        more = ""
         table = self.table
-        verdicts = table["verdict"]
-        too_small = verdicts == "too few rows"
-        if too_small.any():
-            more = f" {too_small.sum()} groups are too small to tell."
-        differs = verdicts.isin(["higher", "lower"])
+        more = ""
+        n_small = (table["verdict"] == "too few rows").sum()
+        if n_small:
+            more = f" {n_small} groups are too small to tell."
+        differs = table["verdict"].isin(["higher", "lower"])
         said = [
             f"{row['group']} {row['pber']:.1%} ({100 * row['difference']:+.1f} "
             f"points, {row['verdict']})"
@@ -85,80 +82,7 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
         if not said:
             return f"No group differs from the rest beyond chance.{more}"
         how_many = f"{len(said)} of {len(table)} groups differ from the rest in PBER"
-        listed = "; ".join(said)
-        return f"{how_many}: {listed}.{more}"
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """All rows: what the statistics of a subgroup are means of."""
-
-    posteriors: FloatArray
-    codes: IntArray
-    classes: Array
-    clusters: IntArray | None
-    by_size: dict[int, FloatArray]  #: posteriors of every row by training size
-    stats: FloatArray  #: of every row: its Brier score, then the terms of the rates of pairs
-
-    def mean(self, here: BoolArray) -> Mean:
-        """Of the statistics, on some of the rows."""
-        return mean_and_error(self.stats[here], self._groups(here))
-
-    def n_units(self, here: BoolArray) -> int:
-        """Independent units among some of the rows."""
-        return _n_units(self._groups(here), int(here.sum()))
-
-    def _groups(self, here: BoolArray) -> IntArray | None:
-        """The groups of some of the rows, where rows belong together."""
-        if self.clusters is None:
-            return None
-        return self.clusters[here]
-
-    def limit(self, here: BoolArray, level: float) -> tuple[float, float]:
-        """Range of the PBER that unlimited rows would leave."""
-        found = replace(self._curve(here), power=self._power)
-        return found.pber_interval(level)
-
-    def _curve(self, here: BoolArray) -> Limit:
-        codes = self.codes[here]
-        scores = [brier_scores(P[here], codes) for P in self.by_size.values()]
-        return limit_from_scores(
-            np.column_stack(scores),
-            list(self.by_size),
-            baseline=_chance_score(codes),
-            groups=self._groups(here),
-        )
-
-    @cached_property
-    def _power(self) -> float | None:
-        """That calibrates the posteriors of all rows, where more rows would not: else None."""
-        everywhere = np.full(len(self.codes), True)
-        found = without_end_if_miscalibrated(
-            self._curve(everywhere),
-            list(self.by_size.values()),
-            self.codes,
-            groups=self.clusters,
-        )
-        return found.power
-
-    def matrix(self, here: BoolArray) -> CollisionMatrix | None:
-        """S of some of the rows; None where they lack a class."""
-        codes = self.codes[here]
-        if len(np.unique(codes)) < len(self.classes):
-            return None
-        return collision_matrix_from_posteriors(
-            self.posteriors[here],
-            self.classes[codes],
-            classes=self.classes,
-            groups=self._groups(here),
-        )
-
-    def against_rest(self, here: BoolArray) -> tuple[Mean, Mean]:
-        """The statistics of some of the rows, and their difference to all others."""
-        own = self.mean(here)
-        rest = self.mean(~here)
-        n = int(here.sum())
-        return own, own.minus(rest, n, len(here) - n)
+        return f"{how_many}: {'; '.join(said)}.{more}"
 
 
 def _chance_score(codes: IntArray) -> float:
@@ -206,29 +130,25 @@ def collisions_by(
     [['new', 1000, 'lower'], ['old', 1000, 'higher']]
     """
     check_rates(level=level, fdr=fdr)
-    given, curves = curve_of(P, y, classes, posteriors_by_size)
-    n = len(given.codes)
+    rows = curve_of(P, y, classes, posteriors_by_size, groups)
+    n = len(rows.codes)
     own, names = group_codes(by, n, "by")
-    r = residuals(given.posteriors, given.codes)
+    r = residuals(rows.posteriors, rows.codes)
     i, j = largest_collisions(r)
-    rows = _Rows(
-        given.posteriors,
-        given.codes,
-        given.classes,
-        clusters_of(groups, n),
-        curves,
-        loss_and_rates(r, (i, j)),
-    )
+    stats = loss_and_rates(r, (i, j))
     parts = {name: own == number for number, name in enumerate(names.tolist())}
-    judged = []
-    for name, here in parts.items():
-        if fewest <= here.sum() < n and rows.n_units(here) >= fewest / 3:
-            judged.append(name)
+    judged = [
+        name
+        for name, here in parts.items()
+        if fewest <= here.sum() < n and rows.part(here).units >= fewest / 3
+    ]
     per_group = 2  # PBER and difference
-    if curves:
+    if rows.by_size:
         per_group = 3  # and range
-    n_intervals = max(per_group * len(judged), 1)
-    each = level ** (1 / n_intervals)
+    each = level ** (1 / max(per_group * len(judged), 1))
+    power = None
+    if judged and rows.by_size:
+        power = _power(rows)
     lines = []
     pairs = [pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])]
     matrices = {}
@@ -239,25 +159,53 @@ def collisions_by(
         if name not in judged:
             line["verdict"] = "too few rows" if n_rows < n else "the only group"
             continue
-        mean, gap = rows.against_rest(here)
-        line |= _line(mean.wider(rows.n_units(here)), gap, each)
-        if curves:
-            line["limit_low"], line["limit_high"] = rows.limit(here, each)
-        rates = {"group": name, "class": given.classes[i], "other": given.classes[j]}
-        rates["rate"] = mean.value[1:]
-        rates["difference"] = gap.value[1:]
-        rates["p_value"] = gap.p_value()[1:]
+        part = rows.part(here)
+        mean = rows.mean(stats, here)
+        gap = mean.minus(rows.mean(stats, ~here), n_rows, n - n_rows)
+        line |= _line(mean.wider(part.units), gap, each)
+        if part.by_size:
+            limit = replace(_limit(part), power=power)
+            line["limit_low"], line["limit_high"] = limit.pber_interval(each)
+        rates = {
+            "group": name,
+            "class": rows.classes[i],
+            "other": rows.classes[j],
+            "rate": mean.value[1:],
+            "difference": gap.value[1:],
+            "p_value": gap.p_value()[1:],
+        }
         pairs.append(pd.DataFrame(rates))
-        matrix = rows.matrix(here)
-        if matrix is not None:
-            matrices[name] = matrix
+        if len(np.unique(part.codes)) == len(rows.classes):
+            matrices[name] = collision_matrix_from_posteriors(
+                part.posteriors, part.labels, classes=rows.classes, groups=part.clusters
+            )
     shown = ["group", "rows", "pber", "low", "high"]
     shown += ["difference", "difference_low", "difference_high"]
     shown += ["limit_low", "limit_high", "verdict"]
     table = pd.DataFrame(lines).reindex(columns=shown)
     found = flagged(pd.concat(pairs[1:] or pairs), fdr)
-    notes = _warnings(table, parts, given.codes)
+    notes = _warnings(table, parts, rows.codes)
     return SubgroupCollisions(table, found, matrices, level, fdr, notes)
+
+
+def _limit(rows: Scored) -> Limit:
+    """What unlimited rows would leave of the PBER."""
+    scores = [brier_scores(P, rows.codes) for P in rows.by_size.values()]
+    return limit_from_scores(
+        np.column_stack(scores),
+        list(rows.by_size),
+        baseline=_chance_score(rows.codes),
+        groups=rows.clusters,
+    )
+
+
+def _power(rows: Scored) -> float | None:
+    """That calibrates the posteriors of all rows, where more rows would not: else None."""
+    posteriors = list(rows.by_size.values())
+    found = without_end_if_miscalibrated(
+        _limit(rows), posteriors, rows.codes, groups=rows.clusters
+    )
+    return found.power
 
 
 def _line(mean: Mean, gap: Mean, level: float) -> dict[str, Any]:
@@ -270,12 +218,12 @@ def _line(mean: Mean, gap: Mean, level: float) -> dict[str, Any]:
     elif gap_high[0] < 0:
         verdict = "lower"
     return {
-        "pber": float(mean.value[0]),
-        "low": max(float(low[0]), 0.0),
-        "high": min(float(high[0]), LARGEST_SCORE),
-        "difference": float(gap.value[0]),
-        "difference_low": float(gap_low[0]),
-        "difference_high": float(gap_high[0]),
+        "pber": mean.value[0],
+        "low": max(low[0], 0.0),
+        "high": min(high[0], LARGEST_SCORE),
+        "difference": gap.value[0],
+        "difference_low": gap_low[0],
+        "difference_high": gap_high[0],
         "verdict": verdict,
     }
 
@@ -284,16 +232,16 @@ def _warnings(
     table: pd.DataFrame, parts: dict[Any, BoolArray], codes: IntArray
 ) -> tuple[str, ...]:
     """Subgroups in which the class shares alone would predict better than the posteriors."""
-    worse = []
-    for name, low in zip(table["group"], table["low"], strict=True):
-        if low > _chance_score(codes[parts[name]]):
-            worse.append(str(name))
+    worse = [
+        str(name)
+        for name, low in zip(table["group"], table["low"], strict=True)
+        if low > _chance_score(codes[parts[name]])
+    ]
     if not worse:
         return ()
     why = "over-confident, or their columns are in another order than the classes"
-    listed = ", ".join(worse)
     return (
-        f"The posteriors do worse than the class shares in {listed}: they are {why}.",
+        f"The posteriors do worse than the class shares in {', '.join(worse)}: they are {why}.",
     )
 
 
@@ -316,20 +264,16 @@ class CollisionChange(Result, title="Did collisions change?"):
     @property
     def verdict(self) -> str:
         low, high = self.interval
-        how = "different rows"
-        if self.paired:
-            how = "the same rows, paired"
+        how = "the same rows, paired" if self.paired else "different rows"
         word = "did not change beyond chance"
         if low > 0:
             word = "rose"
         elif high < 0:
             word = "fell"
-        both = f"{self.before:.2%} before, {self.after:.2%} after"
-        change = (
-            f"change {100 * self.change:+.2f} points ({100 * low:+.2f} to "
-            f"{100 * high:+.2f}; {how})"
+        return (
+            f"PBER {word}: {self.before:.2%} before, {self.after:.2%} after, change "
+            f"{100 * self.change:+.2f} points ({100 * low:+.2f} to {100 * high:+.2f}; {how})."
         )
-        return f"PBER {word}: {both}, {change}."
 
 
 def collision_change(
@@ -357,55 +301,47 @@ def collision_change(
     True
     """
     check_rates(level=level, fdr=fdr)
-    first = scored(P_before, None, y_before, classes, "P_before", "y_before")
+    first = scored(P_before, None, y_before, classes, "P_before", "y_before", groups)
     names = first.classes
     if y_after is None:
         second = scored(P_after, None, y_before, names, "P_after", "y_before")
     else:
-        second = scored(P_after, None, y_after, names, "P_after", "y_after")
+        second = scored(
+            P_after, None, y_after, names, "P_after", "y_after", groups_after
+        )
     r_before = residuals(first.posteriors, first.codes)
     r_after = residuals(second.posteriors, second.codes)
-    both = np.concatenate([r_before, r_after])
-    i, j = largest_collisions(both)
-    pairs = (i, j)
-    before = loss_and_rates(r_before, pairs)
-    after = loss_and_rates(r_after, pairs)
-    n_before = len(before)
-    n_after = len(after)
-    own = clusters_of(groups, n_before)
+    i, j = largest_collisions(np.concatenate([r_before, r_after]))
+    before = loss_and_rates(r_before, (i, j))
+    after = loss_and_rates(r_after, (i, j))
     if y_after is None:
-        paired = mean_and_error(after - before, own)
-        gap = paired.wider(_n_units(own, n_after))
+        gap = first.mean(after - before).wider(first.units)
         low, high = gap.interval(level)
     else:
-        theirs = clusters_of(groups_after, n_after)
-        earlier = mean_and_error(before, own)
-        later = mean_and_error(after, theirs)
-        gap = later.minus(earlier, n_after, n_before)
+        earlier = first.mean(before)
+        later = second.mean(after)
+        gap = later.minus(earlier, len(after), len(before))
         low, high = difference_interval(
             later.value,
-            _rate_intervals(later, theirs, n_after, level),
+            _rate_intervals(later, second, level),
             earlier.value,
-            _rate_intervals(earlier, own, n_before, level),
+            _rate_intervals(earlier, first, level),
         )
-    rates_before = before[:, 1:]
-    rates_after = after[:, 1:]
-    p_values = gap.p_value()
+    rates_before = before.mean(axis=0)
+    rates_after = after.mean(axis=0)
     rates = {
         "class": names[i],
         "other": names[j],
-        "before": rates_before.mean(axis=0),
-        "after": rates_after.mean(axis=0),
+        "before": rates_before[1:],
+        "after": rates_after[1:],
         "difference": gap.value[1:],
         "low": low[1:],
         "high": high[1:],
-        "p_value": p_values[1:],
+        "p_value": gap.p_value()[1:],
     }
-    pber_before = before[:, 0]
-    pber_after = after[:, 0]
     return CollisionChange(
-        before=float(pber_before.mean()),
-        after=float(pber_after.mean()),
+        before=float(rates_before[0]),
+        after=float(rates_after[0]),
         change=float(gap.value[0]),
         interval=(float(low[0]), float(high[0])),
         paired=y_after is None,
@@ -413,23 +349,15 @@ def collision_change(
     )
 
 
-def _n_units(clusters: IntArray | None, n: int) -> int:
-    if clusters is None:
-        return n
-    return len(np.unique(clusters))
-
-
 def _rate_intervals(
-    mean: Mean, clusters: IntArray | None, n: int, level: float
+    mean: Mean, rows: Scored, level: float
 ) -> tuple[FloatArray, FloatArray]:
     """Of a PBER and the rates of pairs: they hold with few errors too."""
-    grouped = clusters is not None
-    top = LARGEST_SCORE
-    if grouped:
-        top = 1.0
-    top = max(top, float(np.max(mean.value)))
-    units = _n_units(clusters, n)
-    return interval(mean.value, mean.stderr, units, level, top=top, grouped=grouped)
+    grouped = rows.clusters is not None
+    top = max(1.0 if grouped else LARGEST_SCORE, float(np.max(mean.value)))
+    return interval(
+        mean.value, mean.stderr, rows.units, level, top=top, grouped=grouped
+    )
 
 
 class GroupedLabels(NamedTuple):
@@ -480,18 +408,14 @@ def grouped_labels(
     own, names = group_codes(groups, len(codes))
     n_values = len(names)
     if n_values == len(own):
-        unknown = float("nan")
-        return GroupedLabels(n_values, unknown, unknown, 0.0, False)
+        return GroupedLabels(n_values, np.nan, np.nan, 0.0, False)
     rng = np.random.default_rng(random_state)
     seen = agreement(own, codes)
     shuffled = [agreement(own, rng.permutation(codes)) for _ in range(shuffles)]
     chance = float(np.mean(shuffled))
     spread = float(np.std(shuffled))
     above = seen - chance
-    z = 0.0
-    if spread:
-        z = above / spread
+    z = above / spread if spread else 0.0
     halfway = above >= 0.5 * (1 - chance)
-    enough = n_values >= least_values
-    suspicious = bool(z > 5 and halfway and enough)
+    suspicious = bool(z > 5 and halfway and n_values >= least_values)
     return GroupedLabels(n_values, seen, chance, z, suspicious)

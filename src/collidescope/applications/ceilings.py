@@ -17,7 +17,7 @@ rare class may be named less often.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,16 +29,18 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import READABLE
 from collidescope.applications._inputs import (
+    BoolArray,
     Mean,
     Names,
     Result,
+    Scored,
     Source,
     brier_scores,
     check_rates,
-    clusters_of,
     curve_of,
     is_table,
 )
+from collidescope.applications.audit import confusion_table
 from collidescope.applications.ordered import distances
 from collidescope.intervals import LARGEST_SCORE, effective_units
 from collidescope.intervals import interval as bounded_interval
@@ -75,7 +77,7 @@ class _Metric(NamedTuple):
     @property
     def distances(self) -> FloatArray:
         """To the best possible value."""
-        return np.asarray(np.abs(self.values - self.best))
+        return np.abs(self.values - self.best)
 
     def from_distances(self, near: float, far: float) -> tuple[float, float]:
         """(low, high) of the metric from the ends of its distance to the best value."""
@@ -102,9 +104,8 @@ class _Metric(NamedTuple):
 
     def beside(self, other: _Metric, level: float, units: float) -> dict[str, float]:
         """Another model's values less these, on the same rows, as columns of a table."""
-        gap = _jackknifed(other.values - self.values)
         # One more row may tell the two apart by the whole span.
-        gap = gap.wider(units / self.span)
+        gap = _jackknifed(other.values - self.values).wider(units / self.span)
         return gap.columns("difference", level, "difference_")
 
     def direction(self, name: str) -> str:
@@ -130,8 +131,8 @@ class _Jackknife(NamedTuple):
         self, P: FloatArray, costs: dict[str, FloatArray]
     ) -> dict[str, _Metric]:
         """Every metric, of the best rule for it given P."""
-        confusion = self._confusion(P.argmax(axis=1))
-        found = _of_decisions(confusion, self._at_equal_shares(P))
+        said = P.argmax(axis=1)
+        found = _of_decisions(self._confusion(said), self._at_equal_shares(P))
         found |= self._of_probabilities(P)
         for name, cost in costs.items():
             confusion = self._confusion((P @ cost).argmin(axis=1))
@@ -150,66 +151,49 @@ class _Jackknife(NamedTuple):
 
     def _of_probabilities(self, P: FloatArray) -> dict[str, _Metric]:
         found = self._areas(P)
-        codes = self.codes
         others = self.k - 1
-        n_top = 2
-        if others >= 10:
-            n_top = 5
-        n_top = min(others, n_top)
+        n_top = min(others, 5 if others >= 10 else 2)
         if n_top > 1:
             order = np.argsort(-P, axis=1, kind="stable")  # ties as in argmax
-            own = codes[:, None]
-            is_own = order[:, :n_top] == own
-            rate = self._mean(is_own.any(axis=1))
-            found[f"top-{n_top} accuracy"] = _Metric(rate)
+            is_own = order[:, :n_top] == self.codes[:, None]
+            found[f"top-{n_top} accuracy"] = _Metric(self._mean(is_own.any(axis=1)))
         floored = np.maximum(P, LEAST)
-        rows = np.arange(len(P))
-        own_posterior = floored[rows, codes]
-        normalised = own_posterior / floored.sum(axis=1)
-        log_loss = self._mean(-np.log(normalised))
+        own = floored[np.arange(len(P)), self.codes]
+        log_loss = self._mean(-np.log(own / floored.sum(axis=1)))
         worst = float(-np.log(floored.min()))
         found["log loss"] = _Metric(log_loss, 0.0, False, worst)
-        brier = self._mean(brier_scores(P, codes))
+        brier = self._mean(brier_scores(P, self.codes))
         found["Brier score"] = _Metric(brier, 0.0, False, LARGEST_SCORE)
         return found
 
     def _mean(self, values: Array) -> FloatArray:
         given = values.astype(np.float64)
-        part = self.part
-        sums = np.bincount(part, given)
-        left = len(given) - np.bincount(part)
-        without = (given.sum() - sums) / left
+        left = len(given) - np.bincount(self.part)
+        without = (given.sum() - np.bincount(self.part, given)) / left
         return np.append(given.mean(), without)
 
     def _confusion(self, said: IntArray) -> FloatArray:
         """Counts of rows by true class and decision, (1 + g) × K × K."""
-        k = self.k
-        part = self.part
-        shape = (int(part.max()) + 1, k, k)
-        counts = np.zeros(shape)
-        places = (part, self.codes, said)
-        np.add.at(counts, places, 1.0)
+        counts = np.zeros((int(self.part.max()) + 1, self.k, self.k))
+        np.add.at(counts, (self.part, self.codes, said), 1.0)
         total = counts.sum(axis=0, keepdims=True)
         return np.concatenate([total, total - counts])
 
+    def _kept(self) -> Iterator[BoolArray]:
+        """All rows, then those without each part."""
+        yield np.full(len(self.part), True)
+        for number in range(int(self.part.max()) + 1):
+            yield self.part != number
+
     def _at_equal_shares(self, P: FloatArray) -> FloatArray:
         """Counts by true class and the largest p_k / π_k, with π of the rows that are left."""
-        everything = np.full(len(P), True)
-        counts = [self._most_raised(P, everything)]
-        part = self.part
-        for number in range(int(part.max()) + 1):
-            others = part != number
-            counts.append(self._most_raised(P, others))
+        counts = []
+        for kept in self._kept():
+            codes = self.codes[kept]
+            shares = np.bincount(codes, minlength=self.k) / len(codes)
+            said = (P[kept] / np.maximum(shares, LEAST)).argmax(axis=1)
+            counts.append(confusion_table(codes, said, self.k))
         return np.array(counts)
-
-    def _most_raised(self, P: FloatArray, kept: Array) -> FloatArray:
-        k = self.k
-        codes = self.codes[kept]
-        shares = np.bincount(codes, minlength=k) / len(codes)
-        raised = P[kept] / np.maximum(shares, LEAST)
-        cells = codes * k + raised.argmax(axis=1)
-        counts = np.bincount(cells, minlength=k**2)
-        return counts.reshape(k, k).astype(np.float64)
 
     def _areas(self, P: FloatArray) -> dict[str, _Metric]:
         """Areas under the ROC and the precision-recall curve, means over classes.
@@ -224,26 +208,17 @@ class _Jackknife(NamedTuple):
         areas = [self._areas_of_class(P[:, c], c) for c in classes]
         # A class that is in no other part has no area there.
         known = np.ma.masked_invalid(np.array(areas))
-        filled = known.mean(axis=0).filled(np.nan)
-        roc, precision = filled.T
-        return {
-            name: _Metric(roc),
-            "average precision": _Metric(precision),
-        }
+        roc, precision = known.mean(axis=0).filled(np.nan).T
+        return {name: _Metric(roc), "average precision": _Metric(precision)}
 
     def _areas_of_class(self, score: FloatArray, c: int) -> list[tuple[float, float]]:
         """Sorted once for all parts: scikit-learn's functions would sort and check 26 times."""
         order = np.argsort(-score, kind="stable")
-        changes = np.diff(score[order]) != 0
-        last = np.append(changes, True)  # of rows with the same score
+        last = np.append(
+            np.diff(score[order]) != 0, True
+        )  # of rows with the same score
         hit = self.codes[order] == c
-        part = self.part[order]
-        everything = np.full(len(score), True)
-        areas = [_curve_areas(everything, hit, last)]
-        for number in range(part.max() + 1):
-            others = part != number
-            areas.append(_curve_areas(others, hit, last))
-        return areas
+        return [_curve_areas(kept[order], hit, last) for kept in self._kept()]
 
 
 def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
@@ -251,37 +226,26 @@ def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
 
     Scores that only rows not used have add nothing to either.
     """
-    true_so_far = np.cumsum(used & hit)
-    seen_so_far = np.cumsum(used)
-    true = true_so_far[last]  # with at least each of the scores
-    seen = seen_so_far[last]
+    true = np.cumsum(used & hit)[last]  # with at least each of the scores
+    seen = np.cumsum(used)[last]
     before = np.append(0, true[:-1])
     false = seen - true
-    new_true = true - before
     trapezoids = (true + before) * np.diff(false, prepend=0)
-    positive = np.maximum(seen, 1)
-    steps = new_true * true / positive  # precision · Δrecall
-    all_true = true[-1]
-    all_false = false[-1]
-    pairs = all_true * all_false  # of a true and a false row
+    steps = (true - before) * true / np.maximum(seen, 1)  # precision · Δrecall
+    pairs = true[-1] * false[-1]  # of a true and a false row
     with np.errstate(invalid="ignore"):  # a class that is in no other part has no area
-        roc = trapezoids.sum() / (2 * pairs)
-        precision = steps.sum() / all_true
-    return roc, precision
+        return trapezoids.sum() / (2 * pairs), steps.sum() / true[-1]
 
 
 def _of_decisions(C: FloatArray, even: FloatArray) -> dict[str, _Metric]:
     """Of confusion matrices; balanced accuracy has its own rule, ``even``."""
     total = C.sum(axis=(1, 2))
     true = C.sum(axis=2)
-    said = C.sum(axis=1)
     right = np.diagonal(C, axis1=1, axis2=2)
     found = np.diagonal(even, axis1=1, axis2=2)
-    present = even.sum(axis=2)
     with np.errstate(invalid="ignore"):  # a class that is in no other part has none
-        recalls = found / present
-    positive = np.maximum(said + true, 1)
-    f1 = 2 * right / positive
+        recalls = found / even.sum(axis=2)
+    f1 = 2 * right / np.maximum(C.sum(axis=1) + true, 1)
     shares = true / total[:, None]
     return {
         "accuracy": _Metric(right.sum(axis=1) / total),
@@ -294,20 +258,15 @@ def _of_decisions(C: FloatArray, even: FloatArray) -> dict[str, _Metric]:
 def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
     """The mean cost; of quadratic kappa, 1 - its ratio to that of decisions at random."""
     total = C.sum(axis=(1, 2))
-    paid = (C * cost).sum(axis=(1, 2))
-    mean = paid / total
+    mean = (C * cost).sum(axis=(1, 2)) / total
     largest = float(cost.max())
     if name != QUADRATIC_KAPPA:
         least = float(cost.min())
-        span = largest - least
-        return _Metric(mean, least, False, span)
-    n_rows = total[:, None]
-    true = C.sum(axis=2) / n_rows
-    said = C.sum(axis=1) / n_rows
-    at_random = np.einsum("gi,ij,gj->g", true, cost, said)
-    kappa = 1 - mean / at_random
-    span = largest / float(at_random[0])
-    return _Metric(kappa, span=span)
+        return _Metric(mean, least, False, largest - least)
+    true = C.sum(axis=2)
+    said = C.sum(axis=1)
+    at_random = np.einsum("gi,ij,gj->g", true, cost, said) / total**2
+    return _Metric(1 - mean / at_random, span=largest / float(at_random[0]))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -332,16 +291,14 @@ class Ceilings(
     def verdict(self) -> str:
         """The accuracy in words."""
         row = self.table.set_index("metric").loc["accuracy"]
-        names = COLUMNS[1:7]
-        shown = {name: f"{row[name]:.1%}" for name in names}
-        now = "Reachable accuracy {now} ({low} to {high})"
-        words = now.format_map(shown)
+        shown = {name: f"{row[name]:.1%}" for name in COLUMNS[1:7]}
+        words = "Reachable accuracy {now} ({low} to {high})"
         if pd.notna(row["yours"]):
-            words = f"Your model {shown['yours']}. {words}"
+            words = f"Your model {{yours}}. {words}"
         if pd.notna(row["limit_high"]):
-            limit = "{limit_low} to {limit_high}, nothing above {limit_high}"
-            words += f"; with unlimited rows {limit.format_map(shown)}"
-        return f"{words}."
+            words += "; with unlimited rows {limit_low} to {limit_high}"
+            words += ", nothing above {limit_high}"
+        return f"{words}.".format_map(shown)
 
 
 def ceilings(
@@ -391,27 +348,26 @@ def ceilings(
     check_rates(level=level)
     if limit is None:
         limit = getattr(P, "limit_", None)
-    given, curves = curve_of(P, y, classes, posteriors_by_size)
-    n, k = given.posteriors.shape
-    if len(np.unique(given.codes)) < k:
+    rows = curve_of(P, y, classes, posteriors_by_size, groups)
+    n, k = rows.posteriors.shape
+    if len(np.unique(rows.codes)) < k:
         raise ValueError(
             "y must have rows of every class: leave the others out of the columns of P"
         )
-    clusters = clusters_of(groups, n)
-    parts = _parts(n, clusters, random_state)
-    jackknife = _Jackknife(given.codes, parts, k)
+    parts = _parts(n, rows.clusters, random_state)
+    jackknife = _Jackknife(rows.codes, parts, k)
     costs = _costs(cost, ordered, k)
-    rival = _rival(jackknife, y_pred, given.classes, costs)
+    rival = _rival(jackknife, y_pred, rows.classes, costs)
     limits = _known_limits(limit, level)
-    curve = _Curve.of(jackknife, curves, costs, groups)
+    curve = _Curve.of(jackknife, rows, costs)
     table = []
-    for name, metric in jackknife.metrics(given.posteriors, costs).items():
-        units = _units(name, given.codes, clusters)
+    for name, metric in jackknife.metrics(rows.posteriors, costs).items():
+        units = _units(name, rows)
         low, high = metric.interval(level, units, groups is not None)
         row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
         if name in limits:
             row["limit_low"], row["limit_high"] = limits[name]
-        elif curves and not name.endswith("F1"):  # better posteriors may lower it
+        elif rows.by_size and not name.endswith("F1"):  # better posteriors may lower it
             ends = curve.range_of(name, metric, level)
             row["limit_low"], row["limit_high"] = _not_worse(metric, ends, (low, high))
         if name in rival:
@@ -454,22 +410,16 @@ def _known_limits(limit: Limit | None, level: float) -> dict[str, tuple[float, f
     if limit is None:
         return {}
     low, high = limit.bayes_error_interval(level)
-    accuracy = (1 - float(high), 1 - float(low))
-    return {"accuracy": accuracy, "Brier score": limit.pber_interval(level)}
+    return {"accuracy": (1 - high, 1 - low), "Brier score": limit.pber_interval(level)}
 
 
-def _units(name: str, codes: IntArray, clusters: IntArray | None) -> float:
+def _units(name: str, rows: Scored) -> float:
     """Effective number of independent units; a mean over classes counts the rows of rare ones."""
-    units = float(len(codes))
+    units = float(len(rows.codes))
     if name.startswith(("balanced", "macro", "ROC", "average precision")):
-        counts = np.bincount(codes).astype(np.float64)
-        weight = 1 / counts  # of a row
-        second = weight.sum()
-        third = (weight**2).sum()
-        units = float(effective_units(len(counts), second, third))
-    if clusters is not None:
-        units = min(units, float(clusters.max()) + 1)
-    return units
+        weight = 1 / np.bincount(rows.codes).astype(np.float64)  # of a row
+        units = float(effective_units(len(weight), weight.sum(), (weight**2).sum()))
+    return units if rows.clusters is None else min(units, rows.units)
 
 
 def _parts(
@@ -484,24 +434,19 @@ def _parts(
     seed = check.check_count(random_state, "random_state", least=0)
     rng = np.random.default_rng(seed)
     if clusters is None:
-        shuffled = rng.permutation(n)
-        return np.asarray(shuffled % most)
+        return rng.permutation(n) % most
     n_clusters = int(clusters.max()) + 1
     if n_clusters <= 3 * most:
         return clusters
-    shuffled = rng.permutation(n_clusters)
-    return np.asarray((shuffled % most)[clusters])
+    return (rng.permutation(n_clusters) % most)[clusters]
 
 
 def _jackknifed(values: FloatArray) -> Mean:
     """Value of all rows, standard error and degrees of freedom from those without each part."""
     without = values[1:]
-    g = len(without)
-    squared = (without - without.mean()) ** 2
-    squares = float(squared.sum())
-    df = g - 1
-    stderr = np.sqrt(df / g * squares)
-    return Mean(float(values[0]), stderr, df)
+    df = len(without) - 1
+    squares = ((without - without.mean()) ** 2).sum()
+    return Mean(float(values[0]), np.sqrt(df / (df + 1) * squares), df)
 
 
 def _heavier_tails(df: float, level: float) -> float:
@@ -520,22 +465,18 @@ class _Curve(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        jackknife: _Jackknife,
-        curves: dict[int, FloatArray],
-        costs: dict[str, FloatArray],
-        groups: Given,
+        cls, jackknife: _Jackknife, rows: Scored, costs: dict[str, FloatArray]
     ) -> _Curve:
-        sizes = list(curves)
-        posteriors = list(curves.values())
-        by_size = [jackknife.metrics(P, costs) for P in posteriors]
+        sizes = list(rows.by_size)
+        posteriors = list(rows.by_size.values())
         endless = False
-        if curves:
+        if sizes:
             limit = limit_from_posteriors(
-                posteriors, jackknife.codes, sizes, groups=groups
+                posteriors, rows.codes, sizes, groups=rows.clusters
             )
             endless = limit.state not in READABLE
-        return cls(sizes, by_size, len(jackknife.codes), endless)
+        by_size = [jackknife.metrics(P, costs) for P in posteriors]
+        return cls(sizes, by_size, len(rows.codes), endless)
 
     def range_of(self, name: str, metric: _Metric, level: float) -> tuple[float, float]:
         """(low, high) of a metric with unlimited rows."""
@@ -551,8 +492,9 @@ class _Curve(NamedTuple):
         factor = _heavier_tails(df, level) ** 2 * df / (df + 1)
         covariance = factor * deviations @ deviations.T
         stderr = float(np.sqrt(covariance[-1, -1]))
-        sizes = np.array(self.sizes)
-        found = Limit(sizes, now / scale, covariance, stderr, self.n_rows)
+        found = Limit(
+            np.array(self.sizes), now / scale, covariance, stderr, self.n_rows
+        )
         near, far = found.pber_interval(level)
         if self.endless:
             near = 0.0

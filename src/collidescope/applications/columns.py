@@ -79,19 +79,15 @@ class ColumnValue(
     @property
     def verdict(self) -> str:
         with_all = f"PBER {self.pber:.1%} with all columns."
-        table = self.table
-        first = table[table["flagged"]].head(3)
-        said = []
-        for row in first.to_dict("records"):
-            unit = row["unit"]
-            needed = 100 * row["needed"]
-            low = 100 * row["low"]
-            high = 100 * row["high"]
-            said.append(f"{unit} ({needed:+.1f} points, {low:.1f} to {high:.1f})")
+        first = self.table[self.table["flagged"]].head(3)
+        said = [
+            f"{row['unit']} ({100 * row['needed']:+.1f} points, {100 * row['low']:.1f} to "
+            f"{100 * row['high']:.1f})"
+            for row in first.to_dict("records")
+        ]
         if not said:
             return f"{with_all} No column is missed beyond chance when the others are there."
-        listed = ", ".join(said)
-        return f"{with_all} It rises most without {listed}."
+        return f"{with_all} It rises most without {', '.join(said)}."
 
 
 @dataclass(frozen=True)
@@ -108,17 +104,13 @@ class _CrossFits:
     def residuals(self, kept: Sequence[Any]) -> FloatArray:
         """Of held-out posteriors; with no column those of the class shares of training rows."""
         model = self.clf
-        columns = self.columns
-        places = [columns.index(column) for column in kept]
+        places = [self.columns.index(column) for column in kept]
         if not places:
             model = DummyClassifier()
             places = [0]
         rows = _safe_indexing(self.X, places, axis=1)
         P = crossfit_posteriors(model, rows, self.labels, cv=self.splits)
         return residuals(P, self.codes)
-
-    def with_all(self) -> FloatArray:
-        return self.residuals(self.columns)
 
     def without(self, members: list[Any]) -> FloatArray:
         return self.residuals([name for name in self.columns if name not in members])
@@ -146,7 +138,9 @@ class _Effects:
         fall = self.with_none - loss_and_rates(alone, pairs)
         needed = mean_and_error(rise, self.clusters)
         widening = _training_widening(self.full, without, float(needed.value[0]))
-        needed = needed._replace(stderr=widening * needed.stderr)
+        # Rows that a column changes may be too rare to be among these.
+        n = len(self.with_all)
+        needed = needed._replace(stderr=widening * needed.stderr).wider(n)
         worth = mean_and_error(fall, self.clusters)
         columns: dict[str, Any] = {
             "unit": name,
@@ -154,9 +148,7 @@ class _Effects:
             "other": ["", *self.classes[self.j]],
             "rate": self.with_all.mean(axis=0),
         }
-        # Rows that a column changes may be too rare to be among these.
-        n = len(self.with_all)
-        columns |= needed.wider(n).columns("needed", self.level)
+        columns |= needed.columns("needed", self.level)
         columns["p_value"] = needed.p_value(sides=1)
         columns["alone"] = worth.value
         columns["alone_low"], columns["alone_high"] = self._ends(fall, worth)
@@ -165,17 +157,18 @@ class _Effects:
     def _ends(self, fall: FloatArray, worth: Mean) -> tuple[FloatArray, FloatArray]:
         """Of the means of falls, which miss the largest ones by rare errors."""
         most = fall.max(axis=0)
-        clusters = self.clusters
-        grouped = clusters is not None
         units = len(fall)
         worst = LARGEST_SCORE
-        if clusters is not None:
-            units = int(clusters.max()) + 1
+        if self.clusters is not None:
+            units = int(self.clusters.max()) + 1
             worst = 1.0
-        top = worst + float(most.max())
-        missed = most - worth.value
         near, far = interval(
-            missed, worth.stderr, units, self.level, top=top, grouped=grouped
+            most - worth.value,
+            worth.stderr,
+            units,
+            self.level,
+            top=worst + float(most.max()),
+            grouped=self.clusters is not None,
         )
         return most - far, most - near
 
@@ -248,7 +241,7 @@ def column_value(
     fits = _CrossFits(clf, X, labels, codes, every, splits)
     n_fits = 1 + 2 * len(units)
     with Progress("columns", n_fits, verbose) as progress:
-        full = fits.with_all()
+        full = fits.residuals(every)
         i, j = largest_collisions(full, most=5)
         with_all = loss_and_rates(full, (i, j))
         with_none = loss_and_rates(fits.residuals([]), (i, j))
@@ -256,12 +249,10 @@ def column_value(
         progress.step()
         found = []
         for name, members in units.items():
-            without = fits.without(members)
             alone = fits.residuals(members)
-            found.append(effects.of_unit(name, without, alone))
+            found.append(effects.of_unit(name, fits.without(members), alone))
             progress.step(2)
     P = np.eye(len(names))[codes] - full  # r = c - p
-    cm = collision_matrix_from_posteriors(P, labels, classes=names, groups=clusters)
     pber = float(with_all[:, 0].mean())
     pairs = pd.concat([part[1:] for part in found])
     return ColumnValue(
@@ -270,7 +261,9 @@ def column_value(
         pber=pber,
         pber_interval=_pber_interval(with_all[:, 0], clusters, level),
         fits=n_fits,
-        matrix=cm,
+        matrix=collision_matrix_from_posteriors(
+            P, labels, classes=names, groups=clusters
+        ),
         notes=tuple(notes),
     )
 
@@ -280,14 +273,11 @@ def _pber_interval(
 ) -> tuple[float, float]:
     """Of their mean, also where few errors were seen."""
     mean = mean_and_error(scores, clusters)
-    units = mean.df + 1
-    grouped = clusters is not None
     value = float(mean.value)
-    stderr = mean.stderr
-    low, high = score_interval(value, stderr, units, level, grouped=grouped)
-    high = min(high, 1.0)
-    high = max(high, value)
-    return low, high
+    low, high = score_interval(
+        value, mean.stderr, mean.df + 1, level, grouped=clusters is not None
+    )
+    return low, max(min(high, 1.0), value)
 
 
 def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> float:
@@ -298,21 +288,16 @@ def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> fl
     (held-out row, training row). Every pair occurs twice, with the roles changed, and both terms
     vary together: the variance is twice that of independent rows.
     """
-    distances = ((full - reduced) ** 2).sum(axis=1)
-    moved = float(distances.mean())
+    moved = float(((full - reduced) ** 2).sum(axis=1).mean())
     if moved <= 0:
         return 1.0
-    told = float(np.clip(rise / moved, 0.0, 1.0))
-    return float(np.sqrt(2 - told))
+    return float(np.sqrt(2 - np.clip(rise / moved, 0.0, 1.0)))
 
 
 def _column_names(X: ArrayLike) -> list[Any]:
-    every: list[Any] = list(range(np.shape(X)[1]))
-    if hasattr(X, "columns"):
-        every = list(X.columns)
-    n_columns = len(every)
-    if n_columns < 2:
-        raise ValueError(f"X must have at least 2 columns to compare, got {n_columns}")
+    every = list(X.columns) if hasattr(X, "columns") else list(range(np.shape(X)[1]))
+    if len(every) < 2:
+        raise ValueError(f"X must have at least 2 columns to compare, got {len(every)}")
     return every
 
 
@@ -323,16 +308,13 @@ def _unit_table(
     pber: float,
     fdr: float,
 ) -> pd.DataFrame:
-    firsts = [part[:1] for part in found]
-    table = pd.concat(firsts, ignore_index=True)
+    table = pd.concat([part[:1] for part in found], ignore_index=True)
     table = table.drop(columns=["class", "other", "rate"])
     table.insert(1, "columns", list(units.values()))
-    needed = table["needed"]
-    table["pber_without"] = pber + needed
+    table["pber_without"] = pber + table["needed"]
     if prices:
-        cost = table["unit"].map(prices)
-        table["cost"] = cost
-        table["per_cost"] = needed / cost
+        table["cost"] = table["unit"].map(prices)
+        table["per_cost"] = table["needed"] / table["cost"]
     return flagged(table, fdr, "needed", signed=True)
 
 
@@ -421,16 +403,13 @@ def _together(
     units: Units = {}
     notes = []
     for own in pd.unique(cluster):
-        places = np.flatnonzero(cluster == own)
-        part = [every[place] for place in places]
+        part = [every[place] for place in np.flatnonzero(cluster == own)]
         if len(part) == 1:
             units[part[0]] = part
             continue
         names = [str(column) for column in part]
-        joined = " & ".join(names)
-        units[joined] = part
-        listed = ", ".join(names)
-        notes.append(f"columns that go together are one unit: {listed}")
+        units[" & ".join(names)] = part
+        notes.append(f"columns that go together are one unit: {', '.join(names)}")
     return units, notes
 
 
@@ -442,24 +421,18 @@ def _association(frame: pd.DataFrame) -> FloatArray:
     def ranked(column: pd.Series) -> pd.Series:
         if is_number(column):
             return column.rank()
-        codes, _ = pd.factorize(column)
-        return pd.Series(codes, index=column.index)
+        return pd.Series(pd.factorize(column)[0], index=column.index)
 
     ranks = frame.apply(ranked)
-    strength = np.abs(ranks.corr().to_numpy())
-    similar = np.nan_to_num(strength)
+    similar = np.nan_to_num(np.abs(ranks.corr().to_numpy()))
     # Names have no order: mutual information, for numbers that of tenths of their ranks.
     tenths = ranks.rank(pct=True).mul(10).round()
-    levels = np.where(number, tenths, ranks)
-    levels = np.nan_to_num(levels, nan=-1)
-    columns = levels.T
+    columns = np.nan_to_num(np.where(number, tenths, ranks), nan=-1).T
     for a in np.flatnonzero(~number):
-        first = columns[a]
-        for b, second in enumerate(columns):
-            shared = normalized_mutual_info_score(first, second)
-            similar[a, b] = shared
-            similar[b, a] = shared
-    return np.asarray(similar)
+        for b, other in enumerate(columns):
+            similar[a, b] = normalized_mutual_info_score(columns[a], other)
+            similar[b, a] = similar[a, b]
+    return similar
 
 
 def _prices(costs: Mapping[Any, float] | None, units: Units) -> dict[Any, float]:
@@ -472,8 +445,6 @@ def _prices(costs: Mapping[Any, float] | None, units: Units) -> dict[Any, float]
         check.check_between(cost, 0, np.inf, f"costs[{name!r}]")
     prices = {}
     for name, part in units.items():
-        of_columns = [known.get(column, 0.0) for column in part]
-        total = known.get(name, sum(of_columns))
-        if total > 0:
-            prices[name] = total
-    return prices
+        of_columns = sum(known.get(column, 0.0) for column in part)
+        prices[name] = known.get(name, of_columns)
+    return {name: price for name, price in prices.items() if price > 0}

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
 from collidescope.applications._inputs import BoolArray, Result, check_matrix
 from collidescope.intervals import brier_interval
-from collidescope.matrix import CollisionMatrix, class_numbers
+from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken
 FORBIDDEN = (
@@ -79,13 +79,8 @@ class ConsolidationPlan(
     @property
     def mapping(self) -> dict[Any, str]:
         """Class → name of its group."""
-        found = {}
-        for group, merged in zip(
-            self.groups, self.matrix.classes.tolist(), strict=True
-        ):
-            for name in group:
-                found[name] = merged
-        return found
+        merged = zip(self.groups, self.matrix.classes.tolist(), strict=True)
+        return {name: group for members, group in merged for name in members}
 
     def save_mapping(self, path: str | Path) -> None:
         """Write :attr:`mapping` as ``.json`` ({class: group}) or ``.csv`` (class, group)."""
@@ -109,10 +104,7 @@ class ConsolidationPlan(
             )
         step = steps.index(n_groups)
         grouping = self.groupings[step]
-        groups = [
-            self.source.classes[grouping == g].tolist()
-            for g in range(int(grouping.max()) + 1)
-        ]
+        groups = [self.source.classes[grouping == g].tolist() for g in range(n_groups)]
         if names is None:
             names = _default_names(groups)
         elif callable(names):
@@ -143,11 +135,9 @@ class ConsolidationPlan(
 
     def transform(self, y: ArrayLike | pd.Series) -> Any:
         """Labels → names of their groups: an array of text, or a Series for a Series."""
-        classes = self.source.classes
         group_of = self.mapping
-        listed = classes.tolist()
-        of_classes = [group_of[name] for name in listed]
-        names = np.array(of_classes)
+        classes = self.source.classes
+        names = np.array([group_of[name] for name in classes.tolist()])
         merged = names[check.encode_labels(y, classes)]
         if isinstance(y, pd.Series):
             return pd.Series(merged, y.index, name=y.name)
@@ -155,21 +145,17 @@ class ConsolidationPlan(
 
     @property
     def verdict(self) -> str:
-        groups = f"{self.source.n_classes} classes in {self.n_groups} groups."
-        step = self.path["n_groups"].tolist().index(self.n_groups)
-        low = float(self.path["pber_low"].iloc[step])
-        high = float(self.path["pber_high"].iloc[step])
-        chosen = _with_interval(self.matrix.pber, (low, high))
-        merged = f"into another group with probability {chosen}"
+        step: Any = self.path.set_index("n_groups").loc[self.n_groups]
+        chosen = _with_interval(self.matrix.pber, (step["pber_low"], step["pber_high"]))
         before = _with_interval(self.source.pber, self.source.pber_interval(LEVEL))
         words = (
-            f"{groups} An input seen again falls {merged}, into another class with "
+            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again "
+            f"falls into another group with probability {chosen}, into another class with "
             f"{before}. [PBER]"
         )
-        price = self.path.set_index("n_groups")["price"].get(self.n_groups, 0.0)
-        if price > TIE:
+        if step["price"] > TIE:
             words += (
-                f" Merging by gain alone would leave {self.matrix.pber - price:.2%}, "
+                f" Merging by gain alone would leave {self.matrix.pber - step['price']:.2%}, "
                 "in less even groups."
             )
         return words
@@ -182,20 +168,20 @@ class ConsolidationPlan(
             "prior": self.matrix.priors,
             "found again in it": self.matrix.recall(),
         }
-        table = pd.DataFrame(columns)
-        table = table.sort_values("classes", ascending=False, kind="stable")
+        table = pd.DataFrame(columns).sort_values(
+            "classes", ascending=False, kind="stable"
+        )
         left = table.iloc[most:]
         if not len(left):
             return table
-        rest = {
-            "group": f"({len(left)} more)",
-            "classes": left["classes"].sum(),
-            "prior": left["prior"].sum(),
-            "found again in it": np.average(
-                left["found again in it"], weights=left["prior"]
-            ),
-        }
-        last = pd.DataFrame([rest])
+        again = np.average(left["found again in it"], weights=left["prior"])
+        rest = [
+            f"({len(left)} more)",
+            left["classes"].sum(),
+            left["prior"].sum(),
+            again,
+        ]
+        last = pd.DataFrame([rest], columns=table.columns)
         return pd.concat([table.iloc[:most], last])
 
 
@@ -203,13 +189,13 @@ def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
     """Write class → group as ``.json`` (one object) or ``.csv`` (columns class and group)."""
     file = Path(path)
     kind = file.suffix.lower()
-    pairs = list(mapping.items())
     if kind == ".json":
-        named = {str(name): group for name, group in pairs}
+        named = {str(name): group for name, group in mapping.items()}
         line = f"{json.dumps(named, ensure_ascii=False, indent=1)}\n"
         file.write_text(line, encoding="utf-8")
     elif kind == ".csv":
-        pd.DataFrame(pairs, columns=["class", "group"]).to_csv(file, index=False)
+        table = pd.DataFrame(mapping.items(), columns=["class", "group"])
+        table.to_csv(file, index=False)
     else:
         raise ValueError(f"path must end in .json or .csv, got {file.name!r}")
 
@@ -355,19 +341,16 @@ def _check_targets(
 
 def _most_groups(path: pd.DataFrame, max_pber: float | None) -> int:
     """The most groups with at most this PBER."""
-    is_several = path["n_groups"] >= 2
-    several = path[is_several]
+    several = path[path["n_groups"] >= 2]
     if max_pber is None:
         return int(several["n_groups"].iloc[0])
-    is_enough = several["pber"] <= max_pber + TIE
-    enough = several[is_enough]
+    enough = several[several["pber"] <= max_pber + TIE]
     if enough.empty:
         last = several.iloc[-1]
-        n_groups = last["n_groups"]
-        pber = last["pber"]
         raise ValueError(
-            f"max_pber={max_pber:g} is out of reach with 2 groups or more: {n_groups} "
-            f"groups still have {pber:.4g}; allow more, or loosen the constraints"
+            f"max_pber={max_pber:g} is out of reach with 2 groups or more: "
+            f"{last['n_groups']} groups still have {last['pber']:.4g}; allow more, or "
+            "loosen the constraints"
         )
     return int(enough["n_groups"].iloc[0])
 
@@ -392,14 +375,12 @@ def _default_names(groups: list[list[Any]]) -> list[str]:
     """A name that is taken ("a+b" may be a class) gets a number. Single classes come first."""
     names: dict[int, str] = {}
     numbers = range(len(groups))
-    singles_first = sorted(numbers, key=lambda g: len(groups[g]) > 1)
-    for g in singles_first:
+    for g in sorted(numbers, key=lambda g: len(groups[g]) > 1):
         plain = group_name(groups[g])
         name = plain
-        for number in count(2):
-            if name not in names.values():
-                break
-            name = f"{plain} ({number})"
+        numbered = count(2)
+        while name in names.values():
+            name = f"{plain} ({next(numbered)})"
         names[g] = name
     return [names[g] for g in numbers]
 
@@ -407,8 +388,7 @@ def _default_names(groups: list[list[Any]]) -> list[str]:
 def _with_interval(pber: float, interval: tuple[float, float] | None) -> str:
     if interval is None or np.isnan(interval[0]):
         return f"{pber:.2%}"
-    low, high = interval
-    return f"{pber:.2%} (95% interval {low:.2%} to {high:.2%})"
+    return f"{pber:.2%} (95% interval {interval[0]:.2%} to {interval[1]:.2%})"
 
 
 def _constraints(
@@ -419,28 +399,23 @@ def _constraints(
     places: IntArray | None,
 ) -> _Constraints:
     names = classes.tolist()
-    k = len(names)
     together = _joined(_groups(classes, must_merge, "must_merge"))
-    apart = np.zeros((k, k), dtype=bool)
+    apart = np.zeros((len(names), len(names)), dtype=bool)
     for members in _groups(classes, cannot_merge, "cannot_merge"):
-        among = np.ix_(members, members)
-        apart[among] = True
+        apart[np.ix_(members, members)] = True
     np.fill_diagonal(apart, False)
     for group in together:
-        among = np.ix_(group, group)
-        for i, j in np.argwhere(apart[among]):
-            one = names[group[i]]
-            other = names[group[j]]
+        joined = [names[g] for g in group]
+        for i, j in np.argwhere(apart[np.ix_(group, group)]):
             raise ValueError(
-                f"must_merge joins {one!r} and {other!r}, which cannot_merge keeps "
-                "apart: drop one"
+                f"must_merge joins {joined[i]!r} and {joined[j]!r}, which cannot_merge "
+                "keeps apart: drop one"
             )
         if len(group) > most:
             raise ValueError(
                 f"must_merge joins {len(group)} classes, max_group_size allows {most}"
             )
         if places is not None and not _is_run(places[group]):
-            joined = [names[g] for g in group]
             raise ValueError(
                 f"must_merge joins {joined}, which are no neighbours: ordered=False?"
             )
@@ -453,22 +428,19 @@ def _joined(groups: list[list[int]]) -> list[list[int]]:
     for group in groups:
         touching = [other for other in found if set(other) & set(group)]
         found = [other for other in found if other not in touching]
-        whole = set(group).union(*touching)
-        found.append(sorted(whole))
+        found.append(sorted(set(group).union(*touching)))
     return found
 
 
 def _places(classes: Array, ordered: bool | Sequence[Any]) -> IntArray | None:
     """The place of every class in the order of all, or None where they have none."""
+    k = len(classes)
     if isinstance(ordered, bool):
-        if not ordered:
-            return None
-        return np.arange(len(classes))
+        return np.arange(k) if ordered else None
     order = class_numbers(classes, [list(ordered)], "ordered")[0]
-    if sorted(order) != list(range(len(classes))):
-        known = classes.tolist()
+    if sorted(order) != list(range(k)):
         raise ValueError(
-            f"ordered must name each of the classes {known} once, got {ordered!r}"
+            f"ordered must name each of the classes {classes.tolist()} once, got {ordered!r}"
         )
     return np.argsort(order)
 
@@ -476,12 +448,11 @@ def _places(classes: Array, ordered: bool | Sequence[Any]) -> IntArray | None:
 def _groups(classes: Array, given: NameGroups, argument: str) -> list[list[int]]:
     found = class_numbers(classes, given or [], argument)
     for group in found:
-        n_members = len(group)
-        n_distinct = len(set(group))
-        if n_members < 2 or n_distinct < n_members:
-            wanted = "groups of two or more classes"
+        if len(group) < 2 or len(set(group)) < len(group):
             names = classes[group].tolist()
-            raise ValueError(f"{argument} must hold {wanted}, got {names}")
+            raise ValueError(
+                f"{argument} must hold groups of two or more classes, got {names}"
+            )
     return found
 
 
@@ -500,54 +471,47 @@ class _Tree:
         self.linkage = np.empty((k - 1, 4))
 
     def merge(self, a: int, b: int) -> None:
-        gain = float(self.W[a, b])
-        self.gains.append(gain)
+        self.gains.append(float(self.W[a, b]))
         self.size[a] += self.size[b]
         self.size[b] = 0
         # As scipy writes it: two clusters, the PBER removed so far (never falling), the classes.
         step = len(self.pairs)
         nodes = sorted((self.node[a], self.node[b]))
-        self.linkage[step, :2] = nodes
-        self.linkage[step, 2] = sum(self.gains)
-        self.linkage[step, 3] = self.size[a]
+        self.linkage[step] = [*nodes, sum(self.gains), self.size[a]]
         self.node[a] = len(self.W) + step
         self.pairs.append((a, b))
         # Gains between groups add up. Row b stays: a group of size 0 takes no further part.
         self.W[a] += self.W[b]
         self.W[:, a] += self.W[:, b]
         self.first[self.first == b] = a
-        _, grouping = np.unique(self.first, return_inverse=True)
-        self.groupings.append(grouping)
+        self.groupings.append(np.unique(self.first, return_inverse=True)[1])
 
     def merge_all(self, allowed: Callable[[IntArray], bool], balance: float) -> None:
         """Merge the two groups with the best score, again and again: O(K²) each time."""
-        every = range(len(self.W))
-        scores = np.array([self.scores_of(group, balance) for group in every])
+        scores = np.array(
+            [self.scores_of(group, balance) for group in range(len(self.W))]
+        )
         while scores.max() > FORBIDDEN:
             # Scores are symmetric, so the first of the best has a < b: a remains the first member.
             best = int((scores >= scores.max() - TIE).argmax())
             a, b = divmod(best, len(self.W))
             in_either = (self.first == a) | (self.first == b)
             if not allowed(np.flatnonzero(in_either)):
-                scores[a, b] = FORBIDDEN
-                scores[b, a] = FORBIDDEN
+                scores[[a, b], [b, a]] = FORBIDDEN
                 continue
             self.merge(a, b)
             scores[b] = FORBIDDEN
             scores[:, b] = FORBIDDEN
-            near = self.scores_of(a, balance)
-            scores[a] = near
-            scores[:, a] = near
+            scores[a] = self.scores_of(a, balance)
+            scores[:, a] = scores[a]
 
     def scores_of(self, a: int, balance: float) -> FloatArray:
         """Of merging group a with every other: the gain, for ``balance`` 1 per pair of classes."""
-        if self.size[a] == 0:
-            return np.full(len(self.W), FORBIDDEN)
         pairs = self.size * self.size[a]
         scores = self.W[a] / np.maximum(pairs, 1) ** balance
         scores[pairs == 0] = FORBIDDEN
         scores[a] = FORBIDDEN
-        return np.asarray(scores)
+        return scores
 
 
 def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
@@ -564,10 +528,8 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
     removed = np.cumsum(tree.gains[::-1])
     left = np.append(removed[::-1], 0.0)
     steps = slice(n_forced, n_allowed + 1)
-    smallest = np.min_scalar_type(len(W))
-    groupings = np.array(tree.groupings[steps], dtype=smallest)
-    pairs = tree.pairs[n_forced:n_allowed]
-    return _Path(groupings, left[steps], pairs, tree.linkage)
+    groupings = np.array(tree.groupings[steps], dtype=np.min_scalar_type(len(W)))
+    return _Path(groupings, left[steps], tree.pairs[n_forced:n_allowed], tree.linkage)
 
 
 def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
@@ -583,21 +545,16 @@ def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Pat
         )
     every = _partitions(k)
     every = every[_legal(every, rules)]
-    i, j = np.triu_indices(k, 1)
     pber = np.zeros(len(every))
-    for a, b in zip(i, j, strict=True):
-        are_apart = every[:, a] != every[:, b]
-        pber += W[a, b] * are_apart
+    for a, b in combinations(range(k), 2):
+        pber += W[a, b] * (every[:, a] != every[:, b])
     n_groups = every.max(axis=1) + 1
     chosen = []
     for n in np.unique(n_groups)[::-1]:
         own = np.flatnonzero(n_groups == n)
-        lowest = pber[own].min() + TIE
-        ties = own[pber[own] <= lowest]
+        ties = own[pber[own] <= pber[own].min() + TIE]
         chosen.append(ties[0])
-    best = every[chosen]
-    are_apart = best[:, i] != best[:, j]
-    return _Path(best, are_apart @ W[i, j], (), None)
+    return _Path(every[chosen], pber[chosen], (), None)
 
 
 def _partitions(k: int) -> npt.NDArray[np.int8]:
@@ -612,19 +569,15 @@ def _legal(every: npt.NDArray[np.int8], rules: _Constraints) -> BoolArray:
     n, k = every.shape
     legal = np.ones(n, dtype=bool)
     for first, *others in rules.together:
-        of_first = every[:, [first]]
-        joined = every[:, others] == of_first
-        legal &= joined.all(axis=1)
+        legal &= (every[:, others] == every[:, [first]]).all(axis=1)
     # A set of classes is a number, its members the digits in base 2.
     digits = 1 << np.arange(k)
-    allowed = [True]
-    for number in range(1, 1 << k):
-        members = np.flatnonzero(number & digits)
-        allowed.append(rules.allow(members))
-    is_allowed = np.array(allowed)
+    allowed = [
+        rules.allow(np.flatnonzero(number & digits)) for number in range(1, 1 << k)
+    ]
+    is_allowed = np.array([True, *allowed])
     for group in range(k):
-        in_group = every == group
-        legal &= is_allowed[in_group @ digits]
+        legal &= is_allowed[(every == group) @ digits]
     return legal
 
 
@@ -654,39 +607,35 @@ def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
     A grouping is chosen because its PBER is low: the upper end allows for all pairs (Bonferroni).
     """
     low = np.full(len(found.pber), np.nan)
-    high = np.full(len(found.pber), np.nan)
-    stderr = _standard_errors(cm, found.groupings)
-    n_pairs = cm.n_classes * (cm.n_classes - 1) / 2
-    of_best = 1 - (1 - LEVEL) / n_pairs
-    for step, pber in enumerate(found.pber.tolist()):
-        if found.n_groups[step] == 1:  # that one group never errs is known
-            low[step] = pber
-            high[step] = pber
-        elif not np.isnan(stderr[step]):
-            error = float(stderr[step])
-            units = cm.all_units
-            level = of_best if step else LEVEL
-            low[step], _ = brier_interval(pber, error, units, LEVEL, grouped=cm.grouped)
-            _, high[step] = brier_interval(
-                pber, error, units, level, grouped=cm.grouped
-            )
+    high = low.copy()
+    errors = _standard_errors(cm, found.groupings)
+
+    def ends(step: int, level: float) -> tuple[float, float]:
+        return brier_interval(
+            found.pber[step], errors[step], cm.all_units, level, grouped=cm.grouped
+        )
+
+    of_best = 1 - (1 - LEVEL) / n_pairs(cm.n_classes - 1)
+    for step, n_groups in enumerate(found.n_groups):
+        if n_groups == 1:  # that one group never errs is known
+            low[step] = found.pber[step]
+            high[step] = found.pber[step]
+        elif not np.isnan(errors[step]):
+            low[step], high[step] = ends(step, LEVEL)
+            if step:
+                _, high[step] = ends(step, of_best)
     return low, high
 
 
 def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
-    n_steps = len(groupings)
     k = cm.n_classes
-    covariance = cm.covariance
-    stderr = np.full(n_steps, np.nan)
-    if covariance is not None:
+    stderr = np.full(len(groupings), np.nan)
+    if cm.covariance is not None:
         i, j = np.triu_indices(k)
-        diagonal = i == j
         # PBER = 1 - v·B, over the upper triangle of B.
         for step, grouping in enumerate(groupings):
-            together = grouping[i] == grouping[j]
-            v = np.where(diagonal, 1.0, 2.0 * together)
-            positive = max(float(v @ covariance @ v), 0.0)
-            stderr[step] = np.sqrt(positive)
+            v = np.where(i == j, 1.0, 2.0 * (grouping[i] == grouping[j]))
+            stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
     elif cm.pber_stderr is not None and groupings[0].max() + 1 == k:
         stderr[0] = cm.pber_stderr
     return stderr
@@ -698,10 +647,8 @@ def at_chance_level(cm: CollisionMatrix) -> BoolArray:
     Where S has errors, not above it with 95% confidence.
     """
     interval = cm.interval(LEVEL)
-    lowest = cm.matrix
-    if interval is not None:
-        lowest = interval[0]
-    return np.asarray(np.diag(lowest) <= cm.priors)
+    lowest = cm.matrix if interval is None else interval[0]
+    return np.diag(lowest) <= cm.priors
 
 
 def _merged_names(cm: CollisionMatrix, found: _Path) -> tuple[Array, Array, BoolArray]:

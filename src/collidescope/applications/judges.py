@@ -29,7 +29,6 @@ from scipy.special import stdtr
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope.applications._inputs import (
-    Mean,
     Names,
     Result,
     check_rates,
@@ -62,38 +61,30 @@ class JudgeReport(
 
     @property
     def verdict(self) -> str:
-        low, high = self.best_interval
         said = []
         for row in self.table.to_dict("records"):
-            judge = row["judge"]
-            rates = (
-                f"{row['agreement']:.1%} agreement with a human, {row['human']:.1%} "
-                "among them"
+            words = (
+                f"{row['judge']}: {row['verdict']} ({row['agreement']:.1%} agreement with a "
+                f"human, {row['human']:.1%} among them)"
             )
-            words = f"{judge}: {row['verdict']} ({rates})"
-            found = self._flagged(judge)
+            found = self._flagged(row["judge"])
             if len(found):
                 top = found.iloc[0]
-                says = top["says"]
-                taken = "missed"
-                if says:
-                    taken = f"taken for {says}"
+                taken = f"taken for {top['says']}" if top["says"] else "missed"
                 words += f", most of all {top['human']} {taken}"
             said.append(words)
+        low, high = self.best_interval
         best = f"At best a judge would agree {low:.1%} to {high:.1%} of the time."
-        of_judges = "; ".join(said)
-        return f"{of_judges}. {best}"
+        return f"{'; '.join(said)}. {best}"
 
     def passes(self, judge: object) -> bool:
         """Is nothing found against this judge: neither overall nor for a class or pair?"""
         judges = self.table["judge"]
-        is_own = judges == judge
-        own = self.table[is_own]
+        own = self.table[judges == judge]
         if own.empty:
             raise ValueError(f"judge must be one of {judges.tolist()}, got {judge!r}")
         worse = own["verdict"] == "worse than a human"
-        flagged = self._flagged(judge)
-        return not worse.any() and flagged.empty
+        return not worse.any() and self._flagged(judge).empty
 
     def _flagged(self, judge: object) -> pd.DataFrame:
         own = self.pairs[self.pairs["judge"] == judge]
@@ -151,9 +142,8 @@ def compare_judges(
     table = pd.DataFrame(rows)
     table["p_value"] = _holm(table["p_value"].to_numpy())
     worse = table["p_value"] <= alpha / 2
-    better = ~worse & (table["low"] > 0)
     table["verdict"] = np.select(
-        [worse, better],
+        [worse, table["low"] > 0],
         ["worse than a human", "agrees more than a human"],
         "like one more human",
     )
@@ -169,12 +159,9 @@ def _counts(
 ) -> tuple[FloatArray, Array]:
     """(votes of every item for every class, names of the classes)."""
     frame = pd.DataFrame(votes)  # type: ignore[arg-type]
-    kinds = frame.dtypes
-    is_number = [pd.api.types.is_numeric_dtype(kind) for kind in kinds]
-    if all(is_number):
+    if all(map(pd.api.types.is_numeric_dtype, frame.dtypes)):
         table, names = vote_table(votes, classes)
-        counts = table.toarray()
-        return counts, names
+        return table.toarray(), names
     cells = frame.stack().dropna()
     codes, names = label_codes(cells.to_numpy(), classes, "votes")
     items = frame.index.get_indexer(cells.index.get_level_values(0))
@@ -186,12 +173,10 @@ def _counts(
 def _human_pairs(counts: FloatArray) -> FloatArray:
     """Per item, K×K: the chance that one human says i and another j."""
     n_votes = counts.sum(axis=1)
-    pairs = n_votes * (n_votes - 1)
     both = np.einsum("ni,nj->nij", counts, counts)
     k = np.arange(counts.shape[1])
     both[:, k, k] -= counts  # a vote and itself are no pair
-    shares = both / pairs[:, None, None]
-    return np.asarray(shares)
+    return both / (n_votes * (n_votes - 1))[:, None, None]
 
 
 def _overall(
@@ -219,20 +204,19 @@ def _pairs(
 ) -> pd.DataFrame:
     """Per class ("missed") and ordered pair: what the judge does more often than a human."""
     k = len(names)
-    onehot = np.eye(k)[said]
-    judged = np.einsum("ni,nj->nij", shares, onehot)  # a human says i, the judge j
+    judged = np.einsum(
+        "ni,nj->nij", shares, np.eye(k)[said]
+    )  # a human says i, the judge j
     # The variance for a judge like the humans: who never made a rare error shows none.
     spread = shares * (1 - shares)
     null = np.einsum("ni,nj->nij", shares**2, spread)
     i, j = np.nonzero(~np.eye(k, dtype=bool))
     rate = _missed_and_pairs(shares, judged, i, j)
     by_humans = _missed_and_pairs(shares, humans, i, j)
-    missed = shares**2 * spread
-    expected = np.column_stack([missed, null[:, i, j]])
+    expected = np.column_stack([shares**2 * spread, null[:, i, j]])
     gap = mean_and_error(rate - by_humans)
     least = np.sqrt(expected.sum(axis=0)) / len(said)
-    stderr = np.maximum(gap.stderr, least)
-    gap = Mean(gap.value, stderr, gap.df).wider(len(said))
+    gap = gap._replace(stderr=np.maximum(gap.stderr, least)).wider(len(said))
     columns = {
         "judge": name,
         "human": [*names, *names[i]],
@@ -257,8 +241,7 @@ def _holm(p_values: FloatArray) -> FloatArray:
     """Adjusted p-values: at most alpha where Holm's procedure rejects."""
     m = len(p_values)
     order = np.argsort(p_values, kind="stable")
-    left = m - np.arange(m)
-    largest = np.maximum.accumulate(p_values[order] * left)
+    largest = np.maximum.accumulate(p_values[order] * (m - np.arange(m)))
     adjusted = np.empty(m)
     adjusted[order] = np.minimum(largest, 1.0)
     return adjusted
@@ -268,20 +251,12 @@ def _best(counts: FloatArray, level: float) -> tuple[float, float]:
     """What a judge's agreement with a human could be at best, with sampling error."""
     n = counts.sum(axis=1)
     # The majority of the other votes, ties shared, agrees with the vote held out.
-    n_items, n_classes = counts.shape
-    majority = np.zeros(n_items)
-    for k in range(n_classes):
+    majority = np.zeros(len(counts))
+    for k, votes in enumerate(counts.T):
         others = counts.copy()
         others[:, k] -= 1
         tied = others == others.max(axis=1)[:, None]
-        n_tied = tied.sum(axis=1)
-        chance = tied[:, k] / n_tied
-        share = counts[:, k] / n
-        majority += share * chance
-    plurality = counts.max(axis=1) / n
-    of_majority = mean_and_error(majority)
-    of_plurality = mean_and_error(plurality)
-    low, _ = of_majority.interval(level)
-    _, high = of_plurality.interval(level)
-    least = max(float(low), 0.0)
-    return least, min(float(high), 1.0)
+        majority += votes / n * tied[:, k] / tied.sum(axis=1)
+    low, _ = mean_and_error(majority).interval(level)
+    _, high = mean_and_error(counts.max(axis=1) / n).interval(level)
+    return max(float(low), 0.0), min(float(high), 1.0)

@@ -47,7 +47,7 @@ from collidescope.applications.consolidation import (
     save_mapping,
 )
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, n_pairs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,11 +104,8 @@ class Plan(Result, title="What to do with the next euro"):
         name = row["what"]
         what = name[0].upper() + name[1:]
         fall = f"PBER {self.pber:.1%} would fall by about {_points(row)}"
-        cost = row["cost"]
-        said = f"{what} for {cost:,.6g}: {fall}"
-        if row["low"] > 0:
-            return f"{said}."
-        return f"{said}; whether it falls at all cannot be told."
+        end = "." if row["low"] > 0 else "; whether it falls at all cannot be told."
+        return f"{what} for {row['cost']:,.6g}: {fall}{end}"
 
     @property
     def verdict(self) -> str:
@@ -118,41 +115,36 @@ class Plan(Result, title="What to do with the next euro"):
         """For people: falls in points, also per 100 units of money."""
         table = self.table
         columns = {
-            "rank": table["rank"].map("{:.0f}".format, na_action="ignore"),
+            "rank": _written(table["rank"], ".0f"),
             "what": table["what"],
-            "cost": table["cost"].map("{:.3g}".format, na_action="ignore"),
+            "cost": _written(table["cost"], ".3g"),
         }
         for name in ("fall", "low", "high"):
-            points = 100 * table[name]
-            columns[name] = points.map("{:.2f}".format, na_action="ignore")
-        per_100 = 100 * 100 * table["per_money"]
-        columns["per 100"] = per_100.map("{:.3g}".format, na_action="ignore")
-        shown = pd.DataFrame(columns).astype(object)
-        return shown.where(shown.notna(), "")[:most]
+            columns[name] = _written(100 * table[name], ".2f")
+        columns["per 100"] = _written(100 * 100 * table["per_money"], ".3g")
+        return pd.DataFrame(columns)[:most]
 
     def section(self) -> dict[str, Any]:
         """For ``sections=`` of :func:`~collidescope.report`, with a bar for every fall."""
-        told = super().section()
-        told["bars"] = self._bars()
-        return told
+        return super().section() | {"bars": self._bars()}
 
-    def _bars(self) -> list[dict[str, Any]]:
+    def _bars(self) -> list[dict[Any, Any]]:
         """Falls and their intervals, on a scale from 0 to 1 that very wide ones leave."""
         shown = self.table[self.table["fall"].notna()]
         if shown.empty:
             return []
         start = min(shown["low"].min(), 0.0)
-        largest = shown["fall"].max()
-        end = min(shown["high"].max(), 2.5 * largest)
-        if end <= start:
-            end = start + 1e-9
+        end = min(shown["high"].max(), 2.5 * shown["fall"].max())
+        end = max(end, start + 1e-9)
         places = (shown[["fall", "low", "high"]] - start) / (end - start)
-        bars = []
-        rows = shown.to_dict("records")
-        for row, place in zip(rows, places.clip(0, 1).to_dict("records"), strict=True):
-            words = {"name": row["what"], "words": _points(row)}
-            bars.append({**words, "ranked": row["rank"] > 0, **place})
-        return bars
+        about = pd.DataFrame(
+            {
+                "name": shown["what"],
+                "words": [_points(row) for row in shown.to_dict("records")],
+                "ranked": shown["rank"] > 0,
+            }
+        )
+        return about.join(places.clip(0, 1)).to_dict("records")
 
     def save_mapping(self, path: str | Path) -> None:
         """Write :attr:`mapping` as ``.json`` or ``.csv``."""
@@ -166,15 +158,10 @@ class Plan(Result, title="What to do with the next euro"):
 
         if ax is None:
             _, ax = plt.subplots(layout="constrained")
-        is_known = self.table["fall"].notna()
-        shown = self.table[is_known].iloc[::-1]
-        points = 100 * shown[["fall", "low", "high"]]
-        falls = points["fall"].to_numpy()
-        lows = points["low"].to_numpy()
-        highs = points["high"].to_numpy()
-        errors = [falls - lows, highs - falls]
+        shown = self.table[self.table["fall"].notna()].iloc[::-1]
+        fall, low, high = 100 * shown[["fall", "low", "high"]].to_numpy().T
         places = np.arange(len(shown))
-        ax.errorbar(falls, places, xerr=errors, fmt="o", capsize=3)
+        ax.errorbar(fall, places, xerr=[fall - low, high - fall], fmt="o", capsize=3)
         ax.set_yticks(places, shown["what"].tolist())
         ax.axvline(0.0, linewidth=0.8, color="0.7")
         ax.set_xlabel("fall of the PBER (points)")
@@ -183,10 +170,14 @@ class Plan(Result, title="What to do with the next euro"):
 
 def _points(row: Mapping[Any, Any] | pd.Series) -> str:
     """A fall of the PBER with its interval."""
-    fall = 100 * row["fall"]
-    low = 100 * row["low"]
-    high = 100 * row["high"]
+    fall, low, high = (100 * row[name] for name in ("fall", "low", "high"))
     return f"{fall:.2f} points ({low:.2f} to {high:.2f})"
+
+
+def _written(numbers: pd.Series, form: str) -> pd.Series:
+    """Numbers as text; nothing for those that are missing."""
+    words = numbers.map(f"{{:{form}}}".format, na_action="ignore")
+    return words.astype(object).where(numbers.notna(), "")
 
 
 def plan(
@@ -232,7 +223,7 @@ def plan(
     """
     check_rates(level=level)
     money = _Money.checked(prices, budget)
-    given, _ = curve_of(clf, y, None, None)
+    given = curve_of(clf, y)
     n = len(given.codes)
     suspects = _suspects(given)
     money = money.or_budget(n, len(suspects))
@@ -243,8 +234,7 @@ def plan(
     if limit is not None:
         options.append(_rows(limit, n, money, level))
     if columns is None and X is not None:
-        labels = given.classes[given.codes]
-        columns = column_value(None, X, labels, level=level)
+        columns = column_value(None, X, given.labels, level=level)
     if columns is not None:
         options += _columns(columns, money.columns)
     cm = getattr(clf, "collision_matrix_", None)
@@ -259,7 +249,12 @@ def plan(
     options += [_merged(found, money, level) for found in merges]
     options.append(_votes(given, money))
     table = _ranked(options)
-    mapping = _best_mapping(table, merges)
+    mapping = None
+    if (
+        merges
+    ):  # that of the merge that ranks first; without a price that of the first step
+        first = table[table["option"] == "merge"].iloc[0]
+        mapping = merges[int(first["amount"]) - 1].mapping
     pber = float(brier_scores(given.posteriors, given.codes).mean())
     return Plan(pber, money.budget, table, mapping, level, notes)
 
@@ -276,24 +271,21 @@ class _Money(NamedTuple):
         prices = dict(given or {})
         columns = prices.pop("columns", {})
         for name in prices:
-            known = ["row", "label", "vote", "merge", "columns"]
-            check.check_choice(name, known, "prices")
+            check.check_choice(
+                name, ["row", "label", "vote", "merge", "columns"], "prices"
+            )
         for name, price in [*prices.items(), *columns.items()]:
-            argument = f"prices[{name!r}]"
-            check.check_between(price, 0, np.inf, argument)
+            check.check_between(price, 0, np.inf, f"prices[{name!r}]")
         if budget is not None:
             check.check_at_least(budget, 0, "budget")
         return cls(prices, columns, budget)
 
     def or_budget(self, n: int, n_suspects: int) -> _Money:
         """With a budget, where none was given, that doubles the rows, else checks all labels."""
-        if self.budget is not None:
-            return self
-        if "row" in self.prices:
-            return self._replace(budget=float(n * self.prices["row"]))
-        if "label" in self.prices:
-            n_labels = max(n_suspects, 1)
-            return self._replace(budget=float(n_labels * self.prices["label"]))
+        amounts = {"row": n, "label": max(n_suspects, 1)}
+        for what, amount in amounts.items():
+            if self.budget is None and what in self.prices:
+                return self._replace(budget=float(amount * self.prices[what]))
         return self
 
     def bought(self, what: str) -> int | None:
@@ -309,8 +301,9 @@ class _Money(NamedTuple):
 
 def _suspects(given: Scored) -> pd.DataFrame:
     """Rows whose label is suspect, the most suspect first."""
-    labels = given.classes[given.codes]
-    rows = ambiguous(given.posteriors, y=labels, by="label", classes=given.classes)
+    rows = ambiguous(
+        given.posteriors, y=given.labels, by="label", classes=given.classes
+    )
     return rows[rows["kind"] == "suspect label"]
 
 
@@ -334,19 +327,16 @@ def _labels(
     """
     P = given.posteriors
     n = len(P)
-    n_suspects = len(suspects)
-    amount = n_suspects
+    amount = len(suspects)
     bought = money.bought("label")
     if bought is not None:
         amount = min(amount, bought)
     rows = suspects["index"].to_numpy()[:amount]
-    own = P[rows]
-    likeliest = own.argmax(axis=1)
-    before = brier_scores(own, given.codes[rows])
-    gains = (before - brier_scores(own, likeliest)) / n
+    before = brier_scores(P[rows], given.codes[rows])
+    gains = (before - brier_scores(P[rows], P[rows].argmax(axis=1))) / n
     training_gain = 2 / n  # of a label, times h
     with_training = gains + _excess_ratio(limit) * training_gain
-    beyond_chance, surely = _beyond_chance(given, n_suspects, level)
+    beyond_chance, surely = _beyond_chance(given, len(suspects), level)
     likely = float(_wrong_chances(given, rows) @ with_training)
     return Option(
         "labels",
@@ -363,14 +353,9 @@ def _beyond_chance(given: Scored, found: int, level: float) -> tuple[float, floa
     """Shares of the suspect labels that chance does not explain: on average, and at least."""
     P = given.posteriors
     clear = P.max(axis=1, keepdims=True) >= CLEAR
-    small = P <= SUSPECT
-    by_chance = float(P.sum(where=clear & small))
-    upper = (1 + level) / 2
-    most_by_chance = float(poisson.ppf(upper, by_chance))
-    share = by_chance / found
-    largest_share = most_by_chance / found
-    on_average = max(1 - share, 0.0)
-    return on_average, max(1 - largest_share, 0.0)
+    by_chance = float(P.sum(where=clear & (P <= SUSPECT)))
+    most_by_chance = float(poisson.ppf((1 + level) / 2, by_chance))
+    return max(1 - by_chance / found, 0.0), max(1 - most_by_chance / found, 0.0)
 
 
 def _wrong_chances(given: Scored, rows: IntArray, clearest: float = 0.25) -> FloatArray:
@@ -381,17 +366,14 @@ def _wrong_chances(given: Scored, rows: IntArray, clearest: float = 0.25) -> Flo
     """
     P = given.posteriors
     largest = P.max(axis=1)
-    clear = largest >= CLEAR
-    bound = np.quantile(largest[clear], 1 - clearest)
+    bound = np.quantile(largest[largest >= CLEAR], 1 - clearest)
     anchors = P[largest >= bound]
     of_others = anchors.argmax(axis=1)[:, None] != np.arange(P.shape[1])
     counts = of_others.sum(axis=0)
-    sums = anchors.sum(axis=0, where=of_others)
-    w = sums / np.maximum(counts, 1)
+    w = anchors.sum(axis=0, where=of_others) / np.maximum(counts, 1)
     w[counts == 0] = 1.0  # no such row to learn it from: at most all are wrong
     labels = given.codes[rows]
-    own = np.maximum(P[rows, labels], 1e-12)
-    return np.asarray(np.minimum(w[labels] / own, 1.0))
+    return np.minimum(w[labels] / np.maximum(P[rows, labels], 1e-12), 1.0)
 
 
 def _excess_ratio(limit: Limit | None) -> float:
@@ -400,25 +382,23 @@ def _excess_ratio(limit: Limit | None) -> float:
         return 0.0
     left = limit._pber_curve.at().quantile(0.5)
     excess = max(float(limit.scores[-1]) - left, 0.0)
-    if excess >= left:
-        return 1.0
-    return excess / left
+    return 1.0 if excess >= left else excess / left
 
 
 def _rows(limit: Limit, n: int, money: _Money, level: float) -> Option:
     amount = money.bought("row")
     if amount is None:
         amount = n
-    growth = (n + amount) / n
-    size = float(limit.sizes[-1]) * growth  # training rows are a share of all rows
+    size = (
+        float(limit.sizes[-1]) * (n + amount) / n
+    )  # training rows are a share of all rows
     curve = limit._pber_curve
     falls = curve.level - curve.at(size).means  # PBER(n) - PBER(size), for every curve
     # Which rows are drawn moves the models too, about as much as it did in the last doubling.
     _, deviation = limit._contrast([1.0, -1.0])
     expected = _FallMixture(curve.weights, falls, max(deviation, 1e-9))
-    tail = (1 - level) / 2
-    low = expected.quantile(tail)
-    high = expected.quantile(1 - tail)
+    low = expected.quantile((1 - level) / 2)
+    high = expected.quantile((1 + level) / 2)
     if limit.state not in READABLE:  # such a curve may fall by all that is left
         low = min(low, 0.0)
         high = float(limit.scores[-1])
@@ -453,7 +433,6 @@ class _FallMixture(NamedTuple):
 
 def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
     """What keeping a column is worth: PBER would rise so much without it."""
-    units = found.table.to_dict("records")
     known = set(found.table["unit"]).union(*found.table["columns"])
     for name in costs:
         if name not in known:
@@ -461,13 +440,10 @@ def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
                 f"prices['columns'] names {name!r}, which is no unit or column"
             )
     options = []
-    for unit in units:
+    for unit in found.table.to_dict("records"):
+        of_columns = sum(costs.get(column, 0.0) for column in unit["columns"])
+        cost = costs.get(unit["unit"], of_columns) or np.nan
         what = f"keep the column {unit['unit']}"
-        cost = costs.get(unit["unit"])
-        if cost is None:
-            cost = sum(costs.get(column, 0.0) for column in unit["columns"])
-        if cost == 0:
-            cost = np.nan
         rise = (unit["needed"], unit["low"], unit["high"])
         options.append(Option("column", what, 1, cost, *rise))
     return options
@@ -493,14 +469,11 @@ def _merged(found: ConsolidationPlan, money: _Money, level: float) -> Option:
     """The PBER that a grouping removes: Σ of B over classes that become one."""
     cm = found.source
     amount = cm.n_classes - found.n_groups
-    grouping = found.groupings[amount]
     fall = cm.pber - found.matrix.pber
-    low, high = _merged_interval(cm, grouping, fall, level)
+    low, high = _merged_interval(cm, found.groupings[amount], fall, level)
     names = [group_name(group) for group in found.groups if len(group) > 1]
-    listed = " and ".join(names)
-    what = f"merge {listed}"
-    cost = money.cost("merge", amount)
-    return Option("merge", what, amount, cost, fall, low, high)
+    what = f"merge {' and '.join(names)}"
+    return Option("merge", what, amount, money.cost("merge", amount), fall, low, high)
 
 
 def _merged_interval(
@@ -511,33 +484,20 @@ def _merged_interval(
     The best of many pairs looks better than it is: all pairs are allowed for (Bonferroni).
     """
     k = cm.n_classes
-    n_pairs = k * (k - 1) / 2
-    level = 1 - (1 - level) / n_pairs
+    level = 1 - (1 - level) / n_pairs(k - 1)
     together = grouping[:, None] == grouping
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
         gradient = 2.0 * together[np.triu_indices(k)]
         variance = float(gradient @ cm.covariance @ gradient)
-        stderr = float(np.sqrt(max(variance, 0.0)))
-        half = cm._half_width(stderr, level)
+        half = cm._half_width(float(np.sqrt(max(variance, 0.0))), level)
         return max(fall - half, 0.0), min(fall + half, 1.0)
     ends = cm.interval(level)
     if ends is None:
         return fall, fall
     i, j = np.nonzero(together)
-    low = cm.priors[i] @ ends[0][i, j]
-    high = cm.priors[i] @ ends[1][i, j]
-    return float(low), float(high)
-
-
-def _best_mapping(
-    table: pd.DataFrame, merges: list[ConsolidationPlan]
-) -> dict[Any, str] | None:
-    """That of the merge that ranks first; without a price that of the first step."""
-    if not merges:
-        return None
-    first = table[table["option"] == "merge"].iloc[0]
-    return merges[int(first["amount"]) - 1].mapping
+    low, high = (float(cm.priors[i] @ end[i, j]) for end in ends)
+    return low, high
 
 
 def _votes(given: Scored, money: _Money) -> Option:
@@ -545,14 +505,11 @@ def _votes(given: Scored, money: _Money) -> Option:
     n = len(given.codes)
     agreement = (given.posteriors**2).sum(axis=1)
     largest = np.sort(1 - agreement)[::-1]
-    total = largest.sum()
     amount = max(n // 10, 1)
     bought = money.bought("vote")
     if bought is not None:
         amount = min(n, bought)
-    share = 0.0
-    if total > 0:
-        share = largest[:amount].sum() / total
+    share = largest[:amount].sum() / (largest.sum() or 1.0)
     what = f"second votes on {amount:,} rows ({share:.0%} of the doubt)"
     cost = money.cost("vote", amount)
     return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
@@ -560,9 +517,8 @@ def _votes(given: Scored, money: _Money) -> Option:
 
 def _ranked(options: list[Option]) -> pd.DataFrame:
     table = pd.DataFrame(options)
-    cost = table["cost"]
-    priced = cost > 0
-    table["per_money"] = (table["fall"] / cost).where(priced)
+    priced = table["cost"] > 0
+    table["per_money"] = (table["fall"] / table["cost"]).where(priced)
     table.insert(0, "rank", table["per_money"].rank(ascending=False, method="first"))
     return table.sort_values(
         "rank", kind="stable", na_position="last", ignore_index=True

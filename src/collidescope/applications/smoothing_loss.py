@@ -101,9 +101,7 @@ class CostCrossEntropy(nn.Module):
         """Loss of every row."""
         cost = _rows_of(self.cost, labels, logits)
         with torch.no_grad():
-            p = torch.softmax(logits, dim=1)
-            is_wrong = cost > 0
-            others = p * is_wrong
+            others = torch.softmax(logits, dim=1) * (cost > 0)
             smallest = torch.finfo(logits.dtype).tiny
             total = others.sum(dim=1).clamp_min(smallest)
             weight = (others * cost).sum(dim=1) / total
@@ -119,18 +117,21 @@ def _rows_of(table: Tensor, labels: Tensor, logits: Tensor) -> Tensor:
     """The row of the table (K×K) of every label, in the shape and dtype of the logits."""
     is_real = labels.is_floating_point() or labels.is_complex()
     if is_real or labels.dtype == torch.bool:
-        seen = f"got {labels.dtype}: convert them with .long()"
-        raise ValueError(f"labels must be class numbers (int64), {seen}")
+        raise ValueError(
+            f"labels must be class numbers (int64), got {labels.dtype}: convert them with "
+            ".long()"
+        )
     try:  # unlike indexing, an embedding refuses -1 instead of taking the last class
         rows = nn.functional.embedding(labels.long(), table)
     except IndexError:
-        seen = f"{int(labels.min())} to {int(labels.max())}"
-        wanted = f"class numbers from 0 to {len(table) - 1}"
-        raise ValueError(f"labels must be {wanted}, got {seen}") from None
-    classes_at = min(1, labels.ndim)
-    rows = rows.to(logits.dtype).movedim(-1, classes_at)
+        raise ValueError(
+            f"labels must be class numbers from 0 to {len(table) - 1}, got "
+            f"{int(labels.min())} to {int(labels.max())}"
+        ) from None
+    rows = rows.to(logits.dtype).movedim(-1, min(1, labels.ndim))
     if logits.ndim < 2 or logits.shape != rows.shape:
-        wanted = f"(B, {len(table)}, …) for labels of shape (B, …)"
-        seen = f"{tuple(logits.shape)} for {tuple(labels.shape)}"
-        raise ValueError(f"logits must have shape {wanted}, got {seen}")
+        raise ValueError(
+            f"logits must have shape (B, {len(table)}, …) for labels of shape (B, …), got "
+            f"{tuple(logits.shape)} for {tuple(labels.shape)}"
+        )
     return rows

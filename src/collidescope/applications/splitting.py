@@ -19,7 +19,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
+from collidescope._checks import ArrayLike, FloatArray, IntArray
 from collidescope.applications._inputs import (
     BoolArray,
     Names,
@@ -57,13 +57,11 @@ class SplitCandidates(Result, title="Which classes look like two?"):
     @property
     def verdict(self) -> str:
         near = "{class} ({rows_first} rows near {first}, {rows_second} near {second})"
-        said = [
-            near.format_map(row)
-            for row in self.table[self.table["flagged"]].to_dict("records")
-        ]
-        if not said:
+        flagged = self.table[self.table["flagged"]].to_dict("records")
+        if not flagged:
             return "No class falls into separate groups that collide with different classes."
-        return f"Classes that look like two: {'; '.join(said)}."
+        said = "; ".join(near.format_map(row) for row in flagged)
+        return f"Classes that look like two: {said}."
 
 
 def split_candidates(
@@ -93,10 +91,10 @@ def split_candidates(
     [1]
     """
     check_rates(fdr=fdr)
-    rng = np.random.default_rng(
-        check.check_count(random_state, "random_state", least=0)
-    )
-    posteriors, codes, names, _ = scored(P, None, y, classes)
+    seed = check.check_count(random_state, "random_state", least=0)
+    rng = np.random.default_rng(seed)
+    given = scored(P, None, y, classes)
+    names = given.classes
     if len(names) < 3:
         raise ValueError(
             f"P must have at least 3 classes, got {len(names)}: a class needs two "
@@ -105,16 +103,18 @@ def split_candidates(
     lines: list[dict[str, Any]] = []
     parts: list[Parts] = []
     for k in range(len(names)):
-        for a, b in _colliding(posteriors, codes, k):
-            near_either = (posteriors[:, [a, b]] > 1e-6).any(axis=1)
-            rows = np.flatnonzero((codes == k) & near_either)
-            if len(rows) < 60:  # too few to claim something about
+        own = np.flatnonzero(given.codes == k)
+        posteriors = given.posteriors[own]
+        for a, b in _colliding(posteriors, k):
+            p = posteriors[:, [a, b]]
+            near_either = (p > 1e-6).any(axis=1)
+            if near_either.sum() < 60:  # too few to claim something about
                 continue
-            p_first = posteriors[rows, a]
-            p_second = posteriors[rows, b]
-            p_value, near = _two_modes(p_first, p_second, rng)
+            rows = own[near_either]
+            p = p[near_either]
+            p_value, near = _two_modes(p, rng)
             line = {"class": names[k], "first": names[a], "second": names[b]}
-            lines.append(line | _line(p_first, p_second, near, p_value))
+            lines.append(line | _line(p, near, p_value))
             parts.append((rows[near], rows[~near]))
     if not lines:
         table = pd.DataFrame(columns=["class", "first", "second", "p_value"])
@@ -126,66 +126,50 @@ def split_candidates(
     return SplitCandidates(table, [parts[place] for place in order])
 
 
-def _colliding(
-    P: FloatArray, codes: IntArray, k: int, most: int = 3
-) -> list[tuple[int, int]]:
-    """Pairs of the classes that class k collides with most."""
-    is_own = codes == k
-    own = P[is_own]
+def _colliding(own: FloatArray, k: int, most: int = 3) -> list[tuple[int, int]]:
+    """Pairs of the classes that class k collides with most, from the posteriors of its rows."""
     if not len(own):
         return []
     rates = own.mean(axis=0)
     rates[k] = 0.0
     first = np.argsort(-rates, kind="stable")[:most]
-    largest = [c for c in first if rates[c] > 1e-6]
-    return list(combinations(largest, 2))
+    return list(combinations([c for c in first if rates[c] > 1e-6], 2))
 
 
 def _two_modes(
-    p_first: FloatArray,
-    p_second: FloatArray,
-    rng: np.random.Generator,
-    never: float = 1e-60,
+    p: FloatArray, rng: np.random.Generator, never: float = 1e-60
 ) -> tuple[float, BoolArray]:
-    """(p-value of "one mode" of the contrast, rows nearer to the first class).
+    """(p-value of "one mode" of the contrast, rows nearer to the first of two classes).
 
     ``never`` stands in for a posterior of 0: where posteriors are cut higher, their contrast piles
     up, which looks like a mode.
     """
-    first = np.maximum(p_first, never)
-    second = np.maximum(p_second, never)
-    t = np.log(first) - np.log(second)
+    first, second = np.log(np.maximum(p, never)).T
+    t = first - second
     p_value, valley = silverman(t, rng)
-    near = t > valley
-    return p_value, near
+    return p_value, t > valley
 
 
-def _line(
-    p_first: FloatArray, p_second: FloatArray, near: BoolArray, p_value: float
-) -> dict[str, Any]:
+def _line(p: FloatArray, near: BoolArray, p_value: float) -> dict[str, Any]:
     """Rows and rates of two parts; parts that are small or hardly collide make no claim."""
     far = ~near
-    n_near = int(near.sum())
-    n_far = int(far.sum())
-    fewest = min(n_near, n_far)
     line = {
-        "rows_first": n_near,
-        "rows_second": n_far,
-        "rate_first": _mean(p_first[near]),
-        "rate_first_elsewhere": _mean(p_first[far]),
-        "rate_second": _mean(p_second[far]),
-        "rate_second_elsewhere": _mean(p_second[near]),
+        "rows_first": int(near.sum()),
+        "rows_second": int(far.sum()),
+        "rate_first": _mean(p[near, 0]),
+        "rate_first_elsewhere": _mean(p[far, 0]),
+        "rate_second": _mean(p[far, 1]),
+        "rate_second_elsewhere": _mean(p[near, 1]),
         "p_value": p_value,
     }
+    fewest = min(line["rows_first"], line["rows_second"])
     if fewest < 10 or min(line["rate_first"], line["rate_second"]) < 0.02:
         line["p_value"] = 1.0
     return line
 
 
-def _mean(values: Array) -> float:
-    if not len(values):
-        return 0.0
-    return float(values.mean())
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if len(values) else 0.0
 
 
 def silverman(
@@ -198,9 +182,7 @@ def silverman(
     """
     deviation = t.std()
     margin = deviation + 1e-9
-    lowest = t.min() - margin
-    highest = t.max() + margin
-    edges = np.linspace(lowest, highest, bins + 1)
+    edges = np.linspace(t.min() - margin, t.max() + margin, bins + 1)
     counts = _counts(t, edges)
     below, critical = _critical_widths(counts)
     smooth = gaussian_filter1d(counts, below, mode="constant")
@@ -217,17 +199,13 @@ def silverman(
     more = 0
     for _ in range(resamples):
         picked = rng.choice(t, len(t)) - centre
-        moved = picked + h * rng.standard_normal(len(t))
-        drawn = centre + shrink * moved
-        modes = _modes(_counts(drawn, edges), critical)
-        more += len(modes) > 1
-    p_value = (1 + more) / (1 + resamples)
-    return p_value, float(edges[valley + 1])
+        drawn = centre + shrink * (picked + h * rng.standard_normal(len(t)))
+        more += len(_modes(_counts(drawn, edges), critical)) > 1
+    return (1 + more) / (1 + resamples), float(edges[valley + 1])
 
 
 def _counts(t: FloatArray, edges: FloatArray) -> FloatArray:
-    counts, _ = np.histogram(t, edges)
-    return counts.astype(np.float64)
+    return np.histogram(t, edges)[0].astype(np.float64)
 
 
 def _critical_widths(counts: FloatArray, steps: int = 30) -> tuple[float, float]:
@@ -249,6 +227,5 @@ def _critical_widths(counts: FloatArray, steps: int = 30) -> tuple[float, float]
 def _modes(counts: FloatArray, width: float, flat: float = 1e-9) -> IntArray:
     """Changes of a density below ``flat`` of its largest value are rounding."""
     density = gaussian_filter1d(counts, width, mode="constant")
-    relative = density / density.max()
-    peaks, _ = find_peaks(relative, prominence=flat)
-    return np.asarray(peaks)
+    peaks, _ = find_peaks(density / density.max(), prominence=flat)
+    return peaks

@@ -68,11 +68,9 @@ def smooth_labels(
     array([[0.95, 0.05],
            [0.1 , 0.9 ]])
     """
-    codes = check.encode_labels(y, cm.classes)
-    rows = smoothing_matrix(cm, strength)[codes]
+    rows = smoothing_matrix(cm, strength)[check.encode_labels(y, cm.classes)]
     if isinstance(y, pd.Series):
-        columns = pd.Index(cm.classes)
-        return pd.DataFrame(rows, y.index, columns)
+        return pd.DataFrame(rows, y.index, pd.Index(cm.classes))
     return rows
 
 
@@ -93,12 +91,10 @@ class SmoothingChoice(Result, title="How much label smoothing?"):
 
     @property
     def verdict(self) -> str:
-        found = (
-            f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}"
-        )
         return (
-            f"{found}, {self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower "
-            f"than at {self.strengths.min():g}."
+            f"Best strength {self.best:g}: held-out log loss {self.losses.min():.4f}, "
+            f"{self.gain:.4f} (standard error {self.gain_stderr:.4f}) lower than at "
+            f"{self.strengths.min():g}."
         )
 
     def _shown(self, most: int | None = None) -> pd.DataFrame:
@@ -149,8 +145,7 @@ def choose_smoothing(
             rows, targets = np.nonzero(soft >= 1e-6)
             weights = {weight_name: soft[rows, targets]}
             copies = _safe_indexing(X, train[rows])
-            model = clone(classifier)
-            model.fit(copies, cm.classes[targets], **weights)
+            model = clone(classifier).fit(copies, cm.classes[targets], **weights)
             held_out = _safe_indexing(X, test)
             losses[s, test] = _log_losses(model, held_out, labels[test])
     means = losses.mean(axis=1)
@@ -165,9 +160,7 @@ def _log_losses(model: BaseEstimator, X: ArrayLike, labels: Array) -> FloatArray
     """Of every row; a class ruled out costs the logarithm of the rounding, and not infinity."""
     P = check.check_posteriors(model.predict_proba(X), "predict_proba of classifier")
     own = check.encode_labels(labels, np.asarray(model.classes_))
-    rows = np.arange(len(P))
-    rounding = np.finfo(np.float64).eps
-    p = np.maximum(P[rows, own], rounding)
+    p = np.maximum(P[np.arange(len(P)), own], np.finfo(np.float64).eps)
     return -np.log(p)
 
 
@@ -241,19 +234,17 @@ class AdaptiveSampler:
         random_state: Seed = None,
     ) -> None:
         check_matrix(cm)
-        k = cm.n_classes
-        classes = cm.classes
-        self.classes = classes
+        self.classes = cm.classes
         self.cap = check.check_at_least(cap, 1, "cap")
         self.memory = check.check_at_least(memory, 0, "memory")
         self.inherent = cm.matrix
         if inherent is not None:
-            self.inherent = check.check_stochastic(inherent, "inherent", k)
-        self._codes = check.encode_labels(y, classes)
+            self.inherent = check.check_stochastic(inherent, "inherent", cm.n_classes)
+        self._codes = check.encode_labels(y, cm.classes)
         self._rng = as_generator(random_state)
         self.excess_: pd.DataFrame | None = None
-        self.cost_matrix_ = 1 - np.eye(k)
-        self._set(np.zeros(k))
+        self.cost_matrix_ = 1 - np.eye(cm.n_classes)
+        self._set(np.zeros(cm.n_classes))
 
     def update(self, y_true: ArrayLike, y_pred: ArrayLike) -> AdaptiveSampler:
         """Compare the confusion on held-out rows with what is inherent; draw its pairs more often.
@@ -261,14 +252,12 @@ class AdaptiveSampler:
         ``y_pred`` (m labels, or m×K posteriors) is what the model says about rows that it does not
         train on. log weight ← memory · log weight + excess of all pairs that the class is in.
         """
-        k = len(self.classes)
         y = check.encode_labels(y_true, self.classes, "y_true")
         observed = _confusion(y, y_pred, self.classes)
         excess = observed - self.inherent
         known = ~np.isnan(observed)
         np.fill_diagonal(known, False)
         i, j = np.nonzero(known)
-        beyond = np.where(known, np.maximum(excess, 0.0), 0.0)
         columns = {
             "true": self.classes[i],
             "predicted": self.classes[j],
@@ -279,10 +268,10 @@ class AdaptiveSampler:
         self.excess_ = pd.DataFrame(columns).sort_values(
             "excess", ascending=False, kind="stable", ignore_index=True
         )
-        self.cost_matrix_ = 1 - np.eye(k) + beyond
+        beyond = np.where(known, np.maximum(excess, 0.0), 0.0)
+        self.cost_matrix_ = 1 - np.eye(len(beyond)) + beyond
         of_both_classes = beyond.sum(axis=0) + beyond.sum(axis=1)
-        log_weights = self.memory * self._log_weights + of_both_classes
-        self._set(log_weights)
+        self._set(self.memory * self._log_weights + of_both_classes)
         return self
 
     def _set(self, log_weights: FloatArray) -> None:
@@ -303,8 +292,7 @@ class AdaptiveSampler:
         edges *= n / edges[-1]
         passed = np.floor(edges + self._rng.random())
         times = np.diff(passed, prepend=0.0).astype(np.intp)
-        drawn = np.repeat(order, times)
-        yield from self._rng.permutation(drawn).tolist()
+        yield from self._rng.permutation(np.repeat(order, times)).tolist()
 
 
 def _confusion(y: IntArray, y_pred: ArrayLike, classes: Array) -> FloatArray:
@@ -343,6 +331,7 @@ def active_learning_score(
     array = check.check_finite(P, "P", ndim=(2, 3))
     k = array.shape[-1]
     flat = check.check_posteriors(array.reshape(-1, k), "P").reshape(array.shape)
+    doubt = entropies(flat)
     if array.ndim == 3:
         if inherent is not None:
             raise ValueError(
@@ -354,14 +343,10 @@ def active_learning_score(
                 "P must hold at least 2 models in its first dimension, got shape "
                 f"{array.shape}"
             )
-        of_the_mean = entropies(flat.mean(axis=0))
-        mean_of_each = entropies(flat).mean(axis=0)
-        return np.maximum(of_the_mean - mean_of_each, 0.0)
-    doubt = entropies(flat)
+        return np.maximum(entropies(flat.mean(axis=0)) - doubt.mean(axis=0), 0.0)
     if inherent is None:
         return doubt
     if isinstance(inherent, CollisionMatrix):
         inherent = inherent.matrix
     of_class = entropies(check.check_stochastic(inherent, "inherent", k))
-    expected = of_class[flat.argmax(axis=1)]
-    return np.maximum(doubt - expected, 0.0)
+    return np.maximum(doubt - of_class[flat.argmax(axis=1)], 0.0)
