@@ -20,7 +20,7 @@ from collidescope._text import READABLE, short
 from collidescope.applications._inputs import Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix, class_numbers
+from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
 from collidescope.trust import limit_of
 
 if TYPE_CHECKING:
@@ -81,19 +81,16 @@ def write_names(
 ) -> None:
     """Class names along one side: as many as fit, as large as fits."""
     each = points(ax, side) / len(names)
-    exact = 1.2 * SMALLEST_FONT / each
-    step = max(1, math.ceil(exact))
+    step = max(1, math.ceil(1.2 * SMALLEST_FONT / each))
     room = each * step
     size = float(np.clip(room / 1.2, SMALLEST_FONT, LARGEST_FONT))
     shown = np.asarray(places)[::step].tolist()
-    written = names[::step]
-    texts = [plain(name) for name in written]
+    texts = [plain(name) for name in names[::step]]
     if side == "y":
         ax.yaxis.set_ticks(shown, texts, fontsize=size)
         return
     longest = max(len(text) for text in texts)
-    upright = text_width(longest, size) > room
-    rotation = 90 * upright
+    rotation = 90 * (text_width(longest, size) > room)
     ax.xaxis.set_ticks(shown, texts, fontsize=size, rotation=rotation)
 
 
@@ -170,18 +167,13 @@ class CollisionMatrixDisplay(Display):
         """
         check_matrix(cm)
         k = cm.n_classes
-        if order is None and k <= FEW:
-            order = "given"
-        elif order is None:
-            order = "cluster"
+        if order is None:
+            order = "given" if k <= FEW else "cluster"
         check.check_choice(order, ["given", "cluster"], "order")
-        places = None
-        if order == "cluster":
-            places = leaf_order(cm.joint)
+        places = leaf_order(cm.joint) if order == "cluster" else None
         low, high = cm.interval(level) or (None, None)
         # Pairs are shown because they are large: lower ends allow for the choice among all pairs.
-        n_pairs = max(k * (k - 1) // 2, 1)
-        together = cm.interval(1 - (1 - level) / n_pairs)
+        together = cm.interval(1 - (1 - level) / max(n_pairs(k - 1), 1))
         if together is not None:
             low = together[0]
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
@@ -212,20 +204,15 @@ class CollisionMatrixDisplay(Display):
 
     def _in_order(self) -> tuple[FloatArray, Array]:
         S, names = self._checked()
-        k = len(S)
         if self.order is None:
             return S, names
-        given = check.check_finite(self.order, "order", ndim=1)
-        order = given.astype(np.intp)
+        order = check.check_finite(self.order, "order", ndim=1).astype(np.intp)
         listed = order.tolist()
-        if sorted(listed) != list(range(k)):
-            got = listed[:10]
-            last = k - 1
+        if sorted(listed) != list(range(len(S))):
             raise ValueError(
-                f"order must hold every position from 0 to {last} once, got {got}"
+                f"order must hold every position from 0 to {len(S) - 1} once, got {listed[:10]}"
             )
-        cells = np.ix_(order, order)
-        return S[cells], names[order]
+        return S[np.ix_(order, order)], names[order]
 
     def plot(
         self,
@@ -245,17 +232,12 @@ class CollisionMatrixDisplay(Display):
         """
         S, names = self._in_order()
         k = len(S)
-        wanted = 2.0 + 0.45 * k
-        side = float(np.clip(wanted, 4.6, 12.0))
+        side = float(np.clip(2.0 + 0.45 * k, 4.6, 12.0))
         ax = self._axes(ax, (side + 1.0, side), "compressed")
         largest = self._draw_cells(ax, S, cmap, kw)
-        listed = names.tolist()
         for axis in ("x", "y"):
-            write_names(ax, axis, range(k), listed)
-        tick_length = 0
-        if k > FEW:
-            tick_length = 2
-        ax.tick_params(length=tick_length)
+            write_names(ax, axis, range(k), names.tolist())
+        ax.tick_params(length=0 if k <= FEW else 2)
         ax.set(xlabel="seen again in", ylabel="seen in")
         if include_values is None:
             include_values = k <= FEW
@@ -271,8 +253,7 @@ class CollisionMatrixDisplay(Display):
             )
         if colorbar and "norm" not in kw:
             ticks = rate_ticks(largest)
-            labels = [f"{tick:g}" for tick in ticks]
-            self.colorbar_.set_ticks(ticks, labels=labels)
+            self.colorbar_.set_ticks(ticks, labels=[f"{tick:g}" for tick in ticks])
             self.colorbar_.minorticks_off()
         return self
 
@@ -284,9 +265,8 @@ class CollisionMatrixDisplay(Display):
         from matplotlib.colors import PowerNorm
 
         own = np.eye(len(S), dtype=bool)
-        largest = (
-            float(S[~own].max()) or 1.0
-        )  # any scale will do where nothing collides
+        # Any scale will do where nothing collides.
+        largest = float(S[~own].max()) or 1.0
         colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
         style: dict[str, Any] = {
             "norm": PowerNorm(BEND, 0.0, largest, clip=True),
@@ -315,10 +295,10 @@ class CollisionMatrixDisplay(Display):
         places = np.arange(len(i))
         style = error_style(fmt="o", color=ACCENT, ecolor=INK) | kw
         self.errorbar_ = ax.errorbar(rate, places, xerr=error, **style)
-        each = (LONGEST - 3) // 2
-        pairs = zip(names[i], names[j], strict=True)
-        arrows = [f"{short(a, each)} → {short(b, each)}" for a, b in pairs]
-        write_names(ax, "y", places, arrows)
+        cut = [short(name, (LONGEST - 3) // 2) for name in names]
+        write_names(
+            ax, "y", places, [f"{cut[a]} → {cut[b]}" for a, b in zip(i, j, strict=True)]
+        )
         tidy(ax, bars=True)
         ax.set(
             ylim=(len(i) - 0.4, -0.6),
@@ -329,18 +309,12 @@ class CollisionMatrixDisplay(Display):
 
     def _ends(self, S: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Ends of the intervals, or S itself."""
-        low = S
-        high = S
-        if self.low is not None:
-            low = check.check_square(self.low, "low, high")
-        if self.high is not None:
-            high = check.check_square(self.high, "low, high")
-        shaped = low.shape == S.shape and high.shape == S.shape
-        misfit = not shaped
-        if shaped:
-            outside = (low > S) | (high < S)
-            misfit = bool(outside.any())
-        if misfit:
+        low, high = (
+            S if ends is None else check.check_square(ends, "low, high")
+            for ends in (self.low, self.high)
+        )
+        shaped = low.shape == S.shape == high.shape
+        if not shaped or ((low > S) | (high < S)).any():
             raise ValueError(
                 "low must not be above matrix, nor high below it, and all must have "
                 "one shape (swapped?)"
@@ -355,8 +329,8 @@ class CollisionMatrixDisplay(Display):
         longest = max(len(word) for row in words for word in row)
         room = min(points(self.ax_, "x"), points(self.ax_, "y")) / len(S)
         size = min(LARGEST_FONT, 0.9 * room / text_width(longest, 1.0))
-        own = np.eye(len(S), dtype=bool)
-        ink = readable_ink(self.im_.to_rgba(np.ma.masked_array(S, own))[..., :3])
+        cells = np.ma.masked_array(S, np.eye(len(S), dtype=bool))
+        ink = readable_ink(self.im_.to_rgba(cells)[..., :3])
         texts = np.empty(S.shape, dtype=object)
         for i, j in np.ndindex(S.shape):
             texts[i, j] = self.ax_.text(
@@ -374,26 +348,17 @@ class CollisionMatrixDisplay(Display):
 
 def readable_ink(rgb: FloatArray) -> Array:
     """White or dark, whichever stands out more from the ground (WCAG's relative luminance)."""
-    scaled = (rgb + 0.055) / 1.055
-    curved = scaled**2.4
-    straight = rgb / 12.92
-    is_dark = rgb <= 0.04045
-    linear = np.where(is_dark, straight, curved)
-    weights = [0.2126, 0.7152, 0.0722]
-    luminance = linear @ weights + 0.05
-    white = 1.05 / luminance
-    dark = luminance / 0.0725
-    is_clearer = white > dark
-    return np.where(is_clearer, "white", INK)
+    curved = ((rgb + 0.055) / 1.055) ** 2.4
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, curved)
+    luminance = linear @ [0.2126, 0.7152, 0.0722] + 0.05
+    return np.where(1.05 / luminance > luminance / 0.0725, "white", INK)
 
 
 def rate_ticks(largest: float, apart: float = 0.08) -> list[float]:
     """Where the scale of colours is labelled: ``apart`` is in parts of its length."""
     ticks = [float(f"{largest:.2g}")]
     for tick in (1.0, 0.7, 0.4, 0.2, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0001, 0.0):
-        last_share = ticks[-1] / largest
-        share = tick / largest
-        distance = last_share**BEND - share**BEND
+        distance = (ticks[-1] / largest) ** BEND - (tick / largest) ** BEND
         if tick < largest and distance > apart:
             ticks.append(tick)
     return ticks
@@ -419,8 +384,7 @@ def continuation(
     """
     if limit.state not in READABLE:
         return None
-    last = limit.curve["rows"].iloc[-1]
-    rows = last * np.geomspace(1.0, REACH, places)
+    rows = limit.curve["rows"].iloc[-1] * np.geomspace(1.0, REACH, places)
     low, middle, high = limit.continuation(rows, level)
     return {"rows": rows, "low": low, "middle": middle, "high": high}
 
@@ -476,10 +440,8 @@ class LimitDisplay(Display):
 
     def plot(self, ax: Axes | None = None, **kw: Any) -> Self:
         """Draw the curve; ``kw`` is for its ``Axes.errorbar``."""
-        curve = self.limit.curve
-        sizes = curve["rows"].to_numpy(dtype=np.float64)
-        values = curve["pber"].to_numpy(dtype=np.float64)
-        errors = curve["pber_stderr"].to_numpy(dtype=np.float64)
+        curve = self.limit.curve[["rows", "pber", "pber_stderr"]]
+        sizes, values, errors = curve.to_numpy(dtype=np.float64).T
         ax = self._axes(ax, (6.4, 3.8))
         path = continuation(self.limit, self.level)
         self.band_ = None
@@ -509,16 +471,12 @@ class LimitDisplay(Display):
     def _draw_range(self, ax: Axes, edge: float, dotted: bool) -> float:
         """What unlimited rows would leave, at the right edge; the high end."""
         low, high = self.limit.pber_interval(self.level)
-        middle = (low + high) / 2
-        mark = "none"
-        if dotted:
-            middle = self.limit.pber
-            mark = "o"
+        middle = self.limit.pber if dotted else (low + high) / 2
         self.range_ = ax.errorbar(
             [edge],
             [middle],
             yerr=[[middle - low], [high - middle]],
-            fmt=mark,
+            fmt="o" if dotted else "none",
             color=ACCENT,
             ecolor=ACCENT,
             capsize=6,
@@ -602,9 +560,7 @@ class DendrogramDisplay(Display):
         merged = 0
         if self.n_groups is not None:
             merged = k - check.check_count(self.n_groups, "n_groups")
-        wanted = 1.2 + 0.24 * k
-        height = float(np.clip(wanted, 2.4, 14.0))
-        ax = self._axes(ax, (6.4, height))
+        ax = self._axes(ax, (6.4, float(np.clip(1.2 + 0.24 * k, 2.4, 14.0))))
         options: dict[str, Any] = {
             "orientation": "right",
             "no_labels": True,
@@ -614,9 +570,8 @@ class DendrogramDisplay(Display):
             **kw,
         }
         self.dendrogram_ = dendrogram(Z, ax=ax, **options)
-        leaves = names[self.dendrogram_["leaves"]]
         places = 5 + 10 * np.arange(k)  # as scipy has them: 5, 15, 25, …
-        write_names(ax, "y", places, leaves.tolist())
+        write_names(ax, "y", places, names[self.dendrogram_["leaves"]].tolist())
         tidy(ax, bars=True)
         removed = "PBER removed by merging"
         if self.pber is not None:
@@ -691,17 +646,15 @@ class PosteriorDisplay(Display):
         P = np.asarray(checked.posteriors)[:n_rows]
         names = np.asarray(checked.classes)
         n, k = P.shape
-        codes = None
+        codes = [None] * n
         if self.labels is not None:
-            codes = check.encode_labels(self.labels, names, "labels")
-        every = k <= 12  # each class has a bar
-        shown, width = k, 1.7
-        if not every:
-            shown, width = 8, 2.5  # the likeliest have one
+            codes = check.encode_labels(self.labels, names, "labels").tolist()
+        every = k <= 12  # each class has a bar, else the likeliest
+        shown = k if every else 8
         heights = [0.9 + 0.2 * shown]
         if self.images is not None:
             heights.insert(0, 1.6)
-        ax = self._axes(ax, (1.0 + width * n, sum(heights)))
+        ax = self._axes(ax, (1.0 + (1.7 if every else 2.5) * n, sum(heights)))
         grid = panels(ax, heights, n)
         self.axes_: list[Axes] = []
         self.bars_: list[Any] = []
@@ -712,10 +665,7 @@ class PosteriorDisplay(Display):
             order = np.arange(k)
             if not every:
                 order = np.argsort(-p, kind="stable")[:shown]
-            label = None
-            if codes is not None:
-                label = int(codes[i])
-            self._draw_bars(bars, p[order], order == label, kw)
+            self._draw_bars(bars, p[order], order == codes[i], kw)
             texts = [plain(name, 14) for name in names[order]]
             if i > 0 and every:  # the same as those at the left
                 texts = [""] * shown
@@ -727,8 +677,9 @@ class PosteriorDisplay(Display):
                     top.imshow(np.asarray(self.images)[i], cmap="gray_r")
                 )
                 top.set(xticks=[], yticks=[])
-            if label is not None:
-                top.set_title(f"labelled {plain(names[label], 12)}", fontsize="medium")
+            if codes[i] is not None:
+                label = plain(names[codes[i]], 12)
+                top.set_title(f"labelled {label}", fontsize="medium")
         self.axes_[(n - 1) // 2].set_xlabel("chance of each class")
         return self
 
@@ -736,10 +687,8 @@ class PosteriorDisplay(Display):
         self, ax: Axes, p: FloatArray, own: npt.NDArray[np.bool_], kw: dict[str, Any]
     ) -> None:
         """A bar for each class, that of the label red."""
-        colours = np.where(own, ACCENT, QUIET)
-        style: dict[str, Any] = {"color": colours.tolist(), **kw}
-        places = np.arange(len(p))
-        self.bars_.append(ax.barh(places, p, **style))
+        style: dict[str, Any] = {"color": np.where(own, ACCENT, QUIET).tolist(), **kw}
+        self.bars_.append(ax.barh(np.arange(len(p)), p, **style))
         ax.set_xticks([0, 0.5, 1], ["0", "½", "1"])
         ax.set(xlim=(0, 1), ylim=(len(p) - 0.4, -0.6))
         tidy(ax, bars=True)
@@ -770,15 +719,10 @@ def check_images(images: ArrayLike, n: int) -> None:
             "images must be of one size, got different ones: scale them first"
         ) from None
     shape = pixels.shape
-    dtype = pixels.dtype
-    grey = len(shape) == 3
-    coloured = len(shape) == 4 and shape[3] in (3, 4)
-    pictures = grey or coloured
-    one_each = shape[:1] == (n,)
-    is_number = dtype.kind in "biuf"
-    numbers = pixels.size > 0 and is_number
-    if not (pictures and one_each and numbers):
+    pictures = len(shape) == 3 or (len(shape) == 4 and shape[3] in (3, 4))
+    numbers = pixels.size > 0 and pixels.dtype.kind in "biuf"
+    if not (pictures and shape[0] == n and numbers):
         raise ValueError(
             f"images must hold numbers in shape ({n}, height, width) or ({n}, height, "
-            f"width, 3 or 4), got {dtype} in shape {shape} (flat rows? reshape them)"
+            f"width, 3 or 4), got {pixels.dtype} in shape {shape} (flat rows? reshape them)"
         )

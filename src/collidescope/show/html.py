@@ -117,8 +117,7 @@ def _check_lists(summary: Summary) -> None:
 
 
 def _check_shape(values: object, shape: tuple[int, ...], name: str) -> None:
-    optional = ("low", "high", "counts")
-    if values is None and name in optional:
+    if values is None and name in ("low", "high", "counts"):
         return
     came = np.asarray(values, dtype=np.float64).shape
     if came != shape:
@@ -130,9 +129,8 @@ def _check_path(path: Summary, k: int) -> None:
     for name in ("n_groups", "first", "second", "pber", "low", "high", "limit"):
         if len(path[name]) != steps:
             raise ValueError(f"merge_path.{name} must have {steps} entries")
-    known = set(range(k))
     for name in ("first", "second"):
-        if not known.issuperset(path[name][1:]):
+        if not set(path[name][1:]) <= set(range(k)):
             raise ValueError(f"merge_path.{name} must name classes by their numbers")
     if sorted(path["tree_order"]) != list(range(k)):
         raise ValueError(f"merge_path.tree_order must name each of {k} classes once")
@@ -143,9 +141,8 @@ def render(summary: Summary, table_classes: int = 30) -> str:
     template = page_template()
     script = _asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    pairs = summary["top_collisions"]
     try:
-        widest = max([pair["high"] or pair["rate"] for pair in pairs], default=1.0)
+        rates = [pair["high"] or pair["rate"] for pair in summary["top_collisions"]]
         return template.render(
             s=summary,
             css=_asset("report.css"),
@@ -153,7 +150,7 @@ def render(summary: Summary, table_classes: int = 30) -> str:
             digest=f"sha256-{digest}",
             table_classes=table_classes,
             steps=merge_steps(summary),
-            widest=widest or 1.0,
+            widest=max(rates, default=0) or 1.0,
         )
     except Exception as error:  # of a summary that was edited; ours renders
         raise ValueError(
@@ -166,8 +163,10 @@ def page_template() -> jinja2.Template:
     try:
         import jinja2
     except ImportError as error:
-        hint = 'pip install "collidescope[report]"'
-        raise ImportError(f"The HTML report needs jinja2 ({error}): {hint}") from error
+        raise ImportError(
+            f"The HTML report needs jinja2 ({error}): pip install "
+            '"collidescope[report]"'
+        ) from error
     environment = jinja2.Environment(
         autoescape=True,
         trim_blocks=True,
@@ -229,10 +228,9 @@ def merge_steps(summary: Summary, most: int = 15) -> list[dict[str, Any]]:
         }
         first = members[path["first"][step]]
         second = members[path["second"][step]]
-        entry["first"] = _group_name(first)
-        entry["second"] = _group_name(second)
+        names = {"first": _group_name(first), "second": _group_name(second)}
         first += second
-        steps.append(entry)
+        steps.append(entry | names)
     return steps
 
 

@@ -49,16 +49,14 @@ def resolve(source: Any, X: object, y: ArrayLike | None) -> Source:
     fitted = hasattr(source, "collision_matrix_")
     nothing = isinstance(source, str | bytes | dict | type | None)
     if nothing or (hasattr(source, "fit") and not fitted):
-        wanted = (
-            "a fitted CollisionClassifier, a CollisionMatrix or held-out posteriors"
-        )
         kind = type(source).__name__
         if isinstance(source, type):
             kind = f"the class {source.__name__}"
-        hint = (
-            "fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
+        raise ValueError(
+            "source must be a fitted CollisionClassifier, a CollisionMatrix or held-out "
+            f"posteriors (n×K, with y), got {kind}: fit a CollisionClassifier, or pass "
+            "crossfit_posteriors(classifier, X, y)"
         )
-        raise ValueError(f"source must be {wanted} (n×K, with y), got {kind}: {hint}")
     found = _of_model(source, X, y) if fitted else _of_posteriors(source, y)
     if found.posteriors is not None:
         _length(X, "X", found.n_given)
@@ -67,13 +65,13 @@ def resolve(source: Any, X: object, y: ArrayLike | None) -> Source:
 
 def _of_posteriors(given: Any, y: ArrayLike | None) -> Source:
     if y is None:
-        hint = "rates with intervals take labels (without any pass "
-        hint += "collision_matrix_from_posteriors(P) as source)"
-        raise ValueError(f"y is needed with posteriors, got None: {hint}")
+        raise ValueError(
+            "y is needed with posteriors, got None: rates with intervals take labels "
+            "(without any pass collision_matrix_from_posteriors(P) as source)"
+        )
     P, codes, classes = check.labelled_posteriors(given, y, name="source")
     cm = collision_matrix_from_posteriors(P, y, classes=classes)
-    n_rows = len(P)
-    return Source(cm, P, np.arange(n_rows), codes, n_rows)
+    return Source(cm, P, np.arange(len(P)), codes, len(P))
 
 
 def _of_model(model: Any, X: Any, y: ArrayLike | None) -> Source:
@@ -81,28 +79,24 @@ def _of_model(model: Any, X: Any, y: ArrayLike | None) -> Source:
     cm = model.collision_matrix_
     check_matrix(cm)
     P = getattr(model, "posteriors_", None)
-    can_score = hasattr(model, "predict_proba")
-    asked = X is not None and can_score
     fresh = False
-    if asked:
+    if X is not None and hasattr(model, "predict_proba"):
         fresh = P is None or _other_rows(model, X)
     if P is None and not fresh:
         return Source(cm, n_given=_length(X, "X"), model=model)
     if P is None:
         P = model.predict_proba(X)
     elif fresh:  # of rows of the fit among them the held-out ones all the same
-        P, *_ = scored(model, X, None, None, "source")
+        P = scored(model, X, None, None, "source").posteriors
     P = np.asarray(P)
-    n_given = len(P)
-    missing = np.isnan(P).any(axis=-1)
-    rows = np.flatnonzero(~missing)
+    rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
     kept = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
     codes = None
     if y is not None:
         labels = check.encode_labels(y, cm.classes)
-        _length(labels, "y", n_given)
+        _length(labels, "y", len(P))
         codes = labels[rows]
-    return Source(cm, kept, rows, codes, n_given, model, fresh)
+    return Source(cm, kept, rows, codes, len(P), model, fresh)
 
 
 def _other_rows(model: Any, X: object) -> bool:
@@ -147,18 +141,14 @@ def rows_to_look_at(
     suspects = np.empty(0, dtype=np.intp)
     if codes is not None:
         ranked = ambiguous(P, y=codes, classes=numbers, by="label")
-        is_suspect = ranked["kind"] == "suspect label"
-        suspects = ranked["index"][is_suspect].to_numpy()
-    kind = found["kind"]
-    is_unclear = kind != "clear"
-    is_ambiguous = kind == "ambiguous"
-    unclear = found["index"][is_unclear].to_numpy()
+        suspects = ranked["index"][ranked["kind"] == "suspect label"].to_numpy()
+    unclear = found["index"][found["kind"] != "clear"].to_numpy()
     # If every label were drawn from its posterior this many would look wrong: nobody's mistake.
     clear = P.max(axis=1, keepdims=True) >= CLEAR
     by_chance = float(P.sum(where=clear & (P <= SUSPECT)))
     return {
         "n_rows": len(P),
-        "n_ambiguous": int(is_ambiguous.sum()),
+        "n_ambiguous": int((found["kind"] == "ambiguous").sum()),
         "n_suspect": len(suspects),
         "expected_suspect": by_chance,
         "fresh": source.fresh,
@@ -179,19 +169,14 @@ def colliding_images(
     if view.image_shape is None or P is None:
         return []
     joint = view.source.matrix.joint
-    pairs = largest_pairs(joint + joint.T, most_pairs)
     found = []
-    for first, second in zip(*pairs, strict=True):
-        both = P[:, [first, second]]
-        of_both = both.min(axis=1)
+    for pair in zip(*largest_pairs(joint + joint.T, most_pairs), strict=True):
+        of_both = P[:, pair].min(axis=1)
         likeliest = np.argsort(-of_both, kind="stable")[:most_images]
-        is_likely = of_both[likeliest] >= least_probability
-        chosen = likeliest[is_likely]
+        chosen = likeliest[of_both[likeliest] >= least_probability]
         if len(chosen):
-            one = view.names[first]
-            other = view.names[second]
-            rows = view.shown(chosen)
-            found.append({"classes": [one, other], "rows": rows})
+            classes = [view.names[k] for k in pair]
+            found.append({"classes": classes, "rows": view.shown(chosen)})
     return found
 
 
@@ -207,34 +192,29 @@ class RowView:
 
     def shown(self, chosen: IntArray) -> list[dict[str, Any]]:
         """The chosen rows, by their numbers among those that have posteriors."""
-        assert self.source.posteriors is not None
-        assert self.source.rows is not None
-        places = self.source.rows[chosen]
-        values, left = _values(self._table(), places, self.source.model)
+        source = self.source
+        assert source.posteriors is not None
+        assert source.rows is not None
+        places = source.rows[chosen]
+        table = self.rows
+        if table is None and self.image_shape is None:
+            table = self.X
+        values, left = _values(table, places, source.model)
         pictures = _pictures(self.X, places, self.image_shape)
         found = []
         for number, row in enumerate(chosen):
-            label = None
-            name = None
-            if self.source.codes is not None:
-                label = int(self.source.codes[row])
-                name = self.names[label]
+            label = None if source.codes is None else int(source.codes[row])
             found.append(
                 {
                     "index": int(places[number]),
-                    "label": name,
+                    "label": None if label is None else self.names[label],
                     "image": pictures[number],
-                    "posterior": _bars(self.source.posteriors[row], self.names, label),
+                    "posterior": _bars(source.posteriors[row], self.names, label),
                     "values": values[number],
                     "columns_left": left,
                 }
             )
         return found
-
-    def _table(self) -> Any:
-        if self.rows is None and self.image_shape is None:
-            return self.X
-        return self.rows
 
 
 def _bars(
@@ -245,8 +225,7 @@ def _bars(
     smallest: float = 0.01,
 ) -> list[dict[str, Any]]:
     """The likeliest classes, and always the label."""
-    falling = np.argsort(-p, kind="stable")
-    likeliest = falling[:most].tolist()
+    likeliest = np.argsort(-p, kind="stable")[:most].tolist()
     top = [k for k in likeliest if p[k] >= smallest]
     if label is not None and label not in top:
         top = [*top[: most - 1], label]
@@ -265,28 +244,20 @@ def _values(
 ) -> tuple[list[list[list[str]]], int]:
     """[column, value as text] of the chosen rows, and the number of columns left out."""
     nothing: list[list[list[str]]] = [[] for _ in places]
-    n_rows = len(places)
-    if table is None or n_rows == 0:
+    if table is None or not nothing:
         return nothing, 0
     chosen = _take(table, places)
-    is_image = chosen.ndim > 2
-    if is_image or chosen.size == 0:
+    if chosen.ndim > 2 or chosen.size == 0:
         return nothing, 0
     if isinstance(chosen, np.ndarray):
-        chosen = _as_frame(chosen.reshape(n_rows, -1), model)
-    names = chosen.columns
-    columns = [text(name) for name in names]
-    n_left = max(0, len(columns) - most)
-    first = chosen.iloc[:, :most]
-    objects = first.astype(object)  # each value keeps its type
-    cells = objects.to_numpy()
-    shown = []
-    for row in cells.tolist():
-        values = [value_text(value) for value in row]
-        pairs = zip(columns, values, strict=False)
-        named = [list(pair) for pair in pairs]
-        shown.append(named)
-    return shown, n_left
+        chosen = _as_frame(chosen.reshape(len(places), -1), model)
+    columns = [text(name) for name in chosen.columns]
+    cells = chosen.iloc[:, :most].astype(object).to_numpy()  # each value keeps its type
+    shown = [
+        [[name, value_text(value)] for name, value in zip(columns, row, strict=False)]
+        for row in cells.tolist()
+    ]
+    return shown, max(0, len(columns) - most)
 
 
 def _as_frame(values: Array, model: object) -> pd.DataFrame:
@@ -319,16 +290,12 @@ def value_text(value: Any, longest: int = 80) -> str:
     words = text(value)
     if isinstance(value, float | np.floating):
         words = f"{value:.6g}"
-    if len(words) <= longest:
-        return words
-    return words[: longest - 1] + "…"
+    return words if len(words) <= longest else words[: longest - 1] + "…"
 
 
 def check_image_shape(image_shape: Any, X: object) -> tuple[int, ...] | None:
     """``image_shape`` as a tuple that the rows of ``X`` fill; by default their own sides."""
-    whole = getattr(X, "shape", ())
-    if isinstance(X, list):
-        whole = np.shape(X)
+    whole = np.shape(X) if isinstance(X, list) else getattr(X, "shape", ())
     own = tuple(int(side) for side in whole[1:])
     if image_shape is None:
         return own if _is_image(own) else None
@@ -343,11 +310,15 @@ def check_image_shape(image_shape: Any, X: object) -> tuple[int, ...] | None:
             f"image_shape must be a tuple such as (28, 28), got {image_shape!r}"
         ) from None
     if not _is_image(shape):
-        rest = f"with 1, 3 or 4 channels before or behind, got {image_shape!r}"
-        raise ValueError(f"image_shape must be (height, width), {rest}")
+        raise ValueError(
+            "image_shape must be (height, width), with 1, 3 or 4 channels before or "
+            f"behind, got {image_shape!r}"
+        )
     if math.prod(shape) != math.prod(own):
-        rest = f"and the rows of X have {math.prod(own)} features: they must be equal"
-        raise ValueError(f"image_shape {shape} has {math.prod(shape)} pixels, {rest}")
+        raise ValueError(
+            f"image_shape {shape} has {math.prod(shape)} pixels, and the rows of X have "
+            f"{math.prod(own)} features: they must be equal"
+        )
     return shape
 
 
@@ -366,38 +337,32 @@ def _pictures(
     try:
         from PIL import Image
     except ImportError as error:
-        hint = 'pip install "collidescope[report]"'
-        raise ImportError(f"pictures in the report need Pillow: {hint}") from error
+        raise ImportError(
+            'pictures in the report need Pillow: pip install "collidescope[report]"'
+        ) from error
     pixels = _grey_levels(_take(X, places), shape)
-    longest = max(pixels.shape[1:3])
-    step = math.ceil(longest / largest_side)
+    step = math.ceil(max(pixels.shape[1:3]) / largest_side)
     uris: list[str | None] = []
     for picture in pixels[:, ::step, ::step]:
         if picture.shape[2:] == (1,):
             picture = picture[..., 0]
         buffer = io.BytesIO()
         Image.fromarray(picture).save(buffer, "PNG")
-        uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-        uris.append(uri)
+        encoded = base64.b64encode(buffer.getvalue()).decode()
+        uris.append(f"data:image/png;base64,{encoded}")
     return uris
 
 
 def _grey_levels(rows: Array, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     """Rows as pictures with values from 0 to 255, channels last."""
-    n_rows = len(rows)
-    values = np.asarray(rows, dtype=np.float64)
-    pixels = values.reshape(n_rows, *shape)
-    pixels = np.nan_to_num(pixels)
-    has_channels = len(shape) == 3
-    if has_channels and shape[2] not in CHANNELS:  # channels first
+    values = np.asarray(rows, dtype=np.float64).reshape(len(rows), *shape)
+    pixels = np.nan_to_num(values)
+    if len(shape) == 3 and shape[2] not in CHANNELS:  # channels first
         pixels = np.moveaxis(pixels, 1, -1)
-    is_grey = rows.dtype == np.uint8
-    if not is_grey:
+    if rows.dtype != np.uint8:
         # 0 stays black unless there are negative values; the brightest of these rows is white.
-        low = min(0.0, float(pixels.min()))
-        high = float(pixels.max())
-        pixels = pixels - low
-        spread = high - low
-        if high > low:
-            pixels = pixels * (255 / spread)
+        pixels = pixels - min(0.0, float(pixels.min()))
+        highest = float(pixels.max())
+        if highest > 0:
+            pixels = pixels * (255 / highest)
     return np.rint(pixels).astype(np.uint8)

@@ -125,12 +125,7 @@ def overall(cm: CollisionMatrix, limit: Limit | None) -> dict[str, Any]:
     """The answer about all classes together."""
     low, high = _text.stated(cm).pber_interval(LEVEL) or (None, None)
     known = cm._is_known()
-    n_rows = None
-    if cm.counts is not None:
-        n_rows = round(float(cm.counts.sum()), 3)
-    at_most = _text.upper_limit(cm)
-    if known:
-        at_most = cm.pber
+    n_rows = None if cm.counts is None else round(float(cm.counts.sum()), 3)
     return {
         "n_classes": cm.n_classes,
         "n_rows": n_rows,
@@ -139,7 +134,7 @@ def overall(cm: CollisionMatrix, limit: Limit | None) -> dict[str, Any]:
         "known": known,
         "coverage": cm.coverage,
         "pber": {"value": cm.pber, "low": low, "high": high},
-        "bayes_error_at_most": at_most,
+        "bayes_error_at_most": cm.pber if known else _text.upper_limit(cm),
         "limit": limit_part(limit),
         "headline": _text.headline(cm, limit),
     }
@@ -186,29 +181,23 @@ def shown_classes(cm: CollisionMatrix) -> list[int]:
     # One pair more than those classes have among themselves: enough to name as many.
     enough = MOST_COLLIDING * (MOST_COLLIDING - 1) // 2 + 1
     joint = cm.joint
-    first, second = largest_pairs(joint + joint.T, enough)
-    pairs = np.stack([first, second], axis=1)
+    pairs = np.stack(largest_pairs(joint + joint.T, enough), axis=1)
     each_once = dict.fromkeys(pairs.ravel().tolist())
     return sorted(list(each_once)[:MOST_COLLIDING])
 
 
 def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
     """These classes, called 0, 1, …, and all others as one: B' = Aᵀ B A, as ``merge`` has it."""
-    n_classes = cm.n_classes
     n_kept = len(keep)
-    if n_kept == n_classes:  # intervals and covariance stay
-        return replace(cm, classes=np.arange(n_classes))
-    n_merged = n_kept + 1
-    A = np.zeros((n_classes, n_merged))
+    if n_kept == cm.n_classes:  # intervals and covariance stay
+        return replace(cm, classes=np.arange(n_kept))
+    A = np.zeros((cm.n_classes, n_kept + 1))
     A[:, -1] = 1
-    A[keep] = np.eye(n_kept, n_merged)
+    A[keep] = np.eye(n_kept, n_kept + 1)
     joint = A.T @ cm.joint @ A
     S = joint / joint.sum(axis=1, keepdims=True)
-    priors = A.T @ cm.priors
-    counts = None
-    if cm.counts is not None:
-        counts = A.T @ cm.counts
-    return CollisionMatrix(S, priors, counts=counts)
+    counts = None if cm.counts is None else A.T @ cm.counts
+    return CollisionMatrix(S, A.T @ cm.priors, counts=counts)
 
 
 def interval_ends(
@@ -218,13 +207,11 @@ def interval_ends(
     ends = _text.stated(cm).interval(LEVEL)
     if ends is None:
         return None, None
-    others = int(
-        len(keep) < cm.n_classes
-    )  # of the class that stands for all others none is known
+    # Of the class that stands for all others none is known.
+    others = (0, int(len(keep) < cm.n_classes))
+    shown = np.ix_(keep, keep)
     low, high = (
-        np.pad(
-            end[np.ix_(keep, keep)].round(decimals), (0, others), constant_values=np.nan
-        )
+        np.pad(end[shown].round(decimals), others, constant_values=np.nan)
         for end in ends
     )
     return low, high
@@ -236,19 +223,13 @@ def top_pairs(
     """The most colliding pairs of all classes, with sentences."""
     numbered = replace(cm, classes=np.arange(cm.n_classes))
     table = _text.leading_pairs(numbered, most)
-    collide = table["rate"] > 0
-    colliding = table[collide]
-    pairs: list[dict[str, Any]] = plain(colliding)
+    pairs: list[dict[str, Any]] = plain(table[table["rate"] > 0])
     for pair in pairs:
-        first = names[pair["class"]]
-        other = names[pair["other"]]
-        rate = pair["rate"]
-        low = pair["low"]
-        high = pair["high"]
-        pair["class"] = first
-        pair["other"] = other
-        sentence = words.collision(first, other, rate, low, high)
-        pair["sentence"] = sentence
+        pair["class"] = names[pair["class"]]
+        pair["other"] = names[pair["other"]]
+        pair["sentence"] = words.collision(
+            pair["class"], pair["other"], pair["rate"], pair["low"], pair["high"]
+        )
     return pairs
 
 
@@ -281,25 +262,18 @@ def ceilings(
 ) -> list[dict[str, Any]]:
     """Per class what can be got right: by the best guess, and by drawing the label (S_kk)."""
     cm = source.matrix
-    n_classes = cm.n_classes
-    stated = _text.stated(cm)
-    low, high = stated.interval(LEVEL) or (None, None)
+    low, high = _text.stated(cm).interval(LEVEL) or (None, None)
     best = None
-    P = source.posteriors
-    codes = source.codes
-    if P is not None and codes is not None:
-        best = bayes_confusion(P, codes, classes=np.arange(n_classes))
+    if source.posteriors is not None and source.codes is not None:
+        numbers = np.arange(cm.n_classes)
+        best = bayes_confusion(source.posteriors, source.codes, classes=numbers)
     at_limit = getattr(getattr(limit, "matrix", None), "matrix", None)
-    counts = n_classes * [None]
-    if cm.counts is not None:
-        counts = cm.counts.tolist()
-    twice_own = 2.0 * np.eye(n_classes)
-    away = (cm.matrix - twice_own).argmax(axis=1)
+    away = (cm.matrix - 2.0 * np.eye(cm.n_classes)).argmax(axis=1)
     return [
         {
             "class": names[k],
             "prior": cm.priors[k],
-            "rows": counts[k],
+            "rows": None if cm.counts is None else cm.counts[k],
             "mostly_to": names[away[k]],
             "mostly_rate": cm.matrix[k, away[k]],
             "draw": cm.matrix[k, k],
@@ -331,26 +305,22 @@ def merge_path(
 
     if shown.n_classes == 2:
         return None
-    complete = shown.n_classes == whole.n_classes
-    last = shown.n_classes - 1
+    n_hidden = whole.n_classes - shown.n_classes
     apart = None
-    among_others = 0.0
-    if not complete:
+    if n_hidden:
+        last = shown.n_classes - 1
         apart = [[k, last] for k in range(last)]
-        among_others = whole.pber - shown.pber
     plan = consolidate(_text.stated(shown), cannot_merge=apart, ordered=order or False)
     assert plan.linkage is not None
     first, second = _merged_heads(plan.groupings)
     left: Sequence[float | None] = [None] * len(plan.path)
-    if limit is not None and complete:
+    if limit is not None and not n_hidden:
         left = [_left_after(limit.joint, groups) for groups in plan.groupings]
     return {
         "first": first,
         "second": second,
-        "n_groups": plan.path["n_groups"].to_numpy()
-        + whole.n_classes
-        - shown.n_classes,
-        "pber": plan.path["pber"].to_numpy() + among_others,
+        "n_groups": plan.path["n_groups"].to_numpy() + n_hidden,
+        "pber": plan.path["pber"].to_numpy() + (whole.pber - shown.pber),
         "low": plan.path["pber_low"].to_numpy(),
         "high": plan.path["pber_high"].to_numpy(),
         "limit": left,
@@ -363,10 +333,7 @@ def _merged_heads(groupings: Iterable[IntArray]) -> tuple[list[Any], list[Any]]:
     first: list[Any] = [None]
     second: list[Any] = [None]
     # Of every class the first member of its group.
-    heads = []
-    for groups in groupings:
-        _, first_members = np.unique(groups, return_index=True)
-        heads.append(first_members[groups])
+    heads = [np.unique(groups, return_index=True)[1][groups] for groups in groupings]
     for before, after in itertools.pairwise(heads):
         moved = np.flatnonzero(before != after)[0]
         first.append(after[moved])
@@ -387,24 +354,21 @@ def audited(
     if y_pred is None:
         return None
     if source.posteriors is None or source.rows is None or source.codes is None:
-        missing = "labels"
-        if source.posteriors is None:
-            missing = "held-out posteriors"
+        missing = "held-out posteriors" if source.posteriors is None else "labels"
         raise ValueError(
             f"y_pred can be audited only beside {missing}, and there are none: pass a "
             "fitted classifier or posteriors as source, and y"
         )
     classes = source.matrix.classes
     predicted = predicted_codes(y_pred, X, classes)
-    n_given = source.n_given or 0
-    said = check.one_each(predicted, n_given, "y_pred")[source.rows]
+    said = check.one_each(predicted, source.n_given or 0, "y_pred")[source.rows]
     if len(set(names)) == len(names):  # as text, which tables can always hold
         classes = np.array(names, dtype=object)
     true = classes[source.codes]
-    called = classes[said]
-    found = audit(source.posteriors, None, true, called, classes=classes, limit=limit)
-    named = zip(classes.tolist(), names, strict=True)
-    return _audit_part(found, dict(named))
+    found = audit(
+        source.posteriors, None, true, classes[said], classes=classes, limit=limit
+    )
+    return _audit_part(found, dict(zip(classes.tolist(), names, strict=True)))
 
 
 def _audit_part(
@@ -423,15 +387,17 @@ def _audit_part(
     pairs = found.pairs.head(most)[columns].to_dict("records")
     for pair in pairs:
         pair |= {"true": names[pair["true"]], "predicted": names[pair["predicted"]]}
-    return {
-        "n_rows": found.n_rows,
-        "error": found.error,
-        "error_interval": found.error_interval,
-        "best": found.best,
-        "fixable": found.fixable,
-        "fixable_interval": found.fixable_interval,
-        "inherent_interval": found.inherent_interval,
-        "not_learned_interval": found.not_learned_interval,
+    same = (
+        "n_rows",
+        "error",
+        "error_interval",
+        "best",
+        "fixable",
+        "fixable_interval",
+        "inherent_interval",
+        "not_learned_interval",
+    )
+    return {name: getattr(found, name) for name in same} | {
         "cautions": found.notes,
         "pairs": pairs,
         "n_pairs": len(found.pairs),
@@ -465,11 +431,12 @@ def trust(
         )
     cm = source.matrix
     model = source.model
-    passed = None
-    said = words.control(summary, model is not None)
+    told: dict[str, Any] = {
+        "passed": None,
+        "words": words.control(summary, model is not None),
+    }
     if control is not None:
-        passed = control.passed
-        said = text(control)
+        told = {"passed": control.passed, "words": text(control)}
     seed = getattr(model, "random_state", None)
     if not isinstance(seed, int | np.integer):
         seed = None
@@ -477,7 +444,7 @@ def trust(
     return {
         "warnings": _warnings(cm, model, _texts(more, "cautions of about")),
         "intervals": _interval_words(_text.stated(cm)),
-        "control": {"passed": passed, "words": said},
+        "control": told,
         "conditioning": words.conditioning(condition, cm.is_diagonally_dominant),
         "computed": {
             text(key): text(value) for key, value in cm.diagnostics.known().items()
@@ -495,20 +462,15 @@ def _warnings(cm: CollisionMatrix, model: object, more: list[str]) -> list[str]:
     if hasattr(model, "recovery_"):
         moved = model.recovery_.moved
     estimated = getattr(model, "one_step_", cm)
-    found = []
-    for caution in cautions(cm, estimated, moved):
-        said = text(caution)
-        if not said.startswith("S is nearly singular"):
-            found.append(said)
+    found = [text(caution) for caution in cautions(cm, estimated, moved)]
+    found = [said for said in found if not said.startswith("S is nearly singular")]
     if getattr(model, "interrupted_", False):
         found.insert(
             0,
             "the fit was interrupted: these are the numbers of the folds trained so far",
         )
-    of_model = getattr(model, "cautions_", ())
-    own = [text(said) for said in of_model]
-    each_once = dict.fromkeys([*own, *more, *found])
-    return list(each_once)
+    own = [text(said) for said in getattr(model, "cautions_", ())]
+    return list(dict.fromkeys([*own, *more, *found]))
 
 
 def _interval_words(cm: CollisionMatrix) -> str:
@@ -526,11 +488,11 @@ def _settings(model: object) -> dict[str, str]:
         return {}
     unsaid = ("random_state", "verbose", "checkpoint", "n_jobs")
     given = model.get_params(deep=False)
-    settings = {}
-    for name, value in given.items():
-        if name not in unsaid:
-            settings[text(name)] = text(value)[:200]
-    return settings
+    return {
+        text(name): text(value)[:200]
+        for name, value in given.items()
+        if name not in unsaid
+    }
 
 
 def _training(model: object) -> dict[str, Any] | None:
@@ -538,14 +500,10 @@ def _training(model: object) -> dict[str, Any] | None:
     pools = getattr(model, "member_weights_", None)
     if not isinstance(pools, list) or not pools:
         return None
-    n_folds = len(pools)
-    by_fold = [dict(pool) for pool in pools]
-    filled = pd.DataFrame(by_fold).fillna(0.0)
-    ranked = filled.mean().sort_values(ascending=False, kind="stable")
-    models = {}
-    for name, weight in ranked.items():
-        models[text(name)] = weight
-    return {"folds": n_folds, "models": models}
+    mean = pd.DataFrame([dict(pool) for pool in pools]).fillna(0.0).mean()
+    ranked = mean.sort_values(ascending=False, kind="stable")
+    models = {text(name): weight for name, weight in ranked.items()}
+    return {"folds": len(pools), "models": models}
 
 
 def _about(
@@ -561,17 +519,17 @@ def _about(
     features = getattr(model, "feature_names_in_", getattr(X, "columns", ()))
     used = getattr(getattr(model, "encoder_", None), "types", features)
     columns = [text(name) for name in given.get("columns", used)]
-    given.setdefault(
-        "label", getattr(model, "label_", None) or getattr(y, "name", None)
-    )
-    found: dict[str, Any] = dict.fromkeys(texts)
-    for name in texts:
-        if given.get(name) is not None:
-            found[name] = text(given[name])
-    found["columns"] = columns[:40]
-    found["n_columns"] = len(columns)
-    found["seconds"] = given.get("seconds")
-    return found
+    label = getattr(model, "label_", None) or getattr(y, "name", None)
+    if label is not None:
+        given.setdefault("label", label)
+    found: dict[str, Any] = {
+        name: text(given[name]) if name in given else None for name in texts
+    }
+    return found | {
+        "columns": columns[:40],
+        "n_columns": len(columns),
+        "seconds": given.get("seconds"),
+    }
 
 
 def _too_many(summary: Mapping[str, Any]) -> list[str]:
@@ -618,9 +576,7 @@ def _cell(value: object) -> str | float | None:
 def _texts(given: object, name: str) -> list[str]:
     if not isinstance(given, Sequence | np.ndarray):
         raise ValueError(f"{name} must be a list of texts, got {type(given).__name__}")
-    entries = given
-    if isinstance(given, str):
-        entries = [given]
-    each = f"every entry of {name}"
-    checked = [check.check_text(entry, each) for entry in entries]
-    return [text(entry) for entry in checked]
+    entries = [given] if isinstance(given, str) else given
+    return [
+        text(check.check_text(entry, f"every entry of {name}")) for entry in entries
+    ]

@@ -44,12 +44,9 @@ def points(share: float, signed: bool = False) -> str:
     >>> points(0.0123), points(0.00123, signed=True)
     ('1.2', '+0.12')
     """
-    digits = ".1f"
-    if abs(share) < 0.01:
-        digits = ".2f"
-    if signed:
-        digits = f"+{digits}"
-    return format(100 * share, digits)
+    digits = ".2f" if abs(share) < 0.01 else ".1f"
+    sign = "+" if signed else ""
+    return format(100 * share, sign + digits)
 
 
 def title(about: Summary) -> str:
@@ -58,20 +55,15 @@ def title(about: Summary) -> str:
     >>> title({"label": "income", "file": "adult.csv"})
     'Which classes of “income” are mistaken for which? (adult.csv)'
     """
-    said = "Which classes"
-    if about.get("label") is not None:
-        said += f" of “{about['label']}”"
-    said += " are mistaken for which?"
-    if about.get("file"):
-        said += f" ({about['file']})"
-    return said
+    column = about.get("label")
+    of = "" if column is None else f" of “{column}”"
+    file = f" ({about['file']})" if about.get("file") else ""
+    return f"Which classes{of} are mistaken for which?{file}"
 
 
 def call(summary: Summary, python: str, command: str) -> str:
     """What to type: the command where the reader came from one, else the call in Python."""
-    if summary["about"].get("command"):
-        return f"`{command}`"
-    return f"`{python}`"
+    return f"`{command if summary['about'].get('command') else python}`"
 
 
 def highest(pber: Summary) -> float:
@@ -102,9 +94,8 @@ def what_to_do(summary: Summary) -> list[str]:
         lines += _more_rows(summary)
         lines += _about_classes(summary)
         lines += _small_classes(summary)
-    audit = summary["audit"]
-    if audit is not None:
-        lines.append(audit["verdict"])
+    if summary["audit"] is not None:
+        lines.append(summary["audit"]["verdict"])
     return lines
 
 
@@ -118,25 +109,19 @@ def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
             most = f"at most {most}"
         return f"Nothing needs doing about collisions: {most} of inputs would get another label."
     interval = between(pber["low"], pber["high"])
-    share = percent(pber["value"])
-    said = f"{share} of the inputs would get another label{interval}"
+    said = f"{percent(pber['value'])} of the inputs would get another label{interval}"
     pair = _sure_pair(summary)
     if pair is None:
         return f"{said}."
-    own = quote(pair["class"])
-    other = quote(pair["other"])
-    names = f"{own} would most often turn into {other}"
-    rate = percent(pair["rate"])
-    return f"{said}; {names}, in {rate} of cases."
+    names = f"{quote(pair['class'])} would most often turn into {quote(pair['other'])}"
+    return f"{said}; {names}, in {percent(pair['rate'])} of cases."
 
 
 def _sure_pair(summary: Summary) -> Summary | None:
     """The leading collision that is told apart from zero; without intervals all count."""
     pairs: list[Summary] = summary["top_collisions"]
-    for pair in pairs:
-        if pair["low"] is None or pair["low"] > 0:
-            return pair
-    return None
+    sure = [pair for pair in pairs if pair["low"] is None or pair["low"] > 0]
+    return sure[0] if sure else None
 
 
 def chance(summary: Summary) -> float:
@@ -146,16 +131,15 @@ def chance(summary: Summary) -> float:
 
 def at_chance(summary: Summary, nearly: float = 0.95) -> bool:
     """Can the inputs not be said to tell the classes apart better than the class shares do?"""
-    if not summary["complete"]:
-        return False
-    return highest(summary["pber"]) >= nearly * chance(summary)
+    return bool(
+        summary["complete"] and highest(summary["pber"]) >= nearly * chance(summary)
+    )
 
 
 def _more_rows(summary: Summary) -> list[str]:
     pber = summary["pber"]
-    limit = summary["limit"]
-    if limit is not None:
-        return [_from_curve(pber["value"], limit)]
+    if summary["limit"] is not None:
+        return [_from_curve(pber["value"], summary["limit"])]
     if pber["high"] is None:
         return [
             "No intervals were estimated, so the sampling error of these numbers is not known."
@@ -175,9 +159,8 @@ def _from_curve(now: float, limit: Summary) -> str:
     """Would more rows help? In the words of the headline (``limit_words``)."""
     if limit["state"] not in READABLE:
         return f"Gather more rows, or try another model, before you act: {limit['reason']}."
-    narrow = is_narrow(limit["low"], limit["high"])
     settled = limit["state"] == "settled"
-    if settled and narrow:
+    if settled and is_narrow(limit["low"], limit["high"]):
         return (
             "More rows of this kind would hardly help: it takes inputs that say more, "
             "or fewer classes."
@@ -201,17 +184,18 @@ def _from_curve(now: float, limit: Summary) -> str:
 
 def _about_classes(summary: Summary) -> list[str]:
     different = "inputs that differ between them: other columns, sharper measurements"
-    path = summary["merge_path"]
     names = summary["classes"]
     if not summary["top_collisions"]:
         return []
     if at_chance(summary):
-        told = (
-            "These inputs hardly tell the classes apart better than their shares do "
-            f"(by chance {percent(chance(summary))} would get another label)"
-        )
-        return [f"{told}: look for other inputs; merging classes would only hide that."]
-    if path is None:
+        return [
+            (
+                "These inputs hardly tell the classes apart better than their shares do "
+                f"(by chance {percent(chance(summary))} would get another label): look for "
+                "other inputs; merging classes would only hide that."
+            )
+        ]
+    if summary["merge_path"] is None:
         return [
             (
                 "With two classes there is nothing to merge. To tell "
@@ -233,33 +217,27 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
     """The first merge, where it makes up much of all collisions; else how many it takes."""
     path = summary["merge_path"]
     pber = summary["pber"]["value"]
-    names = summary["classes"]
-    one = path["first"][1]
-    other = path["second"][1]
-    first = f"{quote(names[one])} and {quote(names[other])}"
+    one, other = (
+        quote(summary["classes"][path[name][1]]) for name in ("first", "second")
+    )
     rests = path["pber"]
-    n_groups = path["n_groups"]
-    left = rests[1]
-    groups = n_groups[1]
-    share = 1 - left / pber
-    after = f"from {percent(pber)} to {percent(left)}"
+    groups = path["n_groups"][1]
+    share = 1 - rests[1] / pber
+    after = f"from {percent(pber)} to {percent(rests[1])}"
     if share >= dominates:
-        advice = f"Merge {first} if your use allows it: they make up {percent(share)} of all "
-        advice += (
-            f"collisions, and merging them lowers the share of other labels {after}. "
+        advice = (
+            f"Merge {one} and {other} if your use allows it: they make up {percent(share)} "
+            f"of all collisions, and merging them lowers the share of other labels {after}. "
+            "That is exact and takes no retraining"
         )
-        advice += "That is exact and takes no retraining"
     else:
         gain = f"lowers the share of other labels only {after}"
-        if percent(left) == percent(pber):
+        if percent(rests[1]) == percent(pber):
             gain = "hardly lowers the share of other labels"
-        advice = (
-            f"No single pair dominates: merging {first}, the best first step, {gain}"
-        )
-        half = pber / 2
-        halves = [step for step, rest in enumerate(rests) if rest <= half]
+        advice = f"No single pair dominates: merging {one} and {other}, the best first step, {gain}"
+        halves = [step for step, rest in enumerate(rests) if rest <= pber / 2]
         if halves:
-            groups = n_groups[halves[0]]
+            groups = path["n_groups"][halves[0]]
             advice += f". To halve it takes merging down to {groups} groups"
     python = f"cs.consolidate(cm, n_groups={groups})"
     how = call(summary, python, _merge_command(summary, groups))
@@ -268,33 +246,28 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
 
 def _merge_command(summary: Summary, groups: int) -> str:
     about = summary["about"]
-    saved = about.get("saved")
-    if saved:
-        return f"collidescope merge {shlex.quote(str(saved))} --groups {groups}"
-    command = about.get("command")
+    if about.get("saved"):
+        saved = shlex.quote(str(about["saved"]))
+        return f"collidescope merge {saved} --groups {groups}"
     return (
-        f"{command} --matrix matrix.json && collidescope merge matrix.json --groups "
-        f"{groups}"
+        f"{about.get('command')} --matrix matrix.json && collidescope merge matrix.json "
+        f"--groups {groups}"
     )
 
 
 def _small_classes(summary: Summary, few: int = 30) -> list[str]:
-    counts = summary["counts"] or ()
-    small = sorted(zip(counts, summary["classes"], strict=False))
+    small = sorted(zip(summary["counts"] or (), summary["classes"], strict=False))
     names = [quote(name) for count, name in small if count < few]
     if not names:
         return []
     named = ", ".join(names[:3])
     if len(names) > 3:
         named += " and others"
-    which = "these classes"
-    if len(names) == 1:
-        which = "a class"
-    least = small[0][0]
+    which = "a class" if len(names) == 1 else "these classes"
     return [
         (
-            f"Gather more of {named}: fewer than {few} rows (the least is {least:,.0f}) "
-            f"say little about {which}."
+            f"Gather more of {named}: fewer than {few} rows (the least is "
+            f"{small[0][0]:,.0f}) say little about {which}."
         )
     ]
 
@@ -308,9 +281,7 @@ def _about_labels(summary: Summary, beyond_chance: float = 2.0) -> list[str]:
     expected = rows["expected_suspect"]
     if n <= expected + beyond_chance * expected**0.5:
         return []
-    by_chance = "none"
-    if expected >= 1:
-        by_chance = f"{expected:.0f}"
+    by_chance = f"{expected:.0f}" if expected >= 1 else "none"
     explained = f"where chance explains about {by_chance}"
     if n == 1:
         return [
@@ -323,15 +294,17 @@ def _about_labels(summary: Summary, beyond_chance: float = 2.0) -> list[str]:
 
 def rows_to_look_at(rows: Summary) -> list[str]:
     """What "ambiguous" and "looks wrong" mean, and how many rows are either."""
-    many = f"{rows['n_ambiguous']:,} of {rows['n_rows']:,} rows are ambiguous"
-    why = "no class reaches a probability of 80%, or another class than the label reaches it "
-    why += "while the label keeps more than 10%"
-    lines = [f"{many}: {why}."]
+    lines = [
+        (
+            f"{rows['n_ambiguous']:,} of {rows['n_rows']:,} rows are ambiguous: no class "
+            "reaches a probability of 80%, or another class than the label reaches it "
+            "while the label keeps more than 10%."
+        )
+    ]
     if rows["n_suspect"]:
-        suspect = f"{rows['n_suspect']:,} more have a label that looks wrong"
-        why = "another class reaches 80%, and the label has 10% or less"
         lines.append(
-            f"{suspect}: {why}. Chance alone would give about "
+            f"{rows['n_suspect']:,} more have a label that looks wrong: another class "
+            "reaches 80%, and the label has 10% or less. Chance alone would give about "
             f"{rows['expected_suspect']:,.0f}."
         )
     return lines
@@ -381,11 +354,11 @@ def method(name: str) -> str:
     'one-step: held-out probabilities of every row, corrected by the labels'
     """
     one_step = "held-out probabilities of every row, corrected by the labels"
-    shrunk = (
-        "shrunk towards the probabilities themselves where labels are too few to tell"
-    )
     made = {
-        "one-step, shrunk": f"{one_step}, {shrunk}",
+        "one-step, shrunk": (
+            f"{one_step}, shrunk towards the probabilities themselves where labels are "
+            "too few to tell"
+        ),
         "one-step": one_step,
         "mean of p pᵀ": "the plug-in estimate from held-out probabilities: no labels were used",
         "gramian": "from how alike pairs of rows are (the paper's estimator)",
