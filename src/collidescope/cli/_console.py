@@ -118,26 +118,22 @@ def fitted(text: str, stream: TextIO) -> str:
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns
-    lines = []
-    for line in text.splitlines():
-        table = "  " in line.strip()
-        if len(line) > width and not table:
-            line = _wrapped(line, width)
-        lines.append(line)
-    return "\n".join(lines)
+    return "\n".join(
+        _wrapped(line, width)
+        if len(line) > width and "  " not in line.strip()
+        else line
+        for line in text.splitlines()
+    )
 
 
 def _wrapped(line: str, width: int) -> str:
     """A sentence over several lines; a command in it stays whole, to be copied."""
-    indent = ""
-    if line.startswith("- "):
-        indent = "  "
     joint = "\0"  # for a space within a command
     whole = re.sub("`.*?`", lambda found: found.group().replace(" ", joint), line)
     broken = textwrap.fill(
         whole,
         width,
-        subsequent_indent=indent,
+        subsequent_indent="  " if line.startswith("- ") else "",
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -249,8 +245,7 @@ def explained(error: Exception) -> str:
         words = error.strerror
         if error.filename:
             words += f": {error.filename}"
-    on_one_line = " ".join(words.split())
-    return for_terminal(on_one_line) or type(error).__name__
+    return for_terminal(" ".join(words.split())) or type(error).__name__
 
 
 def _explain(error: Exception) -> int:
@@ -266,9 +261,7 @@ def _explain(error: Exception) -> int:
             f"not your mistake. Set {DEBUG}=1 and run the same command again to see "
             "where it comes from, and please report it."
         )
-    if bad:
-        return BAD_INPUT
-    return FAILURE
+    return BAD_INPUT if bad else FAILURE
 
 
 def _is_bad_input(error: Exception) -> bool:
@@ -276,8 +269,7 @@ def _is_bad_input(error: Exception) -> bool:
     about_files = FileNotFoundError | IsADirectoryError | PermissionError
     if isinstance(error, about_files) and error.strerror is not None:
         return True
-    if not isinstance(error, ValueError | ImportError | FileNotFoundError):
-        return False
-    package = str(Path(__file__).parents[1])
     raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
-    return raised_in.startswith(package)
+    package = str(Path(__file__).parents[1])
+    checked = isinstance(error, ValueError | ImportError | FileNotFoundError)
+    return checked and raised_in.startswith(package)

@@ -25,9 +25,7 @@ def largest_classes(y: Any, most: int = 6) -> str:
     counts = pd.Series(y).value_counts(sort=False).sort_index()
     counts = counts.sort_values(ascending=False, kind="stable")
     named = [f"{name} {count:,}" for name, count in counts.head(most).items()]
-    if len(counts) > most:
-        named.append("…")
-    return ", ".join(named)
+    return ", ".join(named if len(counts) <= most else [*named, "…"])
 
 
 @dataclass(frozen=True)

@@ -77,17 +77,16 @@ class Rows:
     def part(self, rows: Array, *notes: str, y: Array | None = None) -> Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X
-        P = self.P
         if len(rows) < len(self.y):
-            X = X.iloc[rows]
-            X = X.reset_index(drop=True)
-        if P is not None:
-            P = P[rows]
-        if y is None:
-            y = self.y[rows]
-        numbers = self.numbers[rows]
-        told = [*self.notes, *notes]
-        return replace(self, X=X, y=y, P=P, numbers=numbers, notes=told)
+            X = X.iloc[rows].reset_index(drop=True)
+        return replace(
+            self,
+            X=X,
+            y=self.y[rows] if y is None else y,
+            P=None if self.P is None else self.P[rows],
+            numbers=self.numbers[rows],
+            notes=[*self.notes, *notes],
+        )
 
     def without_rare(self, fewest: int) -> Rows:
         classes, codes, counts = np.unique(
@@ -96,21 +95,18 @@ class Rows:
         rare = counts < fewest
         if not rare.any():
             return self
-        n_classes = len(classes)
         kept = int((~rare).sum())
         if kept < 2:
             raise ValueError(
-                f"only {kept} of {n_classes} classes have {fewest} rows or more: "
+                f"only {kept} of {len(classes)} classes have {fewest} rows or more: "
                 "nothing to tell apart"
             )
-        keep = np.flatnonzero(~rare[codes])
-        n_gone = len(codes) - len(keep)
         gone = listed(classes[rare].tolist())
         return self.part(
-            keep,
+            np.flatnonzero(~rare[codes]),
             (
-                f"classes with fewer than {fewest} rows are left out: {gone} ({n_gone:,} "
-                "rows)"
+                f"classes with fewer than {fewest} rows are left out: {gone} "
+                f"({counts[rare].sum():,} rows)"
             ),
         )
 
@@ -130,34 +126,30 @@ class Rows:
         _, codes = np.unique(self.y, return_inverse=True)
         shuffled = np.random.default_rng(seed).random(n)
         order = np.lexsort((shuffled, codes))
-        comb = np.linspace(0, n - 1, size)
-        places = comb.round().astype(np.intp)
+        comb = np.linspace(0, n - 1, size).round().astype(np.intp)
         said = (
             f"a first look at {size:,} of {n:,} rows: with all of them the numbers are "
             "more precise and often lower"
         )
-        chosen = order[places]
-        return self.part(np.sort(chosen), said).without_rare(2)
+        return self.part(np.sort(order[comb]), said).without_rare(2)
 
     def unique(self) -> Rows:
         """Every row once: of rows that are alike, label included, the first."""
-        labels = pd.Series(self.y, name="\0label")
-        whole = pd.concat([self.X, labels], axis=1)
+        whole = self.X.assign(**{"\0label": self.y})
         try:
-            repeated = whole.duplicated()
+            again = whole.duplicated().to_numpy()
         except TypeError:  # cells that hold lists
-            repeated = whole.map(str).duplicated()
-        again = repeated.to_numpy()
-        n_again = int(again.sum())
-        said = f"{n_again:,} rows repeat an earlier one and are left out (--unique)"
+            again = whole.map(str).duplicated().to_numpy()
+        said = f"{again.sum():,} rows repeat an earlier one and are left out (--unique)"
         return self.part(np.flatnonzero(~again), said)
 
     def column(self, name: str | None, option: str) -> pd.Series:
         """The column that ``option`` must name."""
         if name is None:
             columns = listed(list(self.X.columns))
-            file = self.table.name
-            raise ValueError(f"name a column with {option}: {file} has {columns}")
+            raise ValueError(
+                f"name a column with {option}: {self.table.name} has {columns}"
+            )
         if name == self.label:
             raise ValueError(f"{option} {name!r} is the label: name another column")
         check_columns(self.X, [name])
@@ -178,8 +170,7 @@ class Rows:
                 f"{option} {name!r} is the only column: there is nothing to tell "
                 "classes apart by"
             )
-        rows = replace(self, X=self.X.drop(columns=name))
-        return rows, read(column)
+        return replace(self, X=self.X.drop(columns=name)), read(column)
 
     def clusters(self, name: str | None) -> IntArray | None:
         """Numbers of the rows that belong together, by the column that --cluster names."""
@@ -195,8 +186,7 @@ class Rows:
         if not there.all():
             lost = len(there) - len(said)
             notes.append(f"{lost:,} rows have no value in {name!r} and are left out")
-        rows = self.part(np.flatnonzero(there), *notes)
-        return rows, said
+        return self.part(np.flatnonzero(there), *notes), said
 
     def scored(self) -> Rows:
         """The same with the columns of probabilities, without rows that lack one, as posteriors."""
@@ -213,31 +203,25 @@ class Rows:
         self._check_whole(P[~gaps], prefix, used)
         notes = []
         if gaps.any():
-            notes.append(
-                f"{int(gaps.sum()):,} rows lack a probability and are left out"
-            )
+            notes.append(f"{gaps.sum():,} rows lack a probability and are left out")
         whole = replace(self, X=self.X.drop(columns=used), P=P, classes=list(found))
         rows = whole.part(np.flatnonzero(~gaps), *notes)
         own = np.asarray(rows.classes)[:, None] == rows.y
         if not prefix and np.array_equal(rows.P, own.T):
-            hold = (
-                f"columns {listed(used)} hold the labels (1 and 0), not probabilities"
-            )
             raise ValueError(
-                f"{hold}: name those of a model like the classes, or 'p_{classes[0]}'"
+                f"columns {listed(used)} hold the labels (1 and 0), not probabilities: "
+                f"name those of a model like the classes, or 'p_{classes[0]}'"
             )
         return rows
 
     def _check_whole(self, P: FloatArray, prefix: str, used: list[str]) -> None:
         """Probabilities sum to 1: the column of a class without a row cannot be ignored."""
-        totals = P.sum(axis=1)
-        if not prefix or np.allclose(totals, 1, atol=0.01):
+        if not prefix or np.allclose(P.sum(axis=1), 1, atol=0.01):
             return
         others = [str(name) for name in self.X.columns if name not in used]
         more = [name for name in others if name.startswith(prefix)]
         if more:
-            own = more[0].removeprefix(prefix)
-            own = own.rstrip(")")
+            own = more[0].removeprefix(prefix).rstrip(")")
             raise ValueError(
                 f"class {own!r} has a column of probabilities but no row: S needs rows "
                 "of every class"
@@ -248,20 +232,14 @@ def probability_columns(
     X: pd.DataFrame, classes: list[Any]
 ) -> tuple[str, dict[Any, str]]:
     """(prefix, class → column): ``p_CLASS`` and the like first, for ``CLASS`` may be a feature."""
-    names = {}
-    for column in X.columns:
-        plain = unguard(str(column))
-        names[plain.strip()] = str(column)
+    names = {unguard(str(column)).strip(): str(column) for column in X.columns}
     best_prefix = ""
     best: dict[Any, str] = {}
     for pattern in ("p_*", "prob_*", "proba_*", "p(*)", "P(*)", "*"):
-        found = {}
-        for name in classes:
-            word = pattern.replace("*", as_word(name))
-            if word in names:
-                found[name] = names[word]
+        words = {name: pattern.replace("*", as_word(name)) for name in classes}
+        found = {name: names[word] for name, word in words.items() if word in names}
         if len(found) > len(best):
-            best_prefix, _, _ = pattern.partition("*")
+            best_prefix = pattern.partition("*")[0]
             best = found
     return best_prefix, best
 
@@ -285,11 +263,9 @@ def weights(column: pd.Series) -> FloatArray:
     bad = np.isnan(found)
     if bad.any():
         at = int(bad.argmax())
-        n_bad = int(bad.sum())
-        many = f"--sample-weight {column.name!r} has {n_bad:,} cells without a number"
-        cell = str(column.iloc[at])
         raise ValueError(
-            f"{many} (row {at}: {cell!r}): fill them, with 0 to leave a row out"
+            f"--sample-weight {column.name!r} has {bad.sum():,} cells without a number "
+            f"(row {at}: {str(column.iloc[at])!r}): fill them, with 0 to leave a row out"
         )
     return found
 
@@ -330,18 +306,14 @@ class Run(Options):
         for name in (label, guard(label)):
             if name in names:
                 return str(name)
-        digits = label.removeprefix("-")
-        if not self.header and digits.isdigit():
+        if not self.header and label.removeprefix("-").isdigit():
             place = int(label)
             if place > 0:
                 place -= 1
-            n = len(names)
-            if -n <= place < n and label not in ("0", "-0"):
+            if -len(names) <= place < len(names) and label not in ("0", "-0"):
                 return names[place]
         near = near_name(label, names)
-        hint = f": it has {listed(names)}."
-        if near:
-            hint = f": did you mean {near!r}?"
+        hint = f": did you mean {near!r}?" if near else f": it has {listed(names)}."
         if self.header and looks_like_data(names):
             hint += " Its first line looks like data: if it has no line of names, use --no-header."
         raise ValueError(f"there is no column {label!r} in {path.name}{hint}")
@@ -380,8 +352,7 @@ class Run(Options):
             named = False
             # Such as a name that occurs twice, being no name.
             with suppress(ValueError):
-                with_names = self.read(path).frame
-                named = set(names) <= set(with_names.columns)
+                named = set(names) <= set(self.read(path).frame.columns)
             if not named:
                 reading = replace(self, header=False)
                 notes = [
@@ -391,8 +362,7 @@ class Run(Options):
                     )
                 ]
         known = self.label or getattr(fitted, "label_", None)
-        other_text = [name for name in text if name != known]
-        found = reading.read(path, known, other_text)
+        found = reading.read(path, known, [name for name in text if name != known])
         return found.frame, [*found.notes, *notes]
 
     def scored(
@@ -416,16 +386,13 @@ class Run(Options):
         classes = fitted.classes_.tolist()
         y, labelled = match_labels(X[name], classes, "label")
         kept = np.flatnonzero(labelled)
-        n_rows = len(X)
-        n_lost = n_rows - len(kept)
+        n_lost = len(X) - len(kept)
         if n_lost:
             notes.append(
-                f"{n_lost:,} of {n_rows:,} rows have no label and are left out"
+                f"{n_lost:,} of {len(X):,} rows have no label and are left out"
             )
-        X = X.drop(columns=name).iloc[kept]
-        X = X.reset_index(drop=True)
-        features = X.drop(columns=[other], errors="ignore")
-        P, met = posteriors(fitted, features)
+        X = X.drop(columns=name).iloc[kept].reset_index(drop=True)
+        P, met = posteriors(fitted, X.drop(columns=[other], errors="ignore"))
         encoder = getattr(fitted, "encoder_", None)
         return Rows(
             path,
@@ -444,16 +411,13 @@ class Run(Options):
         """Print a result, then write its table, the report of the rows with ``shown``, and more."""
         note(*rows.notes)
         told = found.to_dict()
-        notes = told.get("notes", ())
-        told["notes"] = [*notes, *rows.notes]
-        table = getattr(found, found.TABLE)
-        table = table.drop(columns="columns", errors="ignore")
+        told["notes"] = [*told.get("notes", ()), *rows.notes]
+        table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
 
         def page() -> dict[str, Any]:
             return self.summary(rows, **shown)
 
-        words = for_terminal(str(found))
-        self.tell(words, told, *more, table=table, page=page)
+        self.tell(for_terminal(str(found)), told, *more, table=table, page=page)
 
     def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
         """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""
@@ -507,8 +471,8 @@ def posteriors(
             table = _features(fitted, X)
         if not held_out:
             return fitted.predict_proba(table), met
-        P, _, _, notes = scored(fitted, table, None, None, "model")
-        return P, [*met, *notes]
+        found = scored(fitted, table, None, None, "model")
+        return found.posteriors, [*met, *found.notes]
 
 
 def _features(
@@ -544,48 +508,37 @@ def clean_labels(column: pd.Series) -> tuple[Array, BoolArray, list[str]]:
             "tell apart"
         )
     n = int(rows.sum())
-    k = len(words)
     numbers = _numbers(words)
     notes += _odd_words(name, words)
     if numbers is not None:
         _check_number_classes(name, numbers, n)
-    elif 2 * k > n:  # names or free text
+    elif 2 * len(words) > n:  # names or free text
         raise ValueError(
-            f"label {name!r} has {k:,} different values in {n:,} rows (such as "
+            f"label {name!r} has {len(words):,} different values in {n:,} rows (such as "
             f"{listed(words[:3])}): these are not classes. Is it the right column?"
         )
     return _as_values(words)[codes[rows]], rows, notes
 
 
 def _unlabelled(column: pd.Series, rows: BoolArray) -> str:
-    unlabelled = ~rows
-    gone = column[unlabelled]
-    name = str(column.name)
-    n_gone = len(gone)
-    said = f"{n_gone:,} of {len(rows):,} rows have no label in {name!r}"
-    values = gone.dropna().unique()
-    words = {as_word(value) for value in values}
-    lost = sorted(words - {""})
+    gone = column[~rows]
+    said = f"{len(gone):,} of {len(rows):,} rows have no label in {str(column.name)!r}"
+    lost = sorted({as_word(value) for value in gone.dropna().unique()} - {""})
     if lost:
         said += f", written as {listed(lost)}"
-    return f"{said}, and are left out (the first is row {int(unlabelled.argmax())})"
+    return f"{said}, and are left out (the first is row {int((~rows).argmax())})"
 
 
 def _check_number_classes(name: str, numbers: FloatArray, n: int) -> None:
     """Refuse numbers that count or measure something: half marks are classes, amounts are not."""
     k = len(numbers)
-    most = 10
-    whole = numbers == np.round(numbers)
-    if whole.all():
-        most = 200
+    whole = (numbers == np.round(numbers)).all()
     thin = k > 20 and k * 10 > n
-    if k > most or thin:
-        low = numbers.min()
-        ends = f"(from {low:g} to {numbers.max():g})"
-        hint = "it looks like a number to predict, not classes; bin it first, into low, middle and "
-        hint += "high for example"
+    if k > (200 if whole else 10) or thin:
         raise ValueError(
-            f"label {name!r} has {k:,} different numbers in {n:,} rows {ends}: {hint}"
+            f"label {name!r} has {k:,} different numbers in {n:,} rows (from "
+            f"{numbers.min():g} to {numbers.max():g}): it looks like a number to predict, "
+            "not classes; bin it first, into low, middle and high for example"
         )
 
 
@@ -602,8 +555,7 @@ def _as_values(words: list[str]) -> Array:
     if set(words) == {"True", "False"}:
         return array == "True"
     if all(map(re.compile(r"0|-?[1-9]\d{0,17}").fullmatch, words)):
-        numbers = [int(word) for word in words]
-        return np.array(numbers)
+        return np.array([int(word) for word in words])
     return array
 
 
@@ -624,30 +576,21 @@ def match_labels(
         raise ValueError(f"{name} has no values: every cell is empty")
     exact = {as_word(known): k for k, known in enumerate(classes)}
     # With a spreadsheet's apostrophe, and without.
-    guarded = {guard(word): k for word, k in exact.items()}
-    known = guarded | exact
-    numbers = []
-    unknown = []
-    for word in words:
-        number = _recognised(word, known)
-        if number is None:
-            unknown.append(word)
-        else:
-            numbers.append(number)
+    known = {guard(word): k for word, k in exact.items()} | exact
+    numbers = [_recognised(word, known) for word in words]
+    unknown = [word for word, k in zip(words, numbers, strict=True) if k is None]
     if unknown:
-        first = unknown[0]
         own = list(exact)
         advice = f"{listed(unknown)}; the model knows {listed(own)}"
-        near = get_close_matches(first, own, 1)
+        near = get_close_matches(unknown[0], own, 1)
         if near:
-            advice += f" (is {first!r} the same as {near[0]!r}?)"
+            advice += f" (is {unknown[0]!r} the same as {near[0]!r}?)"
         raise ValueError(
             f"{name} has values that are not classes of the model: {advice}"
         )
     labelled = codes >= 0
     class_of_word = np.array(numbers, dtype=np.intp)
-    chosen = class_of_word[codes[labelled]]
-    return np.asarray(classes)[chosen], labelled
+    return np.asarray(classes)[class_of_word[codes[labelled]]], labelled
 
 
 def _recognised(word: str, known: dict[str, int]) -> int | None:
@@ -660,6 +603,4 @@ def _recognised(word: str, known: dict[str, int]) -> int | None:
     if value is None:
         return None
     alike = {k for name, k in known.items() if _numbers([name]) == value}
-    if len(alike) > 1:
-        return None
-    return next(iter(alike), None)
+    return alike.pop() if len(alike) == 1 else None

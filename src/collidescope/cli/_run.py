@@ -179,12 +179,7 @@ class Options:
 
     def about(self, file: str, label: str | None, **more: Any) -> dict[str, Any]:
         """Where the rows come from, for the report; ``more`` of what summarise takes."""
-        known = {
-            "file": file,
-            "label": label,
-            "command": typed(),
-            "saved": self.matrix,
-        }
+        known = {"file": file, "label": label, "command": typed(), "saved": self.matrix}
         return known | more
 
     def tell(
@@ -211,20 +206,15 @@ class Options:
             show(as_csv(table).removesuffix("\n"))
         outputs = list(more)
         if table is not None:
-            name = f"table of {len(table):,} rows"
-            outputs.append(
-                Output(name, self.out, functools.partial(write_table, table))
-            )
+            write = functools.partial(write_table, table)
+            outputs.append(Output(f"table of {len(table):,} rows", self.out, write))
         if cm is not None:
             outputs.append(
                 Output("matrix", self.matrix, functools.partial(write_matrix, cm))
             )
 
         def write_page(path: Path) -> None:
-            summary = data
-            if page is not None:
-                summary = page()
-            write_report(summary, path)
+            write_report(data if page is None else page(), path)
 
         write_all([*outputs, Output("report", self.report, write_page)])
 
@@ -269,11 +259,10 @@ def write_all(outputs: Sequence[Output]) -> None:
             continue
         try:
             output.write(output.path)
-        except ValueError as error:  # a name, or a summary that was edited
-            code = BAD_INPUT
-            fail(f"Error: the {output.what} was not written. {explained(error)}")
-        except (OSError, ImportError) as error:
-            code = max(code, FAILURE)
+        except (ValueError, OSError, ImportError) as error:
+            # A ValueError is about a name, or a summary that was edited.
+            of_input = isinstance(error, ValueError)
+            code = BAD_INPUT if of_input else max(code, FAILURE)
             fail(f"Error: the {output.what} was not written. {explained(error)}")
         else:
             State.written += (output.path,)
@@ -306,11 +295,8 @@ def typed(*left_out: str) -> str:
     for parameter in context.command.params:
         name = str(parameter.name)
         source = context.get_parameter_source(name)
-        if (
-            source is None
-            or source.name != "COMMANDLINE"
-            or name in (*outputs, *left_out)
-        ):
+        given = source is not None and source.name == "COMMANDLINE"
+        if not given or name in (*outputs, *left_out):
             continue
         value = context.params[name]
         if parameter.param_type_name == "argument":
@@ -323,16 +309,10 @@ def typed(*left_out: str) -> str:
 def _option_words(parameter: Any, value: Any) -> list[str]:
     """``--drop a --drop b``, ``--no-header``: an option with its value as one would type it."""
     name = next(name for name in parameter.opts if name.startswith("--"))
-    if parameter.is_flag and value:
-        return [name]
     if parameter.is_flag:
-        return [parameter.secondary_opts[0]]
-    if not parameter.multiple:
-        return [name, str(value)]
-    words = []
-    for each in value:
-        words += [name, str(each)]
-    return words
+        return [name if value else parameter.secondary_opts[0]]
+    values = value if parameter.multiple else [value]
+    return [word for each in values for word in (name, str(each))]
 
 
 def command(
@@ -390,9 +370,7 @@ def load(path: Path) -> Any:
     if not start.startswith(b"{"):
         return cs.load(path)
     source = read_json(path)
-    kind = None
-    if isinstance(source, dict):
-        kind = source.get("format")
+    kind = source.get("format") if isinstance(source, dict) else None
     if kind == FORMAT:
         return cs.CollisionMatrix.from_dict(source)
     if kind == "collidescope.summary":
@@ -434,14 +412,11 @@ def check_matrix_name(path: Path | None, n_classes: int) -> None:
     """Refuse JSON for more classes than it takes; the name of a file is never changed."""
     from collidescope.matrix import JSON_CLASSES
 
-    if path is None or path.suffix == ".npz":
-        return
-    if n_classes <= JSON_CLASSES:
-        return
-    raise ValueError(
-        f"a matrix of {n_classes:,} classes is too large for JSON (at most "
-        f"{JSON_CLASSES:,}): let {path.name} end in .npz"
-    )
+    if path is not None and path.suffix != ".npz" and n_classes > JSON_CLASSES:
+        raise ValueError(
+            f"a matrix of {n_classes:,} classes is too large for JSON (at most "
+            f"{JSON_CLASSES:,}): let {path.name} end in .npz"
+        )
 
 
 def write_matrix(cm: CollisionMatrix, path: Path) -> None:
@@ -483,8 +458,7 @@ def as_csv(table: pd.DataFrame, separator: str = ",") -> str:
             return column.map("{:.6g}".format, na_action="ignore")
         return column
 
-    safe = table.apply(written)
-    safe = safe.rename(columns=guard)
+    safe = table.apply(written).rename(columns=guard)
     return safe.to_csv(index=False, sep=separator, lineterminator="\n")
 
 
@@ -520,25 +494,24 @@ def posterior_table(
 
     likeliest = np.nan_to_num(posteriors).argmax(axis=1)
     likely = pd.Series(classes[likeliest], name="predicted")
-    unscored = np.asarray(np.isnan(posteriors).any(axis=1))
+    unscored = np.isnan(posteriors).any(axis=1)
     if unscored.any():
-        likely = likely.astype(object)
-        likely = likely.mask(unscored, None)
+        likely = likely.astype(object).mask(unscored, None)
     names = [f"p_{as_word(name)}" for name in classes.tolist()]
-    scores = pd.DataFrame(posteriors, columns=names)
     taken = {"row", "predicted", *names}
-    first = pd.DataFrame({"row": numbers})
-    second = _renamed(before, taken)
-    if before is not None:
-        taken |= {str(name) for name in before.columns}
-    parts = [first, second, likely, scores, _renamed(behind, taken)]
+    parts = [
+        pd.DataFrame({"row": numbers}),
+        _renamed(before, taken),
+        likely,
+        pd.DataFrame(posteriors, columns=names),
+        _renamed(behind, taken),
+    ]
     return pd.concat(parts, axis=1)
 
 
 def _renamed(table: pd.DataFrame | None, taken: set[str]) -> pd.DataFrame | None:
     if table is None:
         return None
-    table = table.reset_index(drop=True)
-    return table.rename(
-        columns={name: f"{name} (input)" for name in table if str(name) in taken}
-    )
+    new = {name: f"{name} (input)" for name in table if str(name) in taken}
+    taken |= {str(name) for name in table}
+    return table.reset_index(drop=True).rename(columns=new)

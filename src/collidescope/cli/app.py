@@ -352,18 +352,14 @@ def _pool(quick: bool, members: str | None) -> str | list[str]:
     """The argument ``members`` of the classifier."""
     if quick and members is not None:
         raise ValueError("--quick is a pool of its own: leave it or --members out")
-    if quick:
-        return "quick"
     if members is None:
-        return "auto"
+        return "quick" if quick else "auto"
     return [name.strip() for name in members.split(",")]
 
 
 def _jobs(asked: int | None, n_rows: int, fewest: int = 5000) -> int | None:
     """Folds at a time: starting workers costs seconds, which small tables do not pay back."""
-    if asked is None and n_rows >= fewest:
-        return -1
-    return asked
+    return -1 if asked is None and n_rows >= fewest else asked
 
 
 def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:
@@ -381,14 +377,11 @@ def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     from collidescope.cli._fitting import largest_classes
 
     n = len(rows.y)
-    n_classes = len(set(rows.y.tolist()))
-    classes = f"{n_classes} classes in {rows.label!r}: {largest_classes(rows.y)}"
-    of = f"{n:,}"
-    if n < n_read:
-        of += f" of {n_read:,}"
-    file = rows.table.name
-    n_columns = rows.X.shape[1]
-    say(f"{file}: {of} labelled rows, {n_columns} columns; {classes}")
+    of = f"{n:,} of {n_read:,}" if n < n_read else f"{n:,}"
+    say(
+        f"{rows.table.name}: {of} labelled rows, {rows.X.shape[1]} columns; "
+        f"{len(set(rows.y.tolist()))} classes in {rows.label!r}: {largest_classes(rows.y)}"
+    )
     if quick:
         rows.notes.append(
             "a small pool of models (--quick): a first look, whose numbers may change "
@@ -483,11 +476,8 @@ def posteriors(run: Run, table: opt.Table) -> None:
     classes = rows.classes
     cm = cs.collision_matrix_from_posteriors(rows.P, rows.y, classes=classes)
     about = run.about(table.name, rows.label, columns=classes)
-    shown = None
-    if rows.X.shape[1]:
-        shown = rows.X
-    summary = run.summary(rows, about=about, rows=shown)
-    run.finish(cm, summary)
+    shown = rows.X if rows.X.shape[1] else None
+    run.finish(cm, run.summary(rows, about=about, rows=shown))
 
 
 @command(*opt.ESTIMATING)
@@ -516,16 +506,17 @@ def count(
     found = _screened(rows, dropped, kept_anyway)
     X = rows.X.drop(columns=[*dropped, *found.ids])
     if X.shape[1] == 0:
-        why = "; ".join(found.notes())
-        raise ValueError(f"{table.name} has no column left to compare rows by: {why}")
+        raise ValueError(
+            f"{table.name} has no column left to compare rows by: "
+            f"{'; '.join(found.notes())}"
+        )
     kept, left_out = _with_twins(rows, X, repeated_rows(X))
     cautions = found.cautions()
     notes = [*rows.notes, *found.notes(), *cautions, *left_out]
     note(*notes)
     cm = cs.count_collisions(X[kept], rows.y[kept])
     about = run.about(table.name, rows.label, columns=X.columns, cautions=cautions)
-    summary = summarised(cm, title=run.title, notes=notes, about=about)
-    run.finish(cm, summary)
+    run.finish(cm, summarised(cm, title=run.title, notes=notes, about=about))
 
 
 def _with_twins(
@@ -539,12 +530,9 @@ def _with_twins(
     if not repeated.any():
         finest = X.nunique().sort_values(ascending=False).index[:2]
         drop = ", ".join(f"--drop {name!r}" for name in finest)
-        none = (
-            f"no two rows of {rows.table.name} are alike, so there is nothing to count"
-        )
         raise ValueError(
-            f"{none}. Drop columns with many values ({drop}), or estimate: "
-            "collidescope fit"
+            f"no two rows of {rows.table.name} are alike, so there is nothing to count. "
+            f"Drop columns with many values ({drop}), or estimate: collidescope fit"
         )
     classes, codes = np.unique(rows.y, return_inverse=True)
     alone = np.bincount(codes[repeated], minlength=len(classes)) == 0
@@ -553,11 +541,8 @@ def _with_twins(
             "only one class has rows that repeat: nothing can be counted. Estimate: "
             "collidescope fit"
         )
-    kept = ~alone[codes]
-    if not alone.any():
-        return kept, []
-    gone = listed(classes[alone].tolist())
-    return kept, [f"classes without a row that repeats are left out: {gone}"]
+    gone = f"classes without a row that repeats are left out: {listed(classes[alone].tolist())}"
+    return ~alone[codes], [gone] if alone.any() else []
 
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {

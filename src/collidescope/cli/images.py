@@ -45,23 +45,19 @@ def read_files(
     largest_side: int = 96,
 ) -> ImageFiles:
     """Images as large as the networks take them, or of ``size`` pixels a side."""
-    errors = "raise"
-    if skip_bad:
-        errors = "skip"
     say(f"Reading the images of {source} …")
     with notes_as_they_come() as met:
         X, y, paths = read_images(
-            source, size, label=run.label, largest_side=largest_side, errors=errors
+            source,
+            size,
+            label=run.label,
+            largest_side=largest_side,
+            errors="skip" if skip_bad else "raise",
         )
-    folder = source
-    if not source.is_dir():
-        folder = source.parent
-    names = [_relative(path, folder) for path in paths]
-    table = pd.DataFrame({"file": names})
+    folder = source if source.is_dir() else source.parent
+    table = pd.DataFrame({"file": [_relative(path, folder) for path in paths]})
     label = run.label or "class"
-    numbers = np.arange(len(y))
-    files = Rows(source, label, table, y, numbers, list(met))
-    return ImageFiles(X, files)
+    return ImageFiles(X, Rows(source, label, table, y, np.arange(len(y)), list(met)))
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -88,9 +84,7 @@ def fit_images(
 
 def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
     n, height, width, channels = X.shape
-    colours = "grey"
-    if channels > 1:
-        colours = "in colour"
+    colours = "in colour" if channels > 1 else "grey"
     n_classes = len(set(files.y.tolist()))
     say(
         f"{files.table.name}: {n:,} images of {height} × {width} pixels, {colours}; "

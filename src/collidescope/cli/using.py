@@ -140,14 +140,11 @@ def _training_rows(fitted: CollisionClassifier, X: pd.DataFrame) -> list[str]:
     with notes_as_they_come():
         hashes = row_hashes(fitted.encode(X))
     seen = int(np.isin(hashes, trained).sum())
-    if not seen:
-        return []
-    return [
-        (
-            f"{seen:,} of {len(X):,} rows are training rows of the model, which is too "
-            "sure of them: held-out posteriors are those of `fit … --out`"
-        )
-    ]
+    said = (
+        f"{seen:,} of {len(X):,} rows are training rows of the model, which is too "
+        "sure of them: held-out posteriors are those of `fit … --out`"
+    )
+    return [said] if seen else []
 
 
 @command(*opt.READING, "matrix", "out", *opt.PRINTING)
@@ -222,23 +219,22 @@ def merge(
             max_pber=max_pber,
             max_group_size=max_group_size,
             balance=balance,
-            must_merge=_class_lists(together),
-            cannot_merge=_class_lists(apart),
+            must_merge=[_names(group) for group in together or ()],
+            cannot_merge=[_names(group) for group in apart or ()],
             ordered=getattr(loaded, "class_order_", None) or False,
             method="optimal" if optimal else "greedy",
         )
     except ValueError as error:
         raise ValueError(_in_options(str(error))) from None
+    group_of = _mapping(plan)
     table = None
     if apply_to is not None:
         label = run.label or getattr(loaded, "label_", None)
-        table = _with_groups(run, apply_to, label, _mapping(plan))
+        table = _with_groups(run, apply_to, label, group_of)
     words = _steps(plan, optimal)
     if chosen:
         words = f"{plan}\n\n{words}"
-    written = Output(
-        "mapping", mapping, lambda path: _write_mapping(path, _mapping(plan))
-    )
+    written = Output("mapping", mapping, lambda path: _write_mapping(path, group_of))
     run.tell(words, _plan_data(plan, cm), written, cm=plan.matrix, table=table)
     if not chosen and not run.as_json:
         say("Choose with --groups N or --max-pber 0.05.", "dim")
@@ -253,12 +249,6 @@ def _check_apply(
         )
     if (apply_to is not None or mapping is not None) and not chosen:
         raise ValueError("choose a merge first, with --groups N or --max-pber 0.05")
-
-
-def _class_lists(given: list[str] | None) -> list[list[str]] | None:
-    if not given:
-        return None
-    return [[name.strip() for name in group.split(",")] for group in given]
 
 
 def _in_options(words: str) -> str:
@@ -298,9 +288,7 @@ def _column_of_classes(frame: pd.DataFrame, classes: set[str]) -> str | None:
         values = {as_word(value) for value in frame[name].dropna().unique()}
         if values and values <= classes:
             found.append(name)
-    if len(found) == 1:
-        return str(found[0])
-    return None
+    return str(found[0]) if len(found) == 1 else None
 
 
 def _with_groups(
@@ -313,18 +301,14 @@ def _with_groups(
     from collidescope.cli._inputs import match_labels
 
     frame = run.read(path).frame
-    classes = list(mapping)
     if label is None:
-        label = _column_of_classes(frame, set(classes))
+        label = _column_of_classes(frame, set(mapping))
     name = run.column(list(frame.columns), label, path)
-    labels = frame[name]
-    said, labelled = match_labels(labels, classes, "label")
-    groups = [mapping[word] for word in said.tolist()]
+    said, labelled = match_labels(frame[name], list(mapping), "label")
     merged = np.full(len(frame), None, dtype=object)
-    merged[labelled] = groups
-    before = labels.rename(f"{name} (before)")
-    table = frame.assign(**{name: merged})
-    return pd.concat([table, before], axis=1)
+    merged[labelled] = [mapping[word] for word in said.tolist()]
+    before = frame[name].rename(f"{name} (before)")
+    return pd.concat([frame.assign(**{name: merged}), before], axis=1)
 
 
 def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
@@ -335,31 +319,19 @@ def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
     if path.suffix.lower() == ".json":
         write_bytes(path, json.dumps(mapping, indent=1, ensure_ascii=False).encode())
     else:
-        groups = list(mapping.values())
-        table = pd.DataFrame({"class": list(mapping), "group": groups})
-        opt.write_table(table, path)
+        opt.write_table(pd.DataFrame(mapping.items(), columns=["class", "group"]), path)
 
 
 def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> dict[str, Any]:
     from collidescope.applications._inputs import plain
 
-    columns = [
-        "n_groups",
-        "first",
-        "second",
-        "pber",
-        "pber_low",
-        "pber_high",
-        "gain",
-        "price",
-    ]
     return {
         "groups": plan.groups,
         "names": plan.matrix.classes,
         "mapping": _mapping(plan),
         "pber": plan.matrix.pber,
         "pber_before": cm.pber,
-        "path": plain(plan.path[columns]),
+        "path": plain(plan.path.drop(columns=["step", "chance"])),
     }
 
 
@@ -370,28 +342,24 @@ def _steps(plan: ConsolidationPlan, optimal: bool) -> str:
         steps = _fitting(plan.path[["n_groups", *numbers]], [])
         return f"The best grouping of each size:\n{steps}"
     names = ["first", "second"]
-    path = plan.path[["n_groups", *names, *numbers]]
-    steps = _fitting(path, names)
+    steps = _fitting(plan.path[["n_groups", *names, *numbers]], names)
     return f"Step by step, the two groups that collide most first:\n{steps}"
 
 
 def _fitting(table: pd.DataFrame, names: list[str], fewest: int = 10) -> str:
     """A table no wider than the terminal: the columns ``names``, of class names, are cut."""
     from collidescope._text import short
+    from collidescope.applications._inputs import AS_TEXT
 
     width = shutil.get_terminal_size((100, 24)).columns
-    longest = fewest
-    for name in names:
-        lengths = [len(str(value)) for value in table[name]]
-        longest = max([longest, *lengths])
+    lengths = [len(str(value)) for name in names for value in table[name]]
     text = ""
-    for most in range(longest, fewest - 1, -1):
+    for most in range(max([fewest, *lengths]), fewest - 1, -1):
         cut = {
             name: [short(value, most) for value in table[name].fillna("")]
             for name in names
         }
-        shown = table.assign(**cut)
-        text = shown.to_string(index=False, float_format="{:.4f}".format, na_rep="")
+        text = table.assign(**cut).to_string(**AS_TEXT)
         if text.index("\n") <= width:
             break
     return text
@@ -433,24 +401,18 @@ def limit(
     if run.label is None:
         model = opt.load(source)
     else:
-        rows = run.rows(source)
-        model = _fitted(run, rows, seed)
+        model = _fitted(run, run.rows(source), seed)
     found = limit_of(model)
     if found is None:
-        holds = (
-            f"{source.name} holds no limit: it takes a model that was fitted with one"
-        )
         raise ValueError(
-            f"{holds} (fit TABLE --label COLUMN --save model.collide), or a table with "
-            "--label"
+            f"{source.name} holds no limit: it takes a model that was fitted with one "
+            "(fit TABLE --label COLUMN --save model.collide), or a table with --label"
         )
     curve = learning_curve(found)
     said = headline(model.collision_matrix_, found)
-    whole = curve.frame["rows"].round().astype(int)
-    sizes = curve.frame.assign(rows=whole)
+    sizes = curve.frame.assign(rows=curve.frame["rows"].round().astype(int))
     numbers = sizes.to_string(index=False, float_format="{:.4f}".format)
-    last = f"\n{numbers}\n\nVerdict: {curve.words}."
-    words = "\n".join([*said, last])
+    words = "\n".join([*said, f"\n{numbers}\n\nVerdict: {curve.words}."])
     data = found.to_dict()
     data |= {"verdict": curve.verdict, "headline": said, "doubled": curve.doubled}
     if target is not None:
@@ -458,17 +420,17 @@ def limit(
         words += f"\n{needed}"
         ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
         reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
-        data["rows_needed"] = {
-            "target": needed.target,
-            "words": str(needed),
-            **reachable,
-        }
+        told = {"target": needed.target, "words": str(needed)}
+        data["rows_needed"] = told | reachable
+    drawn = _picture(
+        "curve", plot, lambda: cs.LimitDisplay.from_limit(found).plot().ax_
+    )
+    run.tell(words, data, drawn)
 
-    def draw(path: Path) -> None:
-        figure: Any = cs.LimitDisplay.from_limit(found).plot().figure_
-        figure.savefig(path)
 
-    run.tell(words, data, Output("curve", plot, draw))
+def _picture(what: str, path: Path | None, plot: Callable[[], Any]) -> Output:
+    """What writes the figure of the axes that ``plot`` draws."""
+    return Output(what, path, lambda file: plot().figure.savefig(file))
 
 
 def _share(text: str, option: str) -> float:
@@ -546,12 +508,14 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str
             "a file of --save"
         )
     rows = run.scored_by(found, table)
-    asked = _asked_about(rows, found)
-    own_notes = getattr(found, "notes_", ())
-    notes = [*rows.notes, *own_notes]
-    title = run.title
-    about = run.about(table.name, rows.label, saved=source)
-    return summarised(asked, rows.X, rows.y, title=title, notes=notes, about=about)
+    return summarised(
+        _asked_about(rows, found),
+        rows.X,
+        rows.y,
+        title=run.title,
+        notes=[*rows.notes, *getattr(found, "notes_", ())],
+        about=run.about(table.name, rows.label, saved=source),
+    )
 
 
 def _asked_about(rows: Rows, fitted: Any) -> Any:
@@ -597,9 +561,10 @@ def audit(
     - `collidescope audit heldout.csv --label income --predicted yhat --fail-above 0.05`
     """
     run.start(source, table)
-    scored = (
-        run.scored(source) if table is None else run.scored(table, source, predicted)
-    )
+    if table is None:
+        scored = run.scored(source)
+    else:
+        scored = run.scored(table, source, predicted)
     rows, said = scored.predictions(predicted)
     found = cs.audit(
         rows.P,
@@ -758,12 +723,7 @@ def plan(
         X = rows.X
         money["columns"] = prices
     found = spending_plan(model, X, rows.y, prices=money, budget=budget)
-
-    def draw(path: Path) -> None:
-        figure: Any = found.plot().figure
-        figure.savefig(path)
-
-    drawn = Output("picture", plot, draw)
+    drawn = _picture("picture", plot, found.plot)
     merges = Output("mapping", mapping, found.save_mapping)
     run.answer(found, rows, drawn, merges, source=model, sections=[found])
 
@@ -820,9 +780,13 @@ def groups(
     from collidescope.cli._inputs import group_names
 
     rows = run.start(table, model).scored(table, model)
-    own = group_names(rows.column(by, "--by"))
-    together = rows.clusters(cluster)
-    found = cs.collisions_by(rows.P, rows.y, own, groups=together, classes=rows.classes)
+    found = cs.collisions_by(
+        rows.P,
+        rows.y,
+        group_names(rows.column(by, "--by")),
+        groups=rows.clusters(cluster),
+        classes=rows.classes,
+    )
     run.answer(found, rows, sections=[found])
 
 
@@ -871,8 +835,7 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
     from collidescope.tables.reading import read_table
 
     frame = read_table(path).frame
-    frame = frame.set_index(frame.columns[0])
-    frame = frame.rename(index=as_word, columns=as_word)
+    frame = frame.set_index(frame.columns[0]).rename(index=as_word, columns=as_word)
     names = [as_word(name) for name in classes]
     for name in names:
         if name not in frame.index or name not in frame.columns:
@@ -881,8 +844,7 @@ def _costs(path: Path | None, classes: list[Any]) -> Any:
                 f"{listed(names)}"
             )
     chosen = frame.loc[names, names]
-    columns = [as_numbers(chosen[name]) for name in names]
-    return np.column_stack(columns)
+    return np.column_stack([as_numbers(chosen[name]) for name in names])
 
 
 @decision
@@ -912,13 +874,12 @@ def compare(
     run.start(before, after)
     first = run.scored(before)
     second = run.scored(after)
-    if [str(name) for name in first.classes] != [str(name) for name in second.classes]:
+    classes = first.classes
+    if [str(name) for name in classes] != [str(name) for name in second.classes]:
         raise ValueError(
-            f"{before.name} has classes {first.classes}, {after.name} has "
-            f"{second.classes}"
+            f"{before.name} has classes {classes}, {after.name} has {second.classes}"
         )
     second.notes[:0] = first.notes
-    classes = first.classes
     if key is None:
         found = collision_change(first.P, first.y, second.P, second.y, classes=classes)
     else:
@@ -937,22 +898,17 @@ def _paired(first: Rows, second: Rows, key: str) -> tuple[IntArray, IntArray]:
     if not (a.is_unique and b.is_unique):
         raise ValueError(f"--id {key!r} must name every row once")
     shared = a.intersection(b)
-    n_shared = len(shared)
-    n_first = len(a)
-    n_second = len(b)
-    if n_shared < 2:
+    if len(shared) < 2:
         raise ValueError(
             f"{first.table.name} and {second.table.name} share no rows by {key!r}"
         )
-    if n_shared < max(n_first, n_second):
+    if len(shared) < max(len(a), len(b)):
         second.notes.append(
-            f"{n_shared:,} rows are in both ({n_first:,} and {n_second:,})"
+            f"{len(shared):,} rows are in both ({len(a):,} and {len(b):,})"
         )
     i = a.get_indexer(shared)
     j = b.get_indexer(shared)
-    before = first.y[i]
-    after = second.y[j]
-    changed = int((before != after).sum())
+    changed = (first.y[i] != second.y[j]).sum()
     if changed:
         raise ValueError(f"{changed} rows with the same {key!r} have another label")
     return i, j

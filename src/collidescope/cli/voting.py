@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import collidescope as cs
 from collidescope.cli import _run as opt
@@ -106,22 +106,21 @@ def votes(
         raise ValueError(
             "--wide and --annotator-columns are two kinds of table: leave one out"
         )
-    if wide:
-        _no_long_options(run, annotator, "--wide has one column per class")
-        found = _from_counts(run, table, item, drop or [], skip_empty, judge or [])
-    elif annotator_columns:
-        _no_long_options(
-            run, annotator, "--annotator-columns has one column per annotator"
-        )
-        found = _from_annotators(run, table, item, drop or [], skip_empty, judge or [])
-    else:
+    if not (wide or annotator_columns):
         found = _from_rows(run, table, item, annotator, judge or [])
+    else:
+        why = "--annotator-columns has one column per annotator"
+        if wide:
+            why = "--wide has one column per class"
+        if run.label is not None or annotator is not None:
+            raise ValueError(f"{why}: leave out --label and --annotator")
+        items = _items(run, table, item, drop or [], judge or [])
+        found = (
+            _from_counts(items, skip_empty)
+            if wide
+            else _from_annotators(items, skip_empty)
+        )
     _answer(run, table, found, other)
-
-
-def _no_long_options(run: Run, annotator: str | None, why: str) -> None:
-    if run.label is not None or annotator is not None:
-        raise ValueError(f"{why}: leave out --label and --annotator")
 
 
 def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) -> None:
@@ -186,45 +185,36 @@ def _judged(found: Votes) -> JudgeReport | None:
         said[name][judged] = words
         every &= judged
     if not every.all():
-        n_lost = int((~every).sum())
         note(
-            f"{n_lost:,} items lack the label of a judge: the comparison with judges "
-            "leaves them out"
+            f"{(~every).sum():,} items lack the label of a judge: the comparison with "
+            "judges leaves them out"
         )
     kept = {name: labels[every].tolist() for name, labels in said.items()}
     return compare_judges(counts[every], kept, classes=classes)
 
 
-def _from_counts(
-    run: Run,
-    table: Path,
-    item: str | None,
-    drop: list[str],
-    skip_empty: bool,
-    judge: list[str],
-) -> Votes:
+def _from_counts(items: _Items, skip_empty: bool) -> Votes:
     """One row per item, one column per class."""
     from collidescope.counting import vote_table
 
-    counts, notes = _items(run, table, item, drop)
-    counts, judges = _without_judges(counts, judge)
+    counts = items.frame
     for name in counts.columns:
         column = counts[name]
         if column.dtype.kind not in "iufb":
-            hint = "is it the item (--item)? Else --drop it"
-            raise ValueError(f"column {name!r} holds no numbers of votes: {hint}")
-        if item is None and _looks_like_id(column):
-            hint = f"name it with --item {name!r}, or --drop {name!r}"
             raise ValueError(
-                f"column {name!r} names the items, and is no class: {hint}"
+                f"column {name!r} holds no numbers of votes: is it the item (--item)? "
+                "Else --drop it"
             )
-    without = counts.fillna(0) == 0
-    empty = without.all(axis=1).to_numpy()
-    _check_empty(empty, skip_empty, notes)
-    voted = ~empty
-    table_of_votes, classes = vote_table(counts[voted])
-    judged = _by_name(judges[voted])
-    return Votes(table_of_votes, classes, judges=judged, notes=notes)
+        if not items.named and _looks_like_id(column):
+            raise ValueError(
+                f"column {name!r} names the items, and is no class: name it with "
+                f"--item {name!r}, or --drop {name!r}"
+            )
+    empty = (counts.fillna(0) == 0).all(axis=1).to_numpy()
+    _check_empty(empty, skip_empty, items.notes)
+    table, classes = vote_table(counts[~empty])
+    judged = _by_name(items.judges[~empty])
+    return Votes(table, classes, judges=judged, notes=items.notes)
 
 
 def _check_empty(empty: BoolArray, skip_empty: bool, notes: list[str]) -> None:
@@ -242,24 +232,22 @@ def _check_empty(empty: BoolArray, skip_empty: bool, notes: list[str]) -> None:
     )
 
 
-def _without_judges(
-    frame: pd.DataFrame, judge: list[str]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(the table without the columns of judges, these columns)."""
-    from collidescope.tables.cells import check_columns
-
-    check_columns(frame, judge)
-    return frame.drop(columns=judge), frame[judge]
-
-
 def _by_name(judges: pd.DataFrame) -> dict[str, pd.Series]:
     return {str(name): judges[name].reset_index(drop=True) for name in judges.columns}
 
 
-def _items(
-    run: Run, table: Path, item: str | None, drop: list[str]
-) -> tuple[pd.DataFrame, list[str]]:
+class _Items(NamedTuple):
     """A table with one row per item, which is its index where a column names it."""
+
+    frame: pd.DataFrame
+    named: bool
+    judges: pd.DataFrame  #: what each says of every item
+    notes: list[str]
+
+
+def _items(
+    run: Run, table: Path, item: str | None, drop: list[str], judge: list[str]
+) -> _Items:
     from collidescope.tables.cells import check_columns
 
     found = run.read(table)
@@ -268,39 +256,32 @@ def _items(
     if item is not None:
         name = run.column(list(frame.columns), item, table)
         frame = frame.set_index(name)
-    return frame, list(found.notes)
+    check_columns(frame, judge)
+    rest = frame.drop(columns=judge)
+    return _Items(rest, item is not None, frame[judge], list(found.notes))
 
 
 def _looks_like_id(column: pd.Series, fewest: int = 5) -> bool:
     """A name like that of an id, or another number in every row: numbers of votes repeat."""
-    named = re.search(
-        r"(^|[^a-z])(id|item|index|key|row)$", str(column.name).casefold()
-    )
+    name = str(column.name).casefold()
+    named = re.search(r"(^|[^a-z])(id|item|index|key|row)$", name)
     return named is not None or (len(column) >= fewest and column.is_unique)
 
 
-def _from_annotators(
-    run: Run,
-    table: Path,
-    item: str | None,
-    drop: list[str],
-    skip_empty: bool,
-    judge: list[str],
-) -> Votes:
+def _from_annotators(items: _Items, skip_empty: bool) -> Votes:
     """One row per item, one column per annotator: an empty cell is no vote."""
     import pandas as pd
 
     from collidescope.cli._inputs import clean_labels
 
-    frame, notes = _items(run, table, item, drop)
+    frame = items.frame
     if frame.index.has_duplicates:
         twice = frame.index[frame.index.duplicated()][0]
         raise ValueError(
             f"item {twice!r} has two rows: --annotator-columns takes one per item"
         )
-    frame, judges = _without_judges(frame, judge)
     empty = frame.isna().all(axis=1)
-    _check_empty(empty.to_numpy(), skip_empty, notes)
+    _check_empty(empty.to_numpy(), skip_empty, items.notes)
     n_items, n_people = frame.shape
     cells = frame.astype(object).to_numpy()
     people = [str(name) for name in frame.columns for _ in range(n_items)]
@@ -310,13 +291,11 @@ def _from_annotators(
             "annotator": people,
             "vote": cells.T.ravel(),  # annotator by annotator
         }
-    )
-    long = long.dropna(subset="vote")
+    ).dropna(subset="vote")
     labels, used, _ = clean_labels(long["vote"])
-    items = long["item"][used]
-    voters = long["annotator"][used]
-    found = _counted(items, labels, voters, notes)
-    found.judges = _by_name(judges.loc[items.unique()])
+    long = long[used]
+    found = _counted(long["item"], labels, long["annotator"], items.notes)
+    found.judges = _by_name(items.judges.loc[long["item"].unique()])
     return found
 
 
@@ -326,34 +305,31 @@ def _from_rows(
     """One row per vote."""
     import numpy as np
 
+    from collidescope.tables.cells import check_columns
+
     rows = run.rows(table)
     names = list(rows.X.columns)
     if item is None:
         raise ValueError(
             f"say which column names the items, with --item: {table.name} has {names}"
         )
-    item_column = run.column(names, item, table)
-    wanted = [item_column]
-    if annotator is not None:
-        annotator_column = run.column(names, annotator, table)
-        wanted.append(annotator_column)
-    present = rows.X[wanted].notna()
-    whole = present.all(axis=1).to_numpy()
+    wanted = [
+        run.column(names, name, table) for name in (item, annotator) if name is not None
+    ]
+    whole = rows.X[wanted].notna().all(axis=1).to_numpy()
     notes = []
     if not whole.all():
-        n_lost = int((~whole).sum())
         columns = " or ".join(wanted)
-        notes.append(f"{n_lost:,} votes lack {columns} and are left out")
+        notes.append(f"{(~whole).sum():,} votes lack {columns} and are left out")
     rows = rows.part(np.flatnonzero(whole), *notes)
     people = None
     if annotator is not None:
-        people = rows.X[annotator_column].astype(str)
-    items = rows.X[item_column]
+        people = rows.X[wanted[1]].astype(str)
+    items = rows.X[wanted[0]]
     found = _counted(items, rows.y, people, rows.notes)
-    _, judged = _without_judges(rows.X, judge)
-    by_item = judged.groupby(items, sort=False)
-    several = by_item.nunique() > 1
-    for name, differ in several.items():
+    check_columns(rows.X, judge)
+    by_item = rows.X[judge].groupby(items, sort=False)
+    for name, differ in (by_item.nunique() > 1).items():
         if differ.any():
             twice = differ.index[differ][0]
             raise ValueError(
