@@ -23,9 +23,13 @@ from collidescope.matrix import UNSEEN, CollisionMatrix, largest_pairs
 Names = Sequence[Any] | Array | None
 Rows = tuple[int | None, int | None]
 BoolArray = npt.NDArray[np.bool_]
+Interval = tuple[float, float]  #: (low, high)
+Ends = tuple[FloatArray, FloatArray]  #: those of several intervals, low and high
+Record = dict[str, Any]  #: values by their names
+Notes = tuple[str, ...]  #: for the user
 Here = BoolArray | EllipsisType  #: some of the rows, or all
 #: How tables are written, as text and as HTML.
-AS_TEXT: dict[str, Any] = {
+AS_TEXT: Record = {
     "index": False,
     "float_format": "{:.4f}".format,
     "na_rep": "",
@@ -51,7 +55,7 @@ class Scored:
     posteriors: FloatArray  #: n×K
     codes: Any  #: class number of every label, or None
     classes: Array  #: K names
-    notes: tuple[str, ...] = ()  #: for the user
+    notes: Notes = ()  #: for the user
     clusters: IntArray | None = None  #: of every row; None where all are independent
     by_size: dict[int, FloatArray] = field(default_factory=dict)  #: of the same rows
 
@@ -92,18 +96,18 @@ class Result(ABC):
     and columns ``hidden`` from people.
     """
 
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
     TITLE: ClassVar[str]
     TABLE: ClassVar[str]
     ROWS: ClassVar[Rows]
-    HIDDEN: ClassVar[tuple[str, ...]]
+    HIDDEN: ClassVar[Notes]
 
     def __init_subclass__(
         cls,
         title: str,
         table: str = "table",
         rows: Rows = (None, None),
-        hidden: tuple[str, ...] = (),
+        hidden: Notes = (),
     ) -> None:
         cls.TITLE = title
         cls.TABLE = table
@@ -119,7 +123,7 @@ class Result(ABC):
     def _words(self) -> list[str]:
         return [self.verdict, *self.notes]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """Plain lists, numbers and text, which JSON can hold; collision matrices are left out."""
         have_own_formats = ("matrix", "matrices", "source")
         names = [part.name for part in fields(self)]  # type: ignore[arg-type]
@@ -129,7 +133,7 @@ class Result(ABC):
                 found[name] = plain(getattr(self, name))
         return found
 
-    def section(self) -> dict[str, Any]:
+    def section(self) -> Record:
         """For ``sections=`` of :func:`~collidescope.report`: title, sentences, table."""
         return section(self.TITLE, self._words, self._shown(self.ROWS[1]))
 
@@ -152,7 +156,7 @@ class Result(ABC):
         return words_html(*self._words) + shown.to_html(**AS_TEXT)
 
 
-def section(title: str, sentences: list[str], table: pd.DataFrame) -> dict[str, Any]:
+def section(title: str, sentences: list[str], table: pd.DataFrame) -> Record:
     """A part of the report from words and a table."""
     shown = table.copy()
     for name in table.select_dtypes("bool"):
@@ -202,7 +206,7 @@ def scored(
             f"{name} must be a fitted classifier or posteriors, got the class "
             f"{source.__name__}"
         )
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
     if not hasattr(source, "predict_proba"):
         P, codes, names = check.labelled_posteriors(
             source, y, classes, name=name, y_name=y_name
@@ -243,9 +247,7 @@ def _classes_of_model(source: object, X: Given, classes: Names, name: str) -> Ar
     return names
 
 
-def _with_held_out(
-    P: FloatArray, source: object, X: Given
-) -> tuple[FloatArray, tuple[str, ...]]:
+def _with_held_out(P: FloatArray, source: object, X: Given) -> tuple[FloatArray, Notes]:
     """(posteriors, held-out ones for the rows that the model was trained on; what to say of it)."""
     known = getattr(source, "posteriors_", None)
     trained = getattr(source, "row_hashes_", None)
@@ -378,7 +380,7 @@ class Mean(NamedTuple):
         half = stdtrit(self.df, (1 + level) / 2) * self.stderr
         return self.value - half, self.value + half
 
-    def columns(self, name: str, level: float, before: str = "") -> dict[str, Any]:
+    def columns(self, name: str, level: float, before: str = "") -> Record:
         """The means and the ends of their intervals by the names of their columns."""
         low, high = self.interval(level)
         return {name: self.value, f"{before}low": low, f"{before}high": high}
@@ -461,13 +463,13 @@ def discovered(p_values: ArrayLike, fdr: float) -> BoolArray:
     return false_discovery_control(given) <= fdr
 
 
-def wilson_interval(count: float, n: float, level: float) -> tuple[float, float]:
+def wilson_interval(count: float, n: float, level: float) -> Interval:
     """Wilson's interval for a share: right for small counts too."""
     interval = binomtest(int(count), int(n)).proportion_ci(level, method="wilson")
     return float(interval.low), float(interval.high)
 
 
-def share_interval(hits: BoolArray, rows: Scored, level: float) -> tuple[float, float]:
+def share_interval(hits: BoolArray, rows: Scored, level: float) -> Interval:
     """Of the share of rows that are hits: Wilson's, of as many rows as the clusters are worth.
 
     Rows of a cluster are alike: n rows are worth n · (variance of a share) / (that of the mean by

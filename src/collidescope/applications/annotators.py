@@ -45,8 +45,12 @@ from collidescope._checks import (
     IntArray,
 )
 from collidescope.applications._inputs import (
+    Ends,
+    Interval,
     Mean,
     Names,
+    Notes,
+    Record,
     Result,
     check_matrix,
     check_rates,
@@ -62,7 +66,6 @@ from collidescope.counting import (
 from collidescope.intervals import difference_interval
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
-Ends = tuple[FloatArray, FloatArray]
 NOT_LEARNED = "not learned yet"
 NOISE = "label noise or leak"
 AGREED = "agreed"
@@ -149,57 +152,43 @@ class _Items(NamedTuple):
         of_items = (self.shares * self.shares).sum(axis=1)
         own = float(weight**2 @ of_items)
         between_items = (by_chance - own) / (1 - float(weight @ weight))
-        test = _Fieller(
-            self.disagree,
-            # d(1 - ‖π‖²) = -2 π·dπ, item by item.
-            -2 * (self.shares @ priors),
-            weight,
-            observed,
-            1 - between_items,
-            float(priors.min()),
-            level,
-        )
-        low, high = _accepted(test.beyond, np.linspace(-1.0, 1.0, 201))
+        # d(1 - ‖π‖²) = -2 π·dπ, item by item.
+        influence = -2 * (self.shares @ priors)
+        rarest = float(priors.min())
+
+        def beyond(kappa: float) -> float:
+            """How far D - (1 - κ) C is from zero, less what sampling error allows."""
+            values = self.disagree - (1 - kappa) * influence
+            reach = _reach(values, weight, (1 - kappa) * 2 * rarest, level)
+            return abs(observed - (1 - kappa) * (1 - between_items)) - reach
+
+        low, high = _accepted(beyond, np.linspace(-1.0, 1.0, 201))
         return value, min(low, value), max(high, value)
 
 
-class _Fieller(NamedTuple):
-    """May D - (1 - κ) C be zero? Values of κ for which it may be are its interval."""
+def _reach(
+    values: FloatArray, weight: FloatArray, unseen: float, level: float
+) -> float:
+    """How far the mean of values, one per item, may be from zero by sampling error.
 
-    disagree: FloatArray
-    influence: FloatArray  #: of every item on C
-    weight: FloatArray  #: of every item, adding up to 1
-    observed: float  #: D
-    chance: float  #: C
-    rarest: float  #: share of the rarest class
-    level: float
-
-    def beyond(self, kappa: float) -> float:
-        """How far D - (1 - κ) C is from zero, less what sampling error allows."""
-        weight = self.weight
-        values = self.disagree - (1 - kappa) * self.influence
-        mean = float(weight @ values)
-        # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
-        # deviation is too small by that much (as HC3 has it for regressions).
-        leverage = np.minimum(3 * weight, 0.75)
-        squares = (weight * (values - mean) / (1 - leverage)) ** 2
-        variance = float(squares.sum())
-        if variance <= 0:
-            return -1.0
-        # One more item may be unlike all others: both votes for the rarest class.
-        unseen = (1 - kappa) * 2 * self.rarest - mean
-        variance += (unseen / (len(weight) + 1)) ** 2
-        # A few items carry the variance where a class is rare: as many degrees of freedom, less
-        # those of D and C.
-        df = max(variance**2 / float((squares**2).sum()) - 2, 1.0)
-        reach = stdtrit(df, (1 + self.level) / 2) * np.sqrt(variance)
-        distance = abs(self.observed - (1 - kappa) * self.chance)
-        return float(distance - reach)
+    One more item may be unlike all others: both votes for the rarest class, which is ``unseen``.
+    """
+    mean = float(weight @ values)
+    # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
+    # deviation is too small by that much (as HC3 has it for regressions).
+    leverage = np.minimum(3 * weight, 0.75)
+    squares = (weight * (values - mean) / (1 - leverage)) ** 2
+    variance = float(squares.sum())
+    if variance <= 0:
+        return 4.0  # more than any distance
+    variance += ((unseen - mean) / (len(weight) + 1)) ** 2
+    # A few items carry the variance where a class is rare: as many degrees of freedom, less
+    # those of D and C.
+    df = max(variance**2 / float((squares**2).sum()) - 2, 1.0)
+    return float(stdtrit(df, (1 + level) / 2) * np.sqrt(variance))
 
 
-def _accepted(
-    beyond: Callable[[float], float], grid: FloatArray
-) -> tuple[float, float]:
+def _accepted(beyond: Callable[[float], float], grid: FloatArray) -> Interval:
     """Ends of the range in which ``beyond`` is not positive."""
     inside = [place for place, point in enumerate(grid) if beyond(point) <= 0]
     if not inside:
@@ -507,9 +496,9 @@ class Comparison(
     """
 
     pairs: pd.DataFrame
-    pber: dict[str, Any]
+    pber: Record
     level: float
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
     @property
     def verdict(self) -> str:
@@ -608,7 +597,7 @@ def _population_notes(
     counted: CollisionMatrix,
     order: IntArray,
     most: float = 0.05,
-) -> tuple[str, ...]:
+) -> Notes:
     """Class shares that differ by more than ``most`` describe different populations."""
     notes = []
     of_counted = counted.priors[order]
@@ -637,7 +626,7 @@ def _ends(interval: tuple[ArrayLike, ArrayLike] | None) -> Ends:
 
 def _compared(
     estimated: FloatArray, of_estimated: Ends, counted: FloatArray, of_counted: Ends
-) -> dict[str, Any]:
+) -> Record:
     """Their difference, with its interval from those of the two, and what it says."""
     low, high = difference_interval(estimated, of_estimated, counted, of_counted)
     verdict = np.where(low > 0, NOT_LEARNED, AGREED)

@@ -27,7 +27,7 @@ row with label l is a row of another class whose label strayed. Where stray labe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,8 +39,12 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.applications._inputs import (
     BoolArray,
+    Ends,
+    Interval,
     Mean,
     Names,
+    Notes,
+    Record,
     Result,
     Scored,
     Source,
@@ -83,21 +87,21 @@ class AuditReport(
     classes: Array
     n_rows: int
     error: float
-    error_interval: tuple[float, float]
+    error_interval: Interval
     best: float
     fixable: float
-    fixable_interval: tuple[float, float]
-    inherent_interval: tuple[float, float] | None
+    fixable_interval: Interval
+    inherent_interval: Interval | None
     bayes_error: float
     bayes_error_limit: float
     pairs: pd.DataFrame
     level: float
     fdr: float
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
     _codes: tuple[IntArray, ...] = ()  #: class numbers of y, ŷ and argmax p
 
     @property
-    def not_learned_interval(self) -> tuple[float, float] | None:
+    def not_learned_interval(self) -> Interval | None:
         """(low, high): what more rows would still avoid, as a share of rows; None: no limit."""
         if self.inherent_interval is None:
             return None
@@ -189,7 +193,7 @@ class AuditReport(
             f"them), {self._points(*not_learned)} points are not learned yet"
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         return super().to_dict() | {
             "not_learned_interval": plain(self.not_learned_interval)
         }
@@ -288,7 +292,7 @@ def audit(
         inherent_interval=inherent,
         bayes_error=float((1 - P.max(axis=1)).mean()),
         bayes_error_limit=_error_limit(best_wrong, rows, level),
-        pairs=_pair_table(_Rules(y, said, best), rows, level, fdr),
+        pairs=_pair_table(rows, said, level, fdr),
         level=level,
         fdr=fdr,
         notes=(*rows.notes, *_calibration_note(best_wrong, rows)),
@@ -298,7 +302,7 @@ def audit(
 
 def _fixable_interval(
     wrong: BoolArray, best_wrong: BoolArray, rows: Scored, level: float
-) -> tuple[float, float]:
+) -> Interval:
     """Of the difference of two errors on the same rows; never narrower for clusters."""
     worse = (wrong & ~best_wrong).sum()
     better = (best_wrong & ~wrong).sum()
@@ -311,7 +315,7 @@ def _fixable_interval(
 
 def _no_narrower(
     low: FloatArray, high: FloatArray, other_low: FloatArray, other_high: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+) -> Ends:
     """The hull of two intervals of differences of shares."""
     low = np.maximum(np.minimum(low, other_low), -1.0)
     return low, np.minimum(np.maximum(high, other_high), 1.0)
@@ -336,9 +340,7 @@ def _error_limit(best_wrong: BoolArray, rows: Scored, level: float) -> float:
     return min(highest_error, highest_score)
 
 
-def _calibration_note(
-    best_wrong: BoolArray, rows: Scored, most: float = 3.0
-) -> tuple[str, ...]:
+def _calibration_note(best_wrong: BoolArray, rows: Scored, most: float = 3.0) -> Notes:
     """Posteriors that are wrong about their own error, by more than so many standard errors."""
     claimed = 1 - rows.posteriors.max(axis=1)
     gap, stderr, _ = rows.mean(best_wrong - claimed)
@@ -404,7 +406,7 @@ def predicted_codes(y_pred: object, X: Given, classes: Array) -> IntArray:
 
 def paired_interval(
     only_first: Counts, only_second: Counts, n: Counts, level: float
-) -> tuple[FloatArray, FloatArray]:
+) -> Ends:
     """Agresti and Min's interval of the difference of two shares of ``n`` rows.
 
     It adds 1/2 to each of the four cells of the paired 2×2 table (2005): Wald's interval is too
@@ -434,14 +436,6 @@ def confusion_table(y: IntArray, said: IntArray, k: int) -> FloatArray:
     return counts.reshape(k, k).astype(np.float64)
 
 
-class _Rules(NamedTuple):
-    """Class numbers of the audited rows."""
-
-    y: IntArray  #: labels
-    said: IntArray  #: what the audited rule says
-    best: IntArray  #: what the best rule says
-
-
 class _PairCounts(NamedTuple):
     """Rows of class i that are called j, K×K."""
 
@@ -451,14 +445,16 @@ class _PairCounts(NamedTuple):
     fewer: IntArray  #: by the best rule alone
 
     @classmethod
-    def of(cls, rules: _Rules, k: int) -> _PairCounts:
-        observed = confusion_table(rules.y, rules.said, k)
-        best = confusion_table(rules.y, rules.best, k)
+    def of(cls, y: IntArray, said: IntArray, best: IntArray, k: int) -> _PairCounts:
+        said_counts = confusion_table(y, said, k)
+        best_counts = confusion_table(y, best, k)
         # Rows that both rules call j cancel.
-        same = rules.said == rules.best
-        agreed = confusion_table(rules.y[same], rules.said[same], k)
-        more = (observed - agreed).astype(np.intp)
-        return cls(observed, best, more, (best - agreed).astype(np.intp))
+        same = said == best
+        agreed = confusion_table(y[same], said[same], k)
+        more = (said_counts - agreed).astype(np.intp)
+        return cls(
+            said_counts, best_counts, more, (best_counts - agreed).astype(np.intp)
+        )
 
     def p_values(self, i: IntArray, j: IntArray) -> FloatArray:
         """Of "no more errors than by the best rule", for i called j and for both directions."""
@@ -474,24 +470,25 @@ class _PairCounts(NamedTuple):
 
 
 def _pair_table(
-    rules: _Rules, scored_rows: Scored, level: float, fdr: float
+    audited: Scored, said: IntArray, level: float, fdr: float
 ) -> pd.DataFrame:
     """:attr:`AuditReport.pairs`."""
-    classes = scored_rows.classes
-    clusters = scored_rows.clusters
+    classes = audited.classes
     k = len(classes)
-    counts = _PairCounts.of(rules, k)
+    y = audited.codes
+    best = audited.posteriors.argmax(axis=1)
+    counts = _PairCounts.of(y, said, best, k)
     occurs = counts.observed + counts.best > 0
     np.fill_diagonal(occurs, False)
     i, j = np.nonzero(occurs)
-    rows = np.bincount(rules.y, minlength=k)[i]
+    rows = np.bincount(y, minlength=k)[i]
     worse = counts.more[i, j]
     better = counts.fewer[i, j]
     fixable = (worse - better) / rows
     low, high = paired_interval(worse, better, rows, level)
     p = counts.p_values(i, j)
-    if clusters is not None:
-        errors = _cluster_errors(rules, clusters, k)
+    if audited.clusters is not None:
+        errors = _ClusterErrors.of(y, said, best, audited.clusters, k)
         stderr = errors.share[i, j]
         # Rows of a cluster are alike: so many of them are worth one.
         alike = _design_effect(stderr, (worse + better) / rows**2)
@@ -513,7 +510,7 @@ def _pair_table(
         "fixable": fixable,
         "low": low,
         "high": high,
-        "points": (worse - better) / len(rules.y),
+        "points": (worse - better) / len(y),
         "p_value": p,
         "flagged": _flagged(p, worse + better, fdr),
     }
@@ -547,28 +544,28 @@ class _ClusterErrors(NamedTuple):
     p_value: FloatArray  #: the larger of those of one direction and of both together
     df: int
 
-
-def _cluster_errors(rules: _Rules, clusters: IntArray, k: int) -> _ClusterErrors:
-    n_clusters = int(clusters.max()) + 1
-    differ = np.flatnonzero(rules.said != rules.best)
-    # +1 for the pair that the audited rule falls into, -1 for that of the best one.
-    signs = np.repeat([1.0, -1.0], len(differ))
-    own = np.tile(clusters[differ], 2)
-    true = np.tile(rules.y[differ], 2)
-    called = np.concatenate([rules.said[differ], rules.best[differ]])
-    either = np.minimum(true, called) * k + np.maximum(true, called)
-    shape = (n_clusters, k * k)
-    # Sparse; values of the same place are added up.
-    pairs = csr_array((signs, (own, true * k + called)), shape=shape)
-    unordered = csr_array((signs, (own, either)), shape=shape)
-    upper = np.triu(_not_above_zero(unordered).reshape(k, k))
-    one_way = _not_above_zero(pairs).reshape(k, k)
-    p_value = np.maximum(one_way, np.maximum(upper, upper.T))
-    per_class = np.zeros((n_clusters, k))
-    np.add.at(per_class, (clusters, rules.y), 1.0)
-    return _ClusterErrors(
-        _share_errors(pairs, per_class), p_value, max(n_clusters - 1, 1)
-    )
+    @classmethod
+    def of(
+        cls, y: IntArray, said: IntArray, best: IntArray, clusters: IntArray, k: int
+    ) -> _ClusterErrors:
+        n_clusters = int(clusters.max()) + 1
+        differ = np.flatnonzero(said != best)
+        # +1 for the pair that the audited rule falls into, -1 for that of the best one.
+        signs = np.repeat([1.0, -1.0], len(differ))
+        own = np.tile(clusters[differ], 2)
+        true = np.tile(y[differ], 2)
+        called = np.concatenate([said[differ], best[differ]])
+        either = np.minimum(true, called) * k + np.maximum(true, called)
+        shape = (n_clusters, k * k)
+        # Sparse; values of the same place are added up.
+        pairs = csr_array((signs, (own, true * k + called)), shape=shape)
+        unordered = csr_array((signs, (own, either)), shape=shape)
+        upper = np.triu(_not_above_zero(unordered).reshape(k, k))
+        one_way = _not_above_zero(pairs).reshape(k, k)
+        p_value = np.maximum(one_way, np.maximum(upper, upper.T))
+        per_class = np.zeros((n_clusters, k))
+        np.add.at(per_class, (clusters, y), 1.0)
+        return cls(_share_errors(pairs, per_class), p_value, max(n_clusters - 1, 1))
 
 
 def _not_above_zero(sums: csr_array) -> FloatArray:

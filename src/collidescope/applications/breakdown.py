@@ -16,12 +16,16 @@ import numpy as np
 import pandas as pd
 
 from collidescope import _checks as check
-from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
+from collidescope._checks import ArrayLike, Given, IntArray
 from collidescope._rows import agreement
 from collidescope.applications._inputs import (
     BoolArray,
+    Ends,
+    Interval,
     Mean,
     Names,
+    Notes,
+    Record,
     Result,
     Scored,
     Source,
@@ -64,7 +68,7 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
     matrices: dict[Any, CollisionMatrix]
     level: float
     fdr: float
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
     @property
     def verdict(self) -> str:
@@ -154,7 +158,7 @@ def collisions_by(
     matrices = {}
     for name, here in parts.items():
         n_rows = int(here.sum())
-        line: dict[str, Any] = {"group": name, "rows": n_rows}
+        line: Record = {"group": name, "rows": n_rows}
         lines.append(line)
         if name not in judged:
             line["verdict"] = "too few rows" if n_rows < n else "the only group"
@@ -208,7 +212,7 @@ def _power(rows: Scored) -> float | None:
     return found.power
 
 
-def _line(mean: Mean, gap: Mean, level: float) -> dict[str, Any]:
+def _line(mean: Mean, gap: Mean, level: float) -> Record:
     """PBER and difference of a subgroup, with their intervals and a verdict."""
     low, high = mean.interval(level)
     gap_low, gap_high = gap.interval(level)
@@ -230,7 +234,7 @@ def _line(mean: Mean, gap: Mean, level: float) -> dict[str, Any]:
 
 def _warnings(
     table: pd.DataFrame, parts: dict[Any, BoolArray], codes: IntArray
-) -> tuple[str, ...]:
+) -> Notes:
     """Subgroups in which the class shares alone would predict better than the posteriors."""
     worse = [
         str(name)
@@ -257,7 +261,7 @@ class CollisionChange(Result, title="Did collisions change?"):
     before: float
     after: float
     change: float
-    interval: tuple[float, float]
+    interval: Interval
     paired: bool
     table: pd.DataFrame
 
@@ -349,9 +353,7 @@ def collision_change(
     )
 
 
-def _rate_intervals(
-    mean: Mean, rows: Scored, level: float
-) -> tuple[FloatArray, FloatArray]:
+def _rate_intervals(mean: Mean, rows: Scored, level: float) -> Ends:
     """Of a PBER and the rates of pairs: they hold with few errors too."""
     grouped = rows.clusters is not None
     top = max(1.0 if grouped else LARGEST_SCORE, float(np.max(mean.value)))

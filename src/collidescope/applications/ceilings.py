@@ -30,6 +30,7 @@ from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import READABLE
 from collidescope.applications._inputs import (
     BoolArray,
+    Interval,
     Mean,
     Names,
     Result,
@@ -79,15 +80,13 @@ class _Metric(NamedTuple):
         """To the best possible value."""
         return np.abs(self.values - self.best)
 
-    def from_distances(self, near: float, far: float) -> tuple[float, float]:
+    def from_distances(self, near: float, far: float) -> Interval:
         """(low, high) of the metric from the ends of its distance to the best value."""
         if self.higher_is_better:
             return self.best - far, self.best - near
         return self.best + near, self.best + far
 
-    def interval(
-        self, level: float, units: float, grouped: bool
-    ) -> tuple[float, float]:
+    def interval(self, level: float, units: float, grouped: bool) -> Interval:
         """(low, high), with few errors too: see :mod:`collidescope.intervals`."""
         found = _jackknifed(self.distances)
         if not np.isfinite(found.stderr):  # a class that is in no other part
@@ -120,6 +119,10 @@ class _Metric(NamedTuple):
         return "errors of the posteriors lower it: the ceiling is at least this"
 
 
+Metrics = dict[str, _Metric]
+Costs = dict[str, FloatArray]  #: K×K, by the name of their metric
+
+
 class _Jackknife(NamedTuple):
     """Rows dealt into parts: every statistic of all rows, then without each part (1 + g values)."""
 
@@ -127,9 +130,7 @@ class _Jackknife(NamedTuple):
     part: IntArray
     k: int
 
-    def metrics(
-        self, P: FloatArray, costs: dict[str, FloatArray]
-    ) -> dict[str, _Metric]:
+    def metrics(self, P: FloatArray, costs: Costs) -> Metrics:
         """Every metric, of the best rule for it given P."""
         said = P.argmax(axis=1)
         found = _of_decisions(self._confusion(said), self._at_equal_shares(P))
@@ -139,9 +140,7 @@ class _Jackknife(NamedTuple):
             found[name] = _of_costs(name, confusion, cost)
         return found
 
-    def metrics_of_labels(
-        self, said: IntArray, costs: dict[str, FloatArray]
-    ) -> dict[str, _Metric]:
+    def metrics_of_labels(self, said: IntArray, costs: Costs) -> Metrics:
         """Those that need no probabilities, of given decisions."""
         C = self._confusion(said)
         found = _of_decisions(C, C)
@@ -149,7 +148,7 @@ class _Jackknife(NamedTuple):
             found[name] = _of_costs(name, C, cost)
         return found
 
-    def _of_probabilities(self, P: FloatArray) -> dict[str, _Metric]:
+    def _of_probabilities(self, P: FloatArray) -> Metrics:
         found = self._areas(P)
         others = self.k - 1
         n_top = min(others, 5 if others >= 10 else 2)
@@ -195,7 +194,7 @@ class _Jackknife(NamedTuple):
             counts.append(confusion_table(codes, said, self.k))
         return np.array(counts)
 
-    def _areas(self, P: FloatArray) -> dict[str, _Metric]:
+    def _areas(self, P: FloatArray) -> Metrics:
         """Areas under the ROC and the precision-recall curve, means over classes.
 
         Of two classes, those of the second.
@@ -211,7 +210,7 @@ class _Jackknife(NamedTuple):
         roc, precision = known.mean(axis=0).filled(np.nan).T
         return {name: _Metric(roc), "average precision": _Metric(precision)}
 
-    def _areas_of_class(self, score: FloatArray, c: int) -> list[tuple[float, float]]:
+    def _areas_of_class(self, score: FloatArray, c: int) -> list[Interval]:
         """Sorted once for all parts: scikit-learn's functions would sort and check 26 times."""
         order = np.argsort(-score, kind="stable")
         last = np.append(
@@ -221,7 +220,7 @@ class _Jackknife(NamedTuple):
         return [_curve_areas(kept[order], hit, last) for kept in self._kept()]
 
 
-def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
+def _curve_areas(used: Array, hit: Array, last: Array) -> Interval:
     """(ROC, precision-recall) of ``used`` rows, sorted by falling score; which of them are true.
 
     Scores that only rows not used have add nothing to either.
@@ -237,7 +236,7 @@ def _curve_areas(used: Array, hit: Array, last: Array) -> tuple[float, float]:
         return trapezoids.sum() / (2 * pairs), steps.sum() / true[-1]
 
 
-def _of_decisions(C: FloatArray, even: FloatArray) -> dict[str, _Metric]:
+def _of_decisions(C: FloatArray, even: FloatArray) -> Metrics:
     """Of confusion matrices; balanced accuracy has its own rule, ``even``."""
     total = C.sum(axis=(1, 2))
     true = C.sum(axis=2)
@@ -379,9 +378,9 @@ def ceilings(
     return Ceilings(pd.DataFrame(table).reindex(columns=list(COLUMNS)), level)
 
 
-def _costs(cost: Given, ordered: bool, k: int) -> dict[str, FloatArray]:
+def _costs(cost: Given, ordered: bool, k: int) -> Costs:
     """K×K costs by the name of their metric."""
-    costs: dict[str, FloatArray] = {}
+    costs: Costs = {}
     if cost is not None:
         costs["expected cost"] = check.check_square(cost, "cost", k)
     if ordered:  # the median of p has the least expected distance, its mean the least squared one
@@ -392,8 +391,8 @@ def _costs(cost: Given, ordered: bool, k: int) -> dict[str, FloatArray]:
 
 
 def _rival(
-    jackknife: _Jackknife, y_pred: Given, classes: Array, costs: dict[str, FloatArray]
-) -> dict[str, _Metric]:
+    jackknife: _Jackknife, y_pred: Given, classes: Array, costs: Costs
+) -> Metrics:
     """Metrics of another classifier, from its labels or posteriors."""
     if y_pred is None:
         return {}
@@ -405,7 +404,7 @@ def _rival(
     return jackknife.metrics_of_labels(said, costs)
 
 
-def _known_limits(limit: Limit | None, level: float) -> dict[str, tuple[float, float]]:
+def _known_limits(limit: Limit | None, level: float) -> dict[str, Interval]:
     """Accuracy and Brier score follow from a limit, and agree with what else it says."""
     if limit is None:
         return {}
@@ -459,14 +458,12 @@ class _Curve(NamedTuple):
     """Metrics of models of growing training sizes."""
 
     sizes: list[int]
-    by_size: list[dict[str, _Metric]]
+    by_size: list[Metrics]
     n_rows: int
     endless: bool  #: whether the curve of the PBER has no end: no metric's has one then
 
     @classmethod
-    def of(
-        cls, jackknife: _Jackknife, rows: Scored, costs: dict[str, FloatArray]
-    ) -> _Curve:
+    def of(cls, jackknife: _Jackknife, rows: Scored, costs: Costs) -> _Curve:
         sizes = list(rows.by_size)
         posteriors = list(rows.by_size.values())
         endless = False
@@ -478,7 +475,7 @@ class _Curve(NamedTuple):
         by_size = [jackknife.metrics(P, costs) for P in posteriors]
         return cls(sizes, by_size, len(rows.codes), endless)
 
-    def range_of(self, name: str, metric: _Metric, level: float) -> tuple[float, float]:
+    def range_of(self, name: str, metric: _Metric, level: float) -> Interval:
         """(low, high) of a metric with unlimited rows."""
         values = np.array([found[name].values for found in self.by_size])
         distance = metric._replace(values=values).distances
@@ -501,9 +498,7 @@ class _Curve(NamedTuple):
         return metric.from_distances(scale * near, scale * far)
 
 
-def _not_worse(
-    metric: _Metric, limits: tuple[float, float], now: tuple[float, float]
-) -> tuple[float, float]:
+def _not_worse(metric: _Metric, limits: Interval, now: Interval) -> Interval:
     """More rows make no metric worse: at its worse end a range reaches as far as the one now."""
     low, high = limits
     if metric.higher_is_better:

@@ -32,14 +32,17 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._progress import Progress
 from collidescope.applications._inputs import (
+    Ends,
+    Interval,
     Mean,
+    Notes,
     Result,
+    Scored,
     check_rates,
     clusters_of,
     flagged,
     largest_collisions,
     loss_and_rates,
-    mean_and_error,
     residuals,
 )
 from collidescope.estimators import check_classifier, crossfit_posteriors
@@ -71,10 +74,10 @@ class ColumnValue(
     table: pd.DataFrame
     pairs: pd.DataFrame
     pber: float
-    pber_interval: tuple[float, float]
+    pber_interval: Interval
     fits: int
     matrix: CollisionMatrix
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
     @property
     def verdict(self) -> str:
@@ -97,36 +100,30 @@ class _CrossFits:
     clf: Any
     X: ArrayLike
     labels: Array
-    codes: IntArray
     columns: list[Any]
     splits: Any
 
-    def residuals(self, kept: Sequence[Any]) -> FloatArray:
-        """Of held-out posteriors; with no column those of the class shares of training rows."""
+    def posteriors(self, kept: Sequence[Any]) -> FloatArray:
+        """Held-out posteriors; with no column the class shares of training rows."""
         model = self.clf
         places = [self.columns.index(column) for column in kept]
         if not places:
             model = DummyClassifier()
             places = [0]
         rows = _safe_indexing(self.X, places, axis=1)
-        P = crossfit_posteriors(model, rows, self.labels, cv=self.splits)
-        return residuals(P, self.codes)
-
-    def without(self, members: list[Any]) -> FloatArray:
-        return self.residuals([name for name in self.columns if name not in members])
+        return crossfit_posteriors(model, rows, self.labels, cv=self.splits)
 
 
 @dataclass(frozen=True)
 class _Effects:
     """What units change: PBER and the rates of pairs (classes ``i`` and ``j``) row by row."""
 
+    rows: Scored
     i: IntArray
     j: IntArray
-    classes: Array
     full: FloatArray  # residuals with all columns
     with_all: FloatArray
     with_none: FloatArray
-    clusters: IntArray | None
     level: float
 
     def of_unit(
@@ -134,41 +131,38 @@ class _Effects:
     ) -> pd.DataFrame:
         """The PBER first, then the pairs; from residuals without a unit, and with it alone."""
         pairs = (self.i, self.j)
-        rise = loss_and_rates(without, pairs) - self.with_all
         fall = self.with_none - loss_and_rates(alone, pairs)
-        needed = mean_and_error(rise, self.clusters)
+        needed = self.rows.mean(loss_and_rates(without, pairs) - self.with_all)
         widening = _training_widening(self.full, without, float(needed.value[0]))
         # Rows that a column changes may be too rare to be among these.
         n = len(self.with_all)
         needed = needed._replace(stderr=widening * needed.stderr).wider(n)
-        worth = mean_and_error(fall, self.clusters)
-        columns: dict[str, Any] = {
+        worth = self.rows.mean(fall)
+        low, high = self._ends(fall, worth)
+        columns = {
             "unit": name,
-            "class": ["", *self.classes[self.i]],
-            "other": ["", *self.classes[self.j]],
+            "class": ["", *self.rows.classes[self.i]],
+            "other": ["", *self.rows.classes[self.j]],
             "rate": self.with_all.mean(axis=0),
+            **needed.columns("needed", self.level),
+            "p_value": needed.p_value(sides=1),
+            "alone": worth.value,
+            "alone_low": low,
+            "alone_high": high,
         }
-        columns |= needed.columns("needed", self.level)
-        columns["p_value"] = needed.p_value(sides=1)
-        columns["alone"] = worth.value
-        columns["alone_low"], columns["alone_high"] = self._ends(fall, worth)
         return pd.DataFrame(columns)
 
-    def _ends(self, fall: FloatArray, worth: Mean) -> tuple[FloatArray, FloatArray]:
+    def _ends(self, fall: FloatArray, worth: Mean) -> Ends:
         """Of the means of falls, which miss the largest ones by rare errors."""
         most = fall.max(axis=0)
-        units = len(fall)
-        worst = LARGEST_SCORE
-        if self.clusters is not None:
-            units = int(self.clusters.max()) + 1
-            worst = 1.0
+        grouped = self.rows.clusters is not None
         near, far = interval(
             most - worth.value,
             worth.stderr,
-            units,
+            self.rows.units,
             self.level,
-            top=worst + float(most.max()),
-            grouped=self.clusters is not None,
+            top=(1.0 if grouped else LARGEST_SCORE) + float(most.max()),
+            grouped=grouped,
         )
         return most - far, most - near
 
@@ -238,41 +232,41 @@ def column_value(
         )
     check_classifier(clf, "clf")
     codes = check.encode_labels(labels, names)
-    fits = _CrossFits(clf, X, labels, codes, every, splits)
+    fits = _CrossFits(clf, X, labels, every, splits)
     n_fits = 1 + 2 * len(units)
     with Progress("columns", n_fits, verbose) as progress:
-        full = fits.residuals(every)
+        rows = Scored(fits.posteriors(every), codes, names, clusters=clusters)
+        full = residuals(rows.posteriors, codes)
         i, j = largest_collisions(full, most=5)
         with_all = loss_and_rates(full, (i, j))
-        with_none = loss_and_rates(fits.residuals([]), (i, j))
-        effects = _Effects(i, j, names, full, with_all, with_none, clusters, level)
+        with_none = loss_and_rates(residuals(fits.posteriors([]), codes), (i, j))
+        effects = _Effects(rows, i, j, full, with_all, with_none, level)
         progress.step()
         found = []
         for name, members in units.items():
-            alone = fits.residuals(members)
-            found.append(effects.of_unit(name, fits.without(members), alone))
+            others = [column for column in every if column not in members]
+            without, alone = (
+                residuals(fits.posteriors(kept), codes) for kept in (others, members)
+            )
+            found.append(effects.of_unit(name, without, alone))
             progress.step(2)
-    P = np.eye(len(names))[codes] - full  # r = c - p
     pber = float(with_all[:, 0].mean())
     pairs = pd.concat([part[1:] for part in found])
     return ColumnValue(
         table=_unit_table(found, units, prices, pber, fdr),
         pairs=flagged(pairs, fdr, "needed", signed=True),
         pber=pber,
-        pber_interval=_pber_interval(with_all[:, 0], clusters, level),
+        pber_interval=_pber_interval(rows.mean(with_all[:, 0]), clusters, level),
         fits=n_fits,
         matrix=collision_matrix_from_posteriors(
-            P, labels, classes=names, groups=clusters
+            rows.posteriors, labels, classes=names, groups=clusters
         ),
         notes=tuple(notes),
     )
 
 
-def _pber_interval(
-    scores: FloatArray, clusters: IntArray | None, level: float
-) -> tuple[float, float]:
-    """Of their mean, also where few errors were seen."""
-    mean = mean_and_error(scores, clusters)
+def _pber_interval(mean: Mean, clusters: IntArray | None, level: float) -> Interval:
+    """Of the mean of scores, also where few errors were seen."""
     value = float(mean.value)
     low, high = score_interval(
         value, mean.stderr, mean.df + 1, level, grouped=clusters is not None

@@ -30,7 +30,14 @@ import pandas as pd
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
-from collidescope.applications._inputs import BoolArray, Result, check_matrix
+from collidescope.applications._inputs import (
+    BoolArray,
+    Ends,
+    Interval,
+    Notes,
+    Result,
+    check_matrix,
+)
 from collidescope.intervals import brier_interval
 from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
 
@@ -42,6 +49,7 @@ NAME_WIDTH = 24  #: letters of the name of a group: three columns fit into 80
 
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any] | None
 NameGroups = Sequence[Sequence[Any]] | None
+Groups = list[list[int]]  #: as class numbers
 Groupings = npt.NDArray[np.integer]
 
 
@@ -69,7 +77,7 @@ class ConsolidationPlan(
     linkage: FloatArray | None
     groupings: Groupings
     source: CollisionMatrix
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
     @property
     def n_groups(self) -> int:
@@ -116,7 +124,7 @@ class ConsolidationPlan(
         notes = self._chance_notes(step)
         return replace(self, groups=groups, matrix=matrix, notes=notes)
 
-    def _chance_notes(self, step: int) -> tuple[str, ...]:
+    def _chance_notes(self, step: int) -> Notes:
         merged = self.path.iloc[1 : step + 1]
         at_chance = merged[merged["chance"]]
         if at_chance.empty:
@@ -217,7 +225,7 @@ class _Path(NamedTuple):
 class _Constraints:
     """What may be merged, as class numbers."""
 
-    together: list[list[int]]  #: groups that are merged before the first step
+    together: Groups  #: groups that are merged before the first step
     apart: BoolArray  #: K×K, pairs that stay apart
     most: int  #: classes of a group
     places: IntArray | None = (
@@ -385,7 +393,7 @@ def _default_names(groups: list[list[Any]]) -> list[str]:
     return [names[g] for g in numbers]
 
 
-def _with_interval(pber: float, interval: tuple[float, float] | None) -> str:
+def _with_interval(pber: float, interval: Interval | None) -> str:
     if interval is None or np.isnan(interval[0]):
         return f"{pber:.2%}"
     return f"{pber:.2%} (95% interval {interval[0]:.2%} to {interval[1]:.2%})"
@@ -422,9 +430,9 @@ def _constraints(
     return _Constraints(together, apart, most, places)
 
 
-def _joined(groups: list[list[int]]) -> list[list[int]]:
+def _joined(groups: Groups) -> Groups:
     """Groups that share a class become one."""
-    found: list[list[int]] = []
+    found: Groups = []
     for group in groups:
         touching = [other for other in found if set(other) & set(group)]
         found = [other for other in found if other not in touching]
@@ -445,7 +453,7 @@ def _places(classes: Array, ordered: bool | Sequence[Any]) -> IntArray | None:
     return np.argsort(order)
 
 
-def _groups(classes: Array, given: NameGroups, argument: str) -> list[list[int]]:
+def _groups(classes: Array, given: NameGroups, argument: str) -> Groups:
     found = class_numbers(classes, given or [], argument)
     for group in found:
         if len(group) < 2 or len(set(group)) < len(group):
@@ -601,7 +609,7 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
     return pd.DataFrame(columns)
 
 
-def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
+def _ends(cm: CollisionMatrix, found: _Path) -> Ends:
     """The interval of the PBER of every grouping; nan where that would need a covariance.
 
     A grouping is chosen because its PBER is low: the upper end allows for all pairs (Bonferroni).
@@ -610,7 +618,7 @@ def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
     high = low.copy()
     errors = _standard_errors(cm, found.groupings)
 
-    def ends(step: int, level: float) -> tuple[float, float]:
+    def ends(step: int, level: float) -> Interval:
         return brier_interval(
             found.pber[step], errors[step], cm.all_units, level, grouped=cm.grouped
         )

@@ -29,7 +29,9 @@ from scipy.special import stdtr
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope.applications._inputs import (
+    Interval,
     Names,
+    Record,
     Result,
     check_rates,
     mean_and_error,
@@ -55,7 +57,7 @@ class JudgeReport(
 
     table: pd.DataFrame
     pairs: pd.DataFrame
-    best_interval: tuple[float, float]
+    best_interval: Interval
     level: float
     alpha: float
 
@@ -181,7 +183,7 @@ def _human_pairs(counts: FloatArray) -> FloatArray:
 
 def _overall(
     name: object, said: IntArray, shares: FloatArray, humans: FloatArray, level: float
-) -> dict[str, Any]:
+) -> Record:
     n = len(said)
     agreement = shares[np.arange(n), said]
     among_humans = np.trace(humans, axis1=1, axis2=2)
@@ -247,7 +249,7 @@ def _holm(p_values: FloatArray) -> FloatArray:
     return adjusted
 
 
-def _best(counts: FloatArray, level: float) -> tuple[float, float]:
+def _best(counts: FloatArray, level: float) -> Interval:
     """What a judge's agreement with a human could be at best, with sampling error."""
     n = counts.sum(axis=1)
     # The majority of the other votes, ties shared, agrees with the vote held out.

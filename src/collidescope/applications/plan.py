@@ -31,6 +31,9 @@ from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import READABLE
 from collidescope.applications._inputs import (
     Classifier,
+    Interval,
+    Notes,
+    Record,
     Result,
     Scored,
     brier_scores,
@@ -87,7 +90,7 @@ class Plan(Result, title="What to do with the next euro"):
     table: pd.DataFrame
     mapping: dict[Any, str] | None
     level: float
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
     @property
     def best(self) -> str:
@@ -124,7 +127,7 @@ class Plan(Result, title="What to do with the next euro"):
         columns["per 100"] = _written(100 * 100 * table["per_money"], ".3g")
         return pd.DataFrame(columns)[:most]
 
-    def section(self) -> dict[str, Any]:
+    def section(self) -> Record:
         """For ``sections=`` of :func:`~collidescope.report`, with a bar for every fall."""
         return super().section() | {"bars": self._bars()}
 
@@ -239,7 +242,7 @@ def plan(
         options += _columns(columns, money.columns)
     cm = getattr(clf, "collision_matrix_", None)
     merges: list[ConsolidationPlan] = []
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
     if ordered is None:
         ordered = getattr(clf, "class_order_", None) or False
     if cm is not None and cm.n_classes > 2:
@@ -349,7 +352,7 @@ def _labels(
     )
 
 
-def _beyond_chance(given: Scored, found: int, level: float) -> tuple[float, float]:
+def _beyond_chance(given: Scored, found: int, level: float) -> Interval:
     """Shares of the suspect labels that chance does not explain: on average, and at least."""
     P = given.posteriors
     clear = P.max(axis=1, keepdims=True) >= CLEAR
@@ -451,7 +454,7 @@ def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
 
 def _merge_steps(
     cm: CollisionMatrix, ordered: bool | Sequence[Any], most: int = 3
-) -> tuple[list[ConsolidationPlan], tuple[str, ...]]:
+) -> tuple[list[ConsolidationPlan], Notes]:
     """The first steps of merging, up to one at chance level; notes where that is the first."""
     path = consolidate(cm, ordered=ordered)
     steps: list[ConsolidationPlan] = []
@@ -478,7 +481,7 @@ def _merged(found: ConsolidationPlan, money: _Money, level: float) -> Option:
 
 def _merged_interval(
     cm: CollisionMatrix, grouping: Groupings, fall: float, level: float
-) -> tuple[float, float]:
+) -> Interval:
     """Of the PBER that a grouping removes, as far as errors are known.
 
     The best of many pairs looks better than it is: all pairs are allowed for (Bonferroni).

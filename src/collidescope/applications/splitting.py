@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,9 @@ from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, IntArray
 from collidescope.applications._inputs import (
     BoolArray,
+    Interval,
     Names,
+    Record,
     Result,
     check_rates,
     discovered,
@@ -100,7 +101,7 @@ def split_candidates(
             f"P must have at least 3 classes, got {len(names)}: a class needs two "
             "others to collide with"
         )
-    lines: list[dict[str, Any]] = []
+    lines: list[Record] = []
     parts: list[Parts] = []
     for k in range(len(names)):
         own = np.flatnonzero(given.codes == k)
@@ -150,7 +151,7 @@ def _two_modes(
     return p_value, t > valley
 
 
-def _line(p: FloatArray, near: BoolArray, p_value: float) -> dict[str, Any]:
+def _line(p: FloatArray, near: BoolArray, p_value: float) -> Record:
     """Rows and rates of two parts; parts that are small or hardly collide make no claim."""
     far = ~near
     line = {
@@ -174,7 +175,7 @@ def _mean(values: FloatArray) -> float:
 
 def silverman(
     t: FloatArray, rng: np.random.Generator, bins: int = 256, resamples: int = 199
-) -> tuple[float, float]:
+) -> Interval:
     """(p-value of "one mode", the point between the two highest modes).
 
     The point is found just below the critical bandwidth; ``resamples`` from the null give
@@ -208,7 +209,7 @@ def _counts(t: FloatArray, edges: FloatArray) -> FloatArray:
     return np.histogram(t, edges)[0].astype(np.float64)
 
 
-def _critical_widths(counts: FloatArray, steps: int = 30) -> tuple[float, float]:
+def _critical_widths(counts: FloatArray, steps: int = 30) -> Interval:
     """(a width with several modes, the smallest with one), in bins and close together.
 
     By bisection: more smoothing never adds a mode of a Gaussian kernel density.

@@ -27,6 +27,7 @@ from sklearn.utils.validation import has_fit_parameter
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.applications._inputs import (
+    Notes,
     Result,
     check_matrix,
     is_table,
@@ -87,7 +88,7 @@ class SmoothingChoice(Result, title="How much label smoothing?"):
     best: float
     gain: float
     gain_stderr: float
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
     @property
     def verdict(self) -> str:

@@ -22,7 +22,7 @@ from collidescope._checks import (
     check_choice,
     spelling_variants,
 )
-from collidescope.applications._inputs import Result
+from collidescope.applications._inputs import Record, Result
 from collidescope.classifier import CollisionClassifier
 from collidescope.cli._console import for_terminal, note, notes_as_they_come, say
 from collidescope.cli._run import Options, Output, guard, load_model, unguard
@@ -414,19 +414,19 @@ class Run(Options):
         told["notes"] = [*told.get("notes", ()), *rows.notes]
         table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
 
-        def page() -> dict[str, Any]:
+        def page() -> Record:
             return self.summary(rows, **shown)
 
         self.tell(for_terminal(str(found)), told, *more, table=table, page=page)
 
-    def summary(self, known: Rows, **shown: Any) -> dict[str, Any]:
+    def summary(self, known: Rows, **shown: Any) -> Record:
         """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""
         source = None
         used = list(known.X.columns)
         if known.P is not None:
             source = pd.DataFrame(known.P, columns=known.classes)
             used = known.used
-        given: dict[str, Any] = {
+        given: Record = {
             "source": source,
             "y": known.y,
             "limit": known.limit,
@@ -437,7 +437,7 @@ class Run(Options):
         return summarised(**(given | shown))
 
 
-def summarised(source: Any, *args: Any, **options: Any) -> dict[str, Any]:
+def summarised(source: Any, *args: Any, **options: Any) -> Record:
     """What :func:`~collidescope.summarise` says, with options in the place of Python."""
     summary = cs.summarise(source, *args, **options)
     for part, name in (

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from collidescope._checks import Array, IntArray
+    from collidescope.applications._inputs import Record
     from collidescope.classifier import CollisionClassifier
     from collidescope.matrix import CollisionMatrix
 
@@ -177,7 +178,7 @@ class Options:
             page_template()  # which needs jinja2
         return self
 
-    def about(self, file: str, label: str | None, **more: Any) -> dict[str, Any]:
+    def about(self, file: str, label: str | None, **more: Any) -> Record:
         """Where the rows come from, for the report; ``more`` of what summarise takes."""
         known = {"file": file, "label": label, "command": typed(), "saved": self.matrix}
         return known | more
@@ -185,11 +186,11 @@ class Options:
     def tell(
         self,
         words: str | None,
-        data: dict[str, Any],
+        data: Record,
         *more: Output,
         table: pd.DataFrame | None = None,
         cm: CollisionMatrix | None = None,
-        page: Callable[[], dict[str, Any]] | None = None,
+        page: Callable[[], Record] | None = None,
     ) -> None:
         """Print the answer (``data`` as JSON where asked for), then write what was asked for.
 
@@ -221,7 +222,7 @@ class Options:
     def finish(
         self,
         cm: CollisionMatrix,
-        summary: dict[str, Any],
+        summary: Record,
         *more: Output,
         said: str = "",
         table: pd.DataFrame | None = None,

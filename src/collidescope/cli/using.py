@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from collidescope._checks import IntArray
+    from collidescope.applications._inputs import Record
     from collidescope.applications.consolidation import ConsolidationPlan
     from collidescope.classifier import CollisionClassifier
     from collidescope.cli._inputs import Rows, Run
@@ -322,7 +323,7 @@ def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
         opt.write_table(pd.DataFrame(mapping.items(), columns=["class", "group"]), path)
 
 
-def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> dict[str, Any]:
+def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> Record:
     from collidescope.applications._inputs import plain
 
     return {
@@ -499,7 +500,7 @@ def report(
     run.tell(None, summary)
 
 
-def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str, Any]:
+def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> Record:
     from collidescope.cli._inputs import summarised
 
     if not hasattr(found, "predict_proba"):
@@ -710,7 +711,7 @@ def plan(
         rows = run.scored_by(fitted, table)
         model = _asked_about(rows, fitted)
     kinds = ("row", "label", "vote", "merge")
-    money: dict[str, Any] = {name: prices.pop(name) for name in kinds if name in prices}
+    money: Record = {name: prices.pop(name) for name in kinds if name in prices}
     known = list(rows.X.columns)
     for name in prices:
         if name not in known:
@@ -742,9 +743,7 @@ def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-def _pairs(
-    given: list[str] | None, option: str, read: Callable[[str], Any]
-) -> dict[str, Any]:
+def _pairs(given: list[str] | None, option: str, read: Callable[[str], Any]) -> Record:
     found = {}
     for text in given or []:
         name, equals, value = text.rpartition("=")

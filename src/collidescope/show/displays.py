@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import READABLE, short
-from collidescope.applications._inputs import Names, check_matrix
+from collidescope.applications._inputs import Ends, Interval, Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
 from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
+Style = dict[str, Any]  #: options of matplotlib
 INK, ACCENT, QUIET, NEUTRAL = "#1f2a44", "#c8442c", "#9aa5b8", "#e3e7ee"
 #: Names are cut to so many characters, and left out rather than printed smaller (points).
 LONGEST = 24
@@ -48,7 +49,7 @@ class Display:
     figure_: Figure | SubFigure
 
     def _axes(
-        self, ax: Axes | None, size: tuple[float, float], layout: str = "constrained"
+        self, ax: Axes | None, size: Interval, layout: str = "constrained"
     ) -> Axes:
         """``ax``, or the axes of a new figure of ``size`` inches."""
         try:
@@ -116,7 +117,7 @@ def tidy(ax: Axes, *, bars: bool = False) -> None:
         ax.tick_params(axis="y", length=0)
 
 
-def error_style(**style: Any) -> dict[str, Any]:
+def error_style(**style: Any) -> Style:
     """What every ``Axes.errorbar`` has, and ``style``."""
     return {"capsize": 3, "markersize": 5, **style}
 
@@ -153,8 +154,8 @@ class CollisionMatrixDisplay(Display):
     _: KW_ONLY
     classes: Names = None
     order: Sequence[int] | IntArray | None = None
-    low: ArrayLike | None = None
-    high: ArrayLike | None = None
+    low: Given = None
+    high: Given = None
 
     @classmethod
     def from_matrix(
@@ -257,9 +258,7 @@ class CollisionMatrixDisplay(Display):
             self.colorbar_.minorticks_off()
         return self
 
-    def _draw_cells(
-        self, ax: Axes, S: FloatArray, cmap: Any, kw: dict[str, Any]
-    ) -> float:
+    def _draw_cells(self, ax: Axes, S: FloatArray, cmap: Any, kw: Style) -> float:
         """The heat map itself; the largest collision."""
         import matplotlib
         from matplotlib.colors import PowerNorm
@@ -268,7 +267,7 @@ class CollisionMatrixDisplay(Display):
         # Any scale will do where nothing collides.
         largest = float(S[~own].max()) or 1.0
         colours = matplotlib.colormaps.get_cmap(cmap).with_extremes(bad=NEUTRAL)
-        style: dict[str, Any] = {
+        style: Style = {
             "norm": PowerNorm(BEND, 0.0, largest, clip=True),
             "interpolation": "nearest",
             **kw,
@@ -307,7 +306,7 @@ class CollisionMatrixDisplay(Display):
         ax.set_xlim(left=0)
         return self
 
-    def _ends(self, S: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _ends(self, S: FloatArray) -> Ends:
         """Ends of the intervals, or S itself."""
         low, high = (
             S if ends is None else check.check_square(ends, "low, high")
@@ -561,7 +560,7 @@ class DendrogramDisplay(Display):
         if self.n_groups is not None:
             merged = k - check.check_count(self.n_groups, "n_groups")
         ax = self._axes(ax, (6.4, float(np.clip(1.2 + 0.24 * k, 2.4, 14.0))))
-        options: dict[str, Any] = {
+        options: Style = {
             "orientation": "right",
             "no_labels": True,
             "link_color_func": lambda cluster: (
@@ -613,16 +612,16 @@ class PosteriorDisplay(Display):
     posteriors: ArrayLike
     _: KW_ONLY
     classes: Names = None
-    images: ArrayLike | None = None
-    labels: ArrayLike | None = None
+    images: Given = None
+    labels: Given = None
 
     @classmethod
     def from_posteriors(
         cls,
         P: ArrayLike,
         classes: Names = None,
-        images: ArrayLike | None = None,
-        labels: ArrayLike | None = None,
+        images: Given = None,
+        labels: Given = None,
     ) -> Self:
         """The display of the rows of ``P``, with every argument checked (see the class)."""
         posteriors = check.check_posteriors(P)
@@ -684,10 +683,10 @@ class PosteriorDisplay(Display):
         return self
 
     def _draw_bars(
-        self, ax: Axes, p: FloatArray, own: npt.NDArray[np.bool_], kw: dict[str, Any]
+        self, ax: Axes, p: FloatArray, own: npt.NDArray[np.bool_], kw: Style
     ) -> None:
         """A bar for each class, that of the label red."""
-        style: dict[str, Any] = {"color": np.where(own, ACCENT, QUIET).tolist(), **kw}
+        style: Style = {"color": np.where(own, ACCENT, QUIET).tolist(), **kw}
         self.bars_.append(ax.barh(np.arange(len(p)), p, **style))
         ax.set_xticks([0, 0.5, 1], ["0", "½", "1"])
         ax.set(xlim=(0, 1), ylim=(len(p) - 0.4, -0.6))

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
+from collidescope._checks import Array, FloatArray, Given, IntArray
 from collidescope._rows import row_hashes
-from collidescope.applications._inputs import check_matrix, scored
+from collidescope.applications._inputs import Record, check_matrix, scored
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
 from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.onestep import collision_matrix_from_posteriors
@@ -41,7 +41,7 @@ class Source:
     fresh: bool = False
 
 
-def resolve(source: Any, X: object, y: ArrayLike | None) -> Source:
+def resolve(source: Any, X: object, y: Given) -> Source:
     """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, checked."""
     given = _length(X, "X")
     if isinstance(source, CollisionMatrix):
@@ -63,7 +63,7 @@ def resolve(source: Any, X: object, y: ArrayLike | None) -> Source:
     return found
 
 
-def _of_posteriors(given: Any, y: ArrayLike | None) -> Source:
+def _of_posteriors(given: Any, y: Given) -> Source:
     if y is None:
         raise ValueError(
             "y is needed with posteriors, got None: rates with intervals take labels "
@@ -74,7 +74,7 @@ def _of_posteriors(given: Any, y: ArrayLike | None) -> Source:
     return Source(cm, P, np.arange(len(P)), codes, len(P))
 
 
-def _of_model(model: Any, X: Any, y: ArrayLike | None) -> Source:
+def _of_model(model: Any, X: Any, y: Given) -> Source:
     """Held-out posteriors of the rows of the fit; of other rows those of the model."""
     cm = model.collision_matrix_
     check_matrix(cm)
@@ -127,7 +127,7 @@ def _length(table: object, name: str, n: int | None = None) -> int | None:
 
 def rows_to_look_at(
     source: Source, names: list[str], X: object, rows: object, image_shape: Any
-) -> dict[str, Any] | None:
+) -> Record | None:
     """The most ambiguous rows and those whose label looks wrong; None without posteriors."""
     shape = check_image_shape(image_shape, X)
     _length(rows, "rows", source.n_given)
@@ -163,7 +163,7 @@ def colliding_images(
     most_pairs: int = 4,
     most_images: int = 4,
     least_probability: float = 0.1,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """Of the pairs that collide most the images that are most likely of both classes."""
     P = view.source.posteriors
     if view.image_shape is None or P is None:
@@ -190,7 +190,7 @@ class RowView:
     rows: Any
     image_shape: tuple[int, ...] | None
 
-    def shown(self, chosen: IntArray) -> list[dict[str, Any]]:
+    def shown(self, chosen: IntArray) -> list[Record]:
         """The chosen rows, by their numbers among those that have posteriors."""
         source = self.source
         assert source.posteriors is not None
@@ -223,7 +223,7 @@ def _bars(
     label: int | None,
     most: int = 5,
     smallest: float = 0.01,
-) -> list[dict[str, Any]]:
+) -> list[Record]:
     """The likeliest classes, and always the label."""
     likeliest = np.argsort(-p, kind="stable")[:most].tolist()
     top = [k for k in likeliest if p[k] >= smallest]

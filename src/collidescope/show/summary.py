@@ -16,10 +16,10 @@ import pandas as pd
 
 from collidescope import _checks as check
 from collidescope import _text
-from collidescope._checks import ArrayLike, FloatArray, IntArray
+from collidescope._checks import FloatArray, Given, IntArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL
-from collidescope.applications._inputs import Result, plain
+from collidescope.applications._inputs import Ends, Record, Result, plain
 from collidescope.applications._inputs import section as told_section
 from collidescope.applications.audit import (
     AuditReport,
@@ -45,7 +45,7 @@ MOST_COLLIDING = 100
 def summarise(
     source: Any,
     X: object = None,
-    y: ArrayLike | None = None,
+    y: Given = None,
     *,
     y_pred: Any = None,
     rows: object = None,
@@ -56,7 +56,7 @@ def summarise(
     about: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     sections: Sequence[Any] = (),
-) -> dict[str, Any]:
+) -> Record:
     """The whole answer as plain text, numbers and lists: what the report and JSON output hold.
 
     Of more than 200 classes the matrix holds the 100 that collide most, and all others as one.
@@ -98,7 +98,7 @@ def summarise(
     if limit is None:
         limit = limit_of(known.model)
     names = [text(name) for name in known.matrix.classes.tolist()]
-    summary: dict[str, Any] = {
+    summary: Record = {
         **HEADER,
         "about": _about(about, known.model, X, y),
         **overall(known.matrix, limit),
@@ -116,12 +116,12 @@ def summarise(
         summary["title"] = text(check.check_text(title, "title"))
     summary["notes"] = [*_too_many(summary), *_texts(notes, "notes")]
     summary["trust"] = trust(known, control, summary, (about or {}).get("cautions", ()))
-    found: dict[str, Any] = plain(summary)
+    found: Record = plain(summary)
     found["what_to_do"] = words.what_to_do(found)
     return found
 
 
-def overall(cm: CollisionMatrix, limit: Limit | None) -> dict[str, Any]:
+def overall(cm: CollisionMatrix, limit: Limit | None) -> Record:
     """The answer about all classes together."""
     low, high = _text.stated(cm).pber_interval(LEVEL) or (None, None)
     known = cm._is_known()
@@ -145,7 +145,7 @@ def shown_matrix(
     names: list[str],
     limit: Limit | None,
     ordered: list[Any] | None = None,
-) -> dict[str, Any]:
+) -> Record:
     """S, its intervals, class shares and order, and the path of merges, of the classes shown."""
     keep = shown_classes(cm)
     shown = merged(cm, keep)
@@ -202,7 +202,7 @@ def merged(cm: CollisionMatrix, keep: list[int]) -> CollisionMatrix:
 
 def interval_ends(
     cm: CollisionMatrix, keep: list[int], decimals: int = 6
-) -> tuple[FloatArray, FloatArray] | tuple[None, None]:
+) -> Ends | tuple[None, None]:
     """Interval ends of the classes shown, rounded: they are half of a large summary."""
     ends = _text.stated(cm).interval(LEVEL)
     if ends is None:
@@ -217,13 +217,11 @@ def interval_ends(
     return low, high
 
 
-def top_pairs(
-    cm: CollisionMatrix, names: list[str], most: int = 10
-) -> list[dict[str, Any]]:
+def top_pairs(cm: CollisionMatrix, names: list[str], most: int = 10) -> list[Record]:
     """The most colliding pairs of all classes, with sentences."""
     numbered = replace(cm, classes=np.arange(cm.n_classes))
     table = _text.leading_pairs(numbered, most)
-    pairs: list[dict[str, Any]] = plain(table[table["rate"] > 0])
+    pairs: list[Record] = plain(table[table["rate"] > 0])
     for pair in pairs:
         pair["class"] = names[pair["class"]]
         pair["other"] = names[pair["other"]]
@@ -233,7 +231,7 @@ def top_pairs(
     return pairs
 
 
-def limit_part(limit: Limit | None) -> dict[str, Any] | None:
+def limit_part(limit: Limit | None) -> Record | None:
     """The curve, where it goes, and what is left."""
     if limit is None:
         return None
@@ -257,9 +255,7 @@ def limit_part(limit: Limit | None) -> dict[str, Any] | None:
     }
 
 
-def ceilings(
-    source: Source, names: list[str], limit: Limit | None
-) -> list[dict[str, Any]]:
+def ceilings(source: Source, names: list[str], limit: Limit | None) -> list[Record]:
     """Per class what can be got right: by the best guess, and by drawing the label (S_kk)."""
     cm = source.matrix
     low, high = _text.stated(cm).interval(LEVEL) or (None, None)
@@ -295,7 +291,7 @@ def merge_path(
     whole: CollisionMatrix,
     limit: CollisionMatrix | None,
     order: list[int] | None = None,
-) -> dict[str, Any] | None:
+) -> Record | None:
     """Every step of the greedy path, in columns; a group is known by its first member.
 
     None for two classes. Where classes are left out they stay one group, and what collides among
@@ -349,7 +345,7 @@ def _left_after(joint: FloatArray, groups: IntArray) -> float:
 
 def audited(
     source: Source, names: list[str], y_pred: Any, X: Any, limit: Limit | None
-) -> dict[str, Any] | None:
+) -> Record | None:
     """The audit of a classifier's predictions, without its K×K tables."""
     if y_pred is None:
         return None
@@ -371,9 +367,7 @@ def audited(
     return _audit_part(found, dict(zip(classes.tolist(), names, strict=True)))
 
 
-def _audit_part(
-    found: AuditReport, names: Mapping[Any, str], most: int = 20
-) -> dict[str, Any]:
+def _audit_part(found: AuditReport, names: Mapping[Any, str], most: int = 20) -> Record:
     columns = [
         "true",
         "predicted",
@@ -405,7 +399,7 @@ def _audit_part(
     }
 
 
-def race(model: object) -> list[dict[str, Any]]:
+def race(model: object) -> list[Record]:
     """How the models of a pool did against each other, and which were dropped, where it is known.
 
     ``model.race_.table`` has a row per model.
@@ -422,7 +416,7 @@ def trust(
     control: ShuffledControl | None,
     summary: Mapping[str, Any],
     more: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> Record:
     """Everything that tells whether to believe the numbers, and how they were made."""
     if control is not None and not isinstance(control, ShuffledControl):
         raise ValueError(
@@ -431,7 +425,7 @@ def trust(
         )
     cm = source.matrix
     model = source.model
-    told: dict[str, Any] = {
+    told: Record = {
         "passed": None,
         "words": words.control(summary, model is not None),
     }
@@ -495,7 +489,7 @@ def _settings(model: object) -> dict[str, str]:
     }
 
 
-def _training(model: object) -> dict[str, Any] | None:
+def _training(model: object) -> Record | None:
     """The number of folds, and the mean weight of every model over them."""
     pools = getattr(model, "member_weights_", None)
     if not isinstance(pools, list) or not pools:
@@ -508,7 +502,7 @@ def _training(model: object) -> dict[str, Any] | None:
 
 def _about(
     about: Mapping[str, Any] | None, model: object, X: object, y: object
-) -> dict[str, Any]:
+) -> Record:
     """Where the rows come from; the first 40 columns by name, the others counted."""
     texts = ("file", "label", "command", "saved")
     allowed = (*texts, "columns", "seconds", "cautions")
@@ -522,7 +516,7 @@ def _about(
     label = getattr(model, "label_", None) or getattr(y, "name", None)
     if label is not None:
         given.setdefault("label", label)
-    found: dict[str, Any] = {
+    found: Record = {
         name: text(given[name]) if name in given else None for name in texts
     }
     return found | {
@@ -545,7 +539,7 @@ def _too_many(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _section(part: object) -> dict[str, Any]:
+def _section(part: object) -> Record:
     if isinstance(part, Result):
         part = part.section()
     if not isinstance(part, Mapping) or "title" not in part:
@@ -562,7 +556,7 @@ def _section(part: object) -> dict[str, Any]:
     return {"title": title, "sentences": sentences, "bars": bars, "table": table}
 
 
-def _bar(bar: Mapping[str, Any]) -> dict[str, Any]:
+def _bar(bar: Mapping[str, Any]) -> Record:
     """A value with its interval, on a scale from 0 to 1."""
     places = {name: float(bar[name]) for name in ("fall", "low", "high")}
     about = {"name": text(bar["name"]), "words": text(bar["words"])}
