@@ -47,6 +47,16 @@ def trained_on(X, sizes):
     }
 
 
+def metrics_of(*args, **options):
+    """The table of ceilings, by metric."""
+    return cs.ceilings(*args, **options).table.set_index("metric")
+
+
+def by_group(*args, **options):
+    """The table of collisions_by, by group."""
+    return cs.collisions_by(*args, **options).table.set_index("group")
+
+
 def test_a_subgroup_is_measured_on_its_own_rows():
     _, y, P = rows()
     found = cs.collisions_by(P, y, np.where(np.arange(1000) < 400, "north", "south"))
@@ -55,9 +65,8 @@ def test_a_subgroup_is_measured_on_its_own_rows():
     gap = loss[:400].mean() - loss[400:].mean()
     assert table.loc["north", "pber"] == pytest.approx(loss[:400].mean())
     assert table["difference"].tolist() == pytest.approx([gap, -gap])
-    assert found.pairs.groupby("group")["rate"].sum().to_numpy() == pytest.approx(
-        table["pber"].to_numpy()
-    )
+    rates = found.pairs.groupby("group")["rate"].sum().to_numpy()
+    assert rates == pytest.approx(table["pber"].to_numpy())
     assert as_json(found)["table"][0]["group"] == "north"
 
 
@@ -65,11 +74,8 @@ def test_a_noisy_site_is_found_beside_one_too_small_to_judge():
     _, y, P = rows(2000, 1)
     site = np.random.default_rng(1).choice(["a", "b", "c"], 2000).astype(object)
     site[:12] = "tiny"
-    noisy = np.where(
-        (site == "b") & (y == "c") & (np.random.default_rng(2).random(2000) < 0.5),
-        "a",
-        y,
-    )
+    half = np.random.default_rng(2).random(2000) < 0.5
+    noisy = np.where((site == "b") & (y == "c") & half, "a", y)
     found = cs.collisions_by(P, noisy, site)
     table = found.table.set_index("group")
     assert table.loc[["b", "tiny"], "verdict"].tolist() == ["higher", "too few rows"]
@@ -83,49 +89,46 @@ def test_equal_groups_are_seldom_told_apart():
     flagged = 0
     for seed in range(100):
         _, y, P = rows(300, seed)
-        table = cs.collisions_by(
-            P, y, np.random.default_rng(seed).integers(0, 4, 300)
-        ).table
-        flagged += int(table["verdict"].isin(["higher", "lower"]).any())
+        parts = np.random.default_rng(seed).integers(0, 4, 300)
+        verdicts = by_group(P, y, parts)["verdict"]
+        flagged += verdicts.isin(["higher", "lower"]).any()
     assert flagged <= 12  # at most 5 are expected; 13 or more have a chance of 0.2%
-    # Few rows without one of the rare collisions show no variance, and must not look sure of it.
+
+
+def test_few_rows_without_a_rare_collision_are_not_sure_of_it():
     rare, found = GaussianProblem(np.random.default_rng(1).normal(size=(8, 2)) * 3), 0
     for seed in range(10):
         X, y = rare.sample(5000, seed, stratified=False)
-        P, parts = rare.posteriors(X), np.arange(5000) // 250
-        found += int(cs.collisions_by(P, y, parts).pairs["flagged"].any())
-        found += int(
-            applications.collision_change(P[:4800], y[:4800], P[4800:], y[4800:])
-            .table["flagged"]
-            .any()
-        )
+        P = rare.posteriors(X)
+        subgroups = cs.collisions_by(P, y, np.arange(5000) // 250)
+        found += subgroups.pairs["flagged"].any()
+        change = applications.collision_change(P[:4800], y[:4800], P[4800:], y[4800:])
+        found += change.table["flagged"].any()
     assert found <= 3
 
 
 def test_every_group_has_a_range_that_holds_what_the_true_posteriors_leave_in_it():
     X, y, P = rows(3000, 3)
-    near = np.where(
-        X[:, 1] < 1.5, "near", "far"
-    )  # far from a and b hardly anything collides
+    # Far from a and b hardly anything collides.
+    near = np.where(X[:, 1] < 1.5, "near", "far")
     by_size = trained_on(X, (500, 1000, 2000))
-    fields = {
-        "classes_": NAMES,
-        "posteriors_": by_size[2000],
-        "labels_": y,
-        "posteriors_by_size_": by_size,
-    }
-    fitted = SimpleNamespace(predict_proba=None, **fields)
-    table = cs.collisions_by(fitted, None, near).table.set_index("group")
+    fitted = SimpleNamespace(
+        predict_proba=None,
+        classes_=NAMES,
+        posteriors_=by_size[2000],
+        labels_=y,
+        posteriors_by_size_=by_size,
+    )
+    table = by_group(fitted, None, near)
     left = [1 - (P[near == group] ** 2).sum(axis=1).mean() for group in table.index]
     assert (table["limit_low"] < left).all()
     assert (table["limit_high"] > left).all()
     assert table.loc["far", "limit_high"] < table.loc["near", "limit_low"]
-    pairs = cs.collisions_by(
+    pairs = by_group(
         by_size[2000], y, near, posteriors_by_size=by_size, groups=np.arange(3000) // 2
-    ).table
-    assert pairs.set_index("group")["limit_high"].to_numpy() == pytest.approx(
-        table["limit_high"].to_numpy(), rel=0.1
     )
+    high = table["limit_high"].to_numpy()
+    assert pairs["limit_high"].to_numpy() == pytest.approx(high, rel=0.1)
 
 
 def overconfident_curve(n=2000):
@@ -142,26 +145,23 @@ def overconfident_curve(n=2000):
 
 def test_a_subgroup_of_over_confident_posteriors_has_no_lower_end():
     X, y, by_size = overconfident_curve()
-    half = np.where(X[:, 0] > 0.5, "right", "left")
-    found = cs.collisions_by(by_size[2000], y, half, posteriors_by_size=by_size)
-    assert found.table["limit_low"].tolist() == [0.0, 0.0]
+    found = by_group(by_size[2000], y, X[:, 0] > 0.5, posteriors_by_size=by_size)
+    assert found["limit_low"].tolist() == [0.0, 0.0]
 
 
 def test_a_subgroup_worse_than_the_class_shares_has_no_lower_end():
     X, y, P = rows(600, 7)
-    half = np.where(X[:, 0] > 0.5, "right", "left")
     wrong = dict.fromkeys((100, 200, 400), P[:, ::-1])
-    found = cs.collisions_by(P[:, ::-1], y, half, posteriors_by_size=wrong).table
+    found = by_group(P[:, ::-1], y, X[:, 0] > 0.5, posteriors_by_size=wrong)
     assert found["limit_low"].tolist() == [0.0, 0.0]
 
 
 def test_no_metric_of_over_confident_posteriors_has_an_end_but_the_best_value():
     _, y, by_size = overconfident_curve()
-    table = cs.ceilings(by_size[2000], y, posteriors_by_size=by_size).table
-    table = table[~table["metric"].str.contains("F1")]  # has no range at all
-    best = np.where(table["higher_is_better"], 1.0, 0.0)
+    table = metrics_of(by_size[2000], y, posteriors_by_size=by_size)
+    table = table[~table.index.str.contains("F1")]  # has no range at all
     end = np.where(table["higher_is_better"], table["limit_high"], table["limit_low"])
-    assert end.tolist() == best.tolist()
+    assert end.tolist() == table["higher_is_better"].astype(float).tolist()
 
 
 @pytest.fixture(scope="module")
@@ -170,9 +170,7 @@ def flawless():
     codes = np.arange(400) % 3
     P = 0.97 * np.eye(3)[codes] + 0.01
     other = 0.94 * np.eye(3)[codes] + 0.02
-    cost = 1.0 - np.eye(3)
-    found = cs.ceilings(P, codes, y_pred=other, cost=cost, ordered=True)
-    return found.table.set_index("metric")
+    return metrics_of(P, codes, y_pred=other, cost=1.0 - np.eye(3), ordered=True)
 
 
 @pytest.mark.parametrize(
@@ -219,13 +217,11 @@ def test_cluster_robust_errors_are_those_of_cluster_means_of_equal_size():
 def test_a_change_on_the_same_rows_is_paired():
     _, y, P = rows()
     blunt = 0.8 * P + 0.2 / 3
-    paired, apart = (
-        applications.collision_change(P, y, blunt),
-        applications.collision_change(P, y, blunt, y),
-    )
+    paired = applications.collision_change(P, y, blunt)
+    apart = applications.collision_change(P, y, blunt, y)
     gap = losses(blunt, y) - losses(P, y)
     assert [paired.change, apart.change] == pytest.approx([gap.mean()] * 2)
-    width = [found.interval[1] - found.interval[0] for found in (paired, apart)]
+    width = [np.diff(found.interval)[0] for found in (paired, apart)]
     stderr = np.hypot(gap.std(ddof=1) / 1000**0.5, 0.5 / 1000)
     assert width[0] == pytest.approx(2 * 1.962 * stderr, rel=1e-3)
     assert width[0] < width[1] / 3
@@ -235,22 +231,20 @@ def test_a_change_on_the_same_rows_is_paired():
 
 
 @pytest.mark.parametrize("k", [2, 5])
-def test_only_rows_of_a_patient_that_share_a_random_label_are_noticed(
-    k,
-):
+def test_only_rows_of_a_patient_that_share_a_random_label_are_noticed(k):
     rng = np.random.default_rng(0)
     patient, region = np.repeat(np.arange(30), 20), np.arange(600) % 3
     found = applications.grouped_labels(patient, rng.integers(0, k, 30)[patient])
     assert found.suspicious
     assert (found.agreement, found.chance) == pytest.approx((1, 1 / k), abs=0.1)
     assert "patient" in found.words("patient")
-    assert not applications.grouped_labels(
-        region, region % k
-    ).suspicious  # a good column, but no id
-    assert not applications.grouped_labels(
-        np.arange(600), rng.integers(0, k, 600)
-    ).suspicious
-    assert applications.grouped_labels(patient, rng.integers(0, k, 600)).words() == ""
+    random = rng.integers(0, k, 600)
+    for groups, y in (
+        (region, region % k),  # a good column, but no id
+        (np.arange(600), random),
+        (patient, random),
+    ):
+        assert applications.grouped_labels(groups, y).words() == ""
 
 
 def test_intervals_around_scikit_learns_metrics_hold_the_truth():
@@ -260,29 +254,25 @@ def test_intervals_around_scikit_learns_metrics_hold_the_truth():
     X, y = problem.sample(1500, 0, stratified=False)
     P, codes = problem.posteriors(X.round(1)), np.searchsorted(NAMES, y)  # with ties
     cost = np.array([[0.0, 2, 1], [1, 0, 1], [3, 1, 0]])
-    found = cs.ceilings(P, y, cost=cost).table.set_index("metric")
+    found = metrics_of(P, y, cost=cost)
     said = P.argmax(axis=1)
-    expected = {
-        "accuracy": metrics.accuracy_score(codes, said),
-        "Brier score": losses(P, y).mean(),
-    }
-    expected |= {
-        f"{kind} F1": metrics.f1_score(codes, said, average=kind)
-        for kind in ("macro", "weighted")
-    }
     by_rule = [
         metrics.balanced_accuracy_score(codes, (P / w).argmax(axis=1))
         for w in (1, np.bincount(codes))
     ]
     assert by_rule[1] > by_rule[0] + 0.1  # decided at equal priors
-    expected["balanced accuracy"] = by_rule[1]
-    expected["ROC AUC, one-vs-rest"] = metrics.roc_auc_score(
-        codes, P, multi_class="ovr"
-    )
-    expected["average precision"] = metrics.average_precision_score(np.eye(3)[codes], P)
-    expected["top-2 accuracy"] = metrics.top_k_accuracy_score(codes, P, k=2)
-    expected["log loss"] = metrics.log_loss(codes, P)
-    expected["expected cost"] = cost[codes, (P @ cost).argmin(axis=1)].mean()
+    expected = {
+        "accuracy": metrics.accuracy_score(codes, said),
+        "Brier score": losses(P, y).mean(),
+        "macro F1": metrics.f1_score(codes, said, average="macro"),
+        "weighted F1": metrics.f1_score(codes, said, average="weighted"),
+        "balanced accuracy": by_rule[1],
+        "ROC AUC, one-vs-rest": metrics.roc_auc_score(codes, P, multi_class="ovr"),
+        "average precision": metrics.average_precision_score(np.eye(3)[codes], P),
+        "top-2 accuracy": metrics.top_k_accuracy_score(codes, P, k=2),
+        "log loss": metrics.log_loss(codes, P),
+        "expected cost": cost[codes, (P @ cost).argmin(axis=1)].mean(),
+    }
     assert found["now"].to_dict() == pytest.approx(expected, rel=1e-4)
     assert found["limit_low"].isna().all()
     large, labels = problem.sample(50_000, 9, stratified=False)
@@ -291,54 +281,46 @@ def test_intervals_around_scikit_learns_metrics_hold_the_truth():
         assert found.loc[name, "low"] < value < found.loc[name, "high"]
 
 
-def test_jackknife_errors_of_a_mean_are_right():
+@pytest.mark.parametrize(
+    ("groups", "tolerance"), [(None, 0.4), (np.arange(1000) // 4, 0.5)]
+)  # 25 parts: a standard deviation of 14%
+def test_jackknife_errors_of_a_mean_are_right(groups, tolerance):
     _, y, P = rows()
     half = 2.064 * losses(P, y).std() / 1000**0.5  # t with 24 degrees of freedom
-    for groups, tolerance in (
-        (None, 0.4),
-        (np.arange(1000) // 4, 0.5),
-    ):  # 25 parts: a standard deviation of 14%
-        row = (
-            cs.ceilings(P, y, groups=groups)
-            .table.set_index("metric")
-            .loc["Brier score"]
-        )
-        assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=tolerance)
-    even = cs.ceilings(
-        np.ones((1000, 3)) / 3, np.repeat(list("abc"), [900, 50, 50])
-    ).table.set_index("metric")["now"]
-    assert (
-        even["top-2 accuracy"] > even["accuracy"]
-    )  # ties go to the first class in both
-    luck = cs.ceilings(
-        np.tile([0.7, 0.3], (1000, 1)), np.random.default_rng(0).random(1000) < 0.3
-    ).table.iloc[0]
-    assert (luck["high"] - luck["low"]) / 2 == pytest.approx(
-        2.064 * 0.21**0.5 / 1000**0.5, rel=0.5
-    )  # of class shares
+    row = metrics_of(P, y, groups=groups).loc["Brier score"]
+    assert (row["high"] - row["low"]) / 2 == pytest.approx(half, rel=tolerance)
+
+
+def test_ties_of_the_posteriors_go_to_the_first_class_in_every_metric():
+    y = np.repeat(list("abc"), [900, 50, 50])
+    even = metrics_of(np.ones((1000, 3)) / 3, y)["now"]
+    assert even["top-2 accuracy"] > even["accuracy"]
+
+
+def test_jackknife_errors_of_class_shares_are_right():
+    y = np.random.default_rng(0).random(1000) < 0.3
+    luck = metrics_of(np.tile([0.7, 0.3], (1000, 1)), y).iloc[0]
+    half = 2.064 * 0.21**0.5 / 1000**0.5
+    assert (luck["high"] - luck["low"]) / 2 == pytest.approx(half, rel=0.5)
 
 
 def test_a_rival_is_compared_in_pairs():
     _, y, P = rows()
     said = np.where(P[:, 2] > 0.5, "c", "a")
-    by_label = cs.ceilings(P, y, y_pred=said).table.set_index("metric")
+    by_label = metrics_of(P, y, y_pred=said)
     assert by_label.loc["accuracy", "yours"] == pytest.approx((said == y).mean())
     assert by_label.loc["accuracy", "difference_high"] < 0
     assert np.isnan(by_label.loc["log loss", "yours"])
-    by_table = cs.ceilings(P, y, y_pred=0.9 * P + 0.1 / 3).table.set_index("metric")
+    by_table = metrics_of(P, y, y_pred=0.9 * P + 0.1 / 3)
     assert by_table.loc["log loss", "difference_low"] > 0
     assert by_table.loc["accuracy", "difference"] == 0
 
 
 def test_a_metric_that_rests_on_one_row_has_no_interval():
-    _, _, P = rows()
-    alone = cs.ceilings(
-        P[:, :2] / P[:, :2].sum(axis=1, keepdims=True), np.arange(1000) == 0
-    ).table.set_index("metric")
-    assert (
-        alone["low"].isna().tolist()
-        == alone.index.isin(["ROC AUC", "average precision"]).tolist()
-    )  # nobody can tell
+    P = rows()[2][:, :2]
+    alone = metrics_of(P / P.sum(axis=1, keepdims=True), np.arange(1000) == 0)
+    unknown = alone.index[alone["low"].isna()].tolist()
+    assert unknown == ["ROC AUC", "average precision"]  # nobody can tell
     assert alone.loc["balanced accuracy", "low"] >= 0
 
 
@@ -350,26 +332,21 @@ def test_a_limit_without_curves_bounds_two_metrics():
     _, y, P = rows(800, 1)
     found = cs.ceilings(P, y, limit=limit)
     ends = found.table.set_index("metric")[["limit_low", "limit_high"]]
-    assert ends.loc[["accuracy", "Brier score"]].to_numpy() == pytest.approx(
-        np.array([[0.8, 0.9], [0.15, 0.3]])
-    )
-    assert ends.drop(["accuracy", "Brier score"]).isna().all(axis=None)
+    known = ends.dropna()
+    assert known.index.tolist() == ["accuracy", "Brier score"]
+    assert known.to_numpy() == pytest.approx(np.array([[0.8, 0.9], [0.15, 0.3]]))
     assert "nothing above 90.0%" in found.verdict
     fields = {"classes_": NAMES, "posteriors_": P, "labels_": y, "limit_": limit}
-    assert cs.ceilings(SimpleNamespace(predict_proba=None, **fields)).table.equals(
-        found.table
-    )
+    fitted = SimpleNamespace(predict_proba=None, **fields)
+    assert cs.ceilings(fitted).table.equals(found.table)
 
 
 def test_curves_bound_every_metric_but_f1():
     X, y, P = rows(800, 1)
     by_size = trained_on(X, (50, 100, 200, 400))
-    curves = cs.ceilings(
-        by_size[400], y, posteriors_by_size=by_size, cost=1 - np.eye(3)
-    ).table.set_index("metric")
-    truth = cs.ceilings(P, y, cost=1 - np.eye(3)).table.set_index("metric")[
-        "now"
-    ]  # of the same rows
+    cost = 1 - np.eye(3)
+    curves = metrics_of(by_size[400], y, posteriors_by_size=by_size, cost=cost)
+    truth = metrics_of(P, y, cost=cost)["now"]  # of the same rows
     held = (curves["limit_low"] < truth) & (truth < curves["limit_high"])
     # Better posteriors may name a rare class less often: F1 has no limit.
     assert held[~held].index.tolist() == ["macro F1", "weighted F1"]
@@ -380,45 +357,38 @@ def planted(n, seed):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, n)
     marker = 1.5 * (y == 0) + rng.standard_normal(n)
-    noise = {f"noise {i}": rng.standard_normal(n) for i in range(2)}
-    return pd.DataFrame(
-        {"copy": 2 * marker, "marker": marker}
-        | noise
-        | {"town": rng.choice(list("xyz"), n)}
-    ), y
+    columns = {
+        "copy": 2 * marker,
+        "marker": marker,
+        "noise 0": rng.standard_normal(n),
+        "noise 1": rng.standard_normal(n),
+        "town": rng.choice(list("xyz"), n),
+    }
+    return pd.DataFrame(columns), y
 
 
 def test_only_the_resolving_column_is_flagged_with_its_copy():
-    X, y = planted(400, 0)
-    found = cs.column_value(None, X, y, cv=2)
+    found = cs.column_value(None, *planted(400, 0), cv=2)
     assert found.table["unit"].iloc[0] == "copy & marker"
     assert found.table["flagged"].tolist() == [True] + [False] * 3
     assert found.fits == 9
     assert any("fast member" in note for note in found.notes)
-    pairs = found.pairs.set_index(["unit", "class", "other"])
-    for effect in ("needed", "alone"):
-        helped = [
-            rise
-            for (unit, a, _), rise in pairs[effect].items()
-            if unit == "copy & marker" and a == 0
-        ]
-        assert min(helped) > 0.02
-        assert (
-            abs(pairs.loc[("copy & marker", 1, 2), effect]) < 0.05
-        )  # the marker does not tell 1 from 2
+    pairs = found.pairs.set_index(["unit", "class", "other"]).loc["copy & marker"]
+    effects = pairs[["needed", "alone"]]
+    assert (effects.loc[[0]] > 0.02).all(axis=None)
+    # The marker does not tell 1 from 2.
+    assert (effects.loc[(1, 2)].abs() < 0.05).all()
     assert as_json(found)["table"][0]["columns"] == ["copy", "marker"]
 
 
 def test_values_are_paired_differences_of_one_step_estimates():
     X, y = planted(400, 1)
     X = X[["marker", "noise 0"]]
-    found = cs.column_value(
-        LogisticRegression(), X, y, columns=["marker"], costs={"marker": 4.0}
-    )
-    tables = (X, X[["noise 0"]], X[["marker"]])
+    model = LogisticRegression()
+    found = cs.column_value(model, X, y, columns=["marker"], costs={"marker": 4.0})
     posteriors = [
-        crossfit_posteriors(LogisticRegression(), part, y, random_state=0)
-        for part in tables
+        crossfit_posteriors(model, X[names], y, random_state=0)
+        for names in (["marker", "noise 0"], ["noise 0"], ["marker"])
     ]
     loss = [(residuals(P, y) ** 2).sum(axis=1) for P in posteriors]
     row, rise = found.table.iloc[0], loss[1] - loss[0]
@@ -429,9 +399,8 @@ def test_values_are_paired_differences_of_one_step_estimates():
     # With the allowance for rows too rare to be seen: half a row.
     stderr = np.hypot(widening * rise.std(ddof=1) / 20, 0.5 / 400)
     assert row["high"] - row["needed"] == pytest.approx(1.966 * stderr, rel=1e-3)
-    assert row["alone"] == pytest.approx(
-        1 - ((np.bincount(y) / 400) ** 2).sum() - loss[2].mean(), abs=0.002
-    )
+    by_chance = 1 - ((np.bincount(y) / 400) ** 2).sum()
+    assert row["alone"] == pytest.approx(by_chance - loss[2].mean(), abs=0.002)
     assert row["per_cost"] == pytest.approx(row["needed"] / 4)
 
 
@@ -476,25 +445,18 @@ def test_a_column_that_changes_no_prediction_is_not_said_to_be_worthless():
 
 def test_named_units_are_taken():
     X, y = planted(300, 2)
-    numbers = X.drop(columns="town")
     units = {"lab": ["copy", "marker"], "rest": ["noise 0"]}
-    assert (
-        cs.column_value(LogisticRegression(), numbers, y, columns=units)
-        .table["unit"]
-        .iloc[0]
-        == "lab"
-    )
+    numbers = X.drop(columns="town")
+    found = cs.column_value(LogisticRegression(), numbers, y, columns=units)
+    assert found.table["unit"].iloc[0] == "lab"
 
 
 def test_a_budget_puts_columns_together():
     X, y = planted(300, 2)
-    numbers = X.drop(columns="town")
+    numbers = X.drop(columns="town").to_numpy()
+    groups = np.arange(300) // 2
     few = cs.column_value(
-        LogisticRegression(),
-        numbers.to_numpy(),
-        y,
-        budget=5,
-        groups=np.arange(300) // 2,
+        LogisticRegression(), numbers, y, budget=5, groups=groups
     ).table
     assert (len(few), few["columns"].str.len().sum()) == (2, 4)
 
@@ -502,11 +464,9 @@ def test_a_budget_puts_columns_together():
 def test_a_class_of_two_groups_is_found_with_the_rows_of_each():
     four = GaussianProblem([[0.0], [2.5], [9.5], [12.0]])
     X, part = four.sample(800, 0, stratified=False)
-    P = four.posteriors(X)
-    found = cs.split_candidates(
-        np.column_stack([P[:, 0], P[:, 1] + P[:, 2], P[:, 3]]),
-        np.array([0, 1, 1, 2])[part],
-    )
+    middle_is_one = [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]]
+    P = four.posteriors(X) @ middle_is_one
+    found = cs.split_candidates(P, np.array([0, 1, 1, 2])[part])
     assert found.table[found.table["flagged"]]["class"].tolist() == [1]
     line, near = found.table.iloc[0], {0: 1, 2: 2}  # class beside it → group
     for own, name in zip(found.rows(0), ("first", "second"), strict=True):
@@ -519,9 +479,8 @@ def test_a_class_between_two_others_is_left_whole():
     n_flagged = 0
     for seed in range(10):
         X, y = problem.sample(600, seed)
-        n_flagged += (
-            cs.split_candidates(problem.posteriors(X), y).table["flagged"].any()
-        )
+        found = cs.split_candidates(problem.posteriors(X), y)
+        n_flagged += found.table["flagged"].any()
     assert n_flagged <= 2
 
 
@@ -529,10 +488,12 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     """A model that remembers its labels: without its held-out posteriors every error of a rival
     looks fixable."""
     X, y, P = rows(300)
-    codes = np.searchsorted(NAMES, y)
-    fields = {"classes_": NAMES, "posteriors_": P, "row_hashes_": row_hashes(X)}
+    certain = 0.94 * np.eye(3)[np.searchsorted(NAMES, y)] + 0.02
     memory = SimpleNamespace(
-        predict_proba=lambda X: np.eye(3)[codes[: len(X)]] * 0.94 + 0.02, **fields
+        predict_proba=lambda X: certain[: len(X)],
+        classes_=NAMES,
+        posteriors_=P,
+        row_hashes_=row_hashes(X),
     )
     said = NAMES[P.argmax(axis=1)]
     report = cs.audit(memory, pd.DataFrame(X), y, said)
@@ -540,7 +501,10 @@ def test_rows_of_the_fit_get_their_held_out_posteriors():
     assert "300 of 300 rows are training rows" in report.notes[0]
     assert cs.audit(memory, X + 1e-3, y, said).fixable > 0.1
     assert cs.ambiguous(memory, X, y).equals(cs.ambiguous(P, y=y))
-    # rows are told apart by every value, and alike in any container
+
+
+def test_rows_are_told_apart_by_every_value_and_alike_in_any_container():
+    X, *_ = rows(300)
     assert len(np.unique(row_hashes(X))) == 300
     assert np.array_equal(row_hashes(X), row_hashes(X.astype(np.float32)))
     frame = pd.DataFrame({"x": [1.0, np.nan, np.nan], "town": ["a", None, "b"]})
@@ -558,6 +522,12 @@ def clustered(rng, groups=40, rows=25):
     return own, P, y
 
 
+def coverage(holds, seed, times=200):
+    """How often intervals of clustered rows hold the truth."""
+    rng = np.random.default_rng(seed)
+    return np.mean([holds(*clustered(rng)) for _ in range(times)], axis=0)
+
+
 @pytest.fixture(scope="module")
 def population():
     """Brier score and error of the clustered rows, from very many of them."""
@@ -566,33 +536,26 @@ def population():
 
 
 def test_ceilings_cover_where_rows_come_in_groups(population):
-    rng = np.random.default_rng(0)
-    hits = []
-    for _ in range(150):
-        own, P, y = clustered(rng)
-        row = cs.ceilings(P, y, groups=own).table.set_index("metric").loc["accuracy"]
-        hits.append(row["low"] <= 1 - population[1] <= row["high"])
-    assert np.mean(hits) >= 0.93  # without groups 68%
+    def holds(own, P, y):
+        row = metrics_of(P, y, groups=own).loc["accuracy"]
+        return row["low"] <= 1 - population[1] <= row["high"]
+
+    assert coverage(holds, 0, times=150) >= 0.93  # without groups 68%
 
 
 def test_an_audit_covers_where_rows_come_in_groups(population):
-    rng = np.random.default_rng(1)
-    hits = []
-    for _ in range(200):
-        own, P, y = clustered(rng)
+    def holds(own, P, y):
         report = cs.audit(P, y, P.argmax(axis=1), groups=own)
         low, high = report.error_interval
-        hits.append(
-            (low <= population[1] <= high, report.bayes_error_limit >= population[1])
-        )
-    assert np.mean(hits, axis=0).min() >= 0.9  # without groups 67% and 86%
+        return low <= population[1] <= high, report.bayes_error_limit >= population[1]
+
+    assert coverage(holds, 1).min() >= 0.9  # without groups 67% and 86%
 
 
 def test_groups_of_an_audit_raise_the_p_values_of_its_pairs():
     own, P, y = clustered(np.random.default_rng(2))
-    said = np.where(
-        own % 8 == 0, 0, P.argmax(axis=1)
-    )  # a few groups are always called 0
+    # A few groups are always called 0.
+    said = np.where(own % 8 == 0, 0, P.argmax(axis=1))
     plain, grouped = (
         cs.audit(P, y, said, groups=groups).pairs.set_index(["true", "predicted"])
         for groups in (None, own)
@@ -603,41 +566,31 @@ def test_groups_of_an_audit_raise_the_p_values_of_its_pairs():
 
 
 def test_subgroups_cover_where_rows_come_in_groups(population):
-    rng = np.random.default_rng(3)
-    hits = []
-    for _ in range(200):
-        own, P, y = clustered(rng)
-        table = cs.collisions_by(P, y, own < 20, groups=own).table
+    def holds(own, P, y):
+        table = by_group(P, y, own < 20, groups=own)
         inside = (table["low"] <= population[0]) & (population[0] <= table["high"])
         same = (table["difference_low"] <= 0) & (table["difference_high"] >= 0)
-        hits.append((inside & same).all())
-    assert np.mean(hits) >= 0.92  # without groups 64%
+        return (inside & same).all()
+
+    assert coverage(holds, 3) >= 0.92  # without groups 64%
 
 
 def test_a_change_between_periods_covers_where_rows_come_in_groups():
-    rng = np.random.default_rng(4)
-    hits = []
-    for _ in range(200):
-        own, P, y = clustered(rng)
-        half = slice(500), slice(500, None)
+    def holds(own, P, y):
         found = applications.collision_change(
-            P[half[0]],
-            y[half[0]],
-            P[half[1]],
-            y[half[1]],
-            groups=own[half[0]],
-            groups_after=own[half[1]],
+            P[:500], y[:500], P[500:], y[500:], groups=own[:500], groups_after=own[500:]
         )
-        hits.append(found.interval[0] <= 0 <= found.interval[1])
-    assert np.mean(hits) >= 0.92  # without groups 71%
+        return found.interval[0] <= 0 <= found.interval[1]
+
+    assert coverage(holds, 4) >= 0.92  # without groups 71%
 
 
 def test_over_confident_posteriors_have_an_interval_around_their_score():
     rng = np.random.default_rng(5)
     y = rng.integers(0, 3, 600)
-    sure = np.eye(3)[(y + rng.integers(1, 3, 600) * (rng.random(600) < 0.7)) % 3]
-    found = cs.collisions_by(sure, y, np.arange(600) % 2)
+    wrong = rng.integers(1, 3, 600) * (rng.random(600) < 0.7)
+    found = cs.collisions_by(np.eye(3)[(y + wrong) % 3], y, np.arange(600) % 2)
     table = found.table
     assert (table["pber"] > 1.2).all()
-    assert ((table["low"] < table["pber"]) & (table["pber"] < table["high"])).all()
+    assert table["pber"].between(table["low"], table["high"], "neither").all()
     assert "worse than the class shares" in found.notes[0]

@@ -34,74 +34,90 @@ def curve(rng, left, exponent, start=1.0, n=6000):
     return hard + start * SIZES**-exponent * rng.exponential(1.0, (n, 4))
 
 
+def limit(rng, left, exponent, n=6000, **options):
+    """The limit of such scores."""
+    return limit_from_scores(
+        curve(rng, left, exponent, n=n), SIZES, baseline=0.6, **options
+    )
+
+
+def given(P, y, **more):
+    """What a fitted classifier offers: held-out posteriors and labels."""
+    names = np.arange(P.shape[1])
+    return SimpleNamespace(
+        predict_proba=None, posteriors_=P, labels_=y, classes_=names, **more
+    )
+
+
+def option(clf, name, **prices):
+    """What a plan says of an option."""
+    return plan(clf, prices=prices).table.set_index("option").loc[name]
+
+
+def brier(P, y):
+    return ((np.eye(P.shape[1])[y] - P) ** 2).sum(axis=1).mean()
+
+
 def test_rows_needed_holds_the_true_number_on_power_laws():
     rng = np.random.default_rng(0)
     inside = 0
     for _ in range(40):
         exponent, left = rng.uniform(0.35, 0.8), rng.uniform(0.1, 0.3)
-        limit = limit_from_scores(curve(rng, left, exponent), SIZES, baseline=0.6)
+        made = limit(rng, left, exponent)
         true = 2000 * rng.uniform(2, 10)
-        found = limit.rows_needed(left + true**-exponent)
+        found = made.rows_needed(left + true**-exponent)
         inside += found.low <= true <= found.high
     assert inside >= 36
 
 
 def test_a_target_below_what_unlimited_rows_leave_cannot_be_reached():
-    rng = np.random.default_rng(1)
-    limit = limit_from_scores(curve(rng, 0.3, 0.9), SIZES, baseline=0.6)
-    found = limit.rows_needed(0.05)
+    found = limit(np.random.default_rng(1), 0.3, 0.9).rows_needed(0.05)
     assert np.isinf([found.low, found.likely, found.high]).all()
     assert "cannot be reached" in str(found)
 
 
 def test_a_target_that_is_met_needs_no_more_rows():
-    limit = limit_from_scores(
-        curve(np.random.default_rng(2), 0.2, 0.5), SIZES, baseline=0.6
-    )
-    assert limit.rows_needed(0.4).high < 2000
+    made = limit(np.random.default_rng(2), 0.2, 0.5)
+    assert made.rows_needed(0.4).high < 2000
 
 
 def test_rows_needed_of_the_error_continues_the_errors():
     rng = np.random.default_rng(3)
     wrong = rng.random((8000, 4)) < 0.1 + SIZES**-0.5
-    limit = limit_from_scores(
-        curve(rng, 0.2, 0.5, n=8000), SIZES, errors=wrong, baseline=0.6
-    )
-    found = limit.rows_needed(0.1 + 8000**-0.5, of="error")
+    made = limit(rng, 0.2, 0.5, n=8000, errors=wrong)
+    found = made.rows_needed(0.1 + 8000**-0.5, of="error")
     assert found.low <= 8000 <= found.high
 
 
 def test_the_error_needs_a_limit_with_errors():
-    limit = limit_from_scores(curve(np.random.default_rng(4), 0.2, 0.5), SIZES)
+    made = limit(np.random.default_rng(4), 0.2, 0.5)
     with pytest.raises(ValueError, match="limit with errors"):
-        limit.rows_needed(0.1, of="error")
+        made.rows_needed(0.1, of="error")
 
 
-def fitted(rng, flipped=0.0, n=2000, k=3):
-    """What a fitted classifier offers, with true posteriors and a share of labels flipped."""
-    P, codes = random_posteriors(rng, n, k)
-    wrong = rng.random(n) < flipped
-    y = np.where(wrong, (codes + 1 + rng.integers(0, k - 1, n)) % k, codes)
-    limit = limit_from_scores(curve(rng, 0.2, 0.5, n=n), SIZES, baseline=0.6)
-    cm = collision_matrix_from_posteriors(P, y)
-    names = np.arange(k)
-    parts = {"posteriors_": P, "labels_": y, "classes_": names, "collision_matrix_": cm}
-    return SimpleNamespace(predict_proba=None, limit_=limit, **parts), wrong
+def fitted(rng=None, k=3, n=2000):
+    """True posteriors, S and the range of a curve."""
+    rng = rng or np.random.default_rng(0)
+    P, y = random_posteriors(rng, n, k)
+    return given(
+        P,
+        y,
+        limit_=limit(rng, 0.2, 0.5, n=n),
+        collision_matrix_=collision_matrix_from_posteriors(P, y),
+    )
 
 
 def test_the_cheapest_fall_comes_first():
-    clf, _ = fitted(np.random.default_rng(0))
     for row, merge in ((0.001, 1000.0), (1000.0, 0.001)):
-        table = plan(clf, prices={"row": row, "merge": merge}).table
+        table = plan(fitted(), prices={"row": row, "merge": merge}).table
         priced = table[table["rank"].notna()]
         assert priced["option"].iloc[0] == ("rows" if row < merge else "merge")
         assert priced["per_money"].is_monotonic_decreasing
 
 
 def test_options_without_a_price_have_no_rank():
-    clf, _ = fitted(np.random.default_rng(0))
-    found = plan(clf, prices={"merge": 1.0})
-    assert found.table.set_index("option")["rank"].notna().to_dict() == {
+    table = plan(fitted(), prices={"merge": 1.0}).table
+    assert table.set_index("option")["rank"].notna().to_dict() == {
         "merge": True,
         "labels": False,
         "rows": False,
@@ -110,13 +126,11 @@ def test_options_without_a_price_have_no_rank():
 
 
 def test_priced_rows_without_the_range_are_said_to_be_beyond_judgement():
-    clf, _ = fitted(np.random.default_rng(0))
+    clf = fitted()
     clf.limit_ = None
     found = plan(clf, prices={"row": 1.0})
     assert "No option has a price" not in found.verdict
-    assert any(
-        "rows cannot be judged without the range" in line for line in found.notes
-    )
+    assert "rows cannot be judged without the range" in " ".join(found.notes)
 
 
 def test_the_predicted_fall_of_more_rows_holds_the_true_one():
@@ -124,46 +138,44 @@ def test_the_predicted_fall_of_more_rows_holds_the_true_one():
     inside = 0
     for _ in range(40):
         exponent, left = rng.uniform(0.35, 0.8), rng.uniform(0.1, 0.3)
-        clf, _ = fitted(rng)
-        clf.limit_ = limit_from_scores(curve(rng, left, exponent), SIZES, baseline=0.6)
-        row = plan(clf, prices={"row": 1.0}).table.set_index("option").loc["rows"]
+        clf = fitted(rng)
+        clf.limit_ = limit(rng, left, exponent)
+        row = option(clf, "rows", row=1.0)
         inside += row["low"] <= 2000**-exponent - 4000**-exponent <= row["high"]
     assert inside >= 36
 
 
-def sure(rng, n=2000, flipped=0.0):
+def sure(seed, n=2000, flipped=0.0):
     """Rows that are nearly clear, some with a wrong label."""
+    rng = np.random.default_rng(seed)
     p = rng.uniform(0.9, 1.0, n)
     codes = (rng.random(n) > p).astype(int)
     wrong = rng.random(n) < flipped
-    P = np.column_stack([p, 1 - p])
-    y = np.where(wrong, 1 - codes, codes)
-    return SimpleNamespace(
-        predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1]
-    ), wrong
+    return given(np.column_stack([p, 1 - p]), np.where(wrong, 1 - codes, codes)), wrong
 
 
 def test_checking_labels_is_predicted_to_lower_what_flipped_labels_add():
     inside = []
     for seed in range(20):
-        clf, wrong = sure(np.random.default_rng(seed), flipped=0.05)
-        found = plan(clf, prices={"label": 1.0})
-        row = found.table.set_index("option").loc["labels"]
-        suspect = (clf.posteriors_[np.arange(2000), clf.labels_] <= 0.1) & (
-            clf.posteriors_.max(axis=1) >= 0.8
-        )
-        fixed = np.where(wrong & suspect, 1 - clf.labels_, clf.labels_)
-        before, after = (
-            ((np.eye(2)[y] - clf.posteriors_) ** 2).sum(axis=1).mean()
-            for y in (clf.labels_, fixed)
-        )
-        inside.append(row["low"] <= before - after <= row["high"])
+        clf, wrong = sure(seed, flipped=0.05)
+        P, y = clf.posteriors_, clf.labels_
+        row = option(clf, "labels", label=1.0)
+        suspect = (P[np.arange(2000), y] <= 0.1) & (P.max(axis=1) >= 0.8)
+        fixed = np.where(wrong & suspect, 1 - y, y)
+        inside.append(row["low"] <= brier(P, y) - brier(P, fixed) <= row["high"])
     assert np.mean(inside) >= 0.9
+
+
+def put_right(P, y, true):
+    """The labels with those that are suspect checked."""
+    suspects = cs.ambiguous(P, y=y, by="label").query("kind == 'suspect label'")
+    checked = y.copy()
+    checked[suspects["index"]] = true[suspects["index"]]
+    return checked
 
 
 def test_the_fall_of_checked_labels_is_right_on_average():
     predicted, real = [], []
-    onehot = np.eye(3)
     for seed in range(30):
         rng = np.random.default_rng(seed)
         clear = rng.beta(6, 0.6, 600)[:, None]
@@ -173,16 +185,8 @@ def test_the_fall_of_checked_labels_is_right_on_average():
         true = drawn(rng, Y)
         moved = (true + rng.integers(1, 3, 600)) % 3
         y = np.where(rng.random(600) < 0.05, moved, true)
-        clf = SimpleNamespace(
-            predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1, 2]
-        )
-        table = plan(clf, prices={"label": 1.0}).table.set_index("option")
-        predicted.append(table.loc["labels", "fall"])
-        suspects = cs.ambiguous(P, y=y, by="label").query("kind == 'suspect label'")
-        checked = y.copy()
-        checked[suspects["index"]] = true[suspects["index"]]
-        before = ((onehot[y] - P) ** 2).sum(axis=1).mean()
-        real.append(before - ((onehot[checked] - P) ** 2).sum(axis=1).mean())
+        predicted.append(option(given(P, y), "labels", label=1.0)["fall"])
+        real.append(brier(P, y) - brier(P, put_right(P, y, true)))
     assert 0.9 < np.mean(predicted) / np.mean(real) < 1.12
     assert np.corrcoef(predicted, real)[0, 1] > 0.7
 
@@ -203,79 +207,68 @@ def test_checked_labels_also_train_better_models():
         y = np.where(rng.random(500) < 0.04, 1 - true, true)
         folds = list(StratifiedKFold(5).split(X, y))
         P = neighbours(X, y, folds)
-        clf = SimpleNamespace(
-            predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1]
-        )
-        row = plan(clf, prices={"label": 1.0}).table.set_index("option").loc["labels"]
-        suspects = cs.ambiguous(P, y=y, by="label").query("kind == 'suspect label'")
-        checked = y.copy()
-        checked[suspects["index"]] = true[suspects["index"]]
-        before = ((np.eye(2)[y] - P) ** 2).sum(axis=1).mean()
-        same_models = ((np.eye(2)[checked] - P) ** 2).sum(axis=1).mean()
-        trained = neighbours(X, checked, folds)
-        after = ((np.eye(2)[checked] - trained) ** 2).sum(axis=1).mean()
-        inside.append(row["low"] <= before - after <= row["high"])
-        above_the_labels_alone.append(after < same_models)
+        row = option(given(P, y), "labels", label=1.0)
+        checked = put_right(P, y, true)
+        after = brier(neighbours(X, checked, folds), checked)
+        inside.append(row["low"] <= brier(P, y) - after <= row["high"])
+        above_the_labels_alone.append(after < brier(P, checked))
     assert all(above_the_labels_alone)
     assert np.mean(inside) >= 0.9
 
 
 def test_labels_that_chance_makes_suspect_promise_nothing():
-    clf, _ = sure(np.random.default_rng(1))
-    row = plan(clf, prices={"label": 1.0}).table.set_index("option").loc["labels"]
+    row = option(sure(1)[0], "labels", label=1.0)
     assert row["low"] == 0
     assert row["fall"] < 0.2 * row["high"]
 
 
-def test_a_column_is_worth_what_column_value_says():
+@pytest.fixture(scope="module")
+def marked():
+    """(X, y, values of the columns, a classifier that has learned nothing)."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 120)
-    X = pd.DataFrame(
-        {"noise": rng.standard_normal(120), "marker": y + rng.standard_normal(120)}
-    )
-    P = np.full((120, 2), 0.5)
-    clf = SimpleNamespace(predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1])
+    noise, marker = rng.standard_normal(120), y + rng.standard_normal(120)
+    X = pd.DataFrame({"noise": noise, "marker": marker})
+    return X, cs.column_value(None, X, y), given(np.full((120, 2), 0.5), y)
+
+
+def test_a_column_is_worth_what_column_value_says(marked):
+    X, values, clf = marked
     found = plan(clf, X, prices={"columns": {"marker": 2.0}}).table
-    expected = cs.column_value(None, X, y).table.set_index("unit")
     row = found[found["what"] == "keep the column marker"].iloc[0]
-    assert row["fall"] == expected.loc["marker", "needed"]
+    assert row["fall"] == values.table.set_index("unit").loc["marker", "needed"]
     assert row["per_money"] == row["fall"] / 2
     assert found["rank"].count() == 1
 
 
 def test_the_best_option_is_one_sentence_with_its_interval():
-    clf, _ = fitted(np.random.default_rng(0))
-    found = plan(clf, prices={"row": 0.1})
+    found = plan(fitted(), prices={"row": 0.1})
     row = found.table.iloc[0]
     assert found.best.startswith("Collect 2,000 more rows for 200: PBER")
     assert f"({100 * row['low']:.2f} to {100 * row['high']:.2f})" in found.best
-    assert (
-        json.loads(json.dumps(found.to_dict(), allow_nan=False))["verdict"]
-        == found.best
-    )
+    written = json.dumps(found.to_dict(), allow_nan=False)
+    assert json.loads(written)["verdict"] == found.best
 
 
 def test_a_plan_is_drawn_with_one_line_per_option_that_lowers_the_pber():
     import matplotlib as mpl
 
     mpl.use("Agg")
-    clf, _ = fitted(np.random.default_rng(0))
-    found = plan(clf, prices={"row": 0.1})
+    found = plan(fitted(), prices={"row": 0.1})
     labels = [label.get_text() for label in found.plot().get_yticklabels()]
     assert labels[-1] == "collect 2,000 more rows"
     assert len(labels) == found.table["fall"].notna().sum()
 
 
 def test_only_priced_options_have_a_number_in_the_report():
-    clf, _ = fitted(np.random.default_rng(0))
-    bars = plan(clf, prices={"row": 0.1}).section()["bars"]
+    bars = plan(fitted(), prices={"row": 0.1}).section()["bars"]
     assert [bar["name"] for bar in bars if bar["ranked"]] == ["collect 2,000 more rows"]
     assert len(bars) > 1
 
 
 def test_an_unknown_price_is_refused():
     with pytest.raises(ValueError, match=r"prices.*rows"):
-        plan(fitted(np.random.default_rng(0))[0], prices={"rows": 1.0})
+        plan(fitted(), prices={"rows": 1.0})
 
 
 @pytest.mark.parametrize("suffix", ["json", "csv"])
@@ -293,15 +286,10 @@ def test_the_mapping_can_be_written(tmp_path, suffix):
 def test_no_merge_at_chance_level_is_proposed():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 4, 2000)
-    P = rng.dirichlet(
-        np.full(4, 500.0), 2000
-    )  # hardly more than the class shares, and unrelated
+    # Hardly more than the class shares, and unrelated.
+    P = rng.dirichlet(np.full(4, 500.0), 2000)
     cm = collision_matrix_from_posteriors(P, y)
-    clf = SimpleNamespace(
-        predict_proba=None, posteriors_=P, labels_=y, classes_=np.arange(4)
-    )
-    clf.collision_matrix_ = cm
-    found = plan(clf, prices={"merge": 1.0})
+    found = plan(given(P, y, collision_matrix_=cm), prices={"merge": 1.0})
     assert "merge" not in found.table["option"].tolist()
     assert found.mapping is None
     assert "no better than chance" in consolidate(cm, 3).notes[0]
@@ -324,11 +312,7 @@ def people(rng, n=1500, votes=6, k=4):
 
 
 def drawn(rng, P):
-    return (
-        (rng.random((len(P), 1)) >= P.cumsum(axis=1))
-        .sum(axis=1)
-        .clip(0, P.shape[1] - 1)
-    )
+    return (rng.random((len(P), 1)) >= P[:, :-1].cumsum(axis=1)).sum(axis=1)
 
 
 def test_one_more_human_passes_as_a_judge():
@@ -374,28 +358,33 @@ def test_votes_by_annotator_are_the_same_as_their_counts():
     labels[rng.random((200, 4)) < 0.2] = None
     counts = np.column_stack([(labels == name).sum(axis=1) for name in names])
     said = names[rng.integers(0, 3, 200)]
-    wide, counted = (
-        compare_judges(labels, said),
-        compare_judges(counts, said, classes=names),
-    )
-    assert wide.table.equals(counted.table)
+    counted = compare_judges(counts, said, classes=names)
+    assert compare_judges(labels, said).table.equals(counted.table)
 
 
 def probit(thresholds, spread):
-    """B of ordered classes: x ~ N(0, spread²), label = thresholds below x + N(0, 1)."""
+    """S of ordered classes, with the thresholds and the law of two labels of one input.
+
+    x ~ N(0, spread²), label = thresholds below x + N(0, 1).
+    """
     total = np.hypot(spread, 1)
     edges = np.concatenate([[-12.0], np.asarray(thresholds) / total, [12.0]])
     rho = spread**2 / total**2
     both = multivariate_normal([0, 0], [[1, rho], [rho, 1]])
     cdf = np.array([[both.cdf([a, b]) for b in edges] for a in edges])
-    return np.diff(np.diff(cdf, axis=0), axis=1), edges, rho, both
+    B = np.diff(np.diff(cdf, axis=0), axis=1)
+    priors = B.sum(axis=1)
+    return (
+        CollisionMatrix(B / priors[:, None], priors / priors.sum()),
+        edges[1:-1],
+        both,
+    )
 
 
 def test_the_expected_distance_is_that_of_an_ordinal_probit():
-    B, edges, _, both = probit([-1.5, -0.2, 0.4, 2.0], 1.3)
-    cm = CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1) / B.sum())
+    cm, edges, both = probit([-1.5, -0.2, 0.4, 2.0], 1.3)
     # Two labels lie on different sides of threshold t with probability 2 (Φ(t) - Φ₂(t, t)).
-    crossed = [2 * (norm.cdf(t) - both.cdf([t, t])) for t in edges[1:-1]]
+    crossed = [2 * (norm.cdf(t) - both.cdf([t, t])) for t in edges]
     assert expected_distance(cm).value == pytest.approx(sum(crossed), abs=1e-4)
 
 
@@ -407,14 +396,13 @@ def ordinal(rng, n, thresholds=(-1.0, 0.0, 1.0), spread=1.5):
 
 
 def test_the_interval_of_the_expected_distance_covers():
-    B, *_ = probit([-1.0, 0.0, 1.0], 1.5)
-    truth = (B * np.abs(np.subtract.outer(range(4), range(4)))).sum()
+    cm, *_ = probit([-1.0, 0.0, 1.0], 1.5)
+    truth = (cm.joint * np.abs(np.subtract.outer(range(4), range(4)))).sum()
     rng = np.random.default_rng(0)
-    found = [
-        expected_distance(collision_matrix_from_posteriors(*ordinal(rng, 400)))
-        for _ in range(300)
-    ]
-    covered = [one.low <= truth <= one.high for one in found]
+    covered = []
+    for _ in range(300):
+        one = expected_distance(collision_matrix_from_posteriors(*ordinal(rng, 400)))
+        covered.append(one.low <= truth <= one.high)
     assert 0.92 <= np.mean(covered) <= 0.99
 
 
@@ -424,20 +412,22 @@ def test_ceilings_of_ordered_classes_are_those_of_the_best_decision():
     median = (P.cumsum(axis=1) < 0.5).sum(axis=1)
     mean = np.rint(P @ np.arange(4)).astype(int)
     assert found["mean absolute error"] == pytest.approx(mean_absolute_error(y, median))
-    assert found["quadratic kappa"] == pytest.approx(
-        cohen_kappa_score(y, mean, weights="quadratic")
-    )
+    kappa = cohen_kappa_score(y, mean, weights="quadratic")
+    assert found["quadratic kappa"] == pytest.approx(kappa)
+
+
+#: The first and the third class collide most.
+GRADED = [
+    [0.5, 0.1, 0.4, 0.0],
+    [0.1, 0.7, 0.1, 0.1],
+    [0.4, 0.1, 0.4, 0.1],
+    [0.0, 0.1, 0.1, 0.8],
+]
 
 
 @pytest.mark.parametrize("method", ["greedy", "optimal"])
 def test_ordered_classes_are_merged_with_their_neighbours_only(method):
-    S = [
-        [0.5, 0.1, 0.4, 0.0],
-        [0.1, 0.7, 0.1, 0.1],
-        [0.4, 0.1, 0.4, 0.1],
-        [0.0, 0.1, 0.1, 0.8],
-    ]
-    cm = CollisionMatrix(S)
+    cm = CollisionMatrix(GRADED)
     assert consolidate(cm, 3, method=method).groups[0] == [0, 2]
     for n in (3, 2):
         for group in consolidate(cm, n, ordered=True, method=method).groups:
@@ -445,13 +435,9 @@ def test_ordered_classes_are_merged_with_their_neighbours_only(method):
 
 
 def test_ordered_merging_keeps_the_lowest_pber_of_neighbours():
-    B, *_ = probit([-1.5, -0.2, 0.4, 2.0], 1.3)
-    cm = CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1) / B.sum())
-    W = B + B.T
-    neighbours = [W[k, k + 1] for k in range(4)]
-    found = consolidate(cm, 4, ordered=True)
-    best = int(np.argmax(neighbours))
-    assert [best, best + 1] in found.groups
+    cm, *_ = probit([-1.5, -0.2, 0.4, 2.0], 1.3)
+    best = int(np.argmax(np.diagonal(cm.joint + cm.joint.T, 1)))
+    assert [best, best + 1] in consolidate(cm, 4, ordered=True).groups
 
 
 @pytest.fixture(scope="module")
@@ -495,17 +481,9 @@ def test_a_display_of_ordered_classes_keeps_their_order(graded):
 
 @pytest.mark.parametrize("method", ["greedy", "optimal"])
 def test_merges_follow_the_order_that_is_given(method):
-    S = [
-        [0.5, 0.1, 0.4, 0.0],
-        [0.1, 0.7, 0.1, 0.1],
-        [0.4, 0.1, 0.4, 0.1],
-        [0.0, 0.1, 0.1, 0.8],
-    ]
-    cm = CollisionMatrix(S, classes=list("acbd"))
-    assert consolidate(cm, 3, ordered=list("abcd"), method=method).groups[0] == [
-        "a",
-        "b",
-    ]
+    cm = CollisionMatrix(GRADED, classes=list("acbd"))
+    found = consolidate(cm, 3, ordered=list("abcd"), method=method)
+    assert found.groups[0] == ["a", "b"]
 
 
 def test_an_order_that_lacks_a_class_is_refused():
@@ -519,36 +497,24 @@ def test_wrong_labels_that_posteriors_have_learned_are_expected():
     codes = rng.integers(0, 2, 2000)
     P = np.where(np.eye(2)[codes] > 0, 0.95, 0.05)  # certain, but for 5% wrong labels
     y = np.where(rng.random(2000) < 0.05, 1 - codes, codes)
-    clf = SimpleNamespace(predict_proba=None, posteriors_=P, labels_=y, classes_=[0, 1])
-    row = plan(clf, prices={"label": 1.0}).table.set_index("option").loc["labels"]
+    row = option(given(P, y), "labels", label=1.0)
     if_all_are_wrong = 2 * (0.95 - 0.05) * np.mean(y != codes)
     assert row["low"] < 0.4 * if_all_are_wrong
     assert row["fall"] > 0.9 * if_all_are_wrong
 
 
 def test_merges_beyond_the_first_step_add_up():
-    clf, _ = fitted(np.random.default_rng(0), k=5)
+    clf = fitted(k=5)
     table = plan(clf, prices={"merge": 1.0}).table
     merges = table[table["option"] == "merge"].sort_values("amount")
-    path = consolidate(clf.collision_matrix_).path
+    gains = consolidate(clf.collision_matrix_).path["gain"]
     assert merges["amount"].tolist() == [1, 2, 3]
-    assert merges["fall"].tolist() == pytest.approx(
-        path["gain"].iloc[1:4].cumsum().tolist()
-    )
+    assert merges["fall"].tolist() == pytest.approx(gains[1:4].cumsum().tolist())
     assert (merges["low"] < merges["fall"]).all()
 
 
-def test_known_values_of_columns_need_no_rows():
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 2, 120)
-    X = pd.DataFrame(
-        {"noise": rng.standard_normal(120), "marker": y + rng.standard_normal(120)}
-    )
-    values = cs.column_value(None, X, y)
-    clf = SimpleNamespace(
-        predict_proba=None, posteriors_=np.full((120, 2), 0.5), labels_=y
-    )
-    clf.classes_ = [0, 1]
+def test_known_values_of_columns_need_no_rows(marked):
+    _, values, clf = marked
     found = plan(clf, columns=values, prices={"columns": {"marker": 2.0}})
     assert found.table["what"].iloc[0] == "keep the column marker"
     with pytest.raises(ValueError, match="which is no unit or column"):

@@ -145,7 +145,7 @@ class Result(ABC):
         shown = self._shown(self.ROWS[0])
         words = self._words
         if len(shown):
-            words += ["", shown.to_string(**AS_TEXT)]
+            words += ["", str(shown.to_string(**AS_TEXT))]
         return "\n".join(words)
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         shown = self._shown(self.ROWS[1])
-        return words_html(*self._words) + shown.to_html(**AS_TEXT)
+        return words_html(*self._words) + str(shown.to_html(**AS_TEXT))
 
 
 def section(title: str, sentences: list[str], table: pd.DataFrame) -> Record:

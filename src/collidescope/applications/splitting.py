@@ -113,7 +113,12 @@ def split_candidates(
                 continue
             rows = own[near_either]
             p = p[near_either]
-            p_value, near = _two_modes(p, rng)
+            # A posterior of 0 counts as 1e-60: where posteriors are cut higher, their contrast
+            # piles up, which looks like a mode.
+            log_first, log_second = np.log(np.maximum(p, 1e-60)).T
+            contrast = log_first - log_second
+            p_value, valley = silverman(contrast, rng)
+            near = contrast > valley
             line = {"class": names[k], "first": names[a], "second": names[b]}
             lines.append(line | _line(p, near, p_value))
             parts.append((rows[near], rows[~near]))
@@ -135,20 +140,6 @@ def _colliding(own: FloatArray, k: int, most: int = 3) -> list[tuple[int, int]]:
     rates[k] = 0.0
     first = np.argsort(-rates, kind="stable")[:most]
     return list(combinations([c for c in first if rates[c] > 1e-6], 2))
-
-
-def _two_modes(
-    p: FloatArray, rng: np.random.Generator, never: float = 1e-60
-) -> tuple[float, BoolArray]:
-    """(p-value of "one mode" of the contrast, rows nearer to the first of two classes).
-
-    ``never`` stands in for a posterior of 0: where posteriors are cut higher, their contrast piles
-    up, which looks like a mode.
-    """
-    first, second = np.log(np.maximum(p, never)).T
-    t = first - second
-    p_value, valley = silverman(t, rng)
-    return p_value, t > valley
 
 
 def _line(p: FloatArray, near: BoolArray, p_value: float) -> Record:

@@ -17,7 +17,6 @@ from collidescope._text import duration
 from collidescope.cli._console import INTERRUPTED, notes_as_they_come, say
 from collidescope.cli._inputs import Rows, Run, summarised
 from collidescope.cli._run import Output, posterior_table
-from collidescope.trust import ShuffledControl
 
 
 def largest_classes(y: Any, most: int = 6) -> str:
@@ -54,8 +53,10 @@ def train(run: Run, asked: Fit, fit: Callable[[], Any]) -> None:
     with notes_as_they_come():
         fit()
         checked = None
-        if asked.control:
-            checked = _control(model, asked.X, rows.y)
+        if asked.control and not model.interrupted_:
+            say("Again, on shuffled labels, where nothing must be found:")
+            checked = model.shuffled_control(asked.X, rows.y)
+            say(str(checked))
         seconds = time.perf_counter() - started
         say(f"Took {duration(seconds)} and {_peak_memory()}.")
         about = run.about(
@@ -87,15 +88,6 @@ def train(run: Run, asked: Fit, fit: Callable[[], Any]) -> None:
             always=True,
         )
         raise typer.Exit(INTERRUPTED)
-
-
-def _control(model: cs.CollisionClassifier, X: Any, y: Any) -> ShuffledControl | None:
-    if model.interrupted_:
-        return None
-    say("Again, on shuffled labels, where nothing must be found:")
-    checked = model.shuffled_control(X, y)
-    say(str(checked))
-    return checked
 
 
 def _peak_memory() -> str:

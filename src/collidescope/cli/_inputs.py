@@ -509,7 +509,9 @@ def clean_labels(column: pd.Series) -> tuple[Array, BoolArray, list[str]]:
         )
     n = int(rows.sum())
     numbers = _numbers(words)
-    notes += _odd_words(name, words)
+    notes += spelling_variants(np.array(words))
+    if any(word.lower() == "none" for word in words):
+        notes.append(f"'none' in {name!r} is taken as a class, not as a missing label")
     if numbers is not None:
         _check_number_classes(name, numbers, n)
     elif 2 * len(words) > n:  # names or free text
@@ -540,13 +542,6 @@ def _check_number_classes(name: str, numbers: FloatArray, n: int) -> None:
             f"{numbers.min():g} to {numbers.max():g}): it looks like a number to predict, "
             "not classes; bin it first, into low, middle and high for example"
         )
-
-
-def _odd_words(name: str, words: list[str]) -> list[str]:
-    notes = spelling_variants(np.array(words))
-    if any(word.lower() == "none" for word in words):
-        notes.append(f"'none' in {name!r} is taken as a class, not as a missing label")
-    return notes
 
 
 def _as_values(words: list[str]) -> Array:

@@ -317,13 +317,16 @@ def fit(
     if len(rows.y) < len(whole.y):  # what a sample hides shows in all rows
         unused = [*(drop or ()), groups, sample_weight]
         found = _screened(whole, unused, [*(keep or ()), *(category or ())])
+    if n_jobs is None and len(rows.y) >= 5000:
+        # Starting workers costs seconds, which smaller tables do not pay back.
+        n_jobs = -1
     cautions = []
     if quick:
         cautions.append(
             "a small pool of models (--quick) was used: fit without it before you act"
         )
     model = cs.TableClassifier(
-        n_jobs=_jobs(n_jobs, len(rows.y)),
+        n_jobs=n_jobs,
         drop=drop or (),
         keep=keep or (),
         categories=category or (),
@@ -355,11 +358,6 @@ def _pool(quick: bool, members: str | None) -> str | list[str]:
     if members is None:
         return "quick" if quick else "auto"
     return [name.strip() for name in members.split(",")]
-
-
-def _jobs(asked: int | None, n_rows: int, fewest: int = 5000) -> int | None:
-    """Folds at a time: starting workers costs seconds, which small tables do not pay back."""
-    return -1 if asked is None and n_rows >= fewest else asked
 
 
 def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:

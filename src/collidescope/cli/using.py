@@ -360,7 +360,7 @@ def _fitting(table: pd.DataFrame, names: list[str], fewest: int = 10) -> str:
             name: [short(value, most) for value in table[name].fillna("")]
             for name in names
         }
-        text = table.assign(**cut).to_string(**AS_TEXT)
+        text = str(table.assign(**cut).to_string(**AS_TEXT))
         if text.index("\n") <= width:
             break
     return text
