@@ -16,21 +16,9 @@ from studies.store import results
 
 ROOT = Path(__file__).parents[1]
 #: Sections of docs/benchmarks.md, in their order.
-BENCHMARKS = (
-    "scenarios",
-    "limit",
-    "lifelike",
-    "trained",
-    "fashion",
-    "images",
-    "images-length",
-    "real",
-    "peers",
-    "made-up",
-)
-BENCHMARKS += ("embeddings", "nested", "feebee")
-BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
-BENCHMARKS += ("recovery", "members", "engine", "sizes", "cores", "scale")
+BENCHMARKS = ("scenarios", "limit", "lifelike", "trained", "fashion", "images")
+BENCHMARKS += ("images-length", "real", "peers", "made-up", "embeddings", "feebee")
+BENCHMARKS += ("feebee-matrix", "members", "engine", "sizes", "cores", "scale")
 
 
 def benchmarks() -> str:
