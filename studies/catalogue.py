@@ -17,7 +17,6 @@ MODULES = (
     "reproduction.counted",
     "reproduction.applications_merging",
     "reproduction.applications_smoothing",
-    "reproduction.applications_sampling",
     "reproduction.applications_audit",
     "reproduction.applications_noise",
     "accuracy.scenarios",
@@ -44,7 +43,6 @@ MODULES = (
     "faults.kills",
     "faults.fuzz",
     "faults.mutants",
-    "faults.statistics",
 )
 
 

@@ -61,16 +61,11 @@ def write() -> None:
     markdown.fill(
         docs / "repaired.md", {"real-tables": screening(results("real-tables"))}
     )
-    statistics = every()["statistics"].table
-    markdown.fill(
-        docs / "reliability-data.md", {"statistics": statistics(results("statistics"))}
-    )
     filled = [
         "comparison.md",
         "decisions.md",
         "votes.md",
         "reliability.md",
-        "reliability-data.md",
         "repaired.md",
     ]
     print(f"→ docs: {', '.join([*texts, *filled])}, figures")
