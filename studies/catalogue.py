@@ -23,7 +23,6 @@ MODULES = (
     "accuracy.limit",
     "accuracy.lifelike",
     "accuracy.trained",
-    "accuracy.embeddings",
     "accuracy.fashion",
     "accuracy.images",
     "accuracy.real",
