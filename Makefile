@@ -63,7 +63,7 @@ format: $(READY) ## apply ruff's fixes and format
 	@$(BIN)/ruff format .
 
 bench: $(READY) ## benchmarks of minutes, then the tables (make accuracy: the long one, hours on two cores)
-	@$(BIN)/python -m studies run recovery coverage-few-classes coverage-many-classes votes --force $(ARGS)
+	@$(BIN)/python -m studies run votes --force $(ARGS)
 	@$(BIN)/python -m studies tables
 
 accuracy: $(READY) ## every scenario, rival and seed (ARGS="--jobs 16 --only case=A3" for some)

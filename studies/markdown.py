@@ -10,8 +10,16 @@ from typing import Any
 from studies.store import POOL, Record, environments, pool_of, results
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+def table(head: str | Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the head may be one text, with ``|`` between its columns.
+
+    >>> print(table("a | b", [["1", "2"]]))
+    | a | b |
+    | --- | --- |
+    | 1 | 2 |
+    """
+    if isinstance(head, str):
+        head = [title.strip() for title in head.split("|")]
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

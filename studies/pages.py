@@ -16,21 +16,9 @@ from studies.store import results
 
 ROOT = Path(__file__).parents[1]
 #: Sections of docs/benchmarks.md, in their order.
-BENCHMARKS = (
-    "scenarios",
-    "limit",
-    "lifelike",
-    "trained",
-    "fashion",
-    "images",
-    "images-length",
-    "real",
-    "peers",
-    "made-up",
-)
-BENCHMARKS += ("embeddings", "nested", "feebee")
-BENCHMARKS += ("feebee-matrix", "duel", "coverage-few-classes", "coverage-many-classes")
-BENCHMARKS += ("recovery", "members", "engine", "sizes", "cores", "scale")
+BENCHMARKS = ("scenarios", "limit", "lifelike", "trained", "fashion", "images")
+BENCHMARKS += ("images-length", "real", "peers", "made-up", "feebee")
+BENCHMARKS += ("feebee-matrix", "members", "engine", "sizes", "cores", "scale")
 
 
 def benchmarks() -> str:
@@ -73,16 +61,11 @@ def write() -> None:
     markdown.fill(
         docs / "repaired.md", {"real-tables": screening(results("real-tables"))}
     )
-    statistics = every()["statistics"].table
-    markdown.fill(
-        docs / "reliability-data.md", {"statistics": statistics(results("statistics"))}
-    )
     filled = [
         "comparison.md",
         "decisions.md",
         "votes.md",
         "reliability.md",
-        "reliability-data.md",
         "repaired.md",
     ]
     print(f"→ docs: {', '.join([*texts, *filled])}, figures")

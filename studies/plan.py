@@ -1,13 +1,10 @@
-"""Is the plan right? Every option is bought for real; rows needed, judges and ordered classes too.
+"""Is the plan right? Every option of it is bought for real.
 
-*Bought*: samples of problems with known truth, 5% of whose labels are wrong, and three budgets. More
-rows are drawn, suspect labels get their true class, a column is taken away, classes are merged, and
-the same learner is fitted again. Falls of the PBER are measured on fresh rows, that of checked
-labels on the rows themselves, with the same folds: the plan speaks of these.
-
-*Rows needed*: how many rows the PBER of fresh rows took when more were bought; the recorded curves
-of the study ``limit`` without their last size; targets that no number of rows reaches. *Judges*:
-the votes of Fashion-MNIST-H. *Ordered*: an ordinal probit, whose expected distance is known.
+Samples of problems with known truth, 5% of whose labels are wrong, and three budgets. More rows are
+drawn, suspect labels get their true class, a column is taken away, classes are merged, and the same
+learner is fitted again. Falls of the PBER are measured on fresh rows, that of checked labels on the
+rows themselves, with the same folds: the plan speaks of these. The PBER of fresh rows says as well
+how many rows it took to get there.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import multivariate_normal, norm
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import ExtraTreesClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -28,18 +24,13 @@ from sklearn.preprocessing import StandardScaler
 
 from collidescope import CollisionClassifier
 from collidescope.applications import ambiguous, column_value, consolidate
-from collidescope.applications.judges import compare_judges
-from collidescope.applications.ordered import expected_distance
 from collidescope.applications.plan import plan
 from collidescope.limit import Limit
-from collidescope.onestep import collision_matrix_from_posteriors
 from studies import known
-from studies.accuracy.limit import without_last_size
 from studies.markdown import table
 from studies.measures import brier_score
-from studies.problems import FRESH, drawn
-from studies.real_data import load_fashion_votes
-from studies.store import Cell, Record, Result, Study, results, runs
+from studies.problems import FRESH
+from studies.store import Cell, Record, Result, Study, results
 
 PROBLEMS: dict[str, Callable[[], known.Problem]] = {
     "Scenario A3": lambda: known.scenario_a(3),
@@ -226,144 +217,16 @@ def first_choices(rows: list[Bought]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-# ---------------------------------------------------------------- rows needed
-
-
-def cut(run: Result) -> Result | None:
-    """What a recorded curve without its last size says of the rows for the PBER found there."""
-    whole = Limit.from_dict(run["curve"])
-    if len(whole.sizes) < 4:
-        return None
-    known_part = without_last_size(whole)
-    target = float(whole.scores[-1])
-    reached = whole.sizes[whole.scores <= target][
-        0
-    ]  # a curve that rose was there before
-    found = known_part.rows_needed(target)
-    return {
-        "problem": run["problem"],
-        "needed": float(reached),
-        "low": found.low,
-        "high": found.high,
-        "state": known_part.state,
-        "near": whole.scores[-2] - target < whole.stderr,
-    }
-
-
-def out_of_reach(run: Result, share: float = 0.9) -> dict[str, bool]:
-    """What a recorded curve says of a target below the true PBER."""
-    limit = Limit.from_dict(run["curve"])
-    said = limit.rows_needed(share * run["truth"])
-    return {"open": np.isinf(said.high), "unlikely": np.isinf(said.likely)}
-
-
-def rows_part() -> Result:
-    recorded = runs("limit")
-    every = [found for found in map(cut, recorded) if found is not None]
-    held = [run["low"] <= run["needed"] <= run["high"] for run in every]
-    open_ended = [np.isinf(run["high"]) for run in every]
-    open_near = [np.isinf(run["high"]) for run in every if run["near"]]
-    fell = [
-        run
-        for run in every
-        if run["needed"] > run["low"] and run["state"] != "hardly begun"
-    ]
-    width = [run["high"] / run["low"] for run in fell if np.isfinite(run["high"])]
-    never = [out_of_reach(run) for run in recorded]
-    return {
-        "curves": len(every),
-        "held": float(np.mean(held)),
-        "no upper end": float(np.mean(open_ended)),
-        "no upper end near": float(np.mean(open_near)),
-        "near": len(open_near),
-        "width": float(np.median(width)),
-        "out of reach": len(never),
-        "said open": float(np.mean([said["open"] for said in never])),
-        "said unlikely": float(np.mean([said["unlikely"] for said in never])),
-    }
-
-
-# ---------------------------------------------------------------- judges
-
-
-def judges(samples: int = 100, flipped: float = 0.1) -> Result:
-    """A vote taken from every item as the judge: as it is, then with some of a class moved."""
-    _, votes = load_fashion_votes()
-    rng = np.random.default_rng(1)
-    n, k = votes.shape
-    passed, wrong_pairs, found = [], [], []
-    for number in range(samples):
-        said = drawn(votes / votes.sum(axis=1, keepdims=True), rng)
-        rest = votes - np.eye(k, dtype=votes.dtype)[said]
-        report = compare_judges(rest, said)
-        passed.append(report.passes("judge"))
-        wrong_pairs.append(bool(report.pairs["flagged"].any()))
-        one = number % k
-        moved = (said == one) & (rng.random(n) < flipped)
-        worse = np.where(moved, (one + rng.integers(1, k, n)) % k, said)
-        found.append(not compare_judges(rest, worse).passes("judge"))
-    return {
-        "items": n,
-        "samples": samples,
-        "passed": float(np.mean(passed)),
-        "pairs flagged": float(np.mean(wrong_pairs)),
-        "found": float(np.mean(found)),
-    }
-
-
-# ---------------------------------------------------------------- ordered classes
-
-
-def ordered(samples: int = 1000, n: int = 400) -> Result:
-    """An ordinal probit: label = thresholds below x + N(0, 1), x ~ N(0, spread²)."""
-    thresholds = np.array([-1.0, 0.0, 1.0])
-    spread = 1.5
-    total = np.hypot(spread, 1)
-    rho = spread**2 / total**2
-    both = multivariate_normal([0, 0], [[1, rho], [rho, 1]])
-    # Two labels lie on different sides of t with probability 2 (Φ(t) - Φ₂(t, t)).
-    truth = sum(2 * (norm.cdf(t) - both.cdf([t, t])) for t in thresholds / total)
-    rng = np.random.default_rng(0)
-    edges = np.concatenate([[-np.inf], thresholds, [np.inf]])
-    values, held = [], []
-    for _ in range(samples):
-        x = spread * rng.standard_normal(n)
-        P = np.diff(norm.cdf(edges - x[:, None]), axis=1)
-        found = expected_distance(collision_matrix_from_posteriors(P, drawn(P, rng)))
-        values.append(found.value)
-        held.append(found.low <= truth <= found.high)
-    return {
-        "samples": samples,
-        "truth": float(truth),
-        "mean": float(np.mean(values)),
-        "stderr": float(np.std(values) / np.sqrt(samples)),
-        "held": float(np.mean(held)),
-    }
-
-
-# ---------------------------------------------------------------- the study
-
-PARTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "rows needed": rows_part,
-    "judges": judges,
-    "ordered": ordered,
-}
-
-
 def cells(quick: bool) -> list[Cell]:
-    if quick:
-        return [{"part": "ordered"}]
-    every: list[Cell] = [{"part": name} for name in PARTS]
-    for seed in SEEDS:
-        every += [
-            {"part": "bought", "problem": name, "seed": seed} for name in PROBLEMS
-        ]
-    return every
+    names = ["ring"] if quick else PROBLEMS
+    return [
+        {"part": "bought", "problem": name, "seed": seed}
+        for seed in SEEDS
+        for name in names
+    ]
 
 
 def run(cell: Cell) -> Result:
-    if cell["part"] != "bought":
-        return PARTS[cell["part"]]()
     return {"options": bought(cell["problem"], cell["seed"])}
 
 
@@ -371,9 +234,8 @@ def bought_rows(records: list[Record]) -> list[Bought]:
     rows = []
     for record in records:
         cell = record["cell"]
-        if cell["part"] == "bought":
-            about = {"problem": cell["problem"], "seed": cell["seed"]}
-            rows += [about | option for option in record["result"]["options"]]
+        about = {"problem": cell["problem"], "seed": cell["seed"]}
+        rows += [about | option for option in record["result"]["options"]]
     return rows
 
 
@@ -382,25 +244,13 @@ def within(table: pd.DataFrame, what: str, low: str, high: str) -> pd.Series:
 
 
 def text(records: list[Record]) -> str:
-    """Coverage and regret of what was bought, and the other claims."""
+    """Coverage and regret of what was bought."""
     rows = bought_rows(records)
-    other = {record["cell"]["part"]: record["result"] for record in records}
-    parts = []
-    claims = []
-    if rows:
-        choices = first_choices(rows)
-        # The same purchase may be an option at several budgets.
-        every = pd.DataFrame(rows).drop_duplicates(["problem", "seed", "what"])
-        parts.append(options_table(every, choices))
-        claims += plan_claims(every, choices)
-    if "rows needed" in other:
-        claims += rows_claims(other["rows needed"])
-    if "judges" in other:
-        claims += judge_claims(other["judges"])
-    if "ordered" in other:
-        claims.append(ordered_claim(other["ordered"]))
-    parts.append(table(["claim", "measured"], claims))
-    return "\n\n".join(parts)
+    choices = first_choices(rows)
+    # The same purchase may be an option at several budgets.
+    every = pd.DataFrame(rows).drop_duplicates(["problem", "seed", "what"])
+    claims = table(["claim", "measured"], plan_claims(every, choices))
+    return f"{options_table(every, choices)}\n\n{claims}"
 
 
 def options_table(every: pd.DataFrame, choices: pd.DataFrame) -> str:
@@ -423,64 +273,19 @@ def plan_claims(every: pd.DataFrame, choices: pd.DataFrame) -> list[list[str]]:
     means = choices.groupby("budget")["regret"].mean()
     by_budget = ", ".join(f"{mean:.1%} at {budget}" for budget, mean in means.items())
     held = within(every, "real", "low", "high").mean()
-    claims = [
+    more = every[every["option"] == "rows"].fillna(np.inf)
+    enough = within(more, "needed", "needed_low", "needed_high").mean()
+    open_ended = np.isinf(more["needed_high"]).mean()
+    return [
         [
             "regret of the first choice, share of the best option's gain",
             f"{regret} (standard error), {len(choices)} plans ({by_budget})",
         ],
         ["falls in their intervals", f"{held:.1%} of {len(every)}"],
-    ]
-    if "needed" in every:
-        more = every[every["option"] == "rows"].fillna(np.inf)
-        held = within(more, "needed", "needed_low", "needed_high").mean()
-        open_ended = np.isinf(more["needed_high"]).mean()
-        measured = f"{held:.1%} of {len(more)}; no upper end in {open_ended:.0%}"
-        claims.append(
-            [
-                "`rows_needed` holds the rows that led to the PBER of fresh rows",
-                measured,
-            ]
-        )
-    return claims
-
-
-def rows_claims(found: Result) -> list[list[str]]:
-    open_ended = f"no upper end in {found['no upper end']:.0%}"
-    open_near = (
-        f"{found['no upper end near']:.0%} of the {found['near']} targets within a "
-        "standard error of the PBER"
-    )
-    held = f"{found['held']:.1%} of {found['curves']}; {open_ended}, {open_near}"
-    never = (
-        f"{found['said open']:.1%} of {found['out of reach']}; called out of reach in "
-        f"{found['said unlikely']:.0%}"
-    )
-    return [
         [
-            "`rows_needed` from curves without their last size holds the rows found",
-            held,
+            "`rows_needed` holds the rows that led to the PBER of fresh rows",
+            f"{enough:.1%} of {len(more)}; no upper end in {open_ended:.0%}",
         ],
-        ["a target that no number of rows reaches has no upper end", never],
-    ]
-
-
-def judge_claims(found: Result) -> list[list[str]]:
-    passed = f"{found['passed']:.0%} of {found['samples']}"
-    return [
-        ["a human vote of Fashion-MNIST-H passes as a judge", passed],
-        ["any class or pair flagged wrongly", f"{found['pairs flagged']:.0%}"],
-        ["10% of one class moved: found", f"{found['found']:.0%}"],
-    ]
-
-
-def ordered_claim(found: Result) -> list[str]:
-    return [
-        "expected distance of an ordinal probit",
-        (
-            f"{found['mean']:.4f} ± {found['stderr']:.4f}, closed form "
-            f"{found['truth']:.4f}; {found['held']:.1%} of {found['samples']} intervals "
-            "hold it"
-        ),
     ]
 
 

@@ -1,12 +1,13 @@
 """Mutants are made as promised. The campaign is ``make mutants``."""
 
 import ast
+import signal
+import subprocess
 import sys
-from types import ModuleType
 
 import pytest
 
-from studies.faults.mutants import transplant
+from studies.faults.mutants import outcome
 from studies.faults.operators import KINDS, mutants
 
 
@@ -46,24 +47,25 @@ def test_each_kind_of_mistake_is_made(source, kind, expected):
     assert changed(source)[kind] == expected
 
 
-def test_a_mutant_reaches_names_wherever_they_were_imported(
-    monkeypatch,
-):
-    source = "K = 1\ndef f(x, n=1):\n    return x + n * K\n"
-    source += "class A:\n    @property\n    def p(self): return f(K)\n"
-    module, other = ModuleType("planted"), ModuleType("other")
-    for each in (module, other):
-        monkeypatch.setitem(sys.modules, each.__name__, each)
-    exec(source, vars(module))
-    other.K, f, a = module.K, module.f, module.A()
-    expected = {
-        "K|K": (1, 6, 2),
-        "K = 1|K = 2": (2, 7, 4),
-        "x +|x -": (1, 4, 0),
-        "n=1|n=2": (1, 7, 3),
-    }
-    for change, values in expected.items():
-        transplant(
-            module, compile(source.replace(*change.split("|")), "planted", "exec")
-        )
-        assert (other.K, f(5), a.p) == values
+READ = """
+import ast
+from studies.faults.mutants import read_with, source_of
+path = source_of("equations.bounds")
+read_with(ast.parse(path.read_text() + "PLANTED = 7"), path)
+from collidescope.equations import bounds
+print(bounds.PLANTED)
+"""
+
+
+def test_a_module_is_read_with_the_mistake():
+    command = [sys.executable, "-c", READ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "7\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(0, "survived"), (1 << 8, "killed"), (signal.SIGXCPU, "timed out")],
+)
+def test_how_a_process_ended_says_what_became_of_the_mutant(status, expected):
+    assert outcome(status) == expected

@@ -388,18 +388,6 @@ def test_beyond_so_many_classes_given_priors_weigh_the_rows():
     assert found.stderr == pytest.approx(by_hand.stderr, rel=1e-3, abs=1e-6)
 
 
-def test_posteriors_shifted_in_place_are_those_of_a_copy():
-    P, old, new = (
-        np.random.default_rng(10).dirichlet(np.ones(3), 20),
-        np.array([0.2, 0.3, 0.5]),
-        np.array([0.5, 0.4, 0.1]),
-    )
-    for dtype, tolerance in ((np.float64, 1e-14), (np.float32, 1e-6)):
-        onestep.shift_in_place(here := P.astype(dtype), old, new)
-        assert here.dtype == dtype
-        assert np.allclose(here, shift_priors(P, old, new), atol=tolerance)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "priors", "n"), [(5, "empirical", 1250), (3, "uniform", 750)]

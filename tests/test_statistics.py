@@ -1,16 +1,16 @@
 """Statistics that hold: no alarm beyond the nominal rate where there is nothing, S = I where classes are separable,
-and no dependence on what should not matter. `studies/faults/statistics.py` measures the same with more repetitions.
-"""
+and no dependence on what should not matter."""
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
 from collidescope.intervals import interval
-from studies.faults import statistics
+from collidescope.trust import shuffled_control
 
 TRAINING = {
     "hidden_layer_sizes": (),
@@ -39,16 +39,33 @@ def most(repetitions: int, rate: float = 0.05) -> int:
     return int(binom.isf(1e-3, repetitions, rate))
 
 
+def alarms(seed: int) -> dict[str, float]:
+    """What is said of 240 labels of four classes that have nothing to do with the features."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(240, 4))
+    y = rng.permutation(np.arange(240) % 4)
+    model = LogisticRegression()
+    cm = cs.estimate_collisions(model, X, y, random_state=seed)
+    low, high = cm.interval(0.95)
+    below, above = cm.pber_interval(0.95)
+    chance = 1 - (cm.priors**2).sum()
+    P = cs.crossfit_posteriors(model, X, y, random_state=seed)
+    said = cs.crossfit_posteriors(GaussianNB(), X, y, random_state=seed).argmax(axis=1)
+    return {
+        "entries missed": ((low > cm.priors) | (high < cm.priors)).mean(),
+        "PBER missed": not below <= chance <= above,
+        "structure claimed": above < chance,
+        "audit flags": cs.audit(P, y_true=y, y_pred=said).pairs["flagged"].any(),
+        "control fails": not shuffled_control(model, X, y, seed).passed,
+    }
+
+
 def test_labels_that_are_noise_raise_no_more_alarms_than_promised():
     """Intervals of S and PBER and the shuffled control at 95%, the audit's flags at a false discovery rate of 5%."""
-    repetitions = 30
-    found = [
-        statistics.null_once(4, 240, "logistic regression", seed)
-        for seed in range(repetitions)
-    ]
-    for name in ("pber_missed", "structure_claimed", "audit_flagged", "control_failed"):
-        assert sum(row[name] for row in found) <= most(repetitions), name
-    assert np.mean([row["entries_missed"] for row in found]) <= 0.08
+    found = [alarms(seed) for seed in range(30)]
+    for name in ("PBER missed", "structure claimed", "audit flags", "control fails"):
+        assert sum(row[name] for row in found) <= most(len(found)), name
+    assert np.mean([row["entries missed"] for row in found]) <= 0.08
 
 
 def test_a_preference_among_classes_nobody_can_tell_apart_is_nothing_to_fix():
@@ -66,23 +83,48 @@ def test_a_preference_among_classes_nobody_can_tell_apart_is_nothing_to_fix():
     assert flags <= most(repetitions)
 
 
+def apart(k: int, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Clouds twenty standard deviations apart."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % k)
+    return rng.normal(size=(n, k)) + 20 * np.eye(k)[y], y
+
+
+def assert_is_identity(cm: cs.CollisionMatrix) -> None:
+    low, high = cm.interval()
+    assert (low <= np.eye(3) + 1e-12).all()
+    assert (np.eye(3) <= high + 1e-12).all()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_separable_classes_give_the_identity_within_the_intervals(seed):
-    found = statistics.separable_once(3, 150, "logistic regression", seed)
-    assert (found["entries_missed"], found["pber_missed"]) == (0, 0)
+    X, y = apart(3, 150, seed)
+    cm = cs.estimate_collisions(LogisticRegression(), X, y, random_state=seed)
+    assert_is_identity(cm)
+    assert cm.pber_interval()[0] == 0
 
 
 @pytest.mark.slow
 def test_separable_classes_give_the_identity_with_the_default_model():
-    cm = (
-        cs.CollisionClassifier(cv=2, random_state=0)
-        .fit(*statistics.separable_data(3, 90, 0))
-        .collision_matrix_
-    )
-    low, high = cm.interval()
-    assert (low <= np.eye(3) + 1e-12).all()
-    assert (np.eye(3) <= high + 1e-12).all()
-    assert cm.pber < 1e-3
+    clf = cs.CollisionClassifier(cv=2, random_state=0).fit(*apart(3, 90, 0))
+    assert_is_identity(clf.collision_matrix_)
+    assert clf.collision_matrix_.pber < 1e-3
+
+
+def variants(
+    X: np.ndarray, y: np.ndarray, seed: int
+) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(X, y, the order that brings S back) of the same data written differently."""
+    rows = np.random.default_rng(seed).permutation(len(y))
+    same = np.arange(y.max() + 1)
+    order = np.roll(same, 1)
+    names = np.array([f"class {c}" for c in same])
+    return {
+        "another order of rows": (X[rows], y[rows], same),
+        "other names": (X, names[y], same),
+        "another order of classes": (X, order[y], order),
+        "another order of features": (X[:, ::-1].copy(), y, same),
+    }
 
 
 def test_what_should_not_matter_changes_a_fit_no_more_than_another_seed(data):
@@ -102,7 +144,7 @@ def test_what_should_not_matter_changes_a_fit_no_more_than_another_seed(data):
     assert by_seed > 1e-4  # else there is nothing to compare with
     changes: dict[str, list[float]] = {}
     for seed in range(4):
-        for name, (Z, labels, back) in statistics.variants(X, y, seed).items():
+        for name, (Z, labels, back) in variants(X, y, seed).items():
             S = fit(Z, labels, seed)[np.ix_(back, back)]
             changes.setdefault(name, []).append(float(np.abs(S - base[seed]).mean()))
     assert changes.pop("other names") == [0.0] * 4

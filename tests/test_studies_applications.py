@@ -9,7 +9,6 @@ from collidescope.datasets import scenario_a
 from studies.reproduction import (
     applications_audit,
     applications_noise,
-    applications_sampling,
 )
 from studies.reproduction import applications_merging as merging
 from studies.reproduction import applications_smoothing as smoothing
@@ -91,14 +90,5 @@ def test_every_score_of_label_errors_beats_chance():
     table = applications_noise.summary(records(applications_noise.STUDY))
     assert [row["noise"] for row in table] == ["symmetric", "pair"]
     for row in table:
-        assert all(
-            row[name] > 2 * row["rate"]
-            for name in applications_noise.SCORES
-            if "adjusted" not in name
-        )
-
-
-def test_every_sampler_trains_a_network_that_has_learned_something():
-    found = records(applications_sampling.STUDY)
-    for method in applications_sampling.METHODS:
-        assert found[0]["result"][method]["balanced accuracy"] > 0.3  # 0.25 by chance
+        plain = [s for name, s in row["scores"].items() if "adjusted" not in name]
+        assert min(plain) > 2 * row["rate"]

@@ -62,12 +62,10 @@ def sum_tolerance(values: Any) -> float:
     """
     parts = [values]
     if not hasattr(values, "dtype"):
-        columns = getattr(values, "columns", [])
-        parts = [values[name] for name in columns]
+        parts = [values[name] for name in getattr(values, "columns", [])]
     tolerance = SUM_TOLERANCE
     for part in parts:
-        dtype = str(getattr(part, "dtype", ""))
-        dtype = dtype.lower()
+        dtype = str(getattr(part, "dtype", "")).lower()
         spacing = 0.0  # of the type at 1
         if dtype.endswith("bfloat16"):
             spacing = 2.0**-7  # which numpy's finfo lacks
@@ -155,9 +153,8 @@ def check_stochastic(
     off = np.abs(totals - 1)
     row = int(off.argmax())
     if off[row] > STOCHASTIC_TOLERANCE:
-        total = totals[row]
         raise ValueError(
-            f"every row of {name} must sum to 1, row {row} sums to {total:.10g} (typed "
+            f"every row of {name} must sum to 1, row {row} sums to {totals[row]:.10g} (typed "
             f"with few digits? divide by {name}.sum(axis=1, keepdims=True))"
         )
     return array
@@ -172,10 +169,9 @@ def check_priors(priors: ArrayLike, n_classes: int, name: str = "priors") -> Flo
     array = check_finite(priors, name, ndim=1)
     one_each(array, n_classes, name, "class")
     k = int(array.argmin())
-    smallest = array[k]
-    if smallest < SMALLEST_PRIOR:
+    if array[k] < SMALLEST_PRIOR:
         raise ValueError(
-            f"{name} must be positive, got {smallest:.6g} for class number {k}: leave "
+            f"{name} must be positive, got {array[k]:.6g} for class number {k}: leave "
             "such a class out"
         )
     total = array.sum()
@@ -207,8 +203,7 @@ def check_posteriors(
     if not is_copy:
         array = array.copy()
     np.maximum(array, 0.0, out=array)
-    totals = array.sum(axis=1, keepdims=True)
-    array /= totals
+    array /= array.sum(axis=1, keepdims=True)
     return array
 
 
@@ -233,10 +228,8 @@ def check_sparse_posteriors(
         rows.sum_duplicates()
     data = check_finite(rows.data, f"{name}.data", ndim=1)
     lowest = _check_probabilities(data, name)
-    indices = rows.indices
-    starts = rows.indptr
-    data = np.maximum(data, 0.0)
-    rows = csr_array((data, indices, starts), rows.shape)
+    entries = (np.maximum(data, 0.0), rows.indices, rows.indptr)
+    rows = csr_array(entries, rows.shape)
     totals: FloatArray = rows.sum(axis=1, dtype=np.float64)
     hint = (
         "only the largest posteriors of every row? divide by the sum of each, "
@@ -245,7 +238,7 @@ def check_sparse_posteriors(
     )
     farthest = _check_sums(totals, SUM_TOLERANCE, name, hint)
     if lowest < 0 or farthest > EXACT_SUM:
-        rows.data /= np.repeat(totals, np.diff(starts))
+        rows.data /= np.repeat(totals, np.diff(rows.indptr))
     return rows
 
 
@@ -258,10 +251,9 @@ def _check_columns(
             f"{name} must have one column per class, at least 2, got shape {shape} "
             "(binary scores? pass np.column_stack([1 - p, p]))"
         )
-    n_columns = shape[1]
-    if n_classes is not None and n_columns != n_classes:
+    if n_classes not in (None, shape[1]):
         raise ValueError(
-            f"{name} must have one column per class ({n_classes}), got {n_columns}"
+            f"{name} must have one column per class ({n_classes}), got {shape[1]}"
         )
 
 
@@ -290,13 +282,12 @@ def _check_sums(
     """How far from 1 the sum of a row is at most, refused beyond ``tolerance``."""
     off = np.abs(totals - 1)
     row = int(off.argmax())
-    farthest = float(off[row])
-    if farthest > tolerance:
-        total = totals[row]
+    if off[row] > tolerance:
         raise ValueError(
-            f"every row of {name} must sum to 1, row {row} sums to {total:.8g} ({hint})"
+            f"every row of {name} must sum to 1, row {row} sums to {totals[row]:.8g} "
+            f"({hint})"
         )
-    return farthest
+    return float(off[row])
 
 
 def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
@@ -316,10 +307,7 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
 
 def check_votes(values: ArrayLike, name: str, *, every_row: bool = True) -> FloatArray:
     """``values`` as numbers of votes, rows × classes, with a vote in every row if ``every_row``."""
-    ndim = None
-    if every_row:
-        ndim = 2
-    array = check_finite(values, name, ndim=ndim)
+    array = check_finite(values, name, ndim=2 if every_row else None)
     check_non_negative(array, name, "a number of votes cannot be")
     odd = array % 1 != 0
     if odd.any():
@@ -364,25 +352,21 @@ def unit_weights(weights: FloatArray, most_range: float = 1e30) -> FloatArray:
     """
     largest = weights.max()
     used = weights[weights > 0]
-    smallest = used.min()
-    if smallest < largest / most_range:
+    if used.min() < largest / most_range:
         raise ValueError(
-            f"sample_weight reaches from {smallest:.3g} to {largest:.3g}, which no "
+            f"sample_weight reaches from {used.min():.3g} to {largest:.3g}, which no "
             "estimate can use: set the small ones to 0, or the large ones lower"
         )
     _, exponent = np.frexp(largest)
     scaled = np.asarray(np.ldexp(weights, 1 - exponent))
     total = scaled.sum()
     effective = total**2 / (scaled**2).sum()
-    n_used = len(used)
-    if effective < 2 and n_used >= 20:
+    if effective < 2 and len(used) >= 20:
         row = int(weights.argmax())
-        share = scaled[row] / total
-        heavy = f"row {row} ({largest:.3g})"
-        count = f"{n_used:,} rows count as {effective:.2f}"
         raise ValueError(
-            f"sample_weight gives {heavy} {share:.2%} of all weight, so that "
-            f"{count}: is that weight right? lower it"
+            f"sample_weight gives row {row} ({largest:.3g}) {scaled[row] / total:.2%} of "
+            f"all weight, so that {len(used):,} rows count as {effective:.2f}: is that "
+            "weight right? lower it"
         )
     return scaled
 
@@ -475,11 +459,9 @@ def check_labels(y: ArrayLike, name: str = "y") -> Array:
 
 def classes_of(y: Array, name: str = "y") -> Array:
     """The sorted distinct labels of ``y``, at least two."""
-    kinds = (
-        sorted({type(label).__name__ for label in y.tolist()})
-        if y.dtype.kind == "O"
-        else []
-    )
+    kinds = []
+    if y.dtype.kind == "O":
+        kinds = sorted({type(label).__name__ for label in y.tolist()})
     try:
         if "bool" in kinds and len(kinds) > 1:
             raise TypeError("True == 1")
@@ -511,7 +493,7 @@ def spelling_variants(y: Array) -> list[str]:
     found = []
     for names in alike.values():
         if len(names) > 1:
-            *first, last = (repr(name) for name in names)
+            *first, last = map(repr, names)
             found.append(
                 f"classes {', '.join(first)} and {last} differ only in spelling: are "
                 "they one?"
@@ -541,13 +523,12 @@ def encode_labels(y: ArrayLike, classes: Array, name: str = "y") -> IntArray:
     unknown = codes < 0
     if unknown.any():
         first = int(unknown.argmax())
-        label = array.tolist()[first]
-        known = classes.tolist()
-        shown = ", ".join(map(repr, known[:10]))
+        shown = ", ".join(map(repr, classes.tolist()[:10]))
         if len(classes) > 10:
             shown += ", …"
         raise ValueError(
-            f"{name} has the label {label!r}, which is not in classes ({shown})"
+            f"{name} has the label {array.tolist()[first]!r}, which is not in classes "
+            f"({shown})"
         )
     return codes
 
@@ -566,10 +547,9 @@ def _label_codes(labels: Array, classes: Array, name: str) -> IntArray:
     try:
         codes = [position.get(label, -1) for label in given]
     except TypeError:  # no hashable
-        found = {type(label).__name__ for label in given}
-        kinds = ", ".join(sorted(found))
+        kinds = sorted({type(label).__name__ for label in given})
         raise ValueError(
-            f"{name} must hold labels (text, numbers, booleans), got {kinds}"
+            f"{name} must hold labels (text, numbers, booleans), got {', '.join(kinds)}"
         ) from None
     return np.array(codes, dtype=np.intp)
 
@@ -702,28 +682,25 @@ def _better_order(
     n, n_classes = P.shape
     if n_classes > most_classes:
         return None
-    likeliest = P.argmax(axis=1)
     confusion = np.zeros((n_classes, n_classes))
-    np.add.at(confusion, (codes, likeliest), 1)
+    np.add.at(confusion, (codes, P.argmax(axis=1)), 1)
     _, columns = linear_sum_assignment(confusion, maximize=True)
     as_they_are = np.arange(n_classes)
     if (columns == as_they_are).all():
         return None
     right = np.trace(confusion) / n
     right_then = confusion[as_they_are, columns].sum() / n
-    in_order = columns.tolist()[:20]
-    shares = confusion.sum(axis=1) / n
-    as_given = _mean_brier(P, codes)
-    reordered = _mean_brier(P[:, columns], codes)
-    by_chance = 1 - float((shares**2).sum())
+    by_chance = 1 - float((confusion.sum(axis=1) ** 2).sum()) / n**2
     # sure and wrong as given, informative in the other order
     margin = 3 / np.sqrt(n)
-    if as_given < by_chance + margin or reordered > by_chance - margin:
+    if _mean_brier(P, codes) < by_chance + margin:
+        return None
+    if _mean_brier(P[:, columns], codes) > by_chance - margin:
         return None
     return (
         f"the columns of the posteriors seem to be in another order than the classes: the class of "
         f"the largest is right on {right:.1%} of the rows, and with the columns in the order "
-        f"{in_order} on {right_then:.1%}. "
+        f"{columns.tolist()[:20]} on {right_then:.1%}. "
         f"Columns go with the sorted classes, or pass classes="
     )
 
@@ -737,29 +714,22 @@ def aligned(
     values: FloatArray, columns: list[Any], names: Array, name: str
 ) -> FloatArray:
     """The columns of ``values``, called ``columns``, in the order of ``names`` (as text)."""
-    place = {}
-    for position, column in enumerate(columns):
-        place[str(column)] = position
-    classes = names.tolist()
-    wanted = [str(own) for own in classes]
-    twice = len(place) < len(columns)
-    if twice or set(wanted) != set(place):
-        hint = f"rename the columns, or pass {name}.to_numpy() if in the order of the classes"
+    place = {str(column): position for position, column in enumerate(columns)}
+    wanted = [str(own) for own in names.tolist()]
+    if len(place) < len(columns) or set(wanted) != set(place):
         raise ValueError(
-            f"{name} has columns {columns[:10]} for the classes {classes[:10]}: {hint}"
+            f"{name} has columns {columns[:10]} for the classes {names.tolist()[:10]}: "
+            f"rename the columns, or pass {name}.to_numpy() if in the order of the classes"
         )
     order = [place[own] for own in wanted]
-    if order == sorted(order):
-        return values
-    return values[:, order]
+    return values if order == sorted(order) else values[:, order]
 
 
 def column_names(P: object) -> list[Any] | None:
     """Names of the columns of a table; None for arrays and for the names that tables invent."""
     columns = list(getattr(P, "columns", []))
     numbers = list(range(len(columns)))
-    of_polars = [f"column_{k}" for k in numbers]
-    if columns in (numbers, of_polars):
+    if columns in (numbers, [f"column_{k}" for k in numbers]):  # those of polars
         return None
     return columns
 
@@ -773,10 +743,10 @@ def _both_columns(p: object, name: str) -> object:
         return p
     positive = check_finite(p, name, ndim=1)
     if positive.min() < 0 or positive.max() > 1:
-        what = "must hold the probability of the second class"
         farthest = np.abs(positive - 0.5).argmax()
         raise ValueError(
-            f"{name} has one dimension, so it {what}, got {positive[farthest]:.6g}"
+            f"{name} has one dimension, so it must hold the probability of the second "
+            f"class, got {positive[farthest]:.6g}"
         )
     return np.column_stack([1 - positive, positive])
 
@@ -844,7 +814,7 @@ def check_count(value: int, name: str, least: int = 1) -> int:
 
 def check_n_jobs(n_jobs: int | None) -> int | None:
     """``n_jobs``, when it is None or a whole number other than 0."""
-    whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
+    whole = isinstance(n_jobs, (int, np.integer)) and _is_number(n_jobs)
     if n_jobs is not None and (not whole or n_jobs == 0):
         raise ValueError(
             f"n_jobs must be None (one process), a number of processes, or -1 for all cores, got "
@@ -858,9 +828,8 @@ def check_seed(random_state: object) -> Any:
     drawn = isinstance(random_state, (np.random.RandomState, np.random.Generator))
     if random_state is None or drawn:
         return random_state
-    flag = isinstance(random_state, bool)
-    whole = isinstance(random_state, (int, np.integer)) and not flag
-    if whole and random_state in range(2**32):
+    whole = isinstance(random_state, (int, np.integer))
+    if whole and _is_number(random_state) and random_state in range(2**32):
         return random_state
     raise ValueError(
         f"random_state must be None, a whole number from 0 to 2³² - 1, a RandomState or a "
@@ -904,16 +873,12 @@ def group_numbers(groups: ArrayLike, n_rows: int) -> IntArray:
     """A number 0 … G-1 for the group of every row, at least two groups."""
     labels = one_each(check_labels(groups, "groups"), n_rows, "groups")
     numbers: dict[Any, int] = {}
-    codes = np.fromiter(
-        (numbers.setdefault(label, len(numbers)) for label in labels.tolist()),
-        np.intp,
-        n_rows,
-    )
+    codes = [numbers.setdefault(label, len(numbers)) for label in labels.tolist()]
     if len(numbers) < 2:
         raise ValueError(
             "groups must name at least 2 groups: intervals count them, got 1"
         )
-    return codes
+    return np.array(codes, dtype=np.intp)
 
 
 def check_class_sizes(counts: Array, classes: Array) -> None:

@@ -144,14 +144,9 @@ def count_collisions(
     codes, names = label_codes(y, classes)
     groups = input_groups(X)
     check.check_same_length(groups, codes, "X and y")
-    counts = count_table(groups, codes, len(names))
-    return _as_matrix(
-        *_count(counts, average),
-        names,
-        average,
-        "X has no input that occurs twice",
-        "y",
-    )
+    sums = _count(count_table(groups, codes, len(names)), average)
+    none = "X has no input that occurs twice"
+    return _as_matrix(*sums, names, average, none, "y")
 
 
 def collision_matrix_from_votes(
@@ -182,9 +177,7 @@ def collision_matrix_from_votes(
     if _dask.is_dask(votes):
         names = _wide_names(votes, classes)
         part = _dask.delayed(partial(_counted_block, names=names))
-        parts = []
-        for block, *_ in _dask.blocks(votes, None, None):
-            parts.append(part(block))
+        parts = [part(block) for block, *_ in _dask.blocks(votes, None, None)]
         sums = _dask.tree(parts, merged)
     else:
         counts, names = vote_table(votes, classes)
@@ -245,13 +238,11 @@ def votes_needed(
     two, now = _variances(cm, of)
     each = np.array(VOTES_PER_ITEM)
     variance, within = _planned_variance(two, now, each, known)
-    quantile = ndtri((1 + level) / 2)
-    per_variance = (quantile / half_width) ** 2
+    per_variance = (ndtri((1 + level) / 2) / half_width) ** 2
     needed = np.ceil(variance.max(axis=0) * per_variance)
     items = needed.clip(min=2).astype(int)
     columns = {"votes_per_item": each, "items": items, "votes": each * items}
-    plans = pd.DataFrame(columns)
-    plans = plans.sort_values("votes", kind="stable", ignore_index=True)
+    plans = pd.DataFrame(columns).sort_values("votes", kind="stable", ignore_index=True)
     widest = int(variance[:, 0].argmax())
     between = two - within
     plans.attrs = {"between": float(between[widest]), "within": float(within[widest])}
@@ -290,12 +281,9 @@ def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
     # Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of 2 B_ij; on it
     # Z = ρ_i = 1 where both are i. So E Z² = E Z ρ_i, and E ρ_i² = (π_i + B_ii) / 2.
     both = np.diag(B)[:, None]
-    doubled_diagonal = 1 + np.eye(cm.n_classes)
-    E_ZZ = B * doubled_diagonal / 2
+    E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
     E_rho2 = (priors + both) / 2
-    of_Z = E_ZZ * (1 - 2 * S)
-    numerator = of_Z + S**2 * E_rho2
-    return np.asarray(numerator / priors**2)
+    return np.asarray((E_ZZ * (1 - 2 * S) + S**2 * E_rho2) / priors**2)
 
 
 def _planned_variance(
@@ -316,23 +304,18 @@ def _planned_variance(
     gap = 2 * inverse_votes - inverse_pairs
     # The slowest fall that leaves a variance between items of 0 or more (ḡ ≤ now / two), then the
     # fastest.
-    positive = np.maximum(two, np.finfo(float).tiny)
-    ratio = now / positive
+    ratio = now / np.maximum(two, np.finfo(float).tiny)
     slowest = np.clip((ratio - inverse_pairs) / gap, 0, 1)
-    fastest = np.zeros_like(two)
     variance = np.zeros((len(two), len(each)))
-    for share in (slowest, fastest):
+    for share in (slowest, np.zeros_like(two)):
         mean_fall = inverse_pairs + share * gap
-        unclipped = (two - now) / (1 - mean_fall)
-        within = np.clip(unclipped, 0, two)
+        within = np.clip((two - now) / (1 - mean_fall), 0, two)
         falls = fast + np.outer(share, slow - fast)
-        saved = within[:, None] * (1 - falls)
-        planned = two[:, None] - saved
+        planned = two[:, None] - within[:, None] * (1 - falls)
         variance = np.maximum(variance, planned)
     # A first round that shows too little variance by chance must not promise the fastest fall.
     kept = np.minimum(slow / (2 * inverse_votes), 1)
-    least = now[:, None] * kept
-    return np.maximum(variance, least), within
+    return np.maximum(variance, now[:, None] * kept), within
 
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
@@ -357,10 +340,8 @@ def label_codes(
             found, names = label_codes(list(levels), classes, name)
             return found[codes], names
     labels = check.check_labels(y, name)
-    if classes is None:
-        names = check.classes_of(labels, name)
-    else:
-        names = check.check_classes(classes)
+    known = classes is not None
+    names = check.check_classes(classes) if known else check.classes_of(labels, name)
     return check.encode_labels(labels, names, name), names
 
 
@@ -370,11 +351,9 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
     Items whose votes agree are multiples of their number anyway: ``fewest`` others are needed.
     """
     votes = counts.data
-    fractions = votes % 1
-    if not counts.nnz or fractions.any():  # shares of votes
+    if not counts.nnz or (votes % 1).any():  # shares of votes
         return
-    whole = votes.astype(np.int64)
-    common = int(np.gcd.reduce(whole))
+    common = int(np.gcd.reduce(votes.astype(np.int64)))
     n_split = (np.diff(counts.indptr) > 1).sum()
     if common > 1 and n_split >= fewest:
         words = (
@@ -386,18 +365,15 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
 
 def _are_plain(labels: Array) -> bool:
     """Whether labels are whole numbers or text."""
-    if labels.dtype.kind in "iu":
-        return True
-    return all(type(label) is str for label in labels.tolist())
+    whole = labels.dtype.kind in "iu"
+    return whole or all(type(label) is str for label in labels.tolist())
 
 
 def vote_table(votes: Any, classes: Names | None = None) -> tuple[csr_array, Array]:
     """(items × classes, names of the classes) from a table of counts, checked."""
     names = _wide_names(votes, classes)
-    index = None
-    if hasattr(votes, "columns"):
-        index = getattr(votes, "index", None)
-    if index is not None and not index.is_unique:
+    index = getattr(votes, "index", None)
+    if hasattr(votes, "columns") and index is not None and not index.is_unique:
         twice = index[index.duplicated()]
         raise ValueError(
             f"votes has item {twice[0]!r} in two rows: add up the rows of an item "
@@ -415,18 +391,19 @@ def _wide_names(votes: Any, classes: Names | None) -> Array:
                 f"votes must be a table (items × classes), got shape {shape}"
             )
         return check.check_classes(classes, shape[1])
-    if classes is None:
-        classes = columns
-    names = check.check_classes(classes)
+    names = check.check_classes(columns if classes is None else classes)
     known = names.tolist()
     for column in columns:
         if column not in known:
-            said = f"votes has a column {column!r} that is not in classes"
-            raise ValueError(f"{said}: drop it, or name it")
+            raise ValueError(
+                f"votes has a column {column!r} that is not in classes: drop it, or "
+                "name it"
+            )
     for name in known:
         if name not in columns:
-            said = f"votes has no column for the class {name!r}"
-            raise ValueError(f"{said}: it has {columns[:10]}")
+            raise ValueError(
+                f"votes has no column for the class {name!r}: it has {columns[:10]}"
+            )
     return names
 
 
@@ -479,26 +456,23 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
     estimate = spread
     if average != "items":
         estimate = PairSums(k, covariance=False)
-    inverse_votes = (1 / N).sum()
-    inverse_pairs = (2 / (N * (N - 1))).sum()
     estimate.tally += [
         (totals > 0).sum(),
         len(N),
         totals.sum(),
         N.sum(),
-        inverse_votes,
-        inverse_pairs,
+        (1 / N).sum(),
+        (2 / (N * (N - 1))).sum(),
     ]
     if average == "items":
         _add_inputs(spread, counts, N, np.ones(len(N)))
         wrong = majority_errors(counts, N)
         spread.vote_error += [wrong.sum(), (wrong**2).sum()]
     else:
-        large = N > LARGE_GROUP
-        small = ~large
+        small = N <= LARGE_GROUP
         _add_inputs(estimate, counts, N, N)
         _add_inputs(spread, counts[small], N[small], N[small])
-        _add_rows(spread, counts[large])
+        _add_rows(spread, counts[~small])
     return estimate, spread
 
 
@@ -521,16 +495,13 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
     n_first = np.add.reduceat(leads, starts, dtype=np.float64)
     below = np.where(leads, 0.0, votes)
     second = np.maximum.reduceat(below, starts)  # most votes of the classes behind it
-    as_many = below == second[item]
-    follows = as_many & ~leads
+    follows = (below == second[item]) & ~leads
     n_second = np.add.reduceat(follows, starts, dtype=np.float64)
     # A vote for a class below the first is missed: the first still leads without it. One for a
     # class that leads alone is found where it leads by two or more, and by one it ties with the
     # second. Where several lead, it falls behind the others and is missed.
-    ahead = first - second >= 2
-    found = np.where(ahead, 1.0, 1 / (1 + n_second))
-    found = np.where(n_first == 1, found, 0.0)
-    return np.asarray(1 - first / N * found)
+    found = np.where(first - second >= 2, 1.0, 1 / (1 + n_second))
+    return np.asarray(1 - first / N * np.where(n_first == 1, found, 0.0))
 
 
 def _item_of_entry(counts: csr_array) -> IntArray:
@@ -569,14 +540,10 @@ def _add_rows(spread: PairSums, counts: csr_array) -> None:
     n_others = np.asarray(counts.sum(axis=1)) - 1
     for block in row_blocks(counts.nnz, k, least=SPARSE_ROWS * k):
         own = item[block]
-        label = counts.indices[block].astype(np.intp)
-        c = one_hot(label, k)
-        others = counts[own] - c
-        share = 1 / n_others[own]
-        p = others * share[:, None]
+        c = one_hot(counts.indices[block].astype(np.intp), k)
+        p = (counts[own] - c) * (1 / n_others[own])[:, None]
         one = np.ones(len(own))
-        none = np.zeros(len(own))
-        units = Units(a=c, s=-one, H=c - p, rho=c, N=one, miss=none)
+        units = Units(a=c, s=-one, H=c - p, rho=c, N=one, miss=np.zeros(len(own)))
         spread.add(units, counts.data[block])
 
 
@@ -592,19 +559,16 @@ def _as_matrix(
         estimate.tally.tolist()
     )
     if covered == 0:
-        model = (
-            "CollisionClassifier or estimate_collisions, which need one label per input"
-        )
-        rest = f"or estimate with {model}"
         raise ValueError(
-            f"{none}, so nothing can be counted:"
-            f" ask for a second label on some of the items, {rest}"
+            f"{none}, so nothing can be counted: ask for a second label on some of the "
+            "items, or estimate with CollisionClassifier or estimate_collisions, which "
+            "need one label per input"
         )
     counts = estimate.rho
     if not counts.all():
-        rest = "among inputs with two labels or more: nothing to count, leave them out"
         raise ValueError(
-            f"{argument} has classes {names[counts == 0].tolist()} that never occur {rest}"
+            f"{argument} has classes {names[counts == 0].tolist()} that never occur "
+            "among inputs with two labels or more: nothing to count, leave them out"
         )
     S, _ = estimate.ratio()
     _, variance = spread.ratio()
@@ -646,7 +610,6 @@ def _with_vote_error(
     cm: CollisionMatrix, moments: FloatArray, items: float
 ) -> CollisionMatrix:
     """With the error of the majority of the other votes, from its mean and mean square."""
-    error, square = moments
+    error, square = moments.tolist()
     variance = max(square - error**2, 0.0) / max(items - 1, 1)
-    stderr = float(np.sqrt(variance))
-    return replace(cm, held_out_error=float(error), held_out_stderr=stderr)
+    return replace(cm, held_out_error=error, held_out_stderr=float(np.sqrt(variance)))

@@ -62,27 +62,22 @@ class Problem:
     def posteriors(self, X: ArrayLike) -> FloatArray:
         """True posterior of every row."""
         rows = check.check_finite(X, "X", ndim=2)
-        width = rows.shape[1]
-        wanted = self.n_features
-        if width != wanted:
+        if rows.shape[1] != self.n_features:
             raise ValueError(
-                f"X must have {wanted} columns, got {width} (shape {rows.shape})"
+                f"X must have {self.n_features} columns, got {rows.shape[1]} (shape "
+                f"{rows.shape})"
             )
         return self._teacher(rows)
 
     def drawn_nodes(self) -> Blocks:
         """Blocks of (posteriors, weights) by Monte Carlo, class by class, the same every time."""
         rng = np.random.default_rng(TRUTH_SEED)
-        priors = self.priors
-        per_class = TRUTH_DRAWS // len(priors)
-        parts = list(blocks(per_class, 1, BLOCK))
-        for k, prior in enumerate(priors):
-            weight = prior / per_class
-            for part in parts:
-                size = part.stop - part.start
-                codes = np.full(size, k, dtype=np.intp)
+        per_class = TRUTH_DRAWS // len(self.priors)
+        for k, prior in enumerate(self.priors):
+            for part in blocks(per_class, 1, BLOCK):
+                codes = np.full(part.stop - part.start, k, dtype=np.intp)
                 P = self.posteriors(self.draw(codes, rng))
-                yield P, np.full(size, weight)
+                yield P, np.full(len(codes), prior / per_class)
 
     def sample(
         self, n_samples: int, random_state: Seed = None, *, stratified: bool = True
@@ -96,25 +91,22 @@ class Problem:
         k = len(self.priors)
         if stratified:
             counts = _nearest_counts(n_samples * self.priors)
-            in_order = np.repeat(np.arange(k), counts)
-            codes = rng.permutation(in_order)
+            codes = rng.permutation(np.repeat(np.arange(k), counts))
         else:
             codes = rng.choice(k, n_samples, p=self.priors)
         return self.draw(codes, rng), self.classes[codes]
 
     @cached_property
     def _truth(self) -> tuple[CollisionMatrix, float]:
-        priors = self.priors
-        k = len(priors)
+        k = len(self.priors)
         B = np.zeros((k, k))
         right = 0.0
         for P, weights in self.nodes():
-            weighted = weights[:, None] * P
-            B += P.T @ weighted
+            B += P.T @ (weights[:, None] * P)
             right += float(weights @ P.max(axis=1))
-        B = balance((B + B.T) / 2, priors)
+        B = balance((B + B.T) / 2, self.priors)
         S = B / B.sum(axis=1, keepdims=True)
-        return CollisionMatrix(S, priors, self.classes), 1 - right
+        return CollisionMatrix(S, self.priors, self.classes), 1 - right
 
     def collision_matrix(self) -> CollisionMatrix:
         """The true S."""
@@ -187,37 +179,29 @@ class GaussianProblem(Problem):
         centre = means.mean(axis=0)
         X = X - centre
         means = means - centre
-        scales = self.scales
-        precision = 1 / scales**2
+        precision = 1 / self.scales**2
         beyond = precision - precision.min()
-        largest = np.finfo(np.float64).max
         with np.errstate(over="ignore", invalid="ignore"):
-            norms = np.minimum((X**2).sum(axis=1), largest)
-            squares = norms[:, None] * beyond
-            means_squared = (means**2).sum(axis=1)
-            rest = means_squared - 2 * X @ means.T
-            squares += rest * precision
-        volumes = X.shape[1] * np.log(scales)
-        log_priors = np.log(self.priors)
-        logs = log_priors - volumes - squares / 2
+            norms = np.minimum((X**2).sum(axis=1), np.finfo(np.float64).max)
+            rest = (means**2).sum(axis=1) - 2 * X @ means.T
+            squares = norms[:, None] * beyond + rest * precision
+        volumes = X.shape[1] * np.log(self.scales)
+        logs = np.log(self.priors) - volumes - squares / 2
         if not np.isfinite(logs.max(axis=1)).all():
-            farthest = np.abs(X).max()
             raise ValueError(
-                f"X is too far from every class for a posterior, got {farthest:.6g}"
+                "X is too far from every class for a posterior, got "
+                f"{np.abs(X).max():.6g}"
             )
         return np.asarray(softmax(logs, axis=1))
 
     def _quadrature(self) -> Blocks:
         """Exact where all scales are equal and the centres span a line or a plane, else draws."""
-        means = self.means
-        centred = means - means.mean(axis=0)
+        centred = self.means - self.means.mean(axis=0)
         _, spread, axes = np.linalg.svd(centred, full_matrices=False)
         smallest = 1e-9 * max(spread[0], 1e-300)
-        is_direction = spread > smallest
-        rank = max(1, int(is_direction.sum()))
+        rank = max(1, int((spread > smallest).sum()))
         scale = self.scales[0]
-        is_equal = self.scales == scale
-        if rank > 2 or not np.all(is_equal):
+        if rank > 2 or np.ptp(self.scales) > 0:
             yield from self.drawn_nodes()
             return
         # Directions across the centres carry no information about the class: only these matter.
@@ -228,30 +212,21 @@ class GaussianProblem(Problem):
         if rank == 1:
             step = 0.001 * scale
         grid = _grid_around(centres, margin=9.0 * scale, step=step)
-        variance = scale**2
-        around = 2 * np.pi * variance
-        norm = around ** (rank / 2)
-        cell = step**rank
+        norm = (2 * np.pi * scale**2) ** (rank / 2)
         for block in blocks(len(grid), 1, BLOCK):
             x = grid[block]
-            offsets = x[:, None] - centres
-            exponents = (offsets**2).sum(axis=2) / (2 * variance)
-            mixed = np.exp(-exponents) @ self.priors
-            weights = mixed / norm * cell
-            yield self._posteriors_of(x, centres), weights
+            squares = ((x[:, None] - centres) ** 2).sum(axis=2)
+            density = np.exp(-squares / (2 * scale**2)) @ self.priors / norm
+            yield self._posteriors_of(x, centres), density * step**rank
 
 
 def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
     """Points of a line or a plane that reach a margin beyond all centres."""
-    sides = []
-    for coordinate in centres.T:
-        first = coordinate.min()
-        last = coordinate.max()
-        low = first - margin
-        side = np.arange(low, last + margin, step)
-        sides.append(side)
-    axes = np.meshgrid(*sides, indexing="ij")
-    points = np.stack(axes, axis=-1)
+    sides = [
+        np.arange(along.min() - margin, along.max() + margin, step)
+        for along in centres.T
+    ]
+    points = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1)
     return points.reshape(-1, len(sides))
 
 
@@ -273,28 +248,24 @@ def dense(
 def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
     """Another problem whose labels are replaced: P(shown j | true i) = transition[i, j]."""
     if not isinstance(problem, Problem):
-        came = type(problem).__name__
         raise ValueError(
-            f"problem must be a Problem of collidescope.datasets, got {came}"
+            "problem must be a Problem of collidescope.datasets, got "
+            f"{type(problem).__name__}"
         )
     k = len(problem.priors)
     T = check.check_stochastic(transition, "transition", k).copy()
     shares = problem.priors @ T
-    is_hidden = shares <= 0
-    hidden = problem.classes[is_hidden].tolist()
-    if hidden:
+    if hidden := problem.classes[shares <= 0].tolist():
         raise ValueError(
             f"transition must show every label, {hidden} has only zeros in its column"
         )
     priors = check.check_priors(shares, k, "the priors of the noisy labels")
-    joint = problem.priors[:, None] * T
-    source = joint / priors  # P(true i | shown j)
+    source = problem.priors[:, None] * T / priors  # P(true i | shown j)
     limits = source.cumsum(axis=0).T
 
     def draw(codes: IntArray, rng: np.random.Generator) -> Array:
         uniform = rng.random((len(codes), 1))
-        beyond = uniform >= limits[codes]
-        true = beyond.sum(axis=1)
+        true = (uniform >= limits[codes]).sum(axis=1)
         # Rounding may end the last limit below 1.
         return problem.draw(np.minimum(true, k - 1), rng)
 
@@ -326,8 +297,7 @@ def scenario_a(n_classes: int = 3) -> GaussianProblem:
             f"n_classes must be 3, 4 or 5 in Scenario A, got {n_classes!r}: see equidistant for "
             "others"
         )
-    means = np.outer(centres[n_classes], np.ones(4))
-    return GaussianProblem(means)
+    return GaussianProblem(np.outer(centres[n_classes], np.ones(4)))
 
 
 def scenario_b(overlap: float = 0.15) -> GaussianProblem:
@@ -357,8 +327,7 @@ def equidistant(
     check.check_between(length, 0, np.inf, "length")
     direction = as_generator(random_state).standard_normal(n_features)
     unit = direction / np.linalg.norm(direction)
-    last = length / 2
-    centres = np.linspace(-last, last, n_classes)
+    centres = np.linspace(-length / 2, length / 2, n_classes)
     return GaussianProblem(np.outer(centres, unit), priors=priors)
 
 
@@ -370,13 +339,10 @@ def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
     """
     check.check_count(n_features, "n_features", least=2)
     check.check_between(radius, 0, np.inf, "radius")
-    turn = 2 * np.pi
-    angles = turn * np.arange(6) / 6
-    cosines = np.cos(angles)
-    circle = np.column_stack([cosines, np.sin(angles)])
-    on_ring = radius * circle
+    angles = 2 * np.pi * np.arange(6) / 6
     means = np.zeros((6, n_features))
-    means[:, :2] = on_ring
+    means[:, 0] = radius * np.cos(angles)
+    means[:, 1] = radius * np.sin(angles)
     scales = [0.6, 1.4, 0.8, 1.2, 0.7, 1.0]
     weights = np.linspace(4, 1, 6)
     return GaussianProblem(means, scales, weights / weights.sum())
@@ -395,27 +361,20 @@ def tangled(
     rng = as_generator(random_state)
     shape = (n_classes, n_parts, n_features)
     means = rng.standard_normal(shape)
-    factors = rng.standard_normal((*shape, n_features))
-    factors /= np.sqrt(n_features)
+    factors = rng.standard_normal((*shape, n_features)) / np.sqrt(n_features)
     inverses = np.linalg.inv(factors)
-    volumes = np.abs(np.linalg.det(factors))
-    log_scales = np.log(volumes)
+    log_scales = np.linalg.slogdet(factors).logabsdet
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        n = len(codes)
-        part = rng.integers(n_parts, size=n)
-        noise = rng.standard_normal((n, n_features))
-        chosen = (codes, part)
-        shaped = np.einsum("nij,nj->ni", factors[chosen], noise)
-        return means[chosen] + shaped
+        chosen = codes, rng.integers(n_parts, size=len(codes))
+        noise = rng.standard_normal((len(codes), n_features))
+        return means[chosen] + np.einsum("nij,nj->ni", factors[chosen], noise)
 
     def log_densities(X: FloatArray) -> FloatArray:
         logs = np.empty((n_classes, n_parts, len(X)))
         for part in np.ndindex(n_classes, n_parts):
-            centred = X - means[part]
-            z = centred @ inverses[part].T
-            exponents = (z**2).sum(axis=1) / -2
-            logs[part] = exponents - log_scales[part]
+            z = (X - means[part]) @ inverses[part].T
+            logs[part] = (z**2).sum(axis=1) / -2 - log_scales[part]
         return np.asarray(logsumexp(logs, axis=1)).T
 
     return dense(draws, log_densities, n_classes, n_features)
@@ -435,31 +394,21 @@ def waveform() -> Problem:
     length = np.linalg.norm(step, axis=1)
 
     def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        n = len(codes)
-        u = rng.random((n, 1))
-        noise = rng.standard_normal((n, 21))
-        last = end[codes]
-        first = start[codes]
-        towards_end = u * last
-        return towards_end + (1 - u) * first + noise
+        u = rng.random((len(codes), 1))
+        noise = rng.standard_normal((len(codes), 21))
+        return u * end[codes] + (1 - u) * start[codes] + noise
 
     def log_densities(X: FloatArray) -> FloatArray:
         # ∫₀¹ N(x; start + u step, I) du in closed form: in u a normal around z / ‖step‖ of
         # deviation 1 / ‖step‖, cut to [0, 1].
-        along = X @ step.T
-        origin = (start * step).sum(axis=1)
-        z = (along - origin) / length
+        z = (X @ step.T - (start * step).sum(axis=1)) / length
         # On the other side both terms would be 1, and their difference nothing.
         flip = z > length / 2
         far = np.where(flip, z, length - z)
         near = np.where(flip, z - length, -z)
         upper = log_ndtr(far)
-        ratio = np.exp(log_ndtr(near) - upper)
-        mass = upper + np.log1p(-ratio)
-        norms = (start**2).sum(axis=1)
-        at_start = X @ start.T - norms / 2
-        log_length = np.log(length)
-        half = z**2 / 2
-        return at_start + half + mass - log_length
+        mass = upper + np.log1p(-np.exp(log_ndtr(near) - upper))
+        at_start = X @ start.T - (start**2).sum(axis=1) / 2
+        return at_start + z**2 / 2 + mass - np.log(length)
 
     return dense(draws, log_densities, 3, 21)

@@ -495,14 +495,9 @@ class CollisionMatrix(Value):
         mirrored = S.T
         larger = np.maximum(S, mirrored)
         i, j = largest_pairs(larger, n)
-        pair = (i, j)
-        rate = S[pair]
-        reverse = mirrored[pair]
         rounding = 1e-12  # with equal priors both directions are the same but for it
-        swap = reverse > rate + rounding
-        stronger = np.where(swap, j, i)
-        weaker = np.where(swap, i, j)
-        return self._rated_pairs(stronger, weaker, level)
+        swap = mirrored[i, j] > S[i, j] + rounding
+        return self._rated_pairs(np.where(swap, j, i), np.where(swap, i, j), level)
 
     def _rated_pairs(self, i: IntArray, j: IntArray, level: float) -> pd.DataFrame:
         """The table of :meth:`top_collisions`."""
@@ -542,24 +537,18 @@ class CollisionMatrix(Value):
         chosen = []
         for i, row in enumerate(others):
             found = _largest(row, most)
-            values = row[found]
-            with_own = np.append(found[values > 0], i)
-            chosen.append(np.sort(with_own))
+            chosen.append(np.sort([*found[row[found] > 0], i]))
         lengths = [len(found) for found in chosen]
         columns = np.concatenate(chosen)
         ends = np.append(0, np.cumsum(lengths))
         rows = np.repeat(np.arange(n), lengths)
 
         def keep(values: FloatArray) -> csr_array:
-            entries = values[rows, columns]
-            return csr_array((entries, columns, ends), shape=(n, n))
+            return csr_array((values[rows, columns], columns, ends), shape=(n, n))
 
         matrix = keep(self.matrix)
-        totals = self.matrix.sum(axis=1)
-        rest = np.maximum(totals - matrix.sum(axis=1), 0.0)
-        stderr = None
-        if self.stderr is not None:
-            stderr = keep(self.stderr)
+        rest = np.maximum(self.matrix.sum(axis=1) - matrix.sum(axis=1), 0.0)
+        stderr = None if self.stderr is None else keep(self.stderr)
         return SparseCollisions(matrix, rest, self.classes, stderr)
 
     def rates(self, population_priors: ArrayLike | str | None = None) -> pd.DataFrame:
@@ -584,7 +573,7 @@ class CollisionMatrix(Value):
         import pandas as pd
 
         seen = pd.Index(self.classes, name="seen in")
-        again = pd.Index(self.classes, name="seen again in")
+        again = seen.rename("seen again in")
         return pd.DataFrame(self.matrix.copy(), index=seen, columns=again)
 
     def to_confusion_matrix(self, n_rows: float | None = None) -> FloatArray:
@@ -646,14 +635,11 @@ class CollisionMatrix(Value):
         if self.grouped:
             # Groups of rows may be behind several of the classes: at least as many as behind the
             # best supported one.
-            of_members = A * units[:, None]
-            return np.asarray(of_members.max(axis=0))
+            return np.asarray((A * units[:, None]).max(axis=0))
         # The share of the population that one unit has.
         share = self.priors / np.maximum(units, 1.0)
-        of_members = A * share[:, None]
-        heaviest = of_members.max(axis=0)
-        merged = A.T @ self.priors / heaviest
-        return np.asarray(merged)
+        heaviest = (A * share[:, None]).max(axis=0)
+        return np.asarray(A.T @ self.priors / heaviest)
 
     def export(self) -> dict[str, Any]:
         """Everything a file holds, as arrays and plain values: see :meth:`restore`."""
@@ -673,11 +659,8 @@ class CollisionMatrix(Value):
         """The inverse of :meth:`export`, with every check of the constructor."""
         names = {known.name for known in fields(cls)}
         names = names - {"covariance"} | {"covariance_lower"}
-        values = {}
-        if isinstance(tree, Mapping):
-            values = dict(tree)
-        wrong = names ^ set(values)
-        if wrong:
+        values = dict(tree) if isinstance(tree, Mapping) else {}
+        if wrong := names ^ set(values):
             named = ", ".join(sorted(map(str, wrong)))
             raise ValueError(f"a collision matrix is damaged: check {named}")
         values["diagnostics"] = _restored_diagnostics(values["diagnostics"])
@@ -752,11 +735,10 @@ class CollisionMatrix(Value):
 
 def plain(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays as lists, all else as it is."""
-    found = dict(tree)
-    for name, value in tree.items():
-        if isinstance(value, np.ndarray):
-            found[name] = value.tolist()
-    return found
+    return {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in tree.items()
+    }
 
 
 def opened(
@@ -776,8 +758,7 @@ def opened(
 
 
 def _restored_diagnostics(tree: object) -> Diagnostics:
-    declared = fields(Diagnostics)
-    known = {each.name for each in declared}
+    known = {each.name for each in fields(Diagnostics)}
     if not isinstance(tree, Mapping) or not set(tree) <= known:
         raise ValueError(
             f"a collision matrix is damaged: check diagnostics, got {tree!r:.200}"
@@ -863,10 +844,8 @@ def largest_pairs(values: FloatArray, n: int) -> tuple[IntArray, IntArray]:
     Ties are in the order of rows.
     """
     k = len(values)
-    below = np.tri(k, dtype=bool)
-    above = np.where(below, -np.inf, values)
-    most = min(n, n_pairs(k - 1))
-    return np.divmod(_largest(above.ravel(), most), k)
+    above = np.where(np.tri(k, dtype=bool), -np.inf, values)
+    return np.divmod(_largest(above.ravel(), min(n, n_pairs(k - 1))), k)
 
 
 def _largest(values: FloatArray, n: int) -> IntArray:
@@ -889,30 +868,27 @@ def membership(
     numbers = class_numbers(classes, groups, "groups")
     _check_names(names, len(groups))
     group_of = _group_of(numbers, labels)
-    n_classes = len(labels)
     # A class of no group is one of its own, with a negative number.
-    owner = [group_of.get(k, -1 - k) for k in range(n_classes)]
+    owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
     order = list(dict.fromkeys(owner))
     if len(order) < 2:
         raise ValueError("groups merges every class into one: keep at least 2 groups")
     members: dict[int, list[str]] = {group: [] for group in order}
     for label, group in zip(labels, owner, strict=True):
-        name = str(label)
-        members[group].append(name)
-    merged = []
-    for group in order:
-        name = "+".join(members[group])
-        if names is not None and group >= 0:
-            name = str(names[group])
-        merged.append(name)
+        members[group].append(str(label))
+    merged = ["+".join(members[group]) for group in order]
+    if names is not None:
+        merged = [
+            str(names[group]) if group >= 0 else joined
+            for group, joined in zip(order, merged, strict=True)
+        ]
     twice = _first_repeated(merged)
     if twice is not None:
         raise ValueError(
             f"names must differ from each other and from the classes left, {twice!r} "
             "occurs twice"
         )
-    belongs = np.equal.outer(owner, order)
-    return belongs.astype(np.float64), np.array(merged)
+    return np.equal.outer(owner, order).astype(np.float64), np.array(merged)
 
 
 def _check_names(names: object, n_groups: int) -> None:
@@ -965,11 +941,7 @@ def class_numbers(
             )
         return position[name]
 
-    found = []
-    for group in groups:
-        numbers = [number(name) for name in group]
-        found.append(numbers)
-    return found
+    return [[number(name) for name in group] for group in groups]
 
 
 def _is_list(value: object) -> bool:
@@ -990,11 +962,9 @@ def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
     # B'_ab = Σ_{i≤j} T_ij,ab B_ij: off the diagonal an entry stands for B_ij and for B_ji.
     first = A[i]
     second = A[j]
-    own = first[:, a] * second[:, b]
     mirrored = second[:, a] * first[:, b]
-    is_diagonal = i == j
-    mirrored[is_diagonal] = 0.0
-    T = own + mirrored
+    mirrored[i == j] = 0.0
+    T = first[:, a] * second[:, b] + mirrored
     return T.T @ covariance @ T
 
 
@@ -1004,9 +974,7 @@ def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, flo
     upper = np.zeros(B.shape, dtype=np.intp)
     upper[np.triu_indices(len(B))] = np.arange(len(covariance))
     place = np.maximum(upper, upper.T)
-    ij = place[:, :, None]
-    il = place[:, None, :]
-    C = covariance[ij, il]  # of B_ij and B_il
+    C = covariance[place[:, :, None], place[:, None, :]]  # of B_ij and B_il
     rows = B.sum(axis=1, keepdims=True)
     S = B / rows
     # S_ij = B_ij / Σ_l B_il has the gradient (δ_jl - S_ij) / Σ_l B_il in B_il.
@@ -1016,6 +984,5 @@ def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, flo
     variance = own - 2 * S * with_row + S**2 * of_row
     stderr = np.sqrt(np.maximum(variance, 0.0)) / rows
     diagonal = np.diag(place)
-    of_diagonal = covariance[np.ix_(diagonal, diagonal)]
-    trace = max(of_diagonal.sum(), 0.0)
-    return stderr, float(np.sqrt(trace))
+    trace = covariance[np.ix_(diagonal, diagonal)].sum()
+    return stderr, float(np.sqrt(max(trace, 0.0)))

@@ -98,15 +98,6 @@ def target_priors(
     return None, None
 
 
-def shift_in_place(P: Array, old: FloatArray, new: FloatArray) -> None:
-    """Posteriors at priors ``new`` written over those at ``old``.
-
-    Block by block: there may be no memory for a copy.
-    """
-    for block in row_blocks(*P.shape):
-        P[block] = shift_rows(P[block], new / old)
-
-
 def labelled_moments(
     P: Posteriors,
     codes: IntArray,
@@ -124,9 +115,8 @@ def labelled_moments(
     if target is not None:
         counts = np.bincount(codes, weights, n_classes)
         ratio = target / (counts / counts.sum())
-    shifted_weights = weights * ratio[codes]
     moments = Moments(n_classes, plug_in=True)
-    moments.add_rows(P, codes, shifted_weights, ratio)
+    moments.add_rows(P, codes, weights * ratio[codes], ratio)
     return moments
 
 
@@ -137,9 +127,7 @@ def gramian_from_moments(moments: Moments) -> FloatArray:
     means = -moments.cr / rho[:, None]
     add_to_diagonal(means, np.ones(len(means)))
     # Weights within class k are w / ρ_k: Σ of their squares, and the same times ‖p‖².
-    squared = rho**2
-    weights2 = moments.rho2 / squared
-    return without_own_pairs(means, weights2, moments.p2 / squared)
+    return without_own_pairs(means, moments.rho2 / rho**2, moments.p2 / rho**2)
 
 
 class _Estimate(NamedTuple):
@@ -173,16 +161,12 @@ def of_moments(
         priors = moments.rho / moments.size
     if counts is None:
         counts = moments.rho**2 / moments.rho2  # of weighted units the effective number
-    brier, brier_variance = moments.error()
-    error, error_variance = moments.held_out_error()
     found = _Estimate(
         S * priors[:, None],
         priors,
         variance,
-        brier,
-        brier_variance,
-        error,
-        error_variance,
+        *moments.error(),
+        *moments.held_out_error(),
         moments.covariance(),
     )
     return replace(
@@ -290,13 +274,10 @@ class CollisionAccumulator:
             self.priors = check.check_priors(priors, k)
             n_strata = k
         if n_strata > MAX_STRATA:
-            size = f"take the sums of every class apart, {24 * k**3 / 2**30:,.0f} GB"
-            hint = (
-                "leave priors out and give rows a sample_weight of wanted over "
-                "observed share of their class"
-            )
             raise ValueError(
-                f"priors with {k:,} classes {size}: {hint} (as "
+                f"priors with {k:,} classes take the sums of every class apart, "
+                f"{24 * k**3 / 2**30:,.0f} GB: leave priors out and give rows a "
+                "sample_weight of wanted over observed share of their class (as "
                 "collision_matrix_from_posteriors does by itself)"
             )
         self.n_rows = 0
@@ -326,9 +307,7 @@ class CollisionAccumulator:
         low = check.SMALLEST_WEIGHT
         high = check.LARGEST_WEIGHT
         k = len(self.classes)
-        largest = w.max()
-        smallest = w.min(where=w > 0, initial=1.0)
-        if largest > high or smallest < low:
+        if w.max() > high or w.min(where=w > 0, initial=1.0) < low:
             raise ValueError(
                 f"sample_weight must be 0 or between {low:g} and {high:g}:"
                 " divide all of it by one number"
@@ -343,13 +322,8 @@ class CollisionAccumulator:
                 "y is needed when priors are given: without labels pass posteriors already at them"
             )
         # Without labels a row counts for class k as far as p_k says.
-        for power in (1, 2):
-            weight = w**power
-            if codes is None:
-                counts = weight @ P
-            else:
-                counts = np.bincount(codes, weight, k)
-            self._counts[power - 1] += counts
+        for counts, weight in zip(self._counts, (w, w**2), strict=True):
+            counts += weight @ P if codes is None else np.bincount(codes, weight, k)
         if codes is None or self.priors is None:
             self._strata[0].add_rows(P, codes, w, ratio)
         else:
@@ -369,13 +343,10 @@ class CollisionAccumulator:
             P = shift_rows(P, ratio)
         # Within a class the mean is taken over all its rows, so the denominator of every entry is
         # the size.
-        n_classes = P.shape[1]
-        size = np.repeat(w[:, None], n_classes, axis=1)
-        units = row_units(P, codes, None, w)
-        units = units._replace(rho=size)
+        size = np.repeat(w[:, None], P.shape[1], axis=1)
+        units = row_units(P, codes, None, w)._replace(rho=size)
         for stratum in np.unique(codes):
-            in_class = codes == stratum
-            self._strata[stratum].add(units.take(in_class))
+            self._strata[stratum].add(units.take(codes == stratum))
 
     def merge(self, other: CollisionAccumulator) -> CollisionAccumulator:
         """Add what another accumulator saw (another part of the rows, another machine)."""
@@ -387,8 +358,8 @@ class CollisionAccumulator:
             raise ValueError(
                 f"other has classes {other.classes.tolist()}, this one {self.classes.tolist()}"
             )
-        mine = np.array(self.priors)  # of None too
-        if not np.array_equal(mine, np.array(other.priors)):
+        # Arrays of None too.
+        if not np.array_equal(np.array(self.priors), np.array(other.priors)):
             raise ValueError(
                 f"other was made with priors {other.priors}, this one with "
                 f"{self.priors}: use the same in every part"
@@ -534,18 +505,12 @@ def collision_matrix_from_posteriors(
     if votes is not None and isinstance(P, SparseLike):
         raise ValueError("votes must be left out with a sparse P: pass P.toarray()")
     posteriors, codes, names = _checked(P, y, classes)
-    odd = _warnings(posteriors, codes)
-    odd += check.spelling_variants(names)
-    for words in odd:
+    for words in _warnings(posteriors, codes) + check.spelling_variants(names):
         warnings.warn(words, check.CollisionWarning, stacklevel=2)
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
-    counted = None
-    if votes is not None:
-        counted = _check_votes(votes, posteriors, names)
-    counts = None
-    if codes is not None:
-        counts = np.bincount(codes, weights, k)
+    counted = None if votes is None else _check_votes(votes, posteriors, names)
+    counts = None if codes is None else np.bincount(codes, weights, k)
     target, ratio = target_priors(priors, counts, names)
     if groups is None and counted is None:
         return _accumulated(posteriors, codes, weights, names, ratio, target).result()
@@ -565,10 +530,8 @@ def collision_matrix_from_posteriors(
     else:
         moments.add_groups(rows, group_numbers(groups, n))
     check_class_sizes(moments.rho, names)
-    squares = (rows.rho**2).sum(axis=0)
-    effective = rows.rho.sum(axis=0) ** 2 / squares
-    grouped = groups is not None
-    return of_moments(moments, names, effective, method, target, grouped)
+    effective = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
+    return of_moments(moments, names, effective, method, target, groups is not None)
 
 
 def _checked(
@@ -655,13 +618,10 @@ def accumulate(
             "file pass posterior_batches(path, label)"
         )
     accumulator = CollisionAccumulator(classes, priors)
-    n_chunks = length_hint(chunks)
-    with Progress("accumulating", n_chunks, verbose) as progress:
+    with Progress("accumulating", length_hint(chunks), verbose) as progress:
         for number, chunk in enumerate(chunks):
-            parts = [chunk]
-            has_parts = isinstance(chunk, (tuple, list))
-            if has_parts and len(chunk) in (2, 3):
-                parts = list(chunk)
+            has_parts = isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3)
+            parts = chunk if has_parts else [chunk]
             try:
                 accumulator.update(*parts)
             except ValueError as error:
@@ -695,8 +655,7 @@ def _from_dask(
     if counts is not None:
         class_weights = np.array([counts.get(name, 0.0) for name in names.tolist()])
     target, ratio = target_priors(priors, class_weights, names)
-    summed = partial(_dask_block, names=names, ratio=ratio, target=target)
-    part = _dask.delayed(summed)
+    part = _dask.delayed(partial(_dask_block, names=names, ratio=ratio, target=target))
     sums: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], merged)
     return sums.result()
 
@@ -713,8 +672,7 @@ def _dask_block(
 
 def _label_counts(y: ArrayLike, w: Given) -> dict[Any, float]:
     labels, codes = np.unique(np.asarray(y), return_inverse=True)
-    counts = np.bincount(codes, w, len(labels))
-    return dict(zip(labels.tolist(), counts.tolist(), strict=True))
+    return dict(zip(labels.tolist(), np.bincount(codes, w).tolist(), strict=True))
 
 
 def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
@@ -751,9 +709,9 @@ def shrunk_collision_matrix(
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
     counts = np.bincount(codes, weights, len(names))
     target, _ = target_priors(priors, counts, names)
-    found = one_step_and_moments(posteriors, codes, weights, names, target, groups)
-    one_step, moments = found
-    return shrink(one_step, moments)
+    return shrink(
+        *one_step_and_moments(posteriors, codes, weights, names, target, groups)
+    )
 
 
 def one_step_and_moments(

@@ -28,7 +28,7 @@ from studies import known as datasets
 from studies.baselines import class_averages
 from studies.baselines.stock import held_out_posteriors, usual_rivals
 from studies.known import imbalanced
-from studies.markdown import made, table
+from studies.markdown import again, table
 from studies.measures import clear_best, mean_error, tvd
 from studies.store import Cell, Record, Result, Study, flat
 
@@ -83,8 +83,6 @@ OUTSIDE = {
     "words": Case("sparse words", datasets.sparse_words, 3_000),
 }
 CASES = INSIDE | OUTSIDE
-#: Coverage of nominal 95% intervals from whole fits.
-COVERAGE = {"cover-B": Case("Scenario B, β=0.15", lambda: scenario_b(0.15), 10_000, 16)}
 
 
 def cells(quick: bool) -> list[Cell]:
@@ -96,14 +94,10 @@ def cells(quick: bool) -> list[Cell]:
         case = CASES[name]
         for seed in range(case.seeds + case.alone):
             found.append({"case": name, "seed": seed, "alone": seed >= case.seeds})
-    for name, case in COVERAGE.items():
-        found += [{"case": name, "seed": seed} for seed in range(case.seeds)]
     return found
 
 
 def run(cell: Cell) -> Result:
-    if cell["case"] in COVERAGE:
-        return coverage(COVERAGE[cell["case"]], cell["seed"])
     return errors(CASES[cell["case"]], cell["seed"], cell["alone"])
 
 
@@ -147,25 +141,6 @@ def errors(case: Case, seed: int, alone: bool) -> Result:
             "seconds": time.perf_counter() - start,
         }
     return found
-
-
-def coverage(case: Case, seed: int) -> Result:
-    """Which entries of S, and is the PBER, inside the intervals of a fit?"""
-    problem = case.problem()
-    truth = problem.collision_matrix()
-    X, y = problem.sample(case.rows, 5_000 + seed, stratified=False)
-    cm = (
-        CollisionClassifier(device="cpu", random_state=seed).fit(X, y).collision_matrix_
-    )
-    low, high = cm.interval()
-    inside = (low <= truth.matrix) & (truth.matrix <= high)
-    pber_low, pber_high = cm.pber_interval()
-    covered = bool(pber_low <= truth.pber <= pber_high)
-    return {
-        "S": inside.mean(axis=1).tolist(),
-        "PBER": covered,
-        "width": float((high - low).mean()),
-    }
 
 
 # ---------------------------------------------------------------- tables
@@ -249,18 +224,6 @@ def ours_table(runs: Runs) -> str:
     return table(["problem", "seeds", ORACLE, *names.values(), *last], rows)
 
 
-def coverage_table(runs: Runs) -> str:
-    rows = []
-    for name, case in COVERAGE.items():
-        own = of_case(runs, name)
-        if own:
-            covered = [
-                f"{np.mean([run[what] for run in own]):.1%}" for what in ("S", "PBER")
-            ]
-            rows.append([case.title, f"{case.rows:,}", str(len(own)), *covered])
-    return table(["problem", "rows", "fits", "entries of S", "PBER"], rows)
-
-
 def text(records: list[Record]) -> str:
     runs = [flat(record) for record in records]
 
@@ -307,14 +270,7 @@ same fits and, on problems where rivals would take hours, from more:
 
 {ours_table(runs)}
 
-## Do the intervals cover?
-
-Nominal 95% intervals of whole fits, which are about sampling error alone (what was not learned yet:
-the range, below). Scenarios A and D: [reproduction](reproduction.md#intervals-not-in-the-paper).
-
-{coverage_table(runs)}
-
-({made("scenarios")}.)"""
+{again("scenarios")}"""
 
 
 STUDY = Study(

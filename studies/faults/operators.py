@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,23 +29,8 @@ KINDS = {
     "jump": "break and continue change places; raise becomes pass",
 }
 DISPLAY = {"_repr_html_", "__repr__", "__str__", "extra_repr"}
-CONVERSIONS = {
-    *(
-        "float",
-        "int",
-        "bool",
-        "str",
-        "list",
-        "dict",
-        "tuple",
-        "tolist",
-        "asarray",
-        "astype",
-        "as_tensor",
-        "double",
-    ),
-    *("cpu", "numpy", "to", "contiguous", "detach"),
-}
+CONVERSIONS = """float int bool str list dict tuple tolist asarray astype as_tensor double
+cpu numpy to contiguous detach"""
 #: ``zip(…, strict=True)``; the device, where there is only one.
 IDLE = {"strict", "device"}
 
@@ -74,15 +60,11 @@ _COMPARISON = {
     ast.NotIn: (ast.In,),
 }
 #: Fields that hold no behaviour of their own, or one that only speaks.
-_SKIPPED = {
-    "annotation",
-    "returns",
-    "decorator_list",
-    "type_params",
-    "exc",
-    "cause",
-    "bases",
-}
+_SKIPPED = "annotation returns decorator_list type_params exc cause bases"
+#: A union of these is no arithmetic, as in ``isinstance(x, Sequence | np.ndarray)``.
+_TYPE = re.compile(
+    r"None|int|float|str|list|dict|[A-Z]\w+|[\w.]+\.(ndarray|Generator|RandomState)"
+)
 
 
 @dataclass
@@ -129,28 +111,26 @@ def mutants(source: str) -> tuple[ast.Module, list[Mutant]]:
 
 
 def _walk(node: ast.AST, where: str, modules: set[str]) -> Iterator[Mutant]:
+    skipped = _SKIPPED.split()
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         if node.name in DISPLAY:
             return
         where = node.name if where == "module" else f"{where}.{node.name}"
+    if isinstance(node, ast.ClassDef):
+        skipped.append("keywords")
     for field, value in ast.iter_fields(node):
-        if field in _SKIPPED or (
-            isinstance(node, ast.ClassDef) and field == "keywords"
-        ):
+        if field in skipped:
             continue
-        for index, child in (
-            enumerate(value) if isinstance(value, list) else ((None, value),)
-        ):
+        places = enumerate(value) if isinstance(value, list) else [(None, value)]
+        for index, child in places:
             if not isinstance(child, ast.AST) or _is_silent(child):
                 continue
-            if not (
-                isinstance(node, ast.Expr) and isinstance(child, ast.Call)
-            ):  # left out as a whole
+            left_out = isinstance(node, ast.Expr) and isinstance(child, ast.Call)
+            if not left_out:  # not as a whole
                 for kind, new in _changes(child, modules):
                     what = f"{_short(child)} → {_short(new)}"
-                    yield Mutant(
-                        where, child.lineno, kind, what, node, field, index, new
-                    )
+                    line = child.lineno
+                    yield Mutant(where, line, kind, what, node, field, index, new)
             yield from _walk(child, where, modules)
 
 
@@ -235,40 +215,17 @@ def _call_changes(node: ast.Call, modules: set[str]) -> Iterator[tuple[str, ast.
                 "keyword",
                 _with(node, keywords=node.keywords[:i] + node.keywords[i + 1 :]),
             )
-    root = node.func
-    if (
-        root.attr if isinstance(root, ast.Attribute) else ast.unparse(root)
-    ) in CONVERSIONS:
+    name = ast.unparse(node.func)
+    if name.rpartition(".")[2] in CONVERSIONS.split():
         return
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    of_module = isinstance(node.func, ast.Name) or (
-        isinstance(root, ast.Name) and root.id in modules
-    )
-    if not of_module and isinstance(node.func, ast.Attribute):
-        if not (
-            isinstance(node.func.value, ast.Call)
-            and ast.unparse(node.func.value) == "super()"
-        ):
+    # Of what a call or an item gives, nothing is the function of a module.
+    of_module = "(" not in name and name.partition(".")[0] in modules
+    if isinstance(node.func, ast.Attribute) and not of_module:
+        if ast.unparse(node.func.value) != "super()":
             yield "call", node.func.value
     elif node.args and not isinstance(node.args[0], ast.Starred):
         yield "call", node.args[0]
 
 
 def _is_type(node: ast.BinOp) -> bool:
-    """``A | B`` between names of types is a union, as in ``isinstance(x, Sequence |
-    np.ndarray)``."""
-    return isinstance(node.op, ast.BitOr) and all(
-        (isinstance(side, ast.Name) and side.id[0].isupper() and len(side.id) > 1)
-        or (
-            isinstance(side, ast.Name)
-            and side.id in {"int", "float", "str", "list", "dict", "None"}
-        )
-        or (
-            isinstance(side, ast.Attribute)
-            and side.attr in {"ndarray", "Generator", "RandomState"}
-        )
-        or (isinstance(side, ast.Constant) and side.value is None)
-        or (isinstance(side, ast.BinOp) and _is_type(side))
-        for side in (node.left, node.right)
-    )
+    return all(_TYPE.fullmatch(side) for side in ast.unparse(node).split(" | "))

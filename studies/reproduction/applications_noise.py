@@ -20,9 +20,10 @@ from sklearn.preprocessing import scale
 from collidescope import CollisionClassifier
 from collidescope.applications import label_error_scores
 from collidescope.datasets import ring, scenario_a
+from studies.measures import mean_error
 from studies.models import estimator_settings
 from studies.real_data import load_letter
-from studies.store import Cell, Study
+from studies.store import Cell, Record, Result, Study
 
 Rows = tuple[np.ndarray, np.ndarray]
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -47,9 +48,8 @@ def letter(rng: np.random.Generator, rows: int) -> Rows:
     """A part of the letters."""
     X, y = load_letter()
     kept = rng.permutation(len(y))[:rows]
-    return scale(X.to_numpy(dtype=float)[kept]), np.unique(y, return_inverse=True)[1][
-        kept
-    ]
+    codes = np.unique(y, return_inverse=True)[1]
+    return scale(X.to_numpy(dtype=float)[kept]), codes[kept]
 
 
 DATA: dict[str, Callable[[np.random.Generator, int], Rows]] = {
@@ -86,11 +86,7 @@ def plant(
     k = int(y.max()) + 1
     wrong = np.zeros(len(y), dtype=bool)
     wrong[rng.choice(len(y), round(rate * len(y)), replace=False)] = True
-    step = (
-        rng.integers(1, k, len(y))
-        if kind == "symmetric"
-        else np.ones(len(y), dtype=int)
-    )
+    step = rng.integers(1, k, len(y)) if kind == "symmetric" else 1
     return np.where(wrong, (y + step) % k, y), wrong
 
 
@@ -98,19 +94,11 @@ def run(cell: Cell) -> dict[str, Any]:
     """Average precision, and the share of wrong labels among as many suspects as there are, of
     every score."""
     X, y = DATA[cell["data"]](np.random.default_rng([cell["seed"], ROWS]), cell["rows"])
-    noisy, wrong = plant(
-        y,
-        cell["noise"],
-        cell["rate"],
-        np.random.default_rng([cell["seed"], NOISE_STREAM]),
-    )
-    P = (
-        CollisionClassifier(
-            random_state=cell["seed"], limit=False, **estimator_settings(FIT)
-        )
-        .fit(X, noisy)
-        .posteriors_
-    )
+    rng = np.random.default_rng([cell["seed"], NOISE_STREAM])
+    noisy, wrong = plant(y, cell["noise"], cell["rate"], rng)
+    settings = estimator_settings(FIT)
+    clf = CollisionClassifier(random_state=cell["seed"], limit=False, **settings)
+    P = clf.fit(X, noisy).posteriors_
     found: dict[str, Any] = {}
     for name, score in SCORES.items():
         suspicion = score(P, noisy)
@@ -122,55 +110,38 @@ def run(cell: Cell) -> dict[str, Any]:
     return found
 
 
-def summary(
-    records: list[dict[str, Any]], measure: str = "average_precision"
-) -> list[dict[str, Any]]:
-    """One row a setting: mean of every score, and our lead over that of cleanlab's which is the
-    best in hindsight."""
-    groups: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
+def summary(records: list[Record], measure: str = "average_precision") -> list[Result]:
+    """One row a setting: mean of every score, and our lead over the best of cleanlab's in
+    hindsight."""
+    groups: dict[tuple[Any, ...], list[Result]] = {}
     for record in records:
-        cell = record["cell"]
-        groups.setdefault((cell["data"], cell["noise"], cell["rate"]), []).append(
-            record["result"]
-        )
+        key = tuple(record["cell"][name] for name in ("data", "noise", "rate"))
+        groups.setdefault(key, []).append(record["result"])
     rows = []
-    for key, results in groups.items():
-        values = {
-            name: np.array([result[name][measure] for result in results])
-            for name in results[0]
-        }
-        rival = max(
-            (name for name in values if name != OURS),
-            key=lambda name: values[name].mean(),
-        )
-        lead = values[OURS] - values[rival]
-        row: dict[str, Any] = dict(zip(("data", "noise", "rate"), key, strict=True)) | {
-            "seeds": len(results)
-        }
-        row |= {name: float(scores.mean()) for name, scores in values.items()}
-        row |= {"best rival": rival, "lead": float(lead.mean())}
-        row |= {
-            "lead_stderr": float(lead.std(ddof=1) / np.sqrt(len(lead)))
-            if len(lead) > 1
-            else None
-        }
-        rows.append(row)
+    for (data, noise, rate), results in groups.items():
+        values = np.array([[r[name][measure] for name in SCORES] for r in results])
+        means = values.mean(axis=0)
+        rival = 1 + int(means[1:].argmax())  # ours is the first
+        lead = values[:, 0] - values[:, rival]
+        row = {"data": data, "noise": noise, "rate": rate, "seeds": len(results)}
+        row["scores"] = dict(zip(SCORES, means.tolist(), strict=True))
+        rows.append(row | {"lead": lead.mean(), "lead_stderr": mean_error(lead)})
     return rows
 
 
 def cells(quick: bool) -> list[Cell]:
     """Data × kind of noise × rate × seed."""
-    rows = (
-        {"D": 300}
-        if quick
-        else {"letter": 3_000, "digits": 1_797, "A": 2_000, "D": 2_000}
-    )
+    rows = {"letter": 3_000, "digits": 1_797, "A": 2_000, "D": 2_000}
+    rates = (0.05, 0.1)
+    seeds = SEEDS
+    if quick:
+        rows, rates, seeds = {"D": 300}, (0.1,), range(1)
     return [
         {"data": name, "rows": count, "noise": noise, "rate": rate, "seed": seed}
         for name, count in rows.items()
         for noise in ("symmetric", "pair")
-        for rate in ((0.1,) if quick else (0.05, 0.1))
-        for seed in (range(1) if quick else SEEDS)
+        for rate in rates
+        for seed in seeds
     ]
 
 

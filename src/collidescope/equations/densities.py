@@ -59,16 +59,14 @@ def as_generator(random_state: Seed) -> np.random.Generator:
 def log_density(density: Any, X: ArrayLike) -> FloatArray:
     """Return log f(x) of every row, from whichever of logpdf, logpmf, pdf, pmf the object has."""
     name = next(name for name in DENSITIES if hasattr(density, name))
-    evaluate = getattr(density, name)
     try:
-        values = np.asarray(evaluate(X), dtype=np.float64)
+        values = np.asarray(getattr(density, name)(X), dtype=np.float64)
         values = values.reshape(np.shape(X)[0])
     except (TypeError, ValueError):
-        method = f"{type(density).__name__}.{name}"
         given = np.asarray(X)
         raise ValueError(
-            f"X does not suit the densities ({method}): got {given.dtype.name} of "
-            f"shape {given.shape}"
+            f"X does not suit the densities ({type(density).__name__}.{name}): got "
+            f"{given.dtype.name} of shape {given.shape}"
         ) from None
     if name.startswith("log"):
         return values
@@ -96,8 +94,8 @@ def posteriors_from_densities(
         ) from None
     if X.ndim == 0 or X.shape[0] == 0:
         raise ValueError(f"X must hold at least one input, got shape {X.shape}")
-    log_densities = np.column_stack([log_density(density, X) for density in densities])
-    logs = log_densities + np.log(shares)
+    logs = np.column_stack([log_density(density, X) for density in densities])
+    logs += np.log(shares)
     known = np.isfinite(logs.max(axis=1))
     if not known.all():
         row = int(known.argmin())
@@ -156,9 +154,7 @@ def collision_matrix_from_densities(
     names = check.check_classes(classes, len(shares))
     X, _ = sample_mixture(densities, shares, n_samples, random_state)
     P = posteriors_from_densities(X, densities, shares)
-    seen = P.any(axis=0)
-    if not seen.all():
-        never = names[~seen].tolist()
+    if never := names[~P.any(axis=0)].tolist():
         raise ValueError(
             f"n_samples={n_samples} is too few: class {never} was never drawn"
         )
@@ -253,11 +249,9 @@ def _check_densities(
 
     ``names`` are those of the arguments that they came in, where there is one for each.
     """
-    came = type(densities).__name__
     is_list = isinstance(densities, Sequence)
-    if is_list:
-        came = f"{len(densities)} of them"
     if not is_list or len(densities) < 2:
+        came = f"{len(densities)} of them" if is_list else type(densities).__name__
         raise ValueError(
             "densities must be a list of at least 2 distributions, one per class, got "
             f"{came}"
@@ -266,16 +260,13 @@ def _check_densities(
     for number, density in enumerate(densities):
         known = any(hasattr(density, name) for name in DENSITIES)
         if not known or not hasattr(density, "rvs"):
-            which = f"number {number}"
-            if names:
-                which = names[number]
+            which = names[number] if names else f"number {number}"
             raise ValueError(
                 f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {which} is a "
                 f"{type(density).__name__}: a frozen distribution of scipy.stats has "
                 "them"
             )
-    kinds = {_is_continuous(density) for density in densities}
-    if len(kinds) > 1:
+    if len(set(map(_is_continuous, densities))) > 1:
         raise ValueError(
             f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be "
             "compared"
@@ -323,20 +314,15 @@ def divergences(
     # E over the even mixture: draws from it count alike, a node by its density (f₁ + f₂) / 2.
     if _has_quantiles(f1) and _has_quantiles(f2):
         x, width = _quadrature(f1, f2)
-        log1 = log_density(f1, x)
-        log2 = log_density(f2, x)
-        both = np.exp(np.logaddexp(log1, log2))
-        mass = both / 2 * width
+        log1, log2 = (log_density(f, x) for f in pair)
+        mass = np.exp(np.logaddexp(log1, log2)) / 2 * width
     else:
         x, _ = sample_mixture(pair, None, n_samples, rng, "f1 and f2")
-        log1 = log_density(f1, x)
-        log2 = log_density(f2, x)
+        log1, log2 = (log_density(f, x) for f in pair)
         mass = np.ones(len(x))
     outside = np.isneginf(log1) & np.isneginf(log2)
-    counts = mass > 0
-    inside = counts & ~outside
-    log_odds = log1[inside] - log2[inside]
-    return _from_log_odds(log_odds, mass[inside])
+    inside = (mass > 0) & ~outside
+    return _from_log_odds(log1[inside] - log2[inside], mass[inside])
 
 
 def _has_quantiles(f: Any) -> bool:
@@ -351,12 +337,8 @@ def _quadrature(
     Panels lie between quantiles of both, evenly in log odds from ``tail`` to the median, so that
     heavy tails and sharp peaks get panels of their own size; each has Gauss-Legendre nodes.
     """
-    log_odds = np.linspace(np.log(tail), 0.0, panels)
-    u = expit(log_odds)
-    quantiles = []
-    for f in (f1, f2):
-        quantiles += [f.ppf(u), f.isf(u)]
-    edges = np.unique(np.concatenate(quantiles))
+    u = expit(np.linspace(np.log(tail), 0.0, panels))
+    edges = np.unique([f1.ppf(u), f1.isf(u), f2.ppf(u), f2.isf(u)])
     if not np.isfinite(edges).all():
         raise ValueError(
             "f1 and f2 must have finite quantiles: their tails cannot be integrated"
@@ -365,8 +347,7 @@ def _quadrature(
     # (panels, nodes): Gauss's nodes of [-1, 1] moved into every panel, their weights times half of
     # its width.
     half = np.diff(edges)[:, None] / 2
-    middle = edges[:-1, None] + half
-    x = middle + half * points
+    x = edges[:-1, None] + half + half * points
     return x.ravel(), (half * weights).ravel()
 
 
@@ -395,12 +376,10 @@ def divergences_from_posteriors(
     posteriors = check.check_finite(p, "p", ndim=1)
     least = posteriors.min()
     most = posteriors.max()
-    outside = least < 0 or most > 1
-    if outside:
+    if least < 0 or most > 1:
         raise ValueError(f"p must be between 0 and 1, got {least:.6g} to {most:.6g}")
     with np.errstate(divide="ignore"):
-        log_p = np.log(posteriors)
-        log_odds = log_p - np.log1p(-posteriors)
+        log_odds = np.log(posteriors) - np.log1p(-posteriors)
     return _from_log_odds(log_odds, check.check_weights(sample_weight, len(posteriors)))
 
 
@@ -409,18 +388,13 @@ def _from_log_odds(log_odds: FloatArray, weights: FloatArray) -> Divergences:
     half = log_odds / 2
     difference = np.tanh(half)  # 2p - 1
     p = (1 + difference) / 2
-    without_overflow = np.clip(half, -350, 350)
-    affinity = 1 / np.cosh(without_overflow)  # 2 √(p (1-p))
+    affinity = 1 / np.cosh(np.clip(half, -350, 350))  # 2 √(p (1-p)), no overflow
     hellinger2 = float(1 - weights @ affinity)
-    first = 2 * weights * p
-    terms = np.zeros_like(p)
     possible = p > 0
-    np.multiply(first, log_odds, where=possible, out=terms)
-    squared = difference**2
-    distance = np.abs(difference)
+    terms = 2 * weights[possible] * p[possible] * log_odds[possible]
     return Divergences(
-        collision=float(weights @ squared),
-        total_variation=float(weights @ distance),
+        collision=float(weights @ difference**2),
+        total_variation=float(weights @ np.abs(difference)),
         hellinger=float(np.sqrt(max(0.0, hellinger2))),
-        kl=float(np.sum(terms)),
+        kl=float(terms.sum()),
     )

@@ -38,8 +38,7 @@ def row_blocks(n_rows: int, n_classes: int, least: int = 4096) -> list[slice]:
     if n_classes <= MAX_COVARIANCE_CLASSES:
         return list(blocks(n_rows, n_pairs(n_classes), BLOCK_NUMBERS))
     width = 6 * n_classes
-    numbers = max(least * width, BLOCK_NUMBERS)
-    return list(blocks(n_rows, width, numbers))
+    return list(blocks(n_rows, width, max(least * width, BLOCK_NUMBERS)))
 
 
 def _slices(P: Array | csr_array) -> list[slice]:
@@ -126,25 +125,15 @@ class Moments:
             covariance = k <= MAX_COVARIANCE_CLASSES
         for sums in fields(self):
             setattr(self, sums.name, 0.0)
-        square = (k, k)
-        self.Z = np.zeros(square)
-        self.Z2 = np.zeros(square)
-        self.Z_rho = np.zeros(square)
-        self.rho = np.zeros(k)
-        self.rho2 = np.zeros(k)
-        self.rho3 = np.zeros(k)
+        self.Z, self.Z2, self.Z_rho = np.zeros((3, k, k))
+        self.rho, self.rho2, self.rho3 = np.zeros((3, k))
         n_entries = n_pairs(k) * covariance
         self.V_size = np.zeros(n_entries)
         self.V2 = np.zeros((n_entries, n_entries))
         n_plugged = k * plug_in
-        plugged = (n_plugged, n_plugged)
-        self.cr = np.zeros(plugged)
-        self.crr = np.zeros(plugged)
-        self.off2 = np.zeros(n_plugged)
-        self.p2 = np.zeros(n_plugged)
-        self._pairs = None
-        if covariance:
-            self._pairs = np.triu_indices(k)
+        self.cr, self.crr = np.zeros((2, n_plugged, n_plugged))
+        self.off2, self.p2 = np.zeros((2, n_plugged))
+        self._pairs = np.triu_indices(k) if covariance else None
         self._plug_in = plug_in
         self._rounding = self.double_rounding
 
@@ -153,9 +142,7 @@ class Moments:
         if units.H.shape[1] <= MAX_COVARIANCE_CLASSES:
             units = units.dense()  # of few classes sparse products are slower
         a, s, H, rho, N, miss = units
-        m = times
-        if m is None:
-            m = np.ones(len(N))
+        m = np.ones(len(N)) if times is None else times
         sH = H * s[:, None]
         shh = sH * H
         # Off the diagonal Z_ij = s h_i h_j and Z_ij² = (s h_i²)(s h_j²): each sum over units is
@@ -163,21 +150,17 @@ class Moments:
         self.Z += _weighted_product(sH, H, times)
         add_to_diagonal(self.Z, m @ a)
         self.Z2 += _weighted_product(shh, shh, times)
-        of_squares = a * a + 2 * a * shh
-        add_to_diagonal(self.Z2, m @ of_squares)
+        add_to_diagonal(self.Z2, m @ (a * a + 2 * a * shh))
         self.Z_rho += _weighted_product(rho * sH, H, times)
         add_to_diagonal(self.Z_rho, m @ (rho * a))
-        rho2 = rho * rho
-        rho3 = rho2 * rho
         self.rho += m @ rho
-        self.rho2 += m @ rho2
-        self.rho3 += m @ rho3
+        self.rho2 += m @ (rho * rho)
+        self.rho3 += m @ (rho * rho * rho)
         trace = (a + shh).sum(axis=1)
         self._add_sizes(N, N - trace, miss, m)
         # v and N scaled by √times: products of two of them then count ``times`` times.
         root = np.sqrt(m)
-        root_a = root[:, None] * a
-        self._add_triangle(root * s, H, root_a, root * N)
+        self._add_triangle(root * s, H, root[:, None] * a, root * N)
 
     def add_labelled(
         self, P: Array | csr_array, codes: IntArray, w: FloatArray
@@ -210,13 +193,10 @@ class Moments:
         # and 0 elsewhere.
         weights = w.astype(r.dtype)
         even = bool((w == 1).all())
-        root = r
-        if not even:
-            root = _rows_times(r, np.sqrt(weights))
+        root = r if even else _rows_times(r, np.sqrt(weights))
         self.Z -= _as_array(root.T @ root)
         del root
-        of_label = onto(-w2 * away)
-        self.Z_rho += _as_array(of_label @ r)
+        self.Z_rho += _as_array(onto(-w2 * away) @ r)
         if self._plug_in:
             self.cr += _as_array(onto(w) @ r)
         if self._pairs is not None:
@@ -229,12 +209,10 @@ class Moments:
         e = r.sum(axis=1, dtype=np.float64)  # w ‖c - p‖²
         self.Z2 += _as_array(r.T @ r)
         if self._plug_in:
-            of_label = onto(w * (3 - 4 * own))
-            self.crr += _as_array(of_label @ r)
+            self.crr += _as_array(onto(w * (3 - 4 * own)) @ r)
             self.off2 += by_class((w * away) ** 2)
             # ‖p‖² = ‖c - r‖² = ‖r‖² + 2 p·c - 1.
-            of_norm = w * e + w2 * (2 * own - 1)
-            self.p2 += by_class(of_norm)
+            self.p2 += by_class(w * e + w2 * (2 * own - 1))
         weight = by_class(w)
         weight2 = by_class(w2)
         self.rho += weight
@@ -242,9 +220,8 @@ class Moments:
         self.rho3 += by_class(w**3)
         # What c adds to the diagonals, in float64. At the label
         # Z_ii² = w² (1 - r_i²)² = w² r_i⁴ + w² (1 - 2 r_i²).
-        of_squares = w2 * (1 - 2 * away**2)
         add_to_diagonal(self.Z, weight)
-        add_to_diagonal(self.Z2, by_class(of_squares))
+        add_to_diagonal(self.Z2, by_class(w2 * (1 - 2 * away**2)))
         add_to_diagonal(self.Z_rho, weight2)
         missed = likeliest(P) != codes
         self._add_sizes(w, e, w * missed, np.ones(n))
@@ -305,8 +282,7 @@ class Moments:
     def _add_sparse_groups(self, units: Units, groups: IntArray) -> None:
         """:meth:`add_groups` of sparse units: Z of a group is a sparse row of K² numbers."""
         k = units.H.shape[1]
-        entries = np.diff(units.H.indptr)
-        of_row = max(float(np.mean(entries**2)), 1.0)  # entries of Z of a row
+        of_row = max(float(np.mean(np.diff(units.H.indptr) ** 2)), 1.0)  # entries of Z
         most_rows = max(int(_entries_at_once(k) / of_row), 1)
         for order, edges in _whole_groups(groups, most_rows):
             own = units.take(order)
@@ -315,18 +291,13 @@ class Moments:
             rho = member @ own.rho
             N = member @ own.N
             group, entry = Z.tocoo().coords
-            rho_i = rho[group, entry // k]
-            totals = Z.sum(axis=0)
-            squares = (Z * Z).sum(axis=0)
-            crossed = np.bincount(entry, Z.data * rho_i, k * k)
-            self.Z += totals.reshape(k, k)
-            self.Z2 += squares.reshape(k, k)
+            crossed = np.bincount(entry, Z.data * rho[group, entry // k], k * k)
+            self.Z += Z.sum(axis=0).reshape(k, k)
+            self.Z2 += (Z * Z).sum(axis=0).reshape(k, k)
             self.Z_rho += crossed.reshape(k, k)
             self._add_rho(rho)
-            is_diagonal = entry % (k + 1) == 0
-            trace = np.bincount(group, Z.data * is_diagonal, len(N))
-            miss = member @ own.miss
-            self._add_sizes(N, N - trace, miss, np.ones(len(N)))
+            trace = np.bincount(group, Z.data * (entry % (k + 1) == 0), len(N))
+            self._add_sizes(N, N - trace, member @ own.miss, np.ones(len(N)))
 
     def _add_rho(self, rho: FloatArray | csr_array) -> None:
         self.rho += rho.sum(axis=0)
@@ -336,21 +307,15 @@ class Moments:
     def _add_sizes(
         self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray
     ) -> None:
-        N2 = N**2
-        N3 = N**3
         self.units += m.sum()
         self.size += np.dot(m, N)
-        self.size2 += np.dot(m, N2)
-        self.size3 += np.dot(m, N3)
-        e2 = e**2
-        eN = e * N
-        self.error2 += np.dot(m, e2)
-        self.error_size += np.dot(m, eN)
-        miss2 = miss**2
-        miss_N = miss * N
+        self.size2 += np.dot(m, N**2)
+        self.size3 += np.dot(m, N**3)
+        self.error2 += np.dot(m, e**2)
+        self.error_size += np.dot(m, e * N)
         self.miss += np.dot(m, miss)
-        self.miss2 += np.dot(m, miss2)
-        self.miss_size += np.dot(m, miss_N)
+        self.miss2 += np.dot(m, miss**2)
+        self.miss_size += np.dot(m, miss * N)
 
     def _add_triangle(
         self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray
@@ -359,14 +324,10 @@ class Moments:
         if self._pairs is None:
             return
         i, j = self._pairs
-        weights = s[:, None]
-        v = weights * H[:, i]
-        v *= H[:, j]
-        is_diagonal = i == j
-        v[:, is_diagonal] += a
-        entries = v.T
-        self.V_size += entries @ N
-        self.V2 += entries @ v
+        v = s[:, None] * H[:, i] * H[:, j]
+        v[:, i == j] += a
+        self.V_size += v.T @ N
+        self.V2 += v.T @ v
 
     def merge(self, other: Moments) -> None:
         """Add the sums of another part of the data."""

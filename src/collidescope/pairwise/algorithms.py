@@ -116,14 +116,9 @@ class PairModel:
         ]
         return model
 
-    def _shift(self, correction: bool) -> float:
-        if correction:
-            return self.shift
-        return 0.0
-
     def similarity(self, A: Tensor, B: Tensor, correction: bool = True) -> FloatArray:
         """Sim (V itself with ``correction=False``) for every pair, (len A, len B)."""
-        shift = self._shift(correction)
+        shift = self.shift if correction else 0.0
         return self._mean(lambda module: scoring.similarity(module, A, B, shift))
 
     def class_similarity(
@@ -138,31 +133,21 @@ class PairModel:
         Networks score the same references, so their errors go together: standard errors add up, not
         variances.
         """
-        rows = tensor(references.rows)
-        labels = torch.from_numpy(references.codes)
-        weights = _as_tensor(references.weights)
-        places = _as_tensor(own)
-        shift = self._shift(correction)
-
-        def score(module: PairwiseNetwork) -> Tensor:
-            found = scoring.class_similarity(
-                module,
-                X,
-                rows,
-                labels,
-                self.n_classes,
-                places,
-                shift,
-                weights,
-            )
-            return torch.stack(found)
-
-        return self._mean(score)
+        found = partial(
+            scoring.class_similarity,
+            X=X,
+            references=tensor(references.rows),
+            reference_labels=torch.from_numpy(references.codes),
+            n_classes=self.n_classes,
+            own=_as_tensor(own),
+            shift=self.shift if correction else 0.0,
+            reference_weight=_as_tensor(references.weights),
+        )
+        return self._mean(lambda module: torch.stack(found(module)))
 
     def _mean(self, score: Callable[[PairwiseNetwork], Tensor]) -> FloatArray:
         # Below this share of the largest weight a network changes no digit of a score.
-        largest = max(each.weight for each in self.networks)
-        least = 1e-6 * largest
+        least = 1e-6 * max(each.weight for each in self.networks)
         total = np.zeros(())
         for each in self.networks:
             if each.weight > least:
@@ -234,10 +219,10 @@ class SavedNetwork:
     @classmethod
     def of(cls, network: Weighed) -> SavedNetwork:
         """What a file keeps of a network."""
-        state = network.module.state_dict()
-        arrays = {}
-        for name, values in state.items():
-            arrays[name] = values.detach().cpu().numpy()
+        arrays = {
+            name: values.detach().cpu().numpy()
+            for name, values in network.module.state_dict().items()
+        }
         sizes = None
         if network.sizes is not None:
             sizes = list(network.sizes)
@@ -257,11 +242,9 @@ class SavedNetwork:
             # By their order: layers of dropout, which a restored network lacks, count in the names
             # of plain layers.
             names = list(module.state_dict())
-        state = {}
-        for name, array in zip(names, self.state.values(), strict=True):
-            state[name] = torch.from_numpy(array.copy())
+        tensors = [torch.from_numpy(array.copy()) for array in self.state.values()]
         try:
-            module.load_state_dict(state)
+            module.load_state_dict(dict(zip(names, tensors, strict=True)))
         except RuntimeError as error:
             raise ValueError(
                 f"the weights of a network do not fit it: {error}"
@@ -271,9 +254,7 @@ class SavedNetwork:
     def _check_plain(self, n_inputs: int, sizes: tuple[int, ...]) -> None:
         """Compare hidden layers with the arrays before memory is taken for a network."""
         # A layer from a to b units has a b weights and b biases.
-        layers = pairwise([n_inputs, *sizes, 1])
-        of_layers = [(a + 1) * b for a, b in layers]
-        wanted = sum(of_layers)
+        wanted = sum((a + 1) * b for a, b in pairwise([n_inputs, *sizes, 1]))
         arrays = self.state.values()
         if wanted != sum(array.size for array in arrays):
             raise ValueError(
@@ -281,8 +262,7 @@ class SavedNetwork:
                 "file"
             )
         for array in arrays:
-            largest = np.abs(array).max(initial=0.0)
-            if not largest <= LARGEST_NUMBER:  # nan is not
+            if not np.abs(array).max(initial=0.0) <= LARGEST_NUMBER:  # nan is not
                 raise ValueError(f"weights must lie within ±{LARGEST_NUMBER:g}")
 
 
@@ -298,13 +278,8 @@ class References:
         """Refuse what does not fit rows of this shape and these classes."""
         wanted = (len(self.codes), *shape)
         check_array(self.rows, "rows of references", ["f4"], wanted)
-        positive = True
-        if self.weights is not None:
-            weighted = self.weights > 0
-            positive = bool(weighted.all())
-        present = set(self.codes.tolist())
-        every = set(range(n_classes))
-        if not positive or present != every:
+        positive = self.weights is None or (self.weights > 0).all()
+        if not positive or set(self.codes.tolist()) != set(range(n_classes)):
             raise ValueError(
                 "references must be rows of every class with positive weights"
             )
@@ -325,8 +300,7 @@ class SavedPairs:
     def __post_init__(self) -> None:
         k = len(self.train_priors)
         check.check_priors(self.train_priors, k, "train_priors")
-        n_folds = len(self.folds)
-        if not n_folds or len(self.references) != n_folds:
+        if not self.folds or len(self.references) != len(self.folds):
             raise ValueError("every fold must have its references")
         for references in self.references:
             references.check(self.input_shape, k)
@@ -450,9 +424,7 @@ def _as_probabilities(y: FloatArray) -> FloatArray:
     positive = np.maximum(y, 0.0)
     total = positive.sum(axis=1, keepdims=True)
     uniform = np.full_like(positive, 1 / y.shape[1])
-    is_left = total > 0
-    shares = np.divide(positive, total, out=uniform, where=is_left)
-    return np.asarray(shares)
+    return np.asarray(np.divide(positive, total, out=uniform, where=total > 0))
 
 
 def best_ridge(
@@ -468,8 +440,7 @@ def best_ridge(
     for ridge in RIDGES:
         y = solve(q, S, priors, ridge=ridge)
         own = np.maximum(of_class(y, codes), smallest_probability)
-        loss = -np.log(own)
-        losses.append(np.average(loss, weights=weights))
+        losses.append(np.average(-np.log(own), weights=weights))
     return RIDGES[int(np.argmin(losses))]
 
 
@@ -510,8 +481,7 @@ def compare_pairs(
     ridge = 0.0
     if settings.solver == "simplex":
         ridge = best_ridge(q, S, priors, codes, weights)
-    y = solve(q, S, priors, settings.solver, ridge)
-    logs = logarithm(y)
+    logs = logarithm(solve(q, S, priors, settings.solver, ridge))
     return PairComparison(
         settings=settings,
         folds=models,
@@ -527,8 +497,7 @@ def compare_pairs(
 
 def _references(sample: Sample, rows: IntArray) -> References:
     known = sample.entries(rows)
-    own = np.asarray(sample.take(rows))
-    return References(own, known.codes, known.weights)
+    return References(np.asarray(sample.take(rows)), known.codes, known.weights)
 
 
 def _mean_finite(errors: FloatArray) -> float | None:
@@ -545,10 +514,10 @@ def choose_references(
     """Rows of a fold that serve as comparison points: all, or so many of each class."""
     if per_class is None:
         return np.arange(len(codes))
-    picked = []
-    for c in np.unique(codes):
-        shuffled = rng.permutation(np.flatnonzero(codes == c))
-        picked.append(shuffled[:per_class])
+    picked = [
+        rng.permutation(np.flatnonzero(codes == c))[:per_class]
+        for c in np.unique(codes)
+    ]
     return np.sort(np.concatenate(picked))
 
 
@@ -576,12 +545,9 @@ def _refuse_small_class(
     trained_on = 1 - 1 / n_folds
     need = int(np.ceil(2 / (VALIDATION_FRACTION * trained_on)))
     sizes = np.bincount(sample.codes, minlength=sample.n_classes)
-    candidates = np.where(few, sizes, sizes.max() + 1)
-    smallest = int(candidates.argmin())
-    name = sample.classes.tolist()[smallest]
-    size = sizes[smallest]
+    smallest = int(np.where(few, sizes, sizes.max() + 1).argmin())
     raise ValueError(
         f"Pairwise() with cv={n_folds} needs about {need} members of every class, "
-        f"class {name!r} has {size}: use the default members, gather more of it, or "
-        "merge or drop it"
+        f"class {sample.classes.tolist()[smallest]!r} has {sizes[smallest]}: "
+        "use the default members, gather more of it, or merge or drop it"
     )

@@ -56,26 +56,18 @@ def sample_pairs(
     k = torch.randint(K, (n_pairs,), device=device, generator=generator)
     of_one = k[1::2]
     of_two = k[0::2]
-    n_others = K - 1
-    other = torch.randint(n_others, of_two.shape, device=device, generator=generator)
+    other = torch.randint(K - 1, of_two.shape, device=device, generator=generator)
     # 0 … K-2 onto the classes other than that of the first row, each as likely.
-    moved_on = other >= of_two
-    other += moved_on
+    other += other >= of_two
     i = torch.empty(n_pairs, dtype=torch.long, device=device)
     j = torch.empty_like(i)
-    first = urn.draw(of_one)
-    second = urn.draw_another(of_one, first)
-    i[1::2] = first
-    j[1::2] = second
-    first = urn.draw(of_two)
-    second = urn.draw(other)
-    i[0::2] = first
-    j[0::2] = second
-    order = urn.order
-    i = order[i]
-    j = order[j]
-    same = labels[i] == labels[j]
-    return i, j, same
+    i[1::2] = urn.draw(of_one)
+    j[1::2] = urn.draw_another(of_one, i[1::2])
+    i[0::2] = urn.draw(of_two)
+    j[0::2] = urn.draw(other)
+    i = urn.order[i]
+    j = urn.order[j]
+    return i, j, labels[i] == labels[j]
 
 
 @dataclass(frozen=True)
@@ -110,27 +102,21 @@ class _Urn:
 
     def draw(self, k: Tensor) -> Tensor:
         """A place of class k[0], one of k[1] …"""
-        points = self._points(self.low[k], self.high[k])
-        return self._places(points, k)
+        return self._places(self._points(self.low[k], self.high[k]), k)
 
     def draw_another(self, k: Tensor, taken: Tensor) -> Tensor:
         """The same, but other places than those ``taken``."""
         weight = self.weight[taken]
         # Uniform on the interval of the class, shorter by that of the row taken; what lies beyond
         # the start of this row moves past it.
-        low = self.low[k]
-        shorter = self.high[k] - weight
-        point = self._points(low, shorter)
+        point = self._points(self.low[k], self.high[k] - weight)
         start = self.ends[taken] - weight
-        beyond = point >= start
-        moved = torch.where(beyond, point + weight, point)
+        moved = torch.where(point >= start, point + weight, point)
         drawn = self._places(moved, k)
         # Rounding can put the point a hair inside the row taken when weights differ by 1e16: then
         # its neighbour is as good.
-        is_last = taken == self.last[k]
-        neighbour = torch.where(is_last, taken - 1, taken + 1)
-        again = drawn == taken
-        return torch.where(again, neighbour, drawn)
+        neighbour = torch.where(taken == self.last[k], taken - 1, taken + 1)
+        return torch.where(drawn == taken, neighbour, drawn)
 
     def _points(self, low: Tensor, high: Tensor) -> Tensor:
         uniform = torch.rand(
@@ -140,8 +126,7 @@ class _Urn:
 
     def _places(self, point: Tensor, k: Tensor) -> Tensor:
         place = torch.searchsorted(self.ends, point, right=True)
-        not_before = torch.maximum(place, self.first[k])
-        return torch.minimum(not_before, self.last[k])
+        return place.clamp(self.first[k], self.last[k])
 
 
 def _urn(
@@ -150,9 +135,9 @@ def _urn(
     """Rows of positive weight by class, checked for having pairs of both kinds."""
     n = labels.shape[0]
     if labels.ndim != 1 or n < 2 or labels.is_floating_point():
-        came = f"{labels.dtype} {tuple(labels.shape)}"
         raise ValueError(
-            f"labels must be at least 2 class numbers in one dimension, got {came}"
+            "labels must be at least 2 class numbers in one dimension, got "
+            f"{labels.dtype} {tuple(labels.shape)}"
         )
     if sample_weight is None:
         sample_weight = torch.ones(n)
@@ -160,11 +145,12 @@ def _urn(
     weight = sample_weight.to(labels.device, torch.float64)
     usable = torch.isfinite(weight) & (weight >= 0)
     if weight.shape != (n,) or not bool(usable.all()):
-        came = f"got shape {tuple(weight.shape)}"
-        raise ValueError(f"sample_weight must be {n} finite numbers ≥ 0, {came}")
+        raise ValueError(
+            f"sample_weight must be {n} finite numbers ≥ 0, got shape "
+            f"{tuple(weight.shape)}"
+        )
     # Rows without weight must not be drawn, not even by a rounding error: they are left out.
-    positive = weight > 0
-    kept = torch.nonzero(positive).flatten()
+    kept = torch.nonzero(weight > 0).flatten()
     names, numbers, sizes = torch.unique(
         labels[kept], return_inverse=True, return_counts=True
     )
@@ -252,8 +238,9 @@ class PairObjective:
         if len(held_out):
             generator = torch.Generator(device=y.device)
             generator.manual_seed(seed)
-            n_pairs = held_out_pairs * len(held_out)
-            self.held_out = self._pairs(held_out, n_pairs, generator)
+            self.held_out = self._pairs(
+                held_out, held_out_pairs * len(held_out), generator
+            )
 
     def _pairs(self, rows: Tensor, n_pairs: int, generator: torch.Generator) -> Tensor:
         weight = None if self.weight is None else self.weight[rows]
@@ -265,8 +252,7 @@ class PairObjective:
         return signature(self.X, self.y, self.weight, self.rows, self.held_out)
 
     def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
-        n_pairs = len(self.rows)
-        pairs = self._pairs(self.rows, n_pairs, generator)
+        pairs = self._pairs(self.rows, len(self.rows), generator)
         end = pairs.shape[1]
         size = self.batch_size
         # A last batch of a single pair is left out: batch norm cannot take it.
@@ -286,9 +272,8 @@ class PairObjective:
         pairs = self.held_out
         if pairs is None:
             return torch.full((1,), torch.nan, device=self.y.device)
-        scored = []
-        for i, j, _ in torch.split(pairs, SCORING_BATCH, 1):
-            first = self.X[i]
-            scored.append(module(first, self.X[j]))
-        same = pairs[2].float()
-        return balanced_risk(torch.cat(scored), same)[None]
+        scored = [
+            module(self.X[i], self.X[j])
+            for i, j, _ in torch.split(pairs, SCORING_BATCH, 1)
+        ]
+        return balanced_risk(torch.cat(scored), pairs[2].float())[None]

@@ -61,15 +61,11 @@ def similarity(
     ``shift`` is taken off the logit: :func:`~collidescope.pairwise.pairs.same_log_odds_shift` of
     the training pairs. ``symmetric=False`` asks the network for [a, b] alone, as the paper does.
     """
-    n_rows = len(A)
-    n_columns = len(B)
-    place = _gathering_place(module, 4 * n_rows * n_columns)
-    out = torch.empty(n_rows, n_columns, device=place)
+    place = _gathering_place(module, 4 * len(A) * len(B))
+    out = torch.empty(len(A), len(B), device=place)
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, A, B, symmetric):
-            logits -= shift
-            scores = torch.sigmoid_(logits)
-            out[rows, columns] = scores.to(place)
+            out[rows, columns] = torch.sigmoid_(logits - shift).to(place)
     return out.cpu()
 
 
@@ -151,33 +147,28 @@ def _standard_error(sums: _Sums, q: Tensor, W: Tensor, W2: Tensor) -> Tensor:
     pair of a row with itself is in none of the sums.
     """
     m = W * W / W2
-    twice_crossed = 2 * q * sums.cross
-    of_means = q * q * W2
-    squares = sums.squares - twice_crossed + of_means
+    squares = sums.squares - 2 * q * sums.cross + q * q * W2
     biased = squares.clamp_min(0) / W2
-    variance = biased * m / (m - 1)
-    return (variance / m).sqrt()
+    return (biased / (m - 1)).sqrt()
 
 
 def _check_references(
     labels: Tensor, own: Tensor, n: int, r: int, n_classes: int
 ) -> None:
-    found = tuple(labels.shape)
-    if found != (r,):
-        came = f"got {found}"
+    if labels.shape != (r,):
         raise ValueError(
-            f"reference_labels must have one entry per reference ({r}), {came}"
+            f"reference_labels must have one entry per reference ({r}), got "
+            f"{tuple(labels.shape)}"
         )
-    present = sorted(set(labels.tolist()))
-    every = list(range(n_classes))
-    last = n_classes - 1
-    if present != every:
-        raise ValueError(f"references must hold every class 0…{last} and no other")
-    beyond = own >= r
-    shape = tuple(own.shape)
-    if shape != (n,) or bool(beyond.any()):
-        came = f"got shape {shape}"
-        raise ValueError(f"own must be {n} places below {r} (-1 for none), {came}")
+    if set(labels.tolist()) != set(range(n_classes)):
+        raise ValueError(
+            f"references must hold every class 0…{n_classes - 1} and no other"
+        )
+    if own.shape != (n,) or bool((own >= r).any()):
+        raise ValueError(
+            f"own must be {n} places below {r} (-1 for none), got shape "
+            f"{tuple(own.shape)}"
+        )
 
 
 class _Sums(NamedTuple):
@@ -214,14 +205,10 @@ def _class_sums(
     squares = torch.zeros_like(total)
     with torch.inference_mode():
         for rows, columns, logits in _blocks(module, X, references):
-            logits -= shift
-            scores = torch.sigmoid_(logits).to(place, dtype)
-            is_itself = itself[rows] == places[columns]
-            scores.masked_fill_(is_itself, 0.0)
-            weights = w[columns]
-            of_class = label[columns] == classes
-            onto = of_class * weights
-            onto_squared = onto * weights
+            scores = torch.sigmoid_(logits - shift).to(place, dtype)
+            scores.masked_fill_(itself[rows] == places[columns], 0.0)
+            onto = (label[columns] == classes) * w[columns]
+            onto_squared = onto * w[columns]
             total[rows] += scores @ onto
             cross[rows] += scores @ onto_squared
             squares[rows] += (scores * scores) @ onto_squared
@@ -233,11 +220,9 @@ def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor) -> Tensor
     sums = torch.zeros(n_classes, dtype=torch.float64)
     sums.index_add_(0, labels, weight)
     left = sums.repeat(len(own), 1)
-    is_inside = own >= 0
-    inside = torch.nonzero(is_inside).flatten()
+    inside = torch.nonzero(own >= 0).flatten()
     place = own[inside]
-    own_class = labels[place]
-    left[inside, own_class] -= weight[place]
+    left[inside, labels[place]] -= weight[place]
     return left
 
 
@@ -272,21 +257,17 @@ def _blocks(
         block_bytes = 256 * 2**20  # more pays on GPUs
     scorer = _split_scorer(module.body) or _WholeScorer(module, A)
     pairs = max(1, block_bytes // scorer.pair_bytes)
-    n_rows = len(A)
-    n_columns = len(B)
-    width = max(1, min(n_columns, pairs))
-    height = max(1, min(n_rows, pairs // width))
+    width = max(1, min(len(B), pairs))
+    height = max(1, min(len(A), pairs // width))
     right = scorer.prepare(B.to(device))
-    for a in range(0, n_rows, height):
-        end = min(a + height, n_rows)
-        rows = slice(a, end)
+    for a in range(0, len(A), height):
+        rows = slice(a, min(a + height, len(A)))
         left = scorer.prepare(A[rows].to(device))
 
         def logits(
             part: slice, columns: slice, a: int = a, left: list[Tensor] = left
         ) -> Tensor:
-            start = part.start - a
-            within = slice(start, part.stop - a)
+            within = slice(part.start - a, part.stop - a)
             upper = [x[within] for x in left]
             lower = [x[columns] for x in right]
             forward = scorer.forward(upper, lower)
@@ -294,10 +275,8 @@ def _blocks(
                 return forward
             return (forward + scorer.backward(upper, lower)) / 2
 
-        for b in range(0, n_columns, width):
-            end = min(b + width, n_columns)
-            columns = slice(b, end)
-            yield from halved(logits, rows, columns)
+        for b in range(0, len(B), width):
+            yield from halved(logits, rows, slice(b, min(b + width, len(B))))
 
 
 class _WholeScorer:
@@ -335,8 +314,7 @@ class _SplitScorer:
         self.pair_bytes = widest * 4 * 2
 
     def prepare(self, x: Tensor) -> list[Tensor]:
-        as_first = x @ self.W1.T + self.bias
-        return [as_first, x @ self.W2.T]
+        return [x @ self.W1.T + self.bias, x @ self.W2.T]
 
     def forward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
         return self._rest(left[0], right[1])

@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Container
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,28 +26,13 @@ from collidescope.tables.cells import DATE_PARTS, read_cells
 from collidescope.tables.numerals import amounts
 
 BoolArray = npt.NDArray[np.bool_]
+T = TypeVar("T")
 
 FEWEST_ROWS = 20  #: fewer rows cannot tell an id from a measurement
 FEWEST_FOR_LEAKS = 50  #: nor a leak from chance
 #: Words that end the name of an id; the second ones only where every value differs.
-ID_WORDS = [
-    "id",
-    "ids",
-    "uid",
-    "uuid",
-    "guid",
-    "pid",
-    "gid",
-    "idno",
-    "idnum",
-    "idx",
-    "rowid",
-    "rowname",
-    "rownames",
-    "rownum",
-    "recno",
-]
-WEAK_ID_WORDS = ["index", "key", "nr", "no", "num", "number", "row", "record", "serial"]
+ID_WORDS = r"ids?|uu?id|[gp]id|guid|idno|idnum|idx|rowid|rownames?|rownum|recno"
+WEAK_ID_WORDS = "index|key|nr|no|num|number|row|record|serial"
 GROUP_WORDS = (
     "patient|subject|person|people|user|customer|client|session|document|donor|household|family"
     "|speaker|writer|group"
@@ -90,30 +74,30 @@ class Screening:
         self, columns: Container[str], ids_too: Container[str] = ()
     ) -> Screening:
         """The same without some columns; those of ``ids_too`` are only no ids."""
-        new = deepcopy(self)
-        for found in (new.ids, new.suspects, new.leaks, new.groups):
-            for name in list(found):
-                if name in columns:
-                    del found[name]
-        for name in list(new.ids):
-            if name in ids_too:
-                del new.ids[name]
-        for names in (new.ordered, new.in_runs):
-            names[:] = [name for name in names if name not in columns]
-        return new
+
+        def kept(found: dict[str, T]) -> dict[str, T]:
+            return {name: own for name, own in found.items() if name not in columns}
+
+        ids = {name: why for name, why in self.ids.items() if name not in ids_too}
+        return Screening(
+            ids=kept(ids),
+            suspects=kept(self.suspects),
+            leaks=kept(self.leaks),
+            groups=kept(self.groups),
+            ordered=[name for name in self.ordered if name not in columns],
+            in_runs=[name for name in self.in_runs if name not in columns],
+        )
 
     def notes(self) -> list[str]:
         """About ids, with what to do in Python (``for_terminal`` makes options of it)."""
-        found = []
-        for name, why in self.ids.items():
-            found.append(
-                f"column {name!r} is left out: {why} (keep=[{name!r}] uses it)"
-            )
-        for name, why in self.suspects.items():
-            found.append(
-                f"column {name!r} {why}: if it names rows, leave it out (drop=[{name!r}])"
-            )
-        return found
+        ids = [
+            f"column {name!r} is left out: {why} (keep=[{name!r}] uses it)"
+            for name, why in self.ids.items()
+        ]
+        return ids + [
+            f"column {name!r} {why}: if it names rows, leave it out (drop=[{name!r}])"
+            for name, why in self.suspects.items()
+        ]
 
     def cautions(self) -> list[str]:
         """What makes S look better than it is."""
@@ -358,11 +342,9 @@ def is_id_name(name: str, weak: bool = True) -> bool:
         return True
     if parts[0] in ("id", "unnamed"):
         return True
-    last = parts[-1]
-    if weak and last in WEAK_ID_WORDS:
+    if weak and re.fullmatch(WEAK_ID_WORDS, parts[-1]):
         return True
-    whole = "".join(parts)
-    return last in ID_WORDS or whole in ID_WORDS
+    return any(re.fullmatch(ID_WORDS, word) for word in (parts[-1], "".join(parts)))
 
 
 def is_group_name(name: str) -> bool:
@@ -427,15 +409,12 @@ def counts_rows(numbers: FloatArray, index: pd.Index) -> bool:
         if np.ptp(offsets) == 0:
             return True
     steps = np.diff(numbers)
-    rising = (steps > 0).all()
-    falling = (steps < 0).all()
-    if not (rising or falling):
+    if not ((steps > 0).all() or (steps < 0).all()):
         return False
     # Evenly spread, as in a sample of a counter: the largest of n gaps is about log(n) times the
     # mean. Sorted measurements have longer tails.
     gaps = np.abs(steps)
-    most = 3 * np.log(n) * gaps.mean()
-    return bool(gaps.max() <= most)
+    return bool(gaps.max() <= 3 * np.log(n) * gaps.mean())
 
 
 # ---------------------------------------------------------------- leaks, groups, order
@@ -474,9 +453,7 @@ def group_agreement(column: Column, labels: Labels, named: bool) -> Agreement | 
     """
     if column.levels is None:
         return None
-    needed = 0.9
-    if named:
-        needed = 0.25
+    needed = 0.25 if named else 0.9
     enough = labels.chance + needed * (1 - labels.chance)
     if _agreement(column.levels, labels.codes, labels) < enough:
         return None
@@ -494,11 +471,8 @@ def group_agreement(column: Column, labels: Labels, named: bool) -> Agreement | 
 def _agreement(levels: IntArray, codes: IntArray, labels: Labels) -> float:
     """How often two rows of one level have the same label; 0 where levels are no groups of rows."""
     used = levels >= 0
-    n_used = used.sum()
     n_levels = int(levels.max()) + 1
-    if n_levels < labels.fewest_groups:
-        return 0.0
-    if 2 * n_levels > n_used:
+    if n_levels < labels.fewest_groups or 2 * n_levels > used.sum():
         return 0.0
     return _rows.agreement(levels[used], codes[used])
 
@@ -519,15 +493,10 @@ def follows_value(column: Column, labels: Labels) -> bool:
 
 def is_sorted_with_labels(column: Column, labels: Labels) -> bool:
     """Is the column sorted in a table that is sorted by its label?"""
-    if column.numbers is None:
-        return False
-    if column.n_values <= labels.n_classes + 8:
+    if column.numbers is None or column.n_values <= labels.n_classes + 8:
         return False
     places = np.flatnonzero(~column.missing)
-    if len(places) < FEWEST_ROWS:
-        return False
-    as_given = np.arange(len(labels.codes))
-    if not labels.in_runs(as_given):
+    if len(places) < FEWEST_ROWS or not labels.in_runs(np.arange(len(labels.codes))):
         return False
     correlation = spearmanr(column.numbers[places], places).statistic
     return bool(abs(correlation) >= 0.99)
@@ -536,9 +505,7 @@ def is_sorted_with_labels(column: Column, labels: Labels) -> bool:
 def has_runs(column: Column, labels: Labels) -> bool:
     """Do labels come in runs along the dates, in whichever order the rows are?"""
     places = np.flatnonzero(~column.missing)
-    if column.numbers is None:
-        return False
-    if column.n_values <= labels.n_classes + 8:
+    if column.numbers is None or column.n_values <= labels.n_classes + 8:
         return False
     if len(places) < FEWEST_FOR_LEAKS:
         return False
@@ -612,10 +579,9 @@ def _is_leak(share: float, largest: float, n_rows: int) -> bool:
 
     Half a standard error is allowed for: with few rows 98% may come out as 97.5%.
     """
-    errors = 1 - share
     naive_errors = 1 - largest
     most = 0.02 + 0.5 * np.sqrt(0.02 * 0.98 / n_rows)
-    return errors <= min(most, 0.2 * naive_errors) and naive_errors * n_rows >= 5
+    return 1 - share <= min(most, 0.2 * naive_errors) and naive_errors * n_rows >= 5
 
 
 def missingness_leak(
@@ -628,9 +594,8 @@ def missingness_leak(
     """
     if not missing.any() or missing.all():
         return None
-    n_classes = labels.n_classes
-    sizes = np.bincount(codes, minlength=n_classes)
-    n_missing = np.bincount(codes[missing], minlength=n_classes)
+    sizes = np.bincount(codes, minlength=labels.n_classes)
+    n_missing = np.bincount(codes[missing], minlength=labels.n_classes)
     n_filled = sizes - n_missing
     for own in (n_filled, n_missing):
         share = _one_class_only(own, sizes)
@@ -646,13 +611,11 @@ def missingness_leak(
 def _one_class_only(own: IntArray, sizes: IntArray) -> float | None:
     """Share of rows that are right where one class, of ``sizes``, is taken for the ``own`` rows."""
     n = int(sizes.sum())
-    others = own.sum() - own  # rows of other classes
-    lost = sizes - own  # rows of the class elsewhere
-    wrong = others + lost
+    # Rows of other classes, and rows of the class elsewhere.
+    wrong = own.sum() - own + sizes - own
     best = int(wrong.argmin())
     share = 1 - float(wrong[best]) / n
-    size = sizes[best]
-    largest = max(size, n - size) / n
+    largest = max(sizes[best], n - sizes[best]) / n
     if not _is_leak(share, largest, n):
         return None
     return share
@@ -664,13 +627,9 @@ def _purity(own: IntArray, sizes: IntArray) -> float | None:
     best = int(own.argmax())
     purity = float(own[best] / n)
     n_all = sizes.sum()
-    share = sizes[best] / n_all
-    by_chance = n * np.log(share)  # log of the probability that all are of this class
-    if n < 0.05 * n_all:
-        return None
-    if by_chance > np.log(1e-6):
-        return None
-    if purity < 0.995:
+    # log of the probability that all are of this class
+    by_chance = n * np.log(sizes[best] / n_all)
+    if n < 0.05 * n_all or by_chance > np.log(1e-6) or purity < 0.995:
         return None
     return purity
 
@@ -692,9 +651,8 @@ def level_accuracy(levels: IntArray, codes: IntArray) -> float:
     largest = of_level.nth(0).droplevel("class")
     second = of_level.nth(1).droplevel("class")
     second = second.reindex(largest.index, fill_value=0)
-    n_largest = largest.to_numpy()
-    lead = n_largest - second.to_numpy()
-    return int(n_largest[lead > 1].sum()) / n_judged
+    leads = largest.to_numpy() - second.to_numpy() > 1
+    return int(largest.to_numpy()[leads].sum()) / n_judged
 
 
 def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
@@ -702,11 +660,9 @@ def number_accuracy(numbers: FloatArray, codes: IntArray) -> float:
     values = _without_gaps(numbers[:, None])
     # In the order of the values a leak has few changes of class: one per leaf, and two per error.
     order = np.lexsort((codes, values[:, 0]))
-    changes = np.diff(codes[order]) != 0
-    n_changes = changes.sum()
+    n_changes = (np.diff(codes[order]) != 0).sum()
     errors = 0.02 * len(codes)
-    most = _n_leaves(codes) + 4 * errors
-    if n_changes > most:
+    if n_changes > _n_leaves(codes) + 4 * errors:
         return 0.0
     return tree_accuracy(values, codes)
 
@@ -731,10 +687,9 @@ def tree_accuracy(
     Few rows are held out in five folds, of many rows the second half. Rows of a class that the
     training rows do not have are not judged.
     """
-    n = len(codes)
-    places = np.arange(n)
-    folds = [places >= n // 2]
-    if n <= few_rows:
+    places = np.arange(len(codes))
+    folds = [places >= len(codes) // 2]
+    if len(codes) <= few_rows:
         folds = [places % 5 == k for k in range(5)]
     tree = DecisionTreeClassifier(
         max_leaf_nodes=_n_leaves(codes), min_samples_leaf=2, random_state=0
@@ -746,9 +701,8 @@ def tree_accuracy(
             warnings.simplefilter("ignore", UserWarning)  # many classes, few rows
             tree.fit(values[~held_out], trained)
         own = codes[held_out]
-        seen = np.isin(own, trained)
         hits = tree.predict(values[held_out]) == own
-        right.append(hits[seen])
+        right.append(hits[np.isin(own, trained)])
     judged = np.concatenate(right)
     if not len(judged):
         return 0.0
