@@ -78,19 +78,21 @@ def agreed(verdicts: Sequence[str]) -> str:
     return TIE
 
 
-def against(
-    own: Values, rivals: Mapping[str, Values]
-) -> tuple[list[Difference], list[Difference]]:
-    """Own minus each rival; and of these the largest of every problem, with the rival's name."""
+def against(own: Values, rivals: Mapping[str, Values]) -> tuple[str, str]:
+    """The verdict on "lower than every rival"; and of every problem the largest difference."""
     every = []
-    closest: dict[str, Difference] = {}
+    closest: dict[str, tuple[str, Difference]] = {}
     for name, values in rivals.items():
         for each in differences(own, values):
             every.append(each)
             known = closest.get(each.where)
-            if known is None or each.mean > known.mean:
-                closest[each.where] = each._replace(where=f"{each.where} − {name}")
-    return every, list(closest.values())
+            if known is None or each.mean > known[1].mean:
+                closest[each.where] = name, each
+    by_rival: dict[str, list[Difference]] = {}
+    for name, each in closest.values():
+        by_rival.setdefault(name, []).append(each)
+    parts = [f"less {name}: {told(found)}" for name, found in by_rival.items()]
+    return lower(every), "; ".join(parts)
 
 
 def told(found: Iterable[Difference]) -> str:
