@@ -39,8 +39,15 @@ def test_differences_are_paired_over_the_seeds_that_both_have():
         ([], TIE),
     ],
 )
-def test_two_standard_errors_decide_a_verdict(means, verdict):
-    assert lower([Difference("", mean, 1.0) for mean in means]) == verdict
+def test_95_percent_intervals_decide_a_verdict(means, verdict):
+    found = [Difference("", mean, 1.0, 100) for mean in means]
+    assert lower(found) == verdict
+
+
+def test_two_samples_need_a_larger_difference_than_many():
+    assert lower([Difference("", -3.0, 1.0, 100)]) == HELD
+    assert lower([Difference("", -3.0, 1.0, 2)]) == TIE
+    assert lower([Difference("", -13.0, 1.0, 2)]) == HELD
 
 
 def test_the_rival_that_is_hardest_to_beat_is_shown_for_each_problem():

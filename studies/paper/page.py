@@ -333,11 +333,12 @@ are ties or cannot be told.
   steps: our choices), S⁻¹q. *Rows scaled to 1* clips S at 0 and scales its rows, which the paper
   does not say. **At best** is the package's default unless another method is named.
 - **Verdicts.** Errors are total variation distances (TVD) to the true S or posteriors; differences
-  are paired over samples, ± their standard error. *Held* and *did not hold* need two standard
-  errors, against every rival; of several rivals the one that is hardest to beat is shown. A number
+  are paired over samples, ± their standard error. *Held* and *did not hold* need 95% intervals (by
+  Student's t) on one side of zero, against every rival; of several rivals the one that is hardest
+  to beat is shown. A number
   that the paper gives without an error is compared with the range of our runs: inside it *held*,
-  outside by less than a tenth of the number *cannot be told* (a rule chosen after the first runs
-  were seen). Where a claim has several readings the first one decides.
+  outside by less than a tenth of the number *cannot be told* (a rule chosen after the first
+  runs were seen). Where a claim has several readings the first one decides.
 - **Size.** Networks have the paper's 6 × 128 units. In Scenario A every method has its 500 epochs
   ({samples_at_full_size()}; the baselines, as those of the posteriors,
   four fifths of the rows). In Scenarios B and C all 50,000 rows are used, and the row names the
@@ -453,7 +454,7 @@ drawn from the records in the paper's form: [3](reproduction.md#divergences), 5
 - ResNets on MNIST to the end of their training: as printed they have {max(looks_of("digits"))}
   epochs; of the earlier round, {folds_at_the_limit()}, and only our
   encoder was trained with augmented images.
-- Figures of "ours" in rows marked {OLD} with today's pool.
+- The figures marked {OLD} with today's pool, and as printed at full size.
 - The Bayesian network at temperature 1: that of Scenarios A to C has a cold posterior (its
   divergence counts a tenth), because at temperature 1 it falls back to the prior.
 - The pictures of the paper: its numbers are compared where the text gives them.

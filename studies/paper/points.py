@@ -117,7 +117,7 @@ def points() -> list[Point]:
         Point(
             "differences between methods are differences between samples, too",
             "paired differences, their standard errors, and a third verdict",
-            study_test("two_standard_errors_decide_a_verdict"),
+            study_test("95_percent_intervals_decide_a_verdict"),
         ),
         Point(
             "S and q may come from the same points, whose errors then cancel",
