@@ -10,7 +10,6 @@ from studies.store import Study
 MODULES = (
     "paper.study",
     "reproduction.synthetic",
-    "reproduction.scenario_c",
     "reproduction.divergences",
     "reproduction.mnist",
     "reproduction.tabular",

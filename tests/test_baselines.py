@@ -50,32 +50,28 @@ def test_posteriors_come_nearer_to_the_truth_than_the_priors(kind):
 
 
 @every_rival
-@pytest.mark.parametrize("random_state", [0, None])
-def test_a_warm_start_ends_where_one_long_fit_ends(kind, random_state):
+def test_the_seed_decides_and_other_draws_are_left_alone(kind):
     X, y = DATA
     before = torch.get_rng_state()
-    clf = kind(
-        **(TINY | {"max_epochs": 2, "random_state": random_state}), warm_start=True
-    ).fit(X, y)
-    early = clf.predict_proba(X)
-    clf = pickle.loads(pickle.dumps(clf)).set_params(max_epochs=5).fit(X, y)
-    again = clf.predict_proba(X)
-    assert [entry["epoch"] for entry in clf.history_] == [1, 2, 3, 4, 5]
-    assert np.abs(again - early).max() > 1e-4
-    assert np.array_equal(clf.fit(X, y).predict_proba(X), again)
-    if random_state is not None:
-        assert np.array_equal(
-            kind(**(TINY | {"max_epochs": 5})).fit(X, y).predict_proba(X), again
-        )
-        other = (
-            kind(**(TINY | {"max_epochs": 5, "random_state": 1}))
-            .fit(X, y)
-            .predict_proba(X)
-        )
-        assert np.abs(other - again).max() > 1e-4
-    assert torch.equal(
-        torch.get_rng_state(), before
-    )  # whatever else draws from it is left alone
+
+    def posteriors(seed):
+        clf = kind(**(TINY | {"max_epochs": 5, "random_state": seed})).fit(X, y)
+        return pickle.loads(pickle.dumps(clf)).predict_proba(X)
+
+    first = posteriors(0)
+    assert np.array_equal(posteriors(0), first)
+    assert np.abs(posteriors(1) - first).max() > 1e-4
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@every_rival
+def test_fewer_epochs_are_the_beginning_of_more(kind):
+    short, long = (
+        kind(**(TINY | {"max_epochs": epochs})).fit(*DATA) for epochs in (2, 5)
+    )
+    losses = [entry["train_loss"] for entry in long.history_]
+    assert [entry["train_loss"] for entry in short.history_] == losses[:2]
+    assert len(losses) == 5
 
 
 def test_the_calibration_error_of_a_small_table_is_the_one_computed_by_hand():

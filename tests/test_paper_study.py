@@ -6,8 +6,17 @@ import pytest
 from collidescope.datasets import scenario_a
 from collidescope.pairwise.printed import PrintedSettings
 from studies import store
-from studies.paper import errata, figure_1, recovery, rows, study
-from studies.paper.verdicts import HELD, NOT, TIE, Difference, differences, lower
+from studies.paper import claims, errata, figure_1, recovery, rows, study
+from studies.paper.records import values
+from studies.paper.verdicts import (
+    HELD,
+    NOT,
+    TIE,
+    Difference,
+    against,
+    differences,
+    lower,
+)
 
 
 def test_differences_are_paired_over_the_seeds_that_both_have():
@@ -30,8 +39,46 @@ def test_differences_are_paired_over_the_seeds_that_both_have():
         ([], TIE),
     ],
 )
-def test_two_standard_errors_decide_a_verdict(means, verdict):
-    assert lower([Difference("", mean, 1.0) for mean in means]) == verdict
+def test_95_percent_intervals_decide_a_verdict(means, verdict):
+    found = [Difference("", mean, 1.0, 100) for mean in means]
+    assert lower(found) == verdict
+
+
+def test_two_samples_need_a_larger_difference_than_many():
+    assert lower([Difference("", -3.0, 1.0, 100)]) == HELD
+    assert lower([Difference("", -3.0, 1.0, 2)]) == TIE
+    assert lower([Difference("", -13.0, 1.0, 2)]) == HELD
+
+
+def test_the_rival_that_is_hardest_to_beat_is_shown_for_each_problem():
+    own = {"A": {0: 1.0, 1: 1.0}, "B": {0: 1.0, 1: 1.0}}
+    weak = {"A": {0: 3.0, 1: 3.1}, "B": {0: 2.0, 1: 2.1}}
+    strong = {"A": {0: 2.0, 1: 2.1}, "B": {0: 3.0, 1: 3.1}}
+    verdict, said = against(own, {"weak": weak, "strong": strong})
+    assert verdict == HELD
+    assert said.startswith("less strong: A: -1.05")
+    assert "less weak: B: -1.05" in said
+
+
+def test_too_few_samples_tell_no_trend():
+    errors = {"A": {0: 1.0}, "B": {0: 2.0, 1: 2.1}, "C": {0: 3.0, 1: 3.1}}
+    assert claims.growing(errors) == TIE
+    errors["A"][1] = 1.1
+    assert claims.growing(errors) == HELD
+
+
+def test_the_summary_of_the_page_says_what_its_tables_say():
+    behind = [*claims.scenario_a_claims(), claims.scenario_b_claims()[0]]
+    assert {claim.verdict for claim in behind} == {NOT}
+    posteriors = claims.posterior_claims()[1]
+    for claim in [*behind, posteriors]:
+        assert claim.best.startswith(HELD)
+    errors = [values("ablation", name, "mean") for name in rows.STEPS]
+    for where in errors[0]:
+        means = [np.mean(list(each[where].values())) for each in errors]
+        gains = -np.diff(means)
+        of_shift = gains[rows.STEPS.index(rows.SHIFT) - 1]
+        assert of_shift > sum(gains) - of_shift
 
 
 def test_the_ideal_contrast_with_the_shift_is_the_similarity():
@@ -129,8 +176,8 @@ def test_the_product_of_two_symmetric_matrices_need_not_be_symmetric():
 
 
 def test_the_quick_size_has_one_sample_of_every_experiment():
-    quick = study.small_cells(quick=True)
-    small = study.small_cells(quick=False)
+    quick = study.cells(quick=True)
+    small = study.cells(quick=False)
     assert {cell["study"] for cell in quick} == {cell["study"] for cell in small}
     assert max(cell.get("seed", 0) for cell in quick) == 0
 
@@ -145,7 +192,7 @@ def test_the_time_of_the_quick_size_is_that_of_its_parts():
 
 def test_every_cell_of_the_record_is_one_of_the_study():
     """Pages are written from the record: a setting that was changed must be run again."""
-    wanted = [store.key_of(cell) for cell in study.small_cells(quick=False)]
+    wanted = [store.key_of(cell) for cell in study.cells(quick=False)]
     recorded = store.load(store.path_of("paper"))
     unknown = [
         record["cell"]

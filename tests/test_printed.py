@@ -51,6 +51,21 @@ def fitted():
     return printed_fit(X, y, 3, SMALL, seed=1), X
 
 
+def test_who_watches_step_a_sees_v_after_every_epoch():
+    X, y = scenario_a(3).sample(60, 0)
+    seen = {}
+
+    def watch(epoch, V):
+        seen[epoch] = V.grid(X[:3], X[:4])
+
+    last = step_a(X, y, SMALL, seed=2, watch=watch).grid(X[:3], X[:4])
+    first = step_a(X, y, replace(SMALL, max_epochs=1), seed=2).grid(X[:3], X[:4])
+    assert list(seen) == [1, 2, 3]
+    np.testing.assert_allclose(seen[1], first, atol=1e-6)
+    np.testing.assert_allclose(seen[3], last, atol=1e-6)
+    assert np.abs(first - last).max() > 1e-4
+
+
 def test_step_b_is_the_mean_over_all_pairs_of_two_classes():
     rng = np.random.default_rng(0)
     parts = [rng.dirichlet(np.ones(3), size) for size in (5, 7, 4)]

@@ -149,7 +149,6 @@ def test_a_page_is_filled_between_its_marks(tmp_path):
     "name",
     [
         "scenario-a",
-        "scenario-c",
         "decisions",
         "real",
     ],

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import copy
 import math
-import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +31,7 @@ from collidescope._threads import one_thread
 from collidescope.crossfit import resolve_device
 from collidescope.learners.network import ONE_THREAD_ROWS
 from collidescope.training.config import TrainingConfig, check_sizes
-from collidescope.training.loop import Run, epoch_generator, fit_loop
+from collidescope.training.loop import epoch_generator, fit_loop
 from collidescope.training.networks import FactorisedObjective, StackedMLP
 from collidescope.training.rows import Split, stratified_split
 
@@ -51,22 +49,8 @@ TRAINING = (
 )
 #: The paper: every row is trained on, to the last epoch, without decay.
 PAPER = {"patience": 0, "weight_decay": 0.0}
-#: Parameters that may change between two fits of one warm start: they end the training or concern
-#: predictions alone.
-MAY_CHANGE = (
-    "max_epochs",
-    "patience",
-    "device",
-    "warm_start",
-    "random_state",
-    "n_passes",
-    "n_draws",
-    "n_bins",
-)
 #: Rows × networks scored at once: a layer of 128 units then takes 64 MB.
 SCORED_AT_ONCE = 65_536
-#: Name of the file in which the loop keeps a run that is continued by a warm start.
-RUN = "network"
 
 
 class Seeds(NamedTuple):
@@ -83,15 +67,8 @@ class Seeds(NamedTuple):
         )
 
 
-class _WarmStart(NamedTuple):
-    seeds: Seeds
-    settings: dict[str, Any]
-    file: bytes
-
-
 class AllRowsObjective(FactorisedObjective):
-    """Cross-entropy on all rows for every member; nothing is held out, so there is no held-out
-    loss (nan)."""
+    """Cross-entropy on all rows for every member; nothing is held out."""
 
     def __init__(
         self,
@@ -103,9 +80,6 @@ class AllRowsObjective(FactorisedObjective):
     ) -> None:
         rows = torch.arange(len(y), device=y.device)
         super().__init__(X, y, [(rows, rows[:0])] * n_members, config)
-
-    def held_out_loss(self, module: nn.Module) -> Tensor:
-        return torch.full((self.n_members,), math.nan, device=self.X.device)
 
 
 class PosteriorClassifier(ClassifierMixin, BaseEstimator):
@@ -176,7 +150,6 @@ class NetworkSettings:
     batch_size: int | str = "auto"
     learning_rate: float = 1e-3
     device: str = "auto"
-    warm_start: bool = False
     random_state: Any = None
 
 
@@ -184,8 +157,7 @@ class NetworkBase(NetworkSettings, PosteriorClassifier):
     """A rival that trains plain networks with the package's loop."""
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Train on rows ``X`` with labels ``y``; with ``warm_start``, go on from the last fit up
-        to ``max_epochs``."""
+        """Train on rows ``X`` with labels ``y``."""
         config = self._config()
         X, y = self._validate(X, y)
         codes = self._encode(y)
@@ -194,69 +166,18 @@ class NetworkBase(NetworkSettings, PosteriorClassifier):
             config.device
         )
         labels = torch.from_numpy(codes.astype(np.int64)).to(config.device)
-        before: _WarmStart | None = (
-            getattr(self, "_run", None) if self.warm_start else None
-        )
-        seeds = Seeds.drawn(self.random_state) if before is None else before.seeds
+        seeds = Seeds.drawn(self.random_state)
         objective = self._objective(rows, labels, len(self.classes_), config, seeds)
-        settings = {
-            k: v for k, v in self.get_params(deep=False).items() if k not in MAY_CHANGE
-        }
-        if self.warm_start:
-            settings["X or y"] = (self.n_features_in_, objective.signature)
-        if before is not None and before.settings != settings:
-            changed = [
-                name
-                for name, value in settings.items()
-                if before.settings[name] != value
-            ]
-            raise ValueError(
-                f"warm_start=True continues the last fit, but {' and '.join(changed)} changed "
-                f"since: fit on the same data with the same settings, or set warm_start=False"
-            )
         module = self._module(
             rows.shape[1], len(self.classes_), epoch_generator(seeds.training, 0)
         )
         with one_thread(config.device == "cpu" and len(rows) <= ONE_THREAD_ROWS):
-            run, file = self._train(
-                module,
-                objective,
-                config,
-                seeds.training,
-                None if before is None else before.file,
-            )
-        self._run = None if file is None else _WarmStart(seeds, settings, file)
+            run = fit_loop(module, objective, config, seeds.training)
+        if run.interrupted:  # a rival trained by half must not pass for a trained one
+            raise KeyboardInterrupt
         self._prediction_seed = seeds.prediction
         self.module_, self.history_ = run.module, run.history
         return self
-
-    def _train(
-        self,
-        module: nn.Module,
-        objective: FactorisedObjective,
-        config: TrainingConfig,
-        seed: int,
-        before: bytes | None,
-    ) -> tuple[Run, bytes | None]:
-        """Run the loop; a warm start goes through its checkpoint, which holds optimiser and weights
-        of the last epoch.
-
-        The file lives in memory between fits, so that the estimator can be pickled and leaves
-        nothing behind.
-        """
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"{RUN}.safetensors"
-            if before is not None:
-                path.write_bytes(before)
-            checkpoint = folder if self.warm_start else None
-            run = fit_loop(
-                module, objective, config, seed, checkpoint=checkpoint, name=RUN
-            )
-            if (
-                run.interrupted
-            ):  # a rival trained by half must not pass for a trained one
-                raise KeyboardInterrupt
-            return run, path.read_bytes() if self.warm_start else None
 
     def _config(self) -> TrainingConfig:
         check_sizes(

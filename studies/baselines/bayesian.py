@@ -159,7 +159,7 @@ class BayesianClassifier(NetworkBase):
     kl_weight : float
         Weight of the KL divergence; 1 is Bayes' rule, less trusts the data more (see the module's
         notes).
-    hidden_layer_sizes, max_epochs, batch_size, learning_rate, device, warm_start, random_state
+    hidden_layer_sizes, max_epochs, batch_size, learning_rate, device, random_state
         See :class:`~studies.baselines.NetworkClassifier`. ``train_loss`` in the history is -ELBO /
         n.
 

@@ -22,7 +22,7 @@ class DeepEnsemble(NetworkBase):
     Every member has its own initial weights and sees the rows in its own order.
 
     Parameters ---------- n_members : int hidden_layer_sizes, max_epochs, batch_size, learning_rate,
-    weight_decay, dropout, device, warm_start, random_state
+    weight_decay, dropout, device, random_state
         See :class:`~studies.baselines.NetworkClassifier`.
 
     Attributes

@@ -44,7 +44,7 @@ class DropoutClassifier(NetworkBase):
         Share of the hidden units left out, in training and at prediction.
     n_passes : int
         The paper's h.
-    hidden_layer_sizes, max_epochs, batch_size, learning_rate, weight_decay, device, warm_start,
+    hidden_layer_sizes, max_epochs, batch_size, learning_rate, weight_decay, device,
     random_state
         See :class:`~studies.baselines.NetworkClassifier`.
 

@@ -32,7 +32,7 @@ class NetworkClassifier(NetworkBase):
     ----------
     hidden_layer_sizes : sequence of int
     max_epochs : int
-        Passes over the rows, counted from the first fit of a warm start.
+        Passes over the rows.
     patience : int
         0 (the paper): all rows are trained on, to the last epoch. Otherwise ``validation_fraction``
         of the rows are held out, training stops when their log loss has not fallen for so many
@@ -47,10 +47,6 @@ class NetworkClassifier(NetworkBase):
         Share of the hidden units left out of every training step; predictions use all of them.
     device : str
         "auto" is an accelerator where there is one.
-    warm_start : bool
-        Another fit on the same data with a larger ``max_epochs`` continues where the last one
-        ended, as one long fit would have gone on. To be set before the first fit; every epoch then
-        writes a small temporary file.
     random_state : int, RandomState or None
 
     Attributes

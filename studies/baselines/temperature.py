@@ -38,7 +38,6 @@ NETWORK = (
     "weight_decay",
     "dropout",
     "device",
-    "warm_start",
 )
 
 
@@ -48,7 +47,7 @@ class TemperatureScaledClassifier(NetworkSettings, PosteriorClassifier):
     validation part.
 
     Parameters ---------- hidden_layer_sizes, max_epochs, batch_size, learning_rate, weight_decay,
-    dropout, device, warm_start, random_state
+    dropout, device, random_state
         See :class:`~studies.baselines.NetworkClassifier`; the network never sees the validation
         part.
     validation_fraction : float
@@ -83,14 +82,12 @@ class TemperatureScaledClassifier(NetworkSettings, PosteriorClassifier):
         check.check_count(self.n_bins, "n_bins")
         X, y = self._validate(X, y)
         codes = self._encode(y)
-        if not (self.warm_start and hasattr(self, "network_")):
-            seeds = Seeds.drawn(self.random_state)
-            self._split_seed = seeds.split
-            self.network_ = NetworkClassifier(random_state=seeds.training)
+        seeds = Seeds.drawn(self.random_state)
+        self.network_ = NetworkClassifier(random_state=seeds.training)
         split = validation_split(
             torch.from_numpy(codes.astype(np.int64)),
             self.validation_fraction,
-            self._split_seed,
+            seeds.split,
         )
         train, held_out = (rows.numpy() for rows in split)
         self.network_.set_params(**{name: getattr(self, name) for name in NETWORK}).fit(

@@ -97,10 +97,10 @@ def smoothing(cell: Cell) -> Result:
     return found
 
 
-def smoothing_cells(quick: bool) -> list[Cell]:
+def smoothing_cells() -> list[Cell]:
     """Scenario A, K = 5."""
-    shared = {"K": 5, "rows": 500, "amount": 0.5, "epochs": 30 if quick else 200}
-    return [shared | {"seed": seed} for seed in range(6 if quick else 20)]
+    shared = {"K": 5, "rows": 500, "amount": 0.5, "epochs": 30}
+    return [shared | {"seed": seed} for seed in range(6)]
 
 
 # ------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def sampling(cell: Cell) -> Result:
     return found
 
 
-def sampling_cells(quick: bool) -> list[Cell]:
+def sampling_cells() -> list[Cell]:
     """Four uneven classes on a line."""
-    shared = {"rows": 600, "strength": 5.0, "epochs": 30 if quick else 200}
-    return [shared | {"seed": seed} for seed in range(12 if quick else 20)]
+    shared = {"rows": 600, "strength": 5.0, "epochs": 30}
+    return [shared | {"seed": seed} for seed in range(12)]

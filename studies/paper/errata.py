@@ -357,8 +357,8 @@ def run(cell: Cell) -> Result:
     return STATEMENTS[cell["statement"]](**cell["arguments"])
 
 
-def cells(quick: bool) -> list[Cell]:
-    """One statement each; they take seconds, so the quick size is the full one but for the rate."""
+def cells() -> list[Cell]:
+    """One statement each."""
     wanted: list[tuple[str, Cell]] = [
         *(("shift", {"K": K}) for K in (3, 5, 10)),
         *(("root", {"K": K}) for K in (3, 5, 10)),
@@ -370,7 +370,7 @@ def cells(quick: bool) -> list[Cell]:
         *(("divergence", {"mu": mu}) for mu in (0.5, 1.0, 2.0)),
         ("product", {}),
         ("pac", {"n": 1250, "K": 5}),
-        ("rate", {"samples": 100 if quick else 1_000}),
+        ("rate", {"samples": 100}),
         *(("delta_term", {"n": n}) for n in (100, 1_000, 10_000, 100_000)),
         ("precision", {}),
         ("dominance", {}),

@@ -81,13 +81,10 @@ def run(cell: Cell) -> Result:
     }
 
 
-def cells(small: bool) -> list[Cell]:
+def cells() -> list[Cell]:
     """Few and ten times as many rows of either problem."""
-    epochs = 500
-    if small:
-        epochs = 30
     return [
-        {"problem": name, "rows": n, "epochs": epochs, "seed": seed}
+        {"problem": name, "rows": n, "epochs": 30, "seed": seed}
         for name in PROBLEMS
         for n in (200, 2_000)
         for seed in range(5)

@@ -12,6 +12,7 @@ from studies.markdown import table
 from studies.measures import mean_error
 from studies.paper import rows
 from studies.paper.claims import (
+    BAYESIAN,
     CALIBRATED,
     DROPOUT,
     OLD,
@@ -19,19 +20,17 @@ from studies.paper.claims import (
     at_full_size,
     claims,
     figure_1_values,
+    fixed,
+    statements,
 )
 from studies.paper.points import points_table
 from studies.paper.records import (
-    SIDE_BY_SIDE,
     BySeed,
-    at_scale,
-    board,
-    epochs_by_method,
-    epochs_of,
-    epochs_reached,
+    at_size,
+    looks_of,
     name_of,
+    of_part,
     results,
-    stacked,
     values,
 )
 from studies.paper.verdicts import (
@@ -43,7 +42,8 @@ from studies.paper.verdicts import (
     mean_of,
     told,
 )
-from studies.store import POOL, Record, Result, pool_of
+from studies.reproduction.pages_real import folds_at_the_limit
+from studies.store import FIRST_POOL, POOL, Result, pool_of
 
 
 def listed(found: Mapping[str, str], columns: list[str]) -> list[str]:
@@ -213,6 +213,23 @@ def figure_1_table() -> str:
     return table([*head, "all pairs alike, 2,000 rows"], body)
 
 
+def shift_gain() -> str:
+    """What the logit shift alone takes off the error, by problem."""
+    plain = values("ablation", rows.CROSS_FIT, "mean")
+    shifted = values("ablation", rows.SHIFT, "mean")
+    parts = []
+    for where, before in plain.items():
+        first = np.mean(list(before.values()))
+        second = np.mean(list(shifted[where].values()))
+        parts.append(f"{where}: {first:.3f} → {second:.3f}")
+    return "; ".join(parts)
+
+
+def board() -> Result:
+    """The run on one GPU."""
+    return dict(store.header("paper-size")["board"])
+
+
 def quick_time() -> str:
     """How long the quick size takes, as it was measured."""
     found = store.results("paper-time")
@@ -241,18 +258,19 @@ def samples_of_ours() -> str:
     return "; ".join(f"{where}: {len(each)}" for where, each in found.items())
 
 
-def at_scale_table() -> str:
+def at_size_table() -> str:
     """Scenario B with all rows: every method after each number of epochs."""
     body = []
-    for part, method in SIDE_BY_SIDE.items():
-        for epochs in sorted({epochs_of(record) for record in stacked(part)}):
-            mean = at_scale(part, "mean", epochs)
-            posteriors = at_scale(part, "posterior", epochs)
+    methods = {part: part for part in (PLAIN, CALIBRATED, DROPOUT, BAYESIAN, rows.OURS)}
+    methods |= dict.fromkeys((rows.PRINTED, rows.SHIFT_ALONE), rows.PRINTED)
+    for method, part in methods.items():
+        for epochs in looks_of(part):
+            mean = at_size(part, "mean", epochs, method)
+            posteriors = at_size(part, "posterior", epochs, method)
             samples = ", ".join(str(len(each)) for each in mean.values())
-            shown = [mean_of(each) for each in mean.values()]
-            shown += [mean_of(each) for each in posteriors.values()]
+            shown = [mean_of(each) for each in (*mean.values(), *posteriors.values())]
             body.append([method, str(epochs or "–"), samples, *shown])
-    overlaps = [where.removeprefix("B, ") for where in at_scale("ours", "mean")]
+    overlaps = [where.removeprefix("B, ") for where in at_size(rows.OURS, "mean")]
     head = ["method", "epochs", "samples", *(f"S, {each}" for each in overlaps)]
     return table([*head, *(f"posteriors, {each}" for each in overlaps)], body)
 
@@ -260,98 +278,78 @@ def at_scale_table() -> str:
 def digits_table() -> str:
     """MNIST: one V on all images, as printed and with the shift and the root."""
     body = []
-    for record in sorted(stacked("digits"), key=seed_and_epochs):
-        cell = record["cell"]
-        result = record["result"]
-        accuracy = f"{result['test']['accuracy']:.2%}"
-        readings = (("printed", "descent", accuracy), ("shift", "root", "–"))
-        for name, reading, right in readings:
-            read = result[name][reading]
-            pairs = [f"{i}–{j}" for i, j in read["pairs"]]
-            row = [str(cell["seed"]), str(cell["max_epochs"]), f"{name}, {reading}"]
-            row += [", ".join(pairs), str(read["above_0.01"])]
-            row += [f"{read['four_nine']:.4f}", right]
-            body.append(row)
+    for record in of_part("digits"):
+        for epochs, result in record["result"].items():
+            accuracy = f"{result['test']['accuracy']:.2%}"
+            readings = (("printed", "descent", accuracy), ("shift", "root", "–"))
+            for name, reading, right in readings:
+                read = result[name][reading]
+                pairs = [f"{i}–{j}" for i, j in read["pairs"]]
+                row = [str(record["cell"]["seed"]), epochs, f"{name}, {reading}"]
+                row += [", ".join(pairs), str(read["above_0.01"])]
+                row += [f"{read['four_nine']:.4f}", right]
+                body.append(row)
     head = ["run", "epochs", "read", "largest pairs", "pairs above 0.01", "S[4, 9]"]
     return table([*head, "accuracy, test images"], body)
 
 
-def seed_and_epochs(record: Record) -> tuple[int, int]:
-    """The order of the table."""
-    return record["cell"]["seed"], epochs_of(record)
-
-
-def processes(kind: str) -> str:
-    """The processes of the run on one GPU that met the same end."""
-    return ", ".join(board().get(kind, ())) or "none"
-
-
-def folds_ended() -> str:
-    """How long the folds of MNIST trained."""
-    parts = []
-    for record in stacked("digits fold"):
-        result = record["result"]
-        lowest = min(result["losses"])
-        parts.append(f"{result['epochs']} epochs (lowest held-out risk {lowest:.3f})")
-    return ", ".join(parts)
-
-
 def page() -> str:
     """The page."""
-    baselines = (PLAIN, CALIBRATED, DROPOUT)
-    epochs = {part: epochs_reached(part) for part in (*SIDE_BY_SIDE, "digits")}
     found = claims()
     counts = {}
     for word in (HELD, TIE, NOT):
         counts[word] = sum(claim.verdict == word for claim in found)
     head = ["the paper claims", "its number", "as printed", "at best", "verdict"]
+    sums = [each["literal"]["row_sum"] for each in statements("shift")]
     return f"""# The paper in one table
 
 *Fine-Grained Uncertainty Quantification via Collisions*, Friedbaum, Adiga and Tandon,
-[arXiv:2411.12127](https://arxiv.org/abs/2411.12127), claim by claim. Written by `python -m studies
-tables` from the records in `studies/results`: figures and verdicts are computed, not typed.
-`python -m studies run paper --quick` runs a small version of every experiment. {quick_time()}
+[arXiv:2411.12127](https://arxiv.org/abs/2411.12127), claim by claim. Figures and verdicts are
+computed from the records in `studies/results` by `python -m studies tables`. `python -m studies run
+paper --quick` runs a small version of every experiment. {quick_time()}
 
-**Read this first.**
+## In short
 
-- **As printed** is `CollisionClassifier.from_paper()`, made of
-  [`collidescope.pairwise.printed`](../src/collidescope/pairwise/printed.py): one V trained on all
+Of {sum(counts.values())} claims {counts[HELD]} held, {counts[NOT]} did not hold, and {counts[TIE]}
+are ties or cannot be told.
+
+- **The idea stands.** S is determined by its Gramian, tells which classes are confused where the
+  Bayes error does not, can be learned by comparing pairs, and gives posteriors as S⁻¹q.
+- **One term is missing.** Trained on as many pairs of one class as of two, V is not the similarity
+  when K > 2: its logit is too large by log(K - 1), and the rows of Ĝ sum to {fixed(sums)} for
+  K = 3, 5 and 10 instead of 1. Taking the term off lowers the mean error of S more than all other
+  changes together: {shift_gain()} ([ablation](#what-each-step-beyond-the-paper-is-worth)).
+- **Without it the baselines are ahead.** Algorithm 1 as printed is behind the Bayesian network in
+  Scenario A and behind Monte-Carlo dropout in Scenario B. The text leaves λ, η, γ and the end of
+  the descent open, and [they matter](#sensitivity-to-λ-η-γ-and-the-number-of-steps).
+- **With it, and what else the package adds,** errors are below those of every baseline in Scenarios
+  A and B and in the tests of posteriors (column *at best*).
+
+## How to read the table
+
+- **As printed** is `CollisionClassifier.from_paper()`
+  ([`collidescope.pairwise.printed`](../src/collidescope/pairwise/printed.py)): one V trained on all
   of T, averages over T, the printed descent (λ = .1, η = 1e-4, γ = 1e-4, given up after 50,000
-  steps: the text names none of these), S⁻¹q. `from_paper(cross_fitted=True)` is the variant that
-  scores held-out rows.
-- **Scenario A has the paper's own sizes**: 6 × 128, 500 epochs, for V, for the classifier and for
-  every baseline ({samples_at_full_size()}).
-- **Rows marked {OLD} are of an earlier round, in part or in all.** There averages were taken over
-  held-out rows, V was symmetrised, and S was clipped and scaled; the pair-wise V of Scenario B had
-  50 references per class, and all networks of it had batches of 2,048; "ours" was a pool of 14
-  models where no other is named, which is not today's. Epochs of the baselines of the posteriors:
-  {epochs_by_method("posterior-variance", baselines)}; of their tables:
-  {epochs_by_method("posterior-tables", baselines)}; the paper has 500.
-  [What was not run again](#not-run-again).
-- **Baselines of Scenarios B and C** were trained with all 50,000 rows in the package's automatic
-  batches of {board().get("batch")}, but time ran out before their 500 epochs: temperature and
-  dropout have {epochs["temperature"]}, the Bayesian network {epochs["bayesian"]} ([what was
-  reached](#at-the-papers-size-on-one-gpu)). Their "ours" is today's pool. The V that they are
-  compared with is still {OLD}.
-- **The ablation has small networks** (two hidden layers of 64, 60 epochs) and a twentieth of the
-  rows of Scenario B.
-- **Two studies were extended after a first look:** m random pairs (20 samples, where the largest m
-  just missed the 10%; now 100), and adaptive sampling (6 samples, where the cost function was
-  ahead by more than two standard errors; now 12).
+  steps: our choices), S⁻¹q. *Rows scaled to 1* clips S at 0 and scales its rows, which the paper
+  does not say. **At best** is the package's default unless another method is named.
+- **Verdicts.** Errors are total variation distances (TVD) to the true S or posteriors; differences
+  are paired over samples, ± their standard error. *Held* and *did not hold* need 95% intervals (by
+  Student's t) on one side of zero, against every rival; of several rivals the one that is hardest
+  to beat is shown. A number
+  that the paper gives without an error is compared with the range of our runs: inside it *held*,
+  outside by less than a tenth of the number *cannot be told* (a rule chosen after the first
+  runs were seen). Where a claim has several readings the first one decides.
+- **Size.** Networks have the paper's 6 × 128 units. In Scenario A every method has its 500 epochs
+  ({samples_at_full_size()}; the baselines, as those of the posteriors,
+  four fifths of the rows). In Scenarios B and C all 50,000 rows are used, and the row names the
+  epochs. *Small networks* have two layers of 64 and 60 epochs, the baselines beside them the
+  paper's size.
+- **{OLD}** marks figures of an earlier round: V was scored on held-out rows and symmetrised, S was
+  clipped and scaled, and "ours" was a pool of {FIRST_POOL} models, not today's {POOL}. Where both
+  rounds have a verdict and they differ, it cannot be told. [What is
+  missing](#what-is-missing) is listed once, at the end.
 
-How verdicts are made:
-
-- Differences are paired over samples, ± their standard error; of several rivals the one that is
-  hardest to beat is shown. **Held** or **did not hold** needs two standard errors, against every
-  rival; the rest is *tie or cannot be told*. Errors are total variation distances (TVD) to the
-  true S or posterior.
-- A number that the paper gives without an error is compared with the range of our runs: inside it
-  **held**, outside by less than a tenth of it *cannot be told*, else it **did not hold**. This
-  rule was chosen after the older runs were seen.
-- Where V or its rivals are of two rounds, the verdict is what both say; where they disagree it
-  cannot be told.
-- Of {sum(counts.values())} claims {counts[HELD]} held, {counts[TIE]} are ties or cannot be told,
-  {counts[NOT]} did not hold.
+## The table
 
 {table([*head, "script"], found)}
 
@@ -414,27 +412,18 @@ Scenario B with less overlap, small networks, three samples, mean TVD of S:
 
 {ablation_table("mean", "overlap")}
 
-## At the paper's size on one GPU
+## At the paper's size
 
-`STUDIES_DEVICE=cuda python -m studies.paper.on_gpu --out FOLDER`: networks of 6 × 128 for several
-samples side by side, all 50,000 rows of Scenario B, batches of {board().get("batch")}, on one GPU
-({board().get("gpu")}). All of it had {board().get("seconds")} seconds. Mean TVD of S and of the posteriors; ours has its own end:
+Scenario B with all 50,000 rows, networks of 6 × 128 and batches of 256: V as printed, one
+training looked at after several numbers of epochs, and the rivals. The rivals were trained on one
+GPU for {board()["seconds"]} seconds, which ended before their 500 epochs; V was trained on one
+processor core. Mean TVD of S and of the posteriors; ours has an end of its own:
 
-{at_scale_table()}
+{at_size_table()}
 
-MNIST, one ResNet-18 for pairs on all 60,000 images, averages over the same images:
+MNIST, one ResNet-18 for pairs on all 60,000 images, averages over the same images, on the same GPU:
 
 {digits_table()}
-
-Of 15 folds of MNIST {len(stacked("digits fold"))} came to its end, after {folds_ended()}. What
-became of the other processes:
-
-- ended with an error, before their first epoch: {processes("failed")}. These are all stacks of V:
-  they lacked what the training loop had come to ask for. The error is repaired and has a test; the
-  time was used up, so V of Scenarios B and C, and V of five folds, has not been trained here.
-- out of time, with the epochs above (overlap and sample behind "ours", run behind "digits"):
-  {processes("out_of_time")}
-- not begun: {processes("not_begun")}
 
 ## Figures of the paper that its text gives no numbers for
 
@@ -454,24 +443,19 @@ drawn from the records in the paper's form: [3](reproduction.md#divergences), 5
 [A](reproduction.md#tables-of-posterior-errors) and
 [B](reproduction.md#posterior-errors-over-many-samples).
 
-## Fourteen points where an implementation can depart from the paper
+## Fourteen points where code or a comparison can depart from the paper
 
 {points_table()}
 
-## Not run again
+## What is missing
 
-What stands on older or smaller runs, most of it because it needs a GPU (`python -m studies run
-paper-full` has the settings):
-
-- V of Scenarios B and C with all 50,000 rows, all references and batches of 256, as printed and
-  with five folds: its run [failed](#at-the-papers-size-on-one-gpu)
-- the baselines of Scenarios B and C to their 500 epochs
-- baselines of the posteriors that have fewer than 500 epochs:
-  {epochs_by_method("posterior-variance", baselines)}
-- ResNets on MNIST to the end of their training: as printed they have {epochs["digits"]} epochs, 13
-  of 15 folds of the earlier round stopped at 30, and only our encoder was trained with augmented
-  images
-- every figure of "ours" in a row marked {OLD} with today's pool, but for Scenarios B and C
-- the Bayesian network of Scenarios A to C, whose posterior is a cold one (its divergence counts a
-  tenth), at temperature 1: there it falls back to the prior
+- V with the paper's 500 epochs in more than a few samples of Scenario B, and its rivals with more
+  epochs than [the table](#at-the-papers-size) has.
+- ResNets on MNIST to the end of their training: as printed they have {max(looks_of("digits"))}
+  epochs; of the earlier round, {folds_at_the_limit()}, and only our
+  encoder was trained with augmented images.
+- The figures marked {OLD} with today's pool, and as printed at full size.
+- The Bayesian network at temperature 1: that of Scenarios A to C has a cold posterior (its
+  divergence counts a tenth), because at temperature 1 it falls back to the prior.
+- The pictures of the paper: its numbers are compared where the text gives them.
 """

@@ -8,11 +8,8 @@ import numpy as np
 
 from studies.markdown import table
 from studies.paper.claims import CALIBRATED, DROPOUT, PLAIN, at_full_size
-from studies.paper.records import epochs_by_method, epochs_reached, results
+from studies.paper.records import epochs_by_method, results
 from studies.paper.verdicts import means
-
-REPAIRED = "repaired"
-PARTLY = "repaired in part"
 
 
 class Point(NamedTuple):
@@ -31,6 +28,11 @@ def file(path: str, name: str) -> str:
 def printed_test(name: str) -> str:
     """A test of Algorithm 1 as printed."""
     return file("tests/test_printed.py", f"test_{name}")
+
+
+def study_test(name: str) -> str:
+    """A test of an experiment."""
+    return file("tests/test_paper_study.py", f"test_{name}")
 
 
 def converged() -> str:
@@ -64,27 +66,27 @@ def points() -> list[Point]:
         Point(
             "Step B (34) averages over T, the rows that V was trained on; V is not symmetrised, "
             "nothing is clipped, there are no folds",
-            f"{REPAIRED}: `from_paper()` does so; `from_paper(cross_fitted=True)` is the other",
+            "`from_paper()` does so; `from_paper(cross_fitted=True)` is the other",
             f"{printed_test('the_gramian_averages_over_the_rows_that_v_was_trained_on')}, "
             f"{printed_test('v_is_that_of_the_ordered_pair')}. Scenario A at the paper's size: "
             f"{raw}; rows scaled to 1: {normalised}",
         ),
         Point(
             "λ, η, γ and the end of the loop are left open",
-            f"{REPAIRED}: parameters of `from_paper()`, with a warning where the loop was given up",
+            "parameters of `from_paper()`, with a warning where the loop was given up",
             f"[sensitivity](#sensitivity-to-λ-η-γ-and-the-number-of-steps); share that converged "
             f"at K = 5, as printed: {converged()}; "
             f"{printed_test('a_descent_that_reaches_its_limit_of_steps_says_so')}",
         ),
         Point(
             "m counts random pairs for each entry of G, m K² evaluations of V",
-            f"{REPAIRED}: `pairs_per_entry`",
+            "`pairs_per_entry`",
             f"{printed_test('step_b_asks_for_m_pairs_of_every_entry')}; error with m = 20,000 "
             f"against all 62,500 pairs: {pairs_gap()}",
         ),
         Point(
             "unequal priors: descent from I; (35) asks for diagonally dominant matrices",
-            f"{REPAIRED}: `from_paper()` descends on V's own Gramian for any class sizes; "
+            "`from_paper()` descends on V's own Gramian for any class sizes; "
             "`from_paper(feasible=True)` projects onto the set of (35)",
             f"{printed_test('unequal_classes_are_given_to_the_descent_from_the_identity')}, "
             f"{printed_test('a_fit_can_be_kept_in_the_feasible_set')}, "
@@ -92,7 +94,7 @@ def points() -> list[Point]:
         ),
         Point(
             "adaptive sampling: more of *both* classes of a confused pair, or a larger loss",
-            f"{REPAIRED}: `AdaptiveSampler` and `SmoothedCrossEntropy.set_cost`",
+            "`AdaptiveSampler` and `SmoothedCrossEntropy.set_cost`",
             file(
                 "tests/test_smoothing.py",
                 "test_both_classes_of_a_planted_pair_are_drawn_more_often",
@@ -101,75 +103,57 @@ def points() -> list[Point]:
         ),
         Point(
             "all models train 500 epochs; Scenario B has all references and full batches",
-            f"{PARTLY}: 500 epochs for every model of Scenario A; epochs of the baselines of the "
+            f"in part: 500 epochs for every model of Scenario A; epochs of the baselines of the "
             f"posteriors: {epochs_by_method('posterior-variance', (PLAIN, CALIBRATED, DROPOUT))}; "
-            "the baselines of Scenario B have all rows in small batches, temperature and dropout "
-            f"{epochs_reached('dropout')} epochs, the Bayesian network "
-            f"{epochs_reached('bayesian')}; its V as printed is still to be trained",
-            "[at the paper's size](#at-the-papers-size-on-one-gpu), "
-            "[not run again](#not-run-again)",
+            "Scenario B has all rows, random pairs of all of them, and batches of 256",
+            "[at the paper's size](#at-the-papers-size)",
         ),
         Point(
             "also claimed: the mean TVD of Scenario A, the time and the architecture of V, "
             "Figure 1B",
-            f"{REPAIRED}: each has a row and a verdict",
+            "each has a row and a verdict",
             "the table above",
         ),
         Point(
             "differences between methods are differences between samples, too",
-            f"{REPAIRED}: paired differences, their standard errors, and a third verdict",
-            file(
-                "tests/test_paper_study.py",
-                "test_two_standard_errors_decide_a_verdict",
-            ),
+            "paired differences, their standard errors, and a third verdict",
+            study_test("95_percent_intervals_decide_a_verdict"),
         ),
         Point(
             "S and q may come from the same points, whose errors then cancel",
-            f"{REPAIRED}: erratum 5 compares both",
-            file(
-                "tests/test_paper_study.py",
-                "test_errors_cancel_where_s_comes_from_the_points_of_q",
-            ),
+            "erratum 5 compares both",
+            study_test("errors_cancel_where_s_comes_from_the_points_of_q"),
         ),
         Point(
             "what it does not claim: a unique shape at other scales, success at unequal priors, "
             "no precision above that of S",
-            f"{REPAIRED}: these rows have no verdict or say what is claimed; errata 9 and 13 "
+            "these rows have no verdict or say what is claimed; errata 9 and 13 "
             "test the statements themselves",
-            file(
-                "tests/test_paper_study.py",
-                "test_the_estimate_of_b_lacks_what_was_not_learned",
-            )
+            study_test("the_estimate_of_b_lacks_what_was_not_learned")
             + ", "
-            + file(
-                "tests/test_paper_study.py",
-                "test_the_term_with_delta_is_exceeded_more_often_as_rows_grow",
-            ),
+            + study_test("the_term_with_delta_is_exceeded_more_often_as_rows_grow"),
         ),
         Point(
             '"ours" is today\'s default',
-            f"{PARTLY}: in Scenarios A, B and C, the posteriors and the ablation; MNIST and the "
+            "in part: in Scenarios A, B and C, the posteriors and the ablation; MNIST and the "
             "real tables have the pool of an earlier day",
-            "[at the paper's size](#at-the-papers-size-on-one-gpu)",
+            "[at the paper's size](#at-the-papers-size)",
         ),
         Point(
             "Theorem 1 and Lemma 2 ask for diagonal dominance, which the paper's own scenarios "
             "lack",
-            f"{REPAIRED}: [erratum 16](errata.md)",
-            file(
-                "tests/test_paper_study.py",
-                "test_scenarios_of_the_paper_are_not_dominant",
-            ),
+            "[erratum 16](errata.md)",
+            study_test("scenarios_of_the_paper_are_not_dominant"),
         ),
         Point(
             "the `while` of Algorithm 1 looks at ‖S Sᵀ - G‖ alone; slips in (31), (32), Section 5 "
             "and Lemma 2",
-            f"{REPAIRED}: [errata 17 and 18](errata.md)",
+            "[errata 17 and 18](errata.md)",
             printed_test("the_descent_can_end_with_rows_that_do_not_sum_to_one"),
         ),
         Point(
             "65 numbered equations, 9 definitions, 2 lemmas, 3 theorems, 3 algorithms",
-            f"{REPAIRED}: [the map](equations.md) has them all, and every function that it names "
+            "[the map](equations.md) has them all, and every function that it names "
             "runs",
             file("tests/test_equations_map.py", "test_a_named_function_runs"),
         ),

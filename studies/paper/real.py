@@ -67,16 +67,13 @@ def largest_pairs(S: FloatArray) -> Result:
     }
 
 
-def image_cells(small: bool) -> list[Cell]:
-    """150 images of each digit when small."""
+def image_cells() -> list[Cell]:
+    """150 images of each digit."""
     if not tabular.has_data():
         return []
     settings = SMALL | {"hidden_layer_sizes": [128, 128], "pairs_per_entry": 5_000}
-    if small:
-        settings["max_epochs"] = 40
-        return [{"per_digit": 150, "settings": settings, "seed": 0}]
-    settings["max_epochs"] = 200
-    return [{"per_digit": 5_000, "settings": settings, "seed": s} for s in range(3)]
+    settings["max_epochs"] = 40
+    return [{"per_digit": 150, "settings": settings, "seed": 0}]
 
 
 # ------------------------------------------------------------------------------------------
@@ -123,14 +120,11 @@ def rates(S: FloatArray, population: FloatArray) -> Result:
     }
 
 
-def table_cells(small: bool) -> list[Cell]:
+def table_cells() -> list[Cell]:
     """The paper's four tables; German credit has 300 rows of its rarer class."""
     if not tabular.has_data():
         return []
-    epochs = 100
-    if small:
-        epochs = 15
-    settings = SMALL | {"hidden_layer_sizes": [60, 60], "max_epochs": epochs}
+    settings = SMALL | {"hidden_layer_sizes": [60, 60], "max_epochs": 15}
     return [
         {"dataset": name, "per_class": 300, "settings": settings, "seed": seed}
         for name in ("diabetes", "adult", "law school", "German credit")
@@ -138,9 +132,9 @@ def table_cells(small: bool) -> list[Cell]:
     ]
 
 
-def table_pool_cells(small: bool) -> list[Cell]:
+def table_pool_cells() -> list[Cell]:
     """The samples of the tables."""
     return [
         {name: cell[name] for name in ("dataset", "per_class", "seed")}
-        for cell in table_cells(small)
+        for cell in table_cells()
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -99,63 +99,57 @@ def posterior(score: Result) -> float:
 
 
 # ------------------------------------------------------------------------------------------
-# networks side by side on a GPU, within a given time
-
-#: The method of each part.
-SIDE_BY_SIDE = {
-    "plain": rows.PLAIN,
-    "temperature": "temperature (paper)",
-    "dropout": "Monte-Carlo dropout",
-    "bayesian": "Bayesian network",
-    "ours": rows.OURS,
-}
+# at the paper's own size
 
 
-def stacked(part: str, **wanted: Any) -> list[Record]:
-    """Records of a part of ``paper-stacked`` whose cells have these settings."""
-    found = []
-    for record in store.results("paper-stacked"):
-        cell = record["cell"]
-        if cell["part"] == part and wanted.items() <= cell.items():
-            found.append(record)
-    return found
+def of_part(part: str) -> list[Record]:
+    """Records of a part of ``paper-size``."""
+    found = store.results("paper-size")
+    return [record for record in found if record["cell"]["part"] == part]
 
 
-def epochs_of(record: Record) -> int:
-    """After how many epochs a network was looked at; 0 of what has its own end."""
-    cell = record["cell"]
-    return int(cell.get("settings", cell).get("max_epochs", 0))
+def looks_of(part: str) -> dict[int, int]:
+    """Samples by the number of epochs; 0 epochs for what has an end of its own."""
+    found: Counter[int] = Counter()
+    for record in of_part(part):
+        found.update(map(int, record["result"]))
+    return dict(sorted(found.items()))
 
 
-def epochs_reached(part: str) -> int:
-    """The largest number of epochs that there was time for."""
-    return max((epochs_of(record) for record in stacked(part)), default=0)
+def last_look(part: str) -> int:
+    """The largest number of epochs that all samples have."""
+    looks = looks_of(part)
+    most = max(looks.values())
+    return max(epochs for epochs, samples in looks.items() if samples == most)
 
 
-def at_scale(part: str, measure: str, epochs: int | None = None) -> BySeed:
+def at_size(
+    part: str, measure: str, epochs: int | None = None, method: str | None = None
+) -> BySeed:
     """A measure on all 50,000 rows of Scenario B, after the most epochs unless told."""
     if epochs is None:
-        epochs = epochs_reached(part)
+        epochs = last_look(part)
     found: BySeed = defaultdict(dict)
-    for record in stacked(part):
-        if epochs_of(record) == epochs:
+    for record in of_part(part):
+        look = record["result"].get(str(epochs))
+        if look is not None:
             where = name_of(record["cell"]["problem"])
-            score = record["result"][SIDE_BY_SIDE[part]][measure]
-            found[where][record["cell"]["seed"]] = score
+            found[where][record["cell"]["seed"]] = look[method or part][measure]
     return {where: found[where] for where in sorted(found)}
 
 
-def at_scale_name(part: str) -> str:
+def curve(part: str, method: str) -> dict[int, dict[int, float]]:
+    """Scenario C: the error of S at the largest overlap, by epochs and sample."""
+    found = {}
+    for epochs in looks_of(part):
+        by_overlap = at_size(part, "mean", epochs, method)
+        found[epochs] = next(iter(by_overlap.values()))
+    return found
+
+
+def trained_name(part: str) -> str:
     """The method, and how long it was trained."""
-    epochs = epochs_reached(part)
-    if epochs == 0:
-        return SIDE_BY_SIDE[part]
-    return f"{SIDE_BY_SIDE[part]}, {epochs} epochs"
-
-
-def board() -> dict[str, Any]:
-    """What became of every process of that run."""
-    return dict(store.header("paper-stacked").get("board", {}))
+    return f"{part}, {last_look(part)} epochs"
 
 
 def epochs_by_method(name: str, methods: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Scenarios A, B and C and the posterior experiments: every method, with the truth known.
 
-The small size has smaller networks, fewer epochs and, in Scenario B, fewer rows than the paper;
-``FULL`` has the paper's own.
+Most have smaller networks, fewer epochs and, in Scenario B, fewer rows than the paper; ``FULL`` has
+the paper's own.
 """
 
 from __future__ import annotations
@@ -135,45 +135,40 @@ def cell_of(problem: Name, n: int, seed: int, settings: Cell) -> Cell:
     return {"problem": problem, "rows": n, "seed": seed, "settings": settings}
 
 
-def scenario_b_cell(
-    beta: float, seed: int, small: bool, max_epochs: int | None = None
-) -> Cell:
-    """Scenario B, with a twentieth of the paper's rows when small."""
-    settings = dict(SMALL if small else FULL)
-    settings["pairs_per_entry"] = 20_000
-    if max_epochs is not None:
-        settings["max_epochs"] = max_epochs
-    n = 2_500 if small else 50_000
-    return cell_of(["B", beta], n, seed, settings)
+def scenario_a_cells(settings: Cell) -> list[Cell]:
+    """Scenario A (K = 3, 4, 5)."""
+    return [
+        cell_of(["A", k], 250 * k, seed, settings) for seed in SEEDS for k in (3, 4, 5)
+    ]
 
 
-def ablation_cells(small: bool) -> list[Cell]:
+def scenario_b_cell(beta: float, seed: int, n: int, settings: Cell) -> Cell:
+    """Scenario B with so many rows; the paper has 50,000."""
+    return cell_of(["B", beta], n, seed, settings | {"pairs_per_entry": 20_000})
+
+
+def few_of_b(beta: float, seed: int, max_epochs: int = 60) -> Cell:
+    """Scenario B with a twentieth of the paper's rows."""
+    return scenario_b_cell(beta, seed, 2_500, SMALL | {"max_epochs": max_epochs})
+
+
+def ablation_cells() -> list[Cell]:
     """Scenario A (K = 3, 4, 5) and B (β = .15)."""
-    settings = SMALL if small else FULL
-    cells = []
-    for seed in SEEDS:
-        for k in (3, 4, 5):
-            cells.append(cell_of(["A", k], 250 * k, seed, settings))
-        cells.append(scenario_b_cell(0.15, seed, small))
-    return cells
+    return [*scenario_a_cells(SMALL), *(few_of_b(0.15, seed) for seed in SEEDS)]
 
 
-def overlap_cells(small: bool) -> list[Cell]:
+def overlap_cells() -> list[Cell]:
     """The two other overlaps of Scenario B, three samples."""
-    return [scenario_b_cell(b, s, small) for b in (0.25, 0.35) for s in range(3)]
+    return [few_of_b(beta, seed) for beta in (0.25, 0.35) for seed in range(3)]
 
 
-def cost_cells(small: bool) -> list[Cell]:
+def cost_cells() -> list[Cell]:
     """Scenario C: the error after few and after many epochs."""
-    epochs = (10, 50, 100, 250, 500)
-    if small:
-        epochs = (5, 20, 100)
-    return [scenario_b_cell(0.15, s, small, each) for each in epochs for s in SEEDS]
+    return [few_of_b(0.15, seed, epochs) for epochs in (5, 20, 100) for seed in SEEDS]
 
 
-def posterior_cells(small: bool) -> list[Cell]:
+def posterior_cells(settings: Cell = SMALL) -> list[Cell]:
     """Figure 9B: means on a line, the same problem sampled anew, at three overlaps."""
-    settings = SMALL if small else FULL
     return [
         cell_of(["line", 4, 10, 3.0 * gap], 1_000, seed, settings)
         for gap in (1, 2, 3)
@@ -181,41 +176,31 @@ def posterior_cells(small: bool) -> list[Cell]:
     ]
 
 
-def grid_cells(small: bool) -> list[Cell]:
+def grid_cells() -> list[Cell]:
     """Figure 9A: classes × dimensions × distance of neighbours, one sample each."""
-    settings = SMALL if small else FULL
     cells = []
     for k in (3, 5):
         for d in (2, 10):
             for gap in (1, 2):
                 problem: Name = ["line", k, d, float(gap * (k - 1))]
-                cells.append(cell_of(problem, 250 * k, 0, settings))
+                cells.append(cell_of(problem, 250 * k, 0, SMALL))
     return cells
 
 
-def architecture_cells(small: bool) -> list[Cell]:
+def architecture_cells() -> list[Cell]:
     """V with other hidden layers than the classifier has, Scenario A, K = 4, five samples."""
-    usual = SMALL if small else FULL
-    layers = ([128] * 3, [256] * 6, [128] * 12)
-    if small:
-        layers = ([32, 32], [128, 128], [64] * 4)
     cells = []
-    for sizes in layers:
-        settings = usual | {"hidden_layer_sizes": sizes}
+    for sizes in ([32, 32], [128, 128], [64] * 4):
+        settings = SMALL | {"hidden_layer_sizes": sizes}
         cells += [cell_of(["A", 4], 1_000, seed, settings) for seed in range(5)]
     return cells
 
 
-def printed_cells(small: bool) -> list[Cell]:
+def printed_cells() -> list[Cell]:
     """As printed with the paper's own network and epochs, where a sample takes seconds."""
-    sampled = [*ablation_cells(False), *posterior_cells(False)]
-    return [cell for cell in sampled if cell["problem"][0] != "B"]
+    return [*scenario_a_cells(FULL), *posterior_cells(FULL)]
 
 
-def pool_cells(small: bool) -> list[Cell]:
+def pool_cells() -> list[Cell]:
     """Scenario B; the reproduction has the pool on the samples of A and of the posteriors."""
-    found = []
-    for seed in SEEDS:
-        cell = scenario_b_cell(0.15, seed, small)
-        found.append({name: cell[name] for name in ("problem", "rows", "seed")})
-    return found
+    return [{"problem": ["B", 0.15], "rows": 2_500, "seed": seed} for seed in SEEDS]

@@ -1,8 +1,8 @@
 """Every experiment of the paper: the studies behind docs/paper.md and docs/errata.md.
 
 ``paper`` has small networks (two hidden layers of 64, 60 epochs) and ten samples; its quick size
-has one sample of everything. ``paper-full`` has the paper's own settings, and takes days.
-``paper-time`` measures the quick size.
+has one sample of everything. ``paper-size`` has Scenarios B and C and MNIST at the paper's own
+size, ``paper-time`` measures the quick size of ``paper``.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import NamedTuple
 
 from studies.paper import (
     applications,
+    at_size,
     digits,
     errata,
     figure_1,
     real,
     recovery,
     scenarios,
-    stacked,
 )
 from studies.reproduction import tabular
 from studies.store import Cell, Result, Study
 
 
 class Part(NamedTuple):
-    """An experiment: the settings of every run, small or not, and a run."""
+    """An experiment: the settings of every run, and a run."""
 
-    cells: Callable[[bool], list[Cell]]
+    cells: Callable[[], list[Cell]]
     run: Callable[[Cell], Result]
 
 
@@ -54,14 +54,6 @@ PARTS = {
 }
 
 
-def cells(small: bool) -> list[Cell]:
-    """The settings of every run, with the name of its experiment."""
-    found = []
-    for name, part in PARTS.items():
-        found += [{"study": name, **cell} for cell in part.cells(small)]
-    return found
-
-
 def first_sample(found: list[Cell]) -> list[Cell]:
     """One sample of every setting; of experiments whose runs take longer, of one or two."""
     left = {"printed": 1, "grid": 2, "table-pool": 1}
@@ -75,17 +67,11 @@ def first_sample(found: list[Cell]) -> list[Cell]:
     return kept
 
 
-def small_cells(quick: bool) -> list[Cell]:
-    """Small networks; when quick, one sample of every setting."""
-    found = cells(small=True)
-    if quick:
-        found = first_sample(found)
-    return found
-
-
-def full_cells(quick: bool) -> list[Cell]:
-    """The paper's own settings; when quick, one sample."""
-    found = cells(small=False)
+def cells(quick: bool) -> list[Cell]:
+    """The settings of every run, with the name of its experiment; when quick, one sample."""
+    found = []
+    for name, part in PARTS.items():
+        found += [{"study": name, **cell} for cell in part.cells()]
     if quick:
         found = first_sample(found)
     return found
@@ -97,29 +83,19 @@ def run(cell: Cell) -> Result:
     return PARTS[cell["study"]].run(own)
 
 
-OWN_RUNS: dict[str, Callable[[Cell], Result]] = {
-    "ours": scenarios.pool_run,
-    "digits": digits.run,
-    "digits fold": digits.run,
-}
-
-
-def stacked_cells(quick: bool) -> list[Cell]:
-    """Gaussians of every method and the package's default, then MNIST."""
-    found = stacked.cells(quick)
-    if not quick:
-        for beta in stacked.SAMPLES:
-            for seed in scenarios.SEEDS:
-                own = {"problem": ["B", beta], "rows": 50_000, "seed": seed}
-                found.append({"part": "ours", **own})
+def size_cells(quick: bool) -> list[Cell]:
+    """Gaussians, then MNIST."""
+    found = at_size.cells(quick)
     if tabular.has_data():
         found += digits.cells(quick)
     return found
 
 
-def stacked_run(cell: Cell) -> Result:
-    """One cell alone, which takes hours on a processor; ``on_gpu`` runs many at once."""
-    return OWN_RUNS.get(cell["part"], stacked.run)(cell)
+def size_run(cell: Cell) -> Result:
+    """One training."""
+    if cell["part"] == "digits":
+        return digits.run(cell)
+    return at_size.run(cell)
 
 
 def time_cells(quick: bool) -> list[Cell]:
@@ -134,7 +110,7 @@ def timed(cell: Cell) -> Result:
     """Processor time of the quick size, by experiment."""
     by_part = dict.fromkeys(cell["parts"], 0.0)
     longest = 0.0
-    chosen = [each for each in small_cells(quick=True) if each["study"] in by_part]
+    chosen = [each for each in cells(quick=True) if each["study"] in by_part]
     for each in chosen:
         started = time.process_time()
         run(each)
@@ -150,13 +126,12 @@ def timed(cell: Cell) -> Result:
 
 
 STUDIES = (
-    Study("paper", "The paper in one table, small networks", small_cells, run),
-    Study("paper-full", "The paper in one table, its own settings", full_cells, run),
+    Study("paper", "The paper in one table, small networks", cells, run),
     Study(
-        "paper-stacked",
-        "Scenarios A, B and C and MNIST at the paper's size, side by side",
-        stacked_cells,
-        stacked_run,
+        "paper-size",
+        "Scenarios B and C and MNIST at the paper's size",
+        size_cells,
+        size_run,
         alone=True,
     ),
     Study("paper-time", "How long the quick size of paper takes", time_cells, timed),

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import t as student
 
 from studies.measures import mean_error
+from studies.paper.rows import FloatArray
 
 HELD = "held"
 TIE = "tie or cannot be told"
@@ -23,9 +25,20 @@ class Difference(NamedTuple):
     where: str
     mean: float
     error: float
+    samples: int
+
+    @property
+    def half(self) -> float:
+        """Half of the 95% interval, by Student's t: two samples tell little."""
+        return float(student.ppf(0.975, self.samples - 1)) * self.error
 
     def __str__(self) -> str:
         return f"{self.where}: {self.mean:+.4f} ± {self.error:.4f}"
+
+
+def difference(where: str, gaps: FloatArray) -> Difference:
+    """The mean of these differences."""
+    return Difference(where, float(gaps.mean()), mean_error(gaps), len(gaps))
 
 
 def differences(first: Values, second: Values) -> list[Difference]:
@@ -33,19 +46,18 @@ def differences(first: Values, second: Values) -> list[Difference]:
     found = []
     for where in first:
         seeds = sorted(set(first[where]) & set(second.get(where, {})))
-        if len(seeds) < 2:
-            continue
-        each = np.array([first[where][seed] - second[where][seed] for seed in seeds])
-        found.append(Difference(where, float(each.mean()), mean_error(each)))
+        if len(seeds) > 1:
+            gaps = [first[where][seed] - second[where][seed] for seed in seeds]
+            found.append(difference(where, np.array(gaps)))
     return found
 
 
 def lower(found: Iterable[Difference]) -> str:
-    """The verdict on "the first is lower, everywhere": two standard errors decide."""
+    """The verdict on "the first is lower, everywhere": 95% intervals decide."""
     found = list(found)
-    if any(each.mean > 2 * each.error for each in found):
+    if any(each.mean > each.half for each in found):
         return NOT
-    if found and all(each.mean < -2 * each.error for each in found):
+    if found and all(each.mean < -each.half for each in found):
         return HELD
     return TIE
 
@@ -78,19 +90,21 @@ def agreed(verdicts: Sequence[str]) -> str:
     return TIE
 
 
-def against(
-    own: Values, rivals: Mapping[str, Values]
-) -> tuple[list[Difference], list[Difference]]:
-    """Own minus each rival; and of these the largest of every problem, with the rival's name."""
+def against(own: Values, rivals: Mapping[str, Values]) -> tuple[str, str]:
+    """The verdict on "lower than every rival"; and of every problem the largest difference."""
     every = []
-    closest: dict[str, Difference] = {}
+    closest: dict[str, tuple[str, Difference]] = {}
     for name, values in rivals.items():
         for each in differences(own, values):
             every.append(each)
             known = closest.get(each.where)
-            if known is None or each.mean > known.mean:
-                closest[each.where] = each._replace(where=f"{each.where} − {name}")
-    return every, list(closest.values())
+            if known is None or each.mean > known[1].mean:
+                closest[each.where] = name, each
+    by_rival: dict[str, list[Difference]] = {}
+    for name, each in closest.values():
+        by_rival.setdefault(name, []).append(each)
+    parts = [f"less {name}: {told(found)}" for name, found in by_rival.items()]
+    return lower(every), "; ".join(parts)
 
 
 def told(found: Iterable[Difference]) -> str:

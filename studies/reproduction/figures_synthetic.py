@@ -10,26 +10,9 @@ import numpy as np
 from studies.drawing import plt, save
 from studies.measures import mean_error
 from studies.reproduction.tables import Columns, Found
-from studies.store import Record
 
-Curves = dict[str, list[tuple[int, float, float]]]
-
-
-def curves(records: list[Record]) -> Curves:
-    """{method: [(epochs, seconds of training, mean TVD of S)]}, averaged over samples."""
-    found: dict[str, dict[int, list[tuple[float, float]]]] = {}
-    for record in records:
-        for point in record["result"]["curve"]:
-            for name, errors in point["S"].items():
-                own = found.setdefault(name, {}).setdefault(point["epochs"], [])
-                own.append((point["train_seconds"], errors[0]))
-    averaged: Curves = {}
-    for name, points in found.items():
-        averaged[name] = []
-        for epochs, values in sorted(points.items()):
-            seconds, error = np.mean(values, axis=0)
-            averaged[name].append((epochs, float(seconds), float(error)))
-    return averaged
+#: Errors of S by method, epochs and sample.
+Curves = dict[str, dict[int, dict[int, float]]]
 
 
 def draw_bars(
@@ -56,12 +39,11 @@ def draw_training_cost(points: Curves, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(7, 4))
     for number, (name, own) in enumerate(points.items()):
         colour = f"C{number}"
-        epochs = [point[0] for point in own]
-        errors = [point[2] for point in own]
-        if len(own) == 1:
+        errors = [np.mean(list(samples.values())) for samples in own.values()]
+        if len(errors) == 1:
             axes.axhline(errors[0], color=colour, linestyle="--", label=name)
         else:
-            axes.plot(epochs, errors, colour, marker="o", markersize=5, label=name)
+            axes.plot(list(own), errors, colour, marker="o", markersize=5, label=name)
     axes.set(
         xscale="log",
         yscale="log",

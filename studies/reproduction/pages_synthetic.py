@@ -9,7 +9,9 @@ import numpy as np
 
 from studies.markdown import table
 from studies.measures import mean_error
-from studies.paper.records import epochs_by_method, epochs_reached
+from studies.paper import rows as paper
+from studies.paper.records import curve, epochs_by_method
+from studies.paper.verdicts import mean_of
 from studies.reproduction import figures_synthetic
 from studies.reproduction.synthetic import CORRECTED, LARGE_BATCH, LITERAL, ORACLE
 from studies.reproduction.tables import (
@@ -229,9 +231,7 @@ def scenario_b(figures: Path) -> str:
 {LARGE_BATCH:,} rows (it names no size); the pair-wise models have 50 references a class.
 
 Samples for each overlap: {samples(records)}.
-[In batches of 256](paper.md#at-the-papers-size-on-one-gpu) temperature and dropout were trained
-{epochs_reached("dropout")} epochs and the Bayesian network {epochs_reached("bayesian")}, which is
-as far as there was time.
+The same in [batches of 256](paper.md#at-the-papers-size), with V as printed.
 
 ![Scenario B](figures/scenario-b.svg)
 
@@ -240,37 +240,28 @@ as far as there was time.
 
 def scenario_c(figures: Path) -> str:
     """Figure 5, Scenario C."""
-    records = results("scenario-c")
-    if not records:
-        return ""
-    curves = figures_synthetic.curves(records)
-    figures_synthetic.draw_training_cost(curves, figures / "scenario-c.svg")
+    methods = {
+        "as printed": curve(paper.PRINTED, paper.PRINTED),
+        "with the logit shift": curve(paper.PRINTED, paper.SHIFT_ALONE),
+        "Bayesian network": curve("Bayesian network", "Bayesian network"),
+        OURS: curve(paper.OURS, paper.OURS),
+    }
+    figures_synthetic.draw_training_cost(methods, figures / "scenario-c.svg")
     rows = []
-    for name, points in curves.items():
-        for epochs, seconds, error in points:
-            rows.append([name, str(epochs), f"{seconds:.0f} s", f"{error:.4f}"])
+    for name, points in methods.items():
+        for epochs, errors in points.items():
+            shown = [str(epochs or "–"), str(len(errors)), mean_of(errors)]
+            rows.append([name, *shown])
     return f"""## Scenario C: accuracy against training cost
 
-The problem of Scenario B with the most overlap; S at checkpoints of one training, mean of
-{samples(records)} samples. The pair-wise network is read by the paper's own descent ("literal"),
-with 50 references a class.
-
-Seconds count training alone, all folds together, on a GPU that other runs shared; those of the
-Bayesian network include some seconds of starting up, and its steps are launched one by one where
-those of the other two are replayed from CUDA graphs: compare errors, not seconds. The paper's
-Bayesian network is not described; ours has a cold posterior (its divergence from the prior counts
-a tenth) and a closed-form divergence.
-
-The Bayesian network [in batches of 256](paper.md#at-the-papers-size-on-one-gpu) has
-{epochs_reached("bayesian")} epochs.
+The problem of Scenario B with the most overlap, V as printed and its rival in batches of 256; one
+training looked at after several numbers of epochs. An epoch of V takes about the time of an epoch
+of a classifier. The default has an end of its own. More is in [the paper in one
+table](paper.md#at-the-papers-size).
 
 ![S against epochs of training](figures/scenario-c.svg)
 
-{table(["method", "epochs", "training", "mean TVD of S"], rows)}
-
-{not_again("scenario-c")}
-
-{measured(records)}"""
+{table(["method", "epochs", "samples", "mean TVD of S"], rows)}"""
 
 
 def posterior_tables() -> str:

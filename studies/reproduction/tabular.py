@@ -251,11 +251,7 @@ def one_split(
     P = solve(q, S.matrix, shares, "inverse")
     labels = classes[codes_test]
     more = by_gramian(P, labels, S.to_collision_matrix(classes))
-    return (
-        P,
-        labels,
-        more | {"epochs": [len(accuracies)], "watched_accuracy": max(accuracies)},
-    )
+    return P, labels, more | {"epochs": [len(accuracies)]}
 
 
 def run(cell: Cell) -> Result:
@@ -322,15 +318,6 @@ def summarise(
             "uniform": _optimal(at_uniform, P, codes, k),
         },
         "accuracy": float((P.argmax(axis=1) == codes).mean()),
-        "balanced_accuracy": float(
-            np.mean(
-                [
-                    (at_uniform.argmax(axis=1) == codes)[codes == c].mean()
-                    for c in (0, 1)
-                ]
-            )
-        ),
-        "largest_class": float(priors.max()),
     }
     if gramian is not None:
         found["one_step"] = {name: describe(cm) for name, cm in one_step.items()}

@@ -21,7 +21,7 @@ from the identity.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,6 +36,7 @@ from collidescope.pairwise.pairs import PairObjective
 from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.config import TrainingConfig
 from collidescope.training.loop import fit_loop, seeded_module
+from collidescope.training.machine import device_of
 from collidescope.training.networks import EncoderFactory, mlp
 from collidescope.training.rows import (
     as_rows,
@@ -148,15 +149,16 @@ class TrainedContrast:
 
     def pairs(self, A: ArrayLike, B: ArrayLike, at_once: int = 8192) -> FloatArray:
         """V of rows of A with the rows of B beside them."""
-        first = torch.split(tensor(A), at_once)
-        second = torch.split(tensor(B), at_once)
         network = self.network
+        place = device_of(network)
+        first = torch.split(tensor(A).to(place), at_once)
+        second = torch.split(tensor(B).to(place), at_once)
         parts = []
         with torch.inference_mode():
             for a, b in zip(first, second, strict=True):
                 parts.append(network.one_way(a, b))
             scores = torch.sigmoid(torch.cat(parts))
-        return scores.double().numpy()
+        return scores.double().cpu().numpy()
 
 
 # ------------------------------------------------------------------------------------------
@@ -169,11 +171,13 @@ def step_a(
     settings: PrintedSettings,
     seed: int = 0,
     factory: EncoderFactory | None = None,
+    watch: Callable[[int, TrainedContrast], None] | None = None,
 ) -> TrainedContrast:
     """Train V on pairs of all rows (30), on the empirical risk (32) with cross-entropy.
 
     An epoch shows as many pairs as there are rows, drawn in the proportions of (31). ``factory(2d,
     2)`` builds another network than the plain one (for images of C channels, ``factory(2C, 2)``).
+    ``watch`` is given the number of every epoch, and V as it is then.
     """
     device = settings.device
     rows = as_rows(X, device)
@@ -191,14 +195,25 @@ def step_a(
             body = factory(inputs, 2)
         return PairwiseNetwork(TwoOutputs(body))
 
-    run = fit_loop(seeded_module(build, seed), objective, config, seed)
+    module = seeded_module(build, seed)
+    assert isinstance(module, PairwiseNetwork)
+
+    def tell(entry: dict[str, Any]) -> None:
+        if watch is not None:
+            watch(entry["epoch"], _contrast(module))
+
+    run = fit_loop(module, objective, config, seed, progress=tell)
     if run.interrupted:
         raise KeyboardInterrupt
-    trained = run.module
-    assert isinstance(trained, PairwiseNetwork)
-    body = _one_output(trained.body)
-    network = PairwiseNetwork(body)
     losses = tuple(entry["train_loss"] for entry in run.history)
+    return _contrast(module, losses)
+
+
+def _contrast(
+    module: PairwiseNetwork, losses: tuple[float, ...] = ()
+) -> TrainedContrast:
+    """V of a network with the weights that it has now."""
+    network = PairwiseNetwork(_one_output(module.body))
     return TrainedContrast(network.eval(), losses)
 
 
