@@ -35,6 +35,7 @@ from collidescope.applications._inputs import (
     loss_and_rates,
     mean_and_error,
     residuals,
+    row_groups,
     scored,
 )
 from collidescope.counting import label_codes
@@ -206,6 +207,7 @@ def collisions_by(
     [['new', 1000, 'lower'], ['old', 1000, 'higher']]
     """
     check_rates(level=level, fdr=fdr)
+    groups = row_groups(P, groups)
     given, curves = curve_of(P, y, classes, posteriors_by_size)
     n = len(given.codes)
     own, names = group_codes(by, n, "by")

@@ -38,6 +38,8 @@ from collidescope.applications._inputs import (
     clusters_of,
     curve_of,
     is_table,
+    row_groups,
+    row_limit,
 )
 from collidescope.applications.ordered import distances
 from collidescope.intervals import LARGEST_SCORE, effective_units
@@ -390,7 +392,8 @@ def ceilings(
     """
     check_rates(level=level)
     if limit is None:
-        limit = getattr(P, "limit_", None)
+        limit = row_limit(P)
+    groups = row_groups(P, groups)
     given, curves = curve_of(P, y, classes, posteriors_by_size)
     n, k = given.posteriors.shape
     if len(np.unique(given.codes)) < k:

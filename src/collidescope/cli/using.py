@@ -556,9 +556,13 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> dict[str
 
 def _asked_about(rows: Rows, fitted: Any) -> Any:
     """The model with the posteriors of these rows, in place of its own."""
+    from collidescope.equations.posterior import shift_priors
+
     asked = copy(fitted)
-    asked.posteriors_ = rows.P
+    own = fitted.row_priors_  # at which rows are scored
+    asked.posteriors_ = shift_priors(rows.P, own, fitted.priors_)
     asked.row_hashes_ = None
+    asked.groups_ = None
     return asked
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,11 @@ import pandas as pd
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._rows import row_hashes
-from collidescope.applications._inputs import check_matrix, scored
+from collidescope.applications._inputs import (
+    check_matrix,
+    row_posteriors,
+    with_held_out,
+)
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
 from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.onestep import collision_matrix_from_posteriors
@@ -91,7 +95,7 @@ def _of_model(model: Any, X: Any, y: ArrayLike | None) -> Source:
     if P is None:
         P = model.predict_proba(X)
     elif fresh:  # of rows of the fit among them the held-out ones all the same
-        P, *_ = scored(model, X, None, None, "source")
+        P, _ = with_held_out(model.predict_proba(X), model, X)
     P = np.asarray(P)
     n_given = len(P)
     missing = np.isnan(P).any(axis=-1)
@@ -137,9 +141,10 @@ def rows_to_look_at(
     """The most ambiguous rows and those whose label looks wrong; None without posteriors."""
     shape = check_image_shape(image_shape, X)
     _length(rows, "rows", source.n_given)
-    P = source.posteriors
-    if P is None:
+    if source.posteriors is None:
         return None
+    P = row_posteriors(source.posteriors, source.model)
+    source = replace(source, posteriors=P)
     view = RowView(source, names, X, rows, shape)
     numbers = range(P.shape[1])
     codes = source.codes

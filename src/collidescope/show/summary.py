@@ -19,7 +19,12 @@ from collidescope import _text
 from collidescope._checks import ArrayLike, FloatArray, IntArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL
-from collidescope.applications._inputs import Result, plain
+from collidescope.applications._inputs import (
+    Result,
+    plain,
+    row_limit,
+    row_posteriors,
+)
 from collidescope.applications._inputs import section as told_section
 from collidescope.applications.audit import (
     AuditReport,
@@ -95,8 +100,10 @@ def summarise(
     'If labelled again, 13.3% of the inputs would get another label. [PBER]'
     """
     known = resolve(source, X, y)
+    of_rows = limit
     if limit is None:
         limit = limit_of(known.model)
+        of_rows = row_limit(known.model)
     names = [text(name) for name in known.matrix.classes.tolist()]
     summary: dict[str, Any] = {
         **HEADER,
@@ -108,7 +115,7 @@ def summarise(
         "top_collisions": top_pairs(known.matrix, names),
         "ceilings": ceilings(known, names, limit),
         "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
-        "audit": audited(known, names, y_pred, X, limit),
+        "audit": audited(known, names, y_pred, X, of_rows),
         "sections": [_section(part) for part in (*sections, *race(known.model))],
     }
     summary["title"] = words.title(summary["about"])
@@ -402,7 +409,18 @@ def audited(
         classes = np.array(names, dtype=object)
     true = classes[source.codes]
     called = classes[said]
-    found = audit(source.posteriors, None, true, called, classes=classes, limit=limit)
+    groups = getattr(source.model, "groups_", None)
+    if groups is not None and not source.fresh:
+        groups = groups[source.rows]
+    found = audit(
+        row_posteriors(source.posteriors, source.model),
+        None,
+        true,
+        called,
+        groups=groups,
+        classes=classes,
+        limit=limit,
+    )
     named = zip(classes.tolist(), names, strict=True)
     return _audit_part(found, dict(named))
 
