@@ -459,6 +459,45 @@ def test_audit_is_that_of_python(folder, tmp_path):
     assert "classifier errs on" in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
+def test_a_cluster_is_the_unit_of_every_interval_of_an_audit_and_its_report(folder):
+    command = ["audit", folder / "m.collide", folder / "test.csv"]
+    command += ["-l", "plan", "-p", "said", "--cluster", "visits"]
+    answer = told(*command)
+    test, model = pd.read_csv(folder / "test.csv"), cs.load(folder / "m.collide")
+    P = model.predict_proba(test.drop(columns=["plan", "said"]))
+    y, said, visits = test["plan"], test["said"], test["visits"]
+    expected = cs.audit(
+        P,
+        y_true=y,
+        y_pred=said,
+        classes=model.classes_,
+        groups=visits,
+        limit=model.limit_,
+    )
+    assert answer["verdict"] == expected.verdict
+    named = pd.DataFrame(P, columns=model.classes_)
+    summary = cs.summarise(named, y=y, y_pred=said, groups=visits)
+    assert summary["audit"]["error_interval"] == list(expected.error_interval)
+    grouped = cs.collision_matrix_from_posteriors(named, y, groups=visits)
+    assert summary["pber"]["high"] == grouped.pber_interval()[1]
+
+
+def test_a_change_between_tables_counts_the_clusters_of_both(folder):
+    answer = told(
+        "compare",
+        folder / "heldout.csv",
+        folder / "heldout.csv",
+        "-l",
+        "plan",
+        "--cluster",
+        "visits",
+    )
+    alone = told(
+        "compare", folder / "heldout.csv", folder / "heldout.csv", "-l", "plan"
+    )
+    assert answer["interval"] != alone["interval"]
+
+
 def test_audit_gives_rows_of_the_fit_their_held_out_posteriors(folder, tmp_path):
     model = cs.load(folder / "m.collide")
     shop = pd.read_csv(folder / "shop.csv").dropna(subset="plan")

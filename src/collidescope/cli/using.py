@@ -586,6 +586,7 @@ def audit(
         File, argument("TABLE", "Labelled rows, where a model is given.")
     ] = None,
     predicted: Predicted = None,
+    cluster: Cluster = None,
     fail_above: FailAbove = None,
 ) -> None:
     """Is your classifier at the ceiling? Which of its errors could a better model avoid?
@@ -605,14 +606,17 @@ def audit(
         run.scored(source) if table is None else run.scored(table, source, predicted)
     )
     rows, said = scored.predictions(predicted)
+    together = rows.clusters(cluster)
     found = cs.audit(
         rows.P,
         y_true=rows.y,
         y_pred=said,
+        groups=together,
         classes=rows.classes,
         limit=rows.limit,
     )
-    run.answer(found, rows, y_pred=said)  # the report has a place for an audit
+    # The report has a place for an audit.
+    run.answer(found, rows, y_pred=said, groups=together)
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
 
@@ -827,7 +831,7 @@ def groups(
     own = group_names(rows.column(by, "--by"))
     together = rows.clusters(cluster)
     found = cs.collisions_by(rows.P, rows.y, own, groups=together, classes=rows.classes)
-    run.answer(found, rows, sections=[found])
+    run.answer(found, rows, sections=[found], groups=together)
 
 
 @decision
@@ -852,6 +856,7 @@ def ceilings(
     said = None
     if predicted is not None:
         rows, said = rows.predictions(predicted)
+    together = rows.clusters(cluster)
     found = cs.ceilings(
         rows.P,
         rows.y,
@@ -859,9 +864,9 @@ def ceilings(
         cost=_costs(cost, rows.classes),
         limit=rows.limit,
         classes=rows.classes,
-        groups=rows.clusters(cluster),
+        groups=together,
     )
-    run.answer(found, rows, sections=[found])
+    run.answer(found, rows, sections=[found], groups=together)
 
 
 def _costs(path: Path | None, classes: list[Any]) -> Any:
@@ -902,6 +907,7 @@ def compare(
         Column,
         option("COLUMN", "Rows with the same value are the same: paired.", "--id"),
     ] = None,
+    cluster: Cluster = None,
     fail_above: FailAbove = None,
 ) -> None:
     """Did collisions change between two fits, or two periods?
@@ -923,12 +929,25 @@ def compare(
         )
     second.notes[:0] = first.notes
     classes = first.classes
+    earlier = first.clusters(cluster)
+    together = second.clusters(cluster)
     if key is None:
-        found = collision_change(first.P, first.y, second.P, second.y, classes=classes)
+        found = collision_change(
+            first.P,
+            first.y,
+            second.P,
+            second.y,
+            groups=earlier,
+            groups_after=together,
+            classes=classes,
+        )
     else:
         i, j = _paired(first, second, key)
-        found = collision_change(first.P[i], first.y[i], second.P[j], classes=classes)
-    run.answer(found, second, sections=[found])
+        same = None if earlier is None else earlier[i]
+        found = collision_change(
+            first.P[i], first.y[i], second.P[j], groups=same, classes=classes
+        )
+    run.answer(found, second, sections=[found], groups=together)
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
 

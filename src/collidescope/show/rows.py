@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._rows import row_hashes
 from collidescope.applications._inputs import (
     check_matrix,
@@ -43,9 +43,18 @@ class Source:
     model: Any = None
     #: Were the posteriors asked of the model now, so that it may have trained on these rows?
     fresh: bool = False
+    #: Group of every given row, where rows belong together.
+    groups: Array | None = None
+
+    @property
+    def scored_groups(self) -> Array | None:
+        """Those of the rows that were scored."""
+        return None if self.groups is None else self.groups[self.rows]
 
 
-def resolve(source: Any, X: object, y: ArrayLike | None) -> Source:
+def resolve(
+    source: Any, X: object, y: ArrayLike | None, groups: Given = None
+) -> Source:
     """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, checked."""
     given = _length(X, "X")
     if isinstance(source, CollisionMatrix):
@@ -63,19 +72,22 @@ def resolve(source: Any, X: object, y: ArrayLike | None) -> Source:
             "fit a CollisionClassifier, or pass crossfit_posteriors(classifier, X, y)"
         )
         raise ValueError(f"source must be {wanted} (n×K, with y), got {kind}: {hint}")
-    found = _of_model(source, X, y) if fitted else _of_posteriors(source, y)
+    found = _of_model(source, X, y) if fitted else _of_posteriors(source, y, groups)
+    if groups is not None and found.n_given is not None:
+        named = check.one_each(np.asarray(groups), found.n_given, "groups")
+        found = replace(found, groups=named)
     if found.posteriors is not None:
         _length(X, "X", found.n_given)
     return found
 
 
-def _of_posteriors(given: Any, y: ArrayLike | None) -> Source:
+def _of_posteriors(given: Any, y: ArrayLike | None, groups: Given) -> Source:
     if y is None:
         hint = "rates with intervals take labels (without any pass "
         hint += "collision_matrix_from_posteriors(P) as source)"
         raise ValueError(f"y is needed with posteriors, got None: {hint}")
     P, codes, classes = check.labelled_posteriors(given, y, name="source")
-    cm = collision_matrix_from_posteriors(P, y, classes=classes)
+    cm = collision_matrix_from_posteriors(P, y, classes=classes, groups=groups)
     n_rows = len(P)
     return Source(cm, P, np.arange(n_rows), codes, n_rows)
 
@@ -106,7 +118,8 @@ def _of_model(model: Any, X: Any, y: ArrayLike | None) -> Source:
         labels = check.encode_labels(y, cm.classes)
         _length(labels, "y", n_given)
         codes = labels[rows]
-    return Source(cm, kept, rows, codes, n_given, model, fresh)
+    groups = None if fresh else getattr(model, "groups_", None)
+    return Source(cm, kept, rows, codes, n_given, model, fresh, groups)
 
 
 def _other_rows(model: Any, X: object) -> bool:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from collidescope import _checks as check
 from collidescope import _text
-from collidescope._checks import ArrayLike, FloatArray, IntArray
+from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL
 from collidescope.applications._inputs import (
@@ -53,6 +53,7 @@ def summarise(
     y: ArrayLike | None = None,
     *,
     y_pred: Any = None,
+    groups: Given = None,
     rows: object = None,
     image_shape: tuple[int, ...] | None = None,
     control: ShuffledControl | None = None,
@@ -77,6 +78,8 @@ def summarise(
     y : array of n labels, optional; needed to find labels that look wrong, and for an audit
     y_pred : labels, posteriors or a fitted classifier, optional
         Its :func:`~collidescope.audit` on the same rows.
+    groups : array of n names, optional; rows that belong together: intervals of posteriors and of
+        the audit count groups, by default those of the fit
     rows : DataFrame of n rows, optional; shown in the place of ``X``, which may be encoded
     image_shape : tuple, optional
         Such as (28, 28), of the images in ``X``; two-dimensional rows are so without it.
@@ -99,7 +102,7 @@ def summarise(
     >>> summarise(cm)["headline"][0]
     'If labelled again, 13.3% of the inputs would get another label. [PBER]'
     """
-    known = resolve(source, X, y)
+    known = resolve(source, X, y, groups)
     of_rows = limit
     if limit is None:
         limit = limit_of(known.model)
@@ -409,15 +412,12 @@ def audited(
         classes = np.array(names, dtype=object)
     true = classes[source.codes]
     called = classes[said]
-    groups = getattr(source.model, "groups_", None)
-    if groups is not None and not source.fresh:
-        groups = groups[source.rows]
     found = audit(
         row_posteriors(source.posteriors, source.model),
         None,
         true,
         called,
-        groups=groups,
+        groups=source.scored_groups,
         classes=classes,
         limit=limit,
     )
