@@ -364,6 +364,7 @@ def merge_path(
         "low": plan.path["pber_low"].to_numpy(),
         "high": plan.path["pber_high"].to_numpy(),
         "limit": left,
+        "chance": plan.path["chance"].to_numpy(),
         "tree_order": leaves_list(plan.linkage)[::-1],  # the first merges at the top
     }
 
