@@ -23,8 +23,18 @@ from joblib import Parallel, delayed
 
 from collidescope._environment import environment
 from collidescope.equations.recalibration import raised
+from studies.fit_statements import fit_statements
 from studies.statements import statements
-from studies.trial import LEVEL, Held, Option, Population, Sample, Trial, draw_labels
+from studies.trial import (
+    LEVEL,
+    Held,
+    Option,
+    Population,
+    Sample,
+    Statements,
+    Trial,
+    draw_labels,
+)
 from studies.vote_statements import vote_statements
 
 RESULTS = Path(__file__).parent / "results" / "grid.jsonl"
@@ -33,7 +43,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
 ABOVE = "only limits from above: what was not learned counts as collision"
 
 Draw = Callable[[np.random.Generator], Sample]
+Make = Callable[[Trial], Statements]
 Cells = dict[str, dict[str, dict[str, Any]]]
+#: Statements that can be simulated alone, beside all of them.
+ALONE: dict[str, Make] = {"all": statements, "fit": fit_statements}
 
 
 def population(
@@ -108,6 +121,31 @@ def grouped(p: Population, n_groups: int, size: int, spread: float = 0.0) -> Dra
     return draw
 
 
+def at_priors(draw: Draw, priors: np.ndarray) -> Draw:
+    """The same rows, for a population with other class shares."""
+
+    def drawn(rng: np.random.Generator) -> Sample:
+        sample = draw(rng)
+        return sample._replace(options=sample.options | {"priors": priors})
+
+    return drawn
+
+
+def thinned(p: Population, n: int, times: float = 20.0) -> Draw:
+    """The most ambiguous tenth of the kinds is drawn so many times less, and weighs as much more."""
+    highest = p.posteriors.max(axis=1)
+    weight = np.where(highest <= np.quantile(highest, 0.1), times, 1.0)
+    chance = p.weights / weight
+    chance /= chance.sum()
+
+    def draw(rng: np.random.Generator) -> Sample:
+        kinds = rng.choice(len(chance), n, p=chance)
+        P = p.posteriors[kinds]
+        return Sample(kinds, P, draw_labels(rng, P), {"sample_weight": weight[kinds]})
+
+    return draw
+
+
 def options() -> Iterator[Option]:
     """Every option of the grid but those of votes."""
     three = population(3, 2.0)
@@ -132,14 +170,24 @@ def options() -> Iterator[Option]:
     yield Option(
         "50 heavy | 2000 light, weights", two, skewed(two, [50, 2000], "weights")
     )
-    yield Option("10 | 1000, given priors", two, skewed(two, [10, 1000], "given"))
-    yield Option("10 | 1000, uniform", half, skewed(two, [10, 1000], "uniform"))
+    few = two.shifted(np.array([10, 1000]) / 1010)
+    fewer = even.shifted(np.array([30, 300, 300]) / 630)
+    yield Option("10 | 1000, given priors", two, skewed(two, [10, 1000], "given"), few)
+    yield Option("10 | 1000, uniform", half, skewed(two, [10, 1000], "uniform"), few)
     yield Option(
-        "30 | 300 | 300, uniform", even, skewed(even, [30, 300, 300], "uniform")
+        "30 | 300 | 300, uniform", even, skewed(even, [30, 300, 300], "uniform"), fewer
     )
+    yield Option("ambiguous rows weigh 20, n=2000", three, thinned(three, 2000))
     yield Option("40 groups × 50", three, grouped(three, 40, 50))
     yield Option("15 groups × 50", three, grouped(three, 15, 50))
     yield Option("40 groups × 50, weights (0.5)", three, grouped(three, 40, 50, 0.5))
+    other = np.array([0.2, 0.3, 0.5])
+    yield Option(
+        "40 groups × 50, given priors",
+        three.shifted(other),
+        at_priors(grouped(three, 40, 50), other),
+        three,
+    )
     yield Option("a class of 1%, n=2000", rare, plain(rare, 2000))
     yield Option("0 to 3 errors, n=1000", sure, plain(sure, 1000))
     yield from wrong_posteriors(three)
@@ -157,7 +205,7 @@ def wrong_posteriors(p: Population) -> Iterator[Option]:
         "worse than the class shares, n=2000": p.posteriors[:, ::-1],
     }
     for name, told in names.items():
-        yield Option(name, p, plain(p, 2000, told), told, dropped)
+        yield Option(name, p, plain(p, 2000, told), None, told, dropped)
 
 
 class Voting(NamedTuple):
@@ -188,12 +236,14 @@ def votings() -> Iterator[Voting]:
     )
 
 
-def cell(option: Option, n_samples: int, seed: int = 0) -> dict[str, dict[str, Any]]:
+def cell(
+    option: Option, n_samples: int, seed: int = 0, make: Make = statements
+) -> dict[str, dict[str, Any]]:
     """Coverage, simulation error and width of every statement under one option."""
     rng = np.random.default_rng(seed)
     found: dict[str, list[Held]] = {}
     for _ in range(n_samples):
-        for name, held in statements(Trial(option, option.draw(rng), rng)):
+        for name, held in make(Trial(option, option.draw(rng), rng)):
             if name not in option.dropped:
                 found.setdefault(name, []).append(held)
     return {name: summary(helds) for name, helds in found.items()}
@@ -305,6 +355,7 @@ PARTS = {
     "Judges and annotators": ("judge", "annotator"),
     "Audit and columns": ("audit", "columns"),
     "Merged classes and plans": ("merged", "gain", "consolidation", "expected"),
+    "Rows of a fit": ("fit:",),
     "Comparisons, subgroups, changes": (),
 }
 
@@ -361,16 +412,27 @@ def write_page(record: dict[str, Any]) -> None:
 
 
 def last_record() -> dict[str, Any]:
-    """The newest record."""
-    return dict(json.loads(RESULTS.read_text().splitlines()[-1]))
+    """The newest record of every cell, in the order of the options."""
+    found: dict[str, Any] = {}
+    cells: Cells = {}
+    for line in RESULTS.read_text().splitlines():
+        record = json.loads(line)
+        found |= record
+        for option, of_option in record["cells"].items():
+            cells[option] = cells.get(option, {}) | of_option
+    names = [part.name for part in (*options(), *votings())]
+    ordered = {name: cells[name] for name in names if name in cells}
+    return found | {"cells": ordered, "short": short(ordered)}
 
 
-def named_cell(name: str, n_samples: int, seed: int) -> dict[str, dict[str, Any]]:
+def named_cell(
+    name: str, n_samples: int, seed: int, alone: str = "all"
+) -> dict[str, dict[str, Any]]:
     """The cell of one option, or of one kind of votes."""
     warnings.simplefilter("ignore")
     for option in options():
         if option.name == name:
-            return cell(option, n_samples, seed)
+            return cell(option, n_samples, seed, ALONE[alone])
     return next(
         vote_cell(voting, n_samples, seed)
         for voting in votings()
@@ -378,16 +440,21 @@ def named_cell(name: str, n_samples: int, seed: int) -> dict[str, dict[str, Any]
     )
 
 
-def simulate(n_samples: int, seed: int, jobs: int) -> dict[str, Any]:
-    """Every cell, as a record."""
+def simulate(
+    n_samples: int, seed: int, jobs: int, alone: str = "all", only: str = ""
+) -> dict[str, Any]:
+    """Every cell, or those of the options with ``only`` in their names, as a record."""
     started = time.perf_counter()
     dropped = {}
     for option in options():
         dropped |= {
             f"{name} | {option.name}": why for name, why in option.dropped.items()
         }
-    names = [part.name for part in (*options(), *votings())]
-    calls = (delayed(named_cell)(name, n_samples, seed) for name in names)
+    parts: list[Option | Voting] = [*options()]
+    if alone == "all":
+        parts += votings()
+    names = [part.name for part in parts if only in part.name]
+    calls = (delayed(named_cell)(name, n_samples, seed, alone) for name in names)
     cells = dict(zip(names, Parallel(n_jobs=jobs)(calls), strict=True))
     return {
         "seed": seed,
@@ -413,11 +480,14 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=150)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--alone", choices=ALONE, default="all")
+    parser.add_argument("--only", default="", help="part of the name of an option")
     args = parser.parse_args()
     if args.page:
         write_page(last_record())
         return
-    record = simulate(40 if args.quick else args.samples, args.seed, args.jobs)
+    n_samples = 40 if args.quick else args.samples
+    record = simulate(n_samples, args.seed, args.jobs, args.alone, args.only)
     if not args.quick:
         RESULTS.parent.mkdir(exist_ok=True)
         with RESULTS.open("a") as file:

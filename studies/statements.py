@@ -18,6 +18,7 @@ from collidescope.applications import expected_distance
 from collidescope.matrix import CollisionMatrix
 from collidescope.trust import shuffled_control
 from studies.application_statements import application_statements
+from studies.fit_statements import fit_statements
 from studies.trial import (
     DOUBLED,
     LEVEL,
@@ -55,6 +56,7 @@ def statements(trial: Trial) -> Statements:
         yield "shuffled control", shuffled(trial)
     if trial.sample.clusters is not None:
         yield from application_statements(trial)
+    yield from fit_statements(trial)
 
 
 def top_collision(cm: CollisionMatrix, S: np.ndarray) -> Held:

@@ -91,6 +91,8 @@ class Option:
     name: str
     target: Population
     draw: Callable[[np.random.Generator], Sample]
+    #: the population of the rows, where priors are given; default the target
+    rows: Population | None = None
     #: (M, K) posteriors that are told of every kind at the target's priors; default the true ones
     told: np.ndarray | None = None
     #: statements that are not made under this option, and why

@@ -330,6 +330,31 @@ def test_audit_is_that_of_python(folder):
     assert "classifier errs on" in page("a.html")
 
 
+def test_a_cluster_is_the_unit_of_every_interval_of_an_audit_and_its_report(folder):
+    answer = told("audit m.collide test.csv -l plan -p said --cluster visits")
+    test = pd.read_csv("test.csv")
+    model = cs.load("m.collide")
+    P = model.predict_proba(test.drop(columns=["plan", "said"]))
+    rows = {"y_pred": test["said"], "groups": test["visits"]}
+    expected = cs.audit(
+        P, y_true=test["plan"], classes=model.classes_, limit=model.limit_, **rows
+    )
+    assert answer["verdict"] == expected.verdict
+    named = pd.DataFrame(P, columns=model.classes_)
+    summary = cs.summarise(named, y=test["plan"], **rows)
+    assert summary["audit"]["error_interval"] == list(expected.error_interval)
+    grouped = cs.collision_matrix_from_posteriors(
+        named, test["plan"], groups=test["visits"]
+    )
+    assert summary["pber"]["high"] == grouped.pber_interval()[1]
+
+
+def test_a_change_between_tables_counts_the_clusters_of_both(folder):
+    answer = told("compare heldout.csv heldout.csv -l plan --cluster visits")
+    alone = told("compare heldout.csv heldout.csv -l plan")
+    assert answer["interval"] != alone["interval"]
+
+
 def test_audit_gives_rows_of_the_fit_their_held_out_posteriors(folder):
     model = cs.load("m.collide")
     shop = pd.read_csv("shop.csv").dropna(subset="plan")

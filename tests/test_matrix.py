@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import confusion_matrix
 
-from collidescope import CollisionMatrix, collision_matrix_from_posteriors
+from collidescope import (
+    CollisionMatrix,
+    collision_matrix_from_posteriors,
+    count_collisions,
+)
 from collidescope.datasets import scenario_a
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.limit import limit_from_scores
@@ -484,3 +488,11 @@ def test_a_matrix_equals_only_its_copy():
     for name in (each.name for each in fields(cm)):
         other = others[name] if name in others else getattr(cm, name) / 2
         assert cm != replace(cm, **{name: other}), name
+
+
+def test_the_error_of_a_matrix_without_collisions_is_not_below_zero():
+    priors = np.array([0.1, 0.2, 0.7]) * (1 + 2e-16)
+    rows = [0, 1, 2] * 51
+    counted = count_collisions(rows, rows)
+    found = [CollisionMatrix(np.eye(3), priors=priors), counted]
+    assert [cm.pber for cm in found] == [0.0, 0.0]

@@ -373,6 +373,40 @@ def test_nothing_needs_doing_is_never_said_beside_a_warning():
     assert said[1] == "Read with care: column 'invoice' predicts the label."
 
 
+def test_a_class_told_no_better_than_chance_is_not_to_be_merged():
+    """The rare class makes up most collisions because no row is known to be of it."""
+    P = np.tile([[0.985, 0.003, 0.012], [0.003, 0.985, 0.012]], (2000, 1))
+    drawn = np.random.default_rng(0).random((len(P), 1))
+    y = (drawn >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    said = cs.summarise(P, y=y)["what_to_do"]
+    assert not any(line.startswith("Merge ") for line in said)
+    assert any("told from the others no better than chance" in line for line in said)
+
+
+def test_posteriors_without_labels_are_not_called_harmless():
+    """They may be as sure as they like: nothing checked them."""
+    sure = np.tile([[0.999, 0.001], [0.001, 0.999]], (100, 1))
+    said = cs.summarise(cs.collision_matrix_from_posteriors(sure))["what_to_do"]
+    assert said[0].startswith("If the posteriors are right, 0.20% of the inputs")
+    assert not any("Nothing needs doing" in line for line in said)
+
+
+def test_a_count_of_few_rows_speaks_of_these_alone():
+    """4,000 rows, all alike in pairs, beside 40,000 that occur once."""
+    inputs = np.concatenate([np.repeat(np.arange(2000), 2), np.arange(2000, 42_000)])
+    found = cs.summarise(cs.count_collisions(inputs, inputs % 2))
+    assert found["pber"]["high"] < 0.01
+    first = found["what_to_do"][0]
+    assert first.startswith("0% of the inputs with several labels would get another")
+
+
+def test_labels_that_agree_no_better_than_chance_are_no_fault_of_a_model():
+    votes = np.random.default_rng(0).multinomial(3, [0.5, 0.3, 0.2], 100)
+    said = cs.summarise(cs.collision_matrix_from_votes(votes))["what_to_do"][1]
+    assert "labels of one input may agree no better than those of any two" in said
+    assert "model" not in said
+
+
 def test_a_near_singular_matrix_is_no_matter_of_the_first_screen():
     summary = cs.summarise(cs.CollisionMatrix(*blocks((2, 2))))
     assert not any("singular" in line for line in summary["what_to_do"])

@@ -252,13 +252,16 @@ def cautions(
     _, most = one_step.pber_interval() or (0.0, 0.0)
     if most >= by_chance:
         said = "the model does no better than the priors"
+        why = "the inputs say nothing about the classes, or the model cannot see it"
         numbers = f"PBER {one_step.pber:.3f}, {by_chance:.3f} by chance"
         if one_step.pber < 0.99 * by_chance:
             said = "the model may do no better than the priors"
             numbers = (
                 f"PBER {one_step.pber:.3f}, up to {most:.3f}; {by_chance:.3f} by chance"
             )
-        why = "the inputs say nothing about the classes, or the model cannot see it"
+        if one_step.coverage is not None:  # counted
+            said = "labels of one input may agree no better than those of any two"
+            why = "the inputs say nothing about the classes, or too few were counted"
         found.append(f"{said} ({numbers}): {why}")
     if from_gramian and moved > moved_far:
         said = "the Gramian is far from that of any collision matrix"

@@ -40,6 +40,11 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
         self.priors_ = sample.priors
         self.row_hashes_ = sample.hashes
         self.labels_ = sample.labels
+        self.sample_weight_ = sample.weights
+        self.groups_ = None
+        if sample.groups is not None:
+            self.groups_ = np.full(len(sample.hashes), -1)
+            self.groups_[sample.used] = sample.groups
         self._ensemble = crossfit.ensemble
         self.history_ = crossfit.history
         self.member_weights_ = crossfit.fold_weights
@@ -59,6 +64,11 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
             self.posteriors_by_size_ = {}
         self._copies = found.copies
         self._read_posteriors = None
+
+    @property
+    def row_priors_(self) -> FloatArray:
+        """Class shares of the rows of the fit, at which its models learned."""
+        return self._ensemble.train_priors
 
     def predict_proba(self, X: Table | ArrayLike) -> FloatArray:
         """Posteriors of new rows at ``priors_``, a mean over the folds; lazy for Dask.

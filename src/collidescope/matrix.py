@@ -347,7 +347,8 @@ class CollisionMatrix(Value):
         any model can reach. Of estimates from labels it is the held-out Brier score of the
         posteriors (of the class shares, where the posteriors do worse than these).
         """
-        return float(1 - self.priors @ np.diag(self.matrix))
+        rounded = 1 - self.priors @ np.diag(self.matrix)
+        return max(float(rounded), 0.0)
 
     def pber_interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """(low, high) for :attr:`pber`, or None where no standard error was estimated."""

@@ -18,6 +18,8 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._rows import row_hashes
 from collidescope._text import words_html
+from collidescope.equations.posterior import shift_rows
+from collidescope.limit import Limit
 from collidescope.matrix import UNSEEN, CollisionMatrix, largest_pairs
 
 Names = Sequence[Any] | Array | None
@@ -220,8 +222,47 @@ def scored(
         if y is not None:
             codes = check.encode_labels(y, names, y_name)
             check.check_same_length(P, codes, f"the posteriors and {y_name}")
-        P, notes = _with_held_out(P, source, X)
+        P, notes = with_held_out(P, source, X)
+        P = row_posteriors(P, source)
     return Scored(P, codes, names, notes, clusters_of(groups, len(P)))
+
+
+# What applications say is about the rows at hand, each counted once. A fit may be about another
+# population: with ``priors``, or with rows that stand for more of their kind.
+
+
+def row_posteriors(P: FloatArray, source: object) -> FloatArray:
+    """Posteriors of a fit at the class shares of its rows, whatever priors were asked for."""
+    own: FloatArray | None = getattr(source, "row_priors_", None)
+    if own is None:
+        return P
+    return np.asarray(shift_rows(P, own / source.priors_))  # type: ignore[attr-defined]
+
+
+def row_limit(source: object) -> Limit | None:
+    """What a fit says of unlimited rows; None where that is about another population."""
+    limit: Limit | None = getattr(source, "limit_", None)
+    own = getattr(source, "row_priors_", None)
+    if limit is None or own is None:
+        return limit
+    same = np.allclose(own, source.priors_)  # type: ignore[attr-defined]
+    return limit if same and not _is_weighted(source) else None
+
+
+def _is_weighted(source: object) -> bool:
+    return getattr(source, "sample_weight_", None) is not None
+
+
+def row_groups(source: object, groups: Given) -> Given:
+    """Groups as given, else those of the fit whose rows are at hand."""
+    known = getattr(source, "groups_", None)
+    matrix = getattr(source, "collision_matrix_", None)
+    if groups is None and known is None and matrix is not None and matrix.grouped:
+        raise ValueError(
+            "groups is needed: the fit kept groups of rows together, and its file does not "
+            "hold them"
+        )
+    return known if groups is None else groups
 
 
 def _classes_of_model(source: object, X: Given, classes: Names, name: str) -> Array:
@@ -247,7 +288,7 @@ def _classes_of_model(source: object, X: Given, classes: Names, name: str) -> Ar
     return names
 
 
-def _with_held_out(P: FloatArray, source: object, X: Given) -> tuple[FloatArray, Notes]:
+def with_held_out(P: FloatArray, source: object, X: Given) -> tuple[FloatArray, Notes]:
     """(posteriors, held-out ones for the rows that the model was trained on; what to say of it)."""
     known = getattr(source, "posteriors_", None)
     trained = getattr(source, "row_hashes_", None)
@@ -283,19 +324,30 @@ def curve_of(
                 f"{type(source).__name__}"
             )
         known = getattr(source, "posteriors_by_size_", {})
-        if (
-            not by_size and len(known) >= 3
-        ):  # fewer give no curve, and are no reason to refuse
+        # Fewer give no curve, and are no reason to refuse.
+        if not by_size and len(known) >= 3:
             by_size = known
         if y is None:
             y = getattr(source, "labels_", None)
         classes = source.classes_
-        source = source.posteriors_
+        if _is_weighted(source):
+            # Curves of these rows are not those of the weighted population.
+            by_size = None
     if y is None:
         raise ValueError("y is needed: pass the labels of the rows of P")
-    found = scored(source, None, y, classes, groups=groups)
-    curves = _check_curves(by_size or {}, *found.posteriors.shape)
-    return replace(found, by_size=curves)
+    found = scored(
+        getattr(source, "posteriors_", source),
+        None,
+        y,
+        classes,
+        groups=row_groups(source, groups),
+    )
+    curves = {
+        size: row_posteriors(P, source)
+        for size, P in _check_curves(by_size or {}, *found.posteriors.shape).items()
+    }
+    P = row_posteriors(found.posteriors, source)
+    return replace(found, posteriors=P, by_size=curves)
 
 
 def _check_curves(

@@ -53,6 +53,7 @@ from collidescope.applications._inputs import (
     discovered,
     is_table,
     plain,
+    row_limit,
     scored,
     share_interval,
 )
@@ -74,14 +75,14 @@ class AuditReport(
 ):
     """What a classifier gets wrong: fixable now, not learned yet, inherent. By :func:`audit`.
 
-    ``error = best + fixable`` exactly, as shares of rows, with ``error_interval`` and
-    ``fixable_interval``; ``inherent_interval`` is the range of the Bayes error where a limit is
-    known, ``bayes_error`` what the posteriors claim of it (1 - mean max p), ``bayes_error_limit``
-    its upper confidence limit: the lower of those of ``best`` and of the Brier score. ``pairs``
-    has one row per ordered pair that occurs: ``true``, ``predicted``, ``rows`` (of the true
-    class), ``observed`` and ``best`` rates, ``fixable`` with ``low`` and ``high``, ``points``
-    (fixable as a share of all rows; they sum to the total), ``p_value``, ``flagged``. Largest
-    ``fixable`` first.
+    ``error = best + fixable`` exactly, as shares of rows, with ``error_interval``,
+    ``best_interval`` and ``fixable_interval``; ``inherent_interval`` is the range of the Bayes
+    error where a limit is known, ``bayes_error`` what the posteriors claim of it (1 - mean max p),
+    ``bayes_error_limit`` its upper confidence limit: the lower of those of ``best`` and of the
+    Brier score. ``pairs`` has one row per ordered pair that occurs: ``true``, ``predicted``,
+    ``rows`` (of the true class), ``observed`` and ``best`` rates, ``fixable`` with ``low`` and
+    ``high``, ``points`` (fixable as a share of all rows; they sum to the total), ``p_value``,
+    ``flagged``. Largest ``fixable`` first.
     """
 
     classes: Array
@@ -89,6 +90,7 @@ class AuditReport(
     error: float
     error_interval: Interval
     best: float
+    best_interval: Interval
     fixable: float
     fixable_interval: Interval
     inherent_interval: Interval | None
@@ -102,11 +104,16 @@ class AuditReport(
 
     @property
     def not_learned_interval(self) -> Interval | None:
-        """(low, high): what more rows would still avoid, as a share of rows; None: no limit."""
+        """(low, high): what more rows would still avoid, as a share of rows; None: no limit.
+
+        From the intervals of both parts: few audited rows know ``best`` badly.
+        """
         if self.inherent_interval is None:
             return None
         low, high = self.inherent_interval
-        return max(self.best - high, 0.0), max(self.best - low, 0.0)
+        best_low, best_high = self.best_interval
+        least = max(best_low - high, 0.0)
+        return least, max(best_high - low, 0.0)
 
     def rows(self, true: object, predicted: object, kind: str = "fixable") -> IntArray:
         """Numbers of the rows of class ``true`` that the classifier took for ``predicted``.
@@ -277,7 +284,7 @@ def audit(
     fixable = int(wrong.sum() - best_wrong.sum()) / len(P)
     best_error = float(best_wrong.mean())
     if limit is None:
-        limit = getattr(model_or_posteriors, "limit_", None)
+        limit = row_limit(model_or_posteriors)
     inherent = None
     if limit is not None:
         inherent = limit.bayes_error_interval(level)
@@ -287,6 +294,7 @@ def audit(
         error=best_error + fixable,
         error_interval=share_interval(wrong, rows, level),
         best=best_error,
+        best_interval=share_interval(best_wrong, rows, level),
         fixable=fixable,
         fixable_interval=_fixable_interval(wrong, best_wrong, rows, level),
         inherent_interval=inherent,

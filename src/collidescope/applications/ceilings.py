@@ -40,6 +40,7 @@ from collidescope.applications._inputs import (
     check_rates,
     curve_of,
     is_table,
+    row_limit,
 )
 from collidescope.applications.audit import confusion_table
 from collidescope.applications.ordered import distances
@@ -346,7 +347,7 @@ def ceilings(
     """
     check_rates(level=level)
     if limit is None:
-        limit = getattr(P, "limit_", None)
+        limit = row_limit(P)
     rows = curve_of(P, y, classes, posteriors_by_size, groups)
     n, k = rows.posteriors.shape
     if len(np.unique(rows.codes)) < k:

@@ -39,6 +39,7 @@ from collidescope.applications._inputs import (
     brier_scores,
     check_rates,
     curve_of,
+    row_limit,
 )
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
 from collidescope.applications.columns import ColumnValue, column_value
@@ -228,16 +229,20 @@ def plan(
     money = _Money.checked(prices, budget)
     given = curve_of(clf, y)
     n = len(given.codes)
+    limit: Limit | None = getattr(clf, "limit_", None)
+    # Labels are judged row by row: where rows stand for another population, it is not theirs.
     suspects = _suspects(given)
+    if row_limit(clf) is not limit:
+        suspects = suspects[:0]
     money = money.or_budget(n, len(suspects))
     options = []
-    limit = getattr(clf, "limit_", None)
     if len(suspects):
         options.append(_labels(given, suspects, limit, money, level))
     if limit is not None:
         options.append(_rows(limit, n, money, level))
     if columns is None and X is not None:
-        columns = column_value(None, X, given.labels, level=level)
+        groups = getattr(clf, "groups_", None)
+        columns = column_value(None, X, given.labels, groups=groups, level=level)
     if columns is not None:
         options += _columns(columns, money.columns)
     cm = getattr(clf, "collision_matrix_", None)
@@ -253,12 +258,13 @@ def plan(
     options.append(_votes(given, money))
     table = _ranked(options)
     mapping = None
-    if (
-        merges
-    ):  # that of the merge that ranks first; without a price that of the first step
+    # That of the merge that ranks first; without a price that of the first step.
+    if merges:
         first = table[table["option"] == "merge"].iloc[0]
         mapping = merges[int(first["amount"]) - 1].mapping
     pber = float(brier_scores(given.posteriors, given.codes).mean())
+    if cm is not None:
+        pber = cm.pber
     return Plan(pber, money.budget, table, mapping, level, notes)
 
 

@@ -380,6 +380,8 @@ class Run(Options):
         self, fitted: CollisionClassifier, path: Path, other: str | None = None
     ) -> Rows:
         """Labelled rows with the posteriors of a fitted model."""
+        from collidescope.applications._inputs import row_limit
+
         X, notes = self.raw_rows(fitted, path)
         label = self.label or getattr(fitted, "label_", None)
         name = self.column(list(X.columns), label, path)
@@ -403,7 +405,7 @@ class Run(Options):
             [*notes, *met],
             P,
             classes=classes,
-            limit=getattr(fitted, "limit_", None),
+            limit=row_limit(fitted),
             used=list(getattr(encoder, "types", ())),
         )
 

@@ -521,9 +521,13 @@ def _report_of_rows(run: Run, source: Path, found: Any, table: Path) -> Record:
 
 def _asked_about(rows: Rows, fitted: Any) -> Any:
     """The model with the posteriors of these rows, in place of its own."""
+    from collidescope.equations.posterior import shift_priors
+
     asked = copy(fitted)
-    asked.posteriors_ = rows.P
+    own = fitted.row_priors_  # at which rows are scored
+    asked.posteriors_ = shift_priors(rows.P, own, fitted.priors_)
     asked.row_hashes_ = None
+    asked.groups_ = None
     return asked
 
 
@@ -547,6 +551,7 @@ def audit(
         File, argument("TABLE", "Labelled rows, where a model is given.")
     ] = None,
     predicted: Predicted = None,
+    cluster: Cluster = None,
     fail_above: FailAbove = None,
 ) -> None:
     """Is your classifier at the ceiling? Which of its errors could a better model avoid?
@@ -567,14 +572,17 @@ def audit(
     else:
         scored = run.scored(table, source, predicted)
     rows, said = scored.predictions(predicted)
+    together = rows.clusters(cluster)
     found = cs.audit(
         rows.P,
         y_true=rows.y,
         y_pred=said,
+        groups=together,
         classes=rows.classes,
         limit=rows.limit,
     )
-    run.answer(found, rows, y_pred=said)  # the report has a place for an audit
+    # The report has a place for an audit.
+    run.answer(found, rows, y_pred=said, groups=together)
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
 
@@ -779,14 +787,15 @@ def groups(
     from collidescope.cli._inputs import group_names
 
     rows = run.start(table, model).scored(table, model)
+    together = rows.clusters(cluster)
     found = cs.collisions_by(
         rows.P,
         rows.y,
         group_names(rows.column(by, "--by")),
-        groups=rows.clusters(cluster),
+        groups=together,
         classes=rows.classes,
     )
-    run.answer(found, rows, sections=[found])
+    run.answer(found, rows, sections=[found], groups=together)
 
 
 @decision
@@ -811,6 +820,7 @@ def ceilings(
     said = None
     if predicted is not None:
         rows, said = rows.predictions(predicted)
+    together = rows.clusters(cluster)
     found = cs.ceilings(
         rows.P,
         rows.y,
@@ -818,9 +828,9 @@ def ceilings(
         cost=_costs(cost, rows.classes),
         limit=rows.limit,
         classes=rows.classes,
-        groups=rows.clusters(cluster),
+        groups=together,
     )
-    run.answer(found, rows, sections=[found])
+    run.answer(found, rows, sections=[found], groups=together)
 
 
 def _costs(path: Path | None, classes: list[Any]) -> Any:
@@ -859,6 +869,7 @@ def compare(
         Column,
         option("COLUMN", "Rows with the same value are the same: paired.", "--id"),
     ] = None,
+    cluster: Cluster = None,
     fail_above: FailAbove = None,
 ) -> None:
     """Did collisions change between two fits, or two periods?
@@ -879,12 +890,25 @@ def compare(
             f"{before.name} has classes {classes}, {after.name} has {second.classes}"
         )
     second.notes[:0] = first.notes
+    earlier = first.clusters(cluster)
+    together = second.clusters(cluster)
     if key is None:
-        found = collision_change(first.P, first.y, second.P, second.y, classes=classes)
+        found = collision_change(
+            first.P,
+            first.y,
+            second.P,
+            second.y,
+            groups=earlier,
+            groups_after=together,
+            classes=classes,
+        )
     else:
         i, j = _paired(first, second, key)
-        found = collision_change(first.P[i], first.y[i], second.P[j], classes=classes)
-    run.answer(found, second, sections=[found])
+        same = None if earlier is None else earlier[i]
+        found = collision_change(
+            first.P[i], first.y[i], second.P[j], groups=same, classes=classes
+        )
+    run.answer(found, second, sections=[found], groups=together)
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
 

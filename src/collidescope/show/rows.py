@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,12 @@ import pandas as pd
 from collidescope import _checks as check
 from collidescope._checks import Array, FloatArray, Given, IntArray
 from collidescope._rows import row_hashes
-from collidescope.applications._inputs import Record, check_matrix, scored
+from collidescope.applications._inputs import (
+    Record,
+    check_matrix,
+    row_posteriors,
+    with_held_out,
+)
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
 from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.onestep import collision_matrix_from_posteriors
@@ -39,9 +44,16 @@ class Source:
     model: Any = None
     #: Were the posteriors asked of the model now, so that it may have trained on these rows?
     fresh: bool = False
+    #: Group of every given row, where rows belong together.
+    groups: Array | None = None
+
+    @property
+    def scored_groups(self) -> Array | None:
+        """Those of the rows that were scored."""
+        return None if self.groups is None else self.groups[self.rows]
 
 
-def resolve(source: Any, X: object, y: Given) -> Source:
+def resolve(source: Any, X: object, y: Given, groups: Given = None) -> Source:
     """The :class:`Source` meant by the arguments of :func:`~collidescope.summarise`, checked."""
     given = _length(X, "X")
     if isinstance(source, CollisionMatrix):
@@ -57,20 +69,23 @@ def resolve(source: Any, X: object, y: Given) -> Source:
             f"posteriors (n×K, with y), got {kind}: fit a CollisionClassifier, or pass "
             "crossfit_posteriors(classifier, X, y)"
         )
-    found = _of_model(source, X, y) if fitted else _of_posteriors(source, y)
+    found = _of_model(source, X, y) if fitted else _of_posteriors(source, y, groups)
+    if groups is not None and found.n_given is not None:
+        named = check.one_each(np.asarray(groups), found.n_given, "groups")
+        found = replace(found, groups=named)
     if found.posteriors is not None:
         _length(X, "X", found.n_given)
     return found
 
 
-def _of_posteriors(given: Any, y: Given) -> Source:
+def _of_posteriors(given: Any, y: Given, groups: Given) -> Source:
     if y is None:
         raise ValueError(
             "y is needed with posteriors, got None: rates with intervals take labels "
             "(without any pass collision_matrix_from_posteriors(P) as source)"
         )
     P, codes, classes = check.labelled_posteriors(given, y, name="source")
-    cm = collision_matrix_from_posteriors(P, y, classes=classes)
+    cm = collision_matrix_from_posteriors(P, y, classes=classes, groups=groups)
     return Source(cm, P, np.arange(len(P)), codes, len(P))
 
 
@@ -87,7 +102,7 @@ def _of_model(model: Any, X: Any, y: Given) -> Source:
     if P is None:
         P = model.predict_proba(X)
     elif fresh:  # of rows of the fit among them the held-out ones all the same
-        P = scored(model, X, None, None, "source").posteriors
+        P, _ = with_held_out(model.predict_proba(X), model, X)
     P = np.asarray(P)
     rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
     kept = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
@@ -96,7 +111,8 @@ def _of_model(model: Any, X: Any, y: Given) -> Source:
         labels = check.encode_labels(y, cm.classes)
         _length(labels, "y", len(P))
         codes = labels[rows]
-    return Source(cm, kept, rows, codes, len(P), model, fresh)
+    groups = None if fresh else getattr(model, "groups_", None)
+    return Source(cm, kept, rows, codes, len(P), model, fresh, groups)
 
 
 def _other_rows(model: Any, X: object) -> bool:
@@ -131,9 +147,10 @@ def rows_to_look_at(
     """The most ambiguous rows and those whose label looks wrong; None without posteriors."""
     shape = check_image_shape(image_shape, X)
     _length(rows, "rows", source.n_given)
-    P = source.posteriors
-    if P is None:
+    if source.posteriors is None:
         return None
+    P = row_posteriors(source.posteriors, source.model)
+    source = replace(source, posteriors=P)
     view = RowView(source, names, X, rows, shape)
     numbers = range(P.shape[1])
     codes = source.codes

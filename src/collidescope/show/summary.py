@@ -19,7 +19,14 @@ from collidescope import _text
 from collidescope._checks import FloatArray, Given, IntArray
 from collidescope._environment import environment
 from collidescope._text import LEVEL
-from collidescope.applications._inputs import Ends, Record, Result, plain
+from collidescope.applications._inputs import (
+    Ends,
+    Record,
+    Result,
+    plain,
+    row_limit,
+    row_posteriors,
+)
 from collidescope.applications._inputs import section as told_section
 from collidescope.applications.audit import (
     AuditReport,
@@ -48,6 +55,7 @@ def summarise(
     y: Given = None,
     *,
     y_pred: Any = None,
+    groups: Given = None,
     rows: object = None,
     image_shape: tuple[int, ...] | None = None,
     control: ShuffledControl | None = None,
@@ -72,6 +80,8 @@ def summarise(
     y : array of n labels, optional; needed to find labels that look wrong, and for an audit
     y_pred : labels, posteriors or a fitted classifier, optional
         Its :func:`~collidescope.audit` on the same rows.
+    groups : array of n names, optional; rows that belong together: intervals of posteriors and of
+        the audit count groups, by default those of the fit
     rows : DataFrame of n rows, optional; shown in the place of ``X``, which may be encoded
     image_shape : tuple, optional
         Such as (28, 28), of the images in ``X``; two-dimensional rows are so without it.
@@ -94,9 +104,11 @@ def summarise(
     >>> summarise(cm)["headline"][0]
     'If labelled again, 13.3% of the inputs would get another label. [PBER]'
     """
-    known = resolve(source, X, y)
+    known = resolve(source, X, y, groups)
+    of_rows = limit
     if limit is None:
         limit = limit_of(known.model)
+        of_rows = row_limit(known.model)
     names = [text(name) for name in known.matrix.classes.tolist()]
     summary: Record = {
         **HEADER,
@@ -108,7 +120,7 @@ def summarise(
         "top_collisions": top_pairs(known.matrix, names),
         "ceilings": ceilings(known, names, limit),
         "ambiguous_rows": rows_to_look_at(known, names, X, rows, image_shape),
-        "audit": audited(known, names, y_pred, X, limit),
+        "audit": audited(known, names, y_pred, X, of_rows),
         "sections": [_section(part) for part in (*sections, *race(known.model))],
     }
     summary["title"] = words.title(summary["about"])
@@ -320,6 +332,7 @@ def merge_path(
         "low": plan.path["pber_low"].to_numpy(),
         "high": plan.path["pber_high"].to_numpy(),
         "limit": left,
+        "chance": plan.path["chance"].to_numpy(),
         "tree_order": leaves_list(plan.linkage)[::-1],  # the first merges at the top
     }
 
@@ -362,7 +375,13 @@ def audited(
         classes = np.array(names, dtype=object)
     true = classes[source.codes]
     found = audit(
-        source.posteriors, None, true, classes[said], classes=classes, limit=limit
+        row_posteriors(source.posteriors, source.model),
+        None,
+        true,
+        classes[said],
+        groups=source.scored_groups,
+        classes=classes,
+        limit=limit,
     )
     return _audit_part(found, dict(zip(classes.tolist(), names, strict=True)))
 

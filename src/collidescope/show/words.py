@@ -100,16 +100,27 @@ def what_to_do(summary: Summary) -> list[str]:
 
 
 def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
-    """The finding in a sentence; that nothing needs doing only where it is ``calm``: no warning."""
+    """The finding in a sentence.
+
+    That nothing needs doing only where it is ``calm`` (no warning) and all inputs are spoken for,
+    with confidence or because S is known.
+    """
     pber = summary["pber"]
     at_most = highest(pber)
-    if at_most < tiny and calm:
+    certain = pber["high"] is not None or summary["known"]
+    inputs = "inputs"
+    if summary["coverage"] not in (None, 1):
+        inputs = "inputs with several labels"
+    elif at_most < tiny and calm and certain:
         most = percent(at_most)
         if pber["high"] is not None:
             most = f"at most {most}"
         return f"Nothing needs doing about collisions: {most} of inputs would get another label."
     interval = between(pber["low"], pber["high"])
-    said = f"{percent(pber['value'])} of the inputs would get another label{interval}"
+    share = percent(pber["value"])
+    said = f"{share} of the {inputs} would get another label{interval}"
+    if summary["how"].startswith("mean of p"):
+        said = f"If the posteriors are right, {said}"
     pair = _sure_pair(summary)
     if pair is None:
         return f"{said}."
@@ -220,6 +231,12 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
     one, other = (
         quote(summary["classes"][path[name][1]]) for name in ("first", "second")
     )
+    if path["chance"][1]:
+        return (
+            f"Merging {one} and {other}, the best first step, would only hide that one of them "
+            "is told from the others no better than chance: look for other inputs, or more rows "
+            "of it."
+        )
     rests = path["pber"]
     groups = path["n_groups"][1]
     share = 1 - rests[1] / pber
@@ -279,7 +296,8 @@ def _about_labels(summary: Summary, beyond_chance: float = 2.0) -> list[str]:
         return []
     n = rows["n_suspect"]
     expected = rows["expected_suspect"]
-    if n <= expected + beyond_chance * expected**0.5:
+    half = 0.5  # counts are whole: few are beyond chance less often than the deviation says
+    if n <= expected + beyond_chance * expected**0.5 + half:
         return []
     by_chance = f"{expected:.0f}" if expected >= 1 else "none"
     explained = f"where chance explains about {by_chance}"
