@@ -1,5 +1,6 @@
 """Cross-fitting: held-out scores and weights, nested subsets, pair-wise posteriors, Ctrl-C, files."""
 
+import pickle
 import tracemalloc
 from dataclasses import dataclass, field, replace
 
@@ -13,9 +14,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 from collidescope import CollisionClassifier, CollisionWarning, Pairwise, crossfit
+from collidescope import folds as folds_module
 from collidescope._progress import Progress
 from collidescope._saving import from_tree, to_tree
 from collidescope.crossfit import (
+    Ahead,
     Choice,
     Engine,
     cross_fit,
@@ -264,6 +267,13 @@ def everything(n_jobs):
     ).fit(X, codes)
 
 
+@pytest.fixture
+def processes_for_all(monkeypatch):
+    """Processes are started for the least work."""
+    monkeypatch.setattr(crossfit.jobs_for, "__defaults__", (0.0,))
+
+
+@pytest.mark.usefixtures("processes_for_all")
 @pytest.mark.parametrize("n_jobs", [2, -1])
 def test_any_number_of_jobs_gives_the_same_s(in_turn, n_jobs):
     clf = everything(n_jobs)
@@ -280,6 +290,7 @@ class AllAtOnce(ThreadingBackend):
     supports_return_generator = False
 
 
+@pytest.mark.usefixtures("processes_for_all")
 def test_a_back_end_of_joblib_without_generators_gives_the_same_s(in_turn):
     register_parallel_backend("all at once", AllAtOnce)
     with parallel_config("all at once", n_jobs=2):
@@ -287,6 +298,74 @@ def test_a_back_end_of_joblib_without_generators_gives_the_same_s(in_turn):
     assert np.array_equal(
         clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix
     )
+
+
+def test_little_work_starts_no_process(in_turn, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(folds_module, "Parallel", refuse)
+    clf = everything(n_jobs=2)
+    assert np.array_equal(
+        clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix
+    )
+    # What a classifier of the user costs is not known, so that it is work for processes.
+    with pytest.raises(AssertionError, match="was started"):
+        CollisionClassifier(members=[LogisticRegression()], n_jobs=2).fit(*problem())
+
+
+def calls_of(monkeypatch, names, n_jobs):
+    """The units of two folds in the order in which they begin."""
+    seen = []
+
+    def run_units(calls, *arguments):
+        seen.extend(calls)
+        return [call(None) for call in calls], False
+
+    monkeypatch.setattr(crossfit, "run_units", run_units)
+    sample = make_sample(*problem(n=300))
+    folds = make_folds(sample, 2, random_state=0)
+    models = models_for(names, sample, folds)
+    with Progress("training folds", 2, verbose=0) as progress:
+        trained, _ = train_folds(sample, models, folds, Engine(n_jobs=n_jobs), progress)
+    assert [list(units) for units in trained] == [names, names]
+    return seen
+
+
+@pytest.mark.usefixtures("processes_for_all")
+def test_processes_begin_with_the_units_that_take_longest(monkeypatch):
+    names = ["priors", "trees", "linear"]
+    by_cost = ["trees", "linear", "priors"]
+    begun = [call.model.name for call in calls_of(monkeypatch, names, n_jobs=2)]
+    assert begun == [*by_cost, *by_cost]
+    in_turn = [call.model.name for call in calls_of(monkeypatch, names, n_jobs=1)]
+    assert in_turn == [*names, *names]
+
+
+def test_a_unit_is_sent_with_its_own_model_alone(monkeypatch):
+    """A process that trains no network then imports no torch, which takes it a second."""
+    for call in calls_of(monkeypatch, ["linear", "network"], n_jobs=1):
+        needs_torch = b"learners.network" in pickle.dumps(call)
+        assert needs_torch == (call.model.name == "network")
+
+
+def test_folds_trained_ahead_are_kept_after_ctrl_c_as_far_as_they_are_whole():
+    sample = make_sample(*problem())
+    folds = make_folds(sample, 3, random_state=0)
+    models = models_for(["priors", "linear"], sample, folds)
+    with Progress("training folds", 3, verbose=0) as progress:
+        done, _ = train_folds(sample, models, folds, Engine(), progress)
+        units = {(1.0, 0, name): unit for name, unit in done[0].items()}
+        units[1.0, 1, "linear"] = done[1]["linear"]
+        stopped = Ahead(units, interrupted=True)
+        kept, interrupted = train_folds(
+            sample, models, folds, Engine(), progress, ahead=stopped
+        )
+        assert interrupted
+        assert [list(fold) for fold in kept] == [["priors", "linear"], ["linear"]]
+        nothing = Ahead(interrupted=True)
+        with pytest.raises(KeyboardInterrupt):
+            train_folds(sample, models, folds, Engine(), progress, ahead=nothing)
 
 
 def test_no_more_folds_are_trained_than_give_enough_held_out_rows():

@@ -471,6 +471,25 @@ def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
     )
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kernel_machine_finds_the_best_of_all_widths(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """It does not try them all, so it is compared with a search that does."""
+    X, codes = blobs(150, 2 + seed, 3, seed, apart=0.3 * 2**seed)
+    stretched = X * np.float32(10.0) ** np.arange(2 + seed) / 3
+    own = fitted("kernel", stretched.astype(np.float32), codes, seed=seed)
+
+    def every(losses: Any, start: int) -> tuple[int, float]:
+        found = [loss() for loss in losses]
+        return int(np.argmin(found)), min(found)
+
+    monkeypatch.setattr(kernel, "downhill", every)
+    best = fitted("kernel", stretched.astype(np.float32), codes, seed=seed)
+    assert own.gamma == best.gamma
+    assert np.array_equal(own.spread, best.spread)
+
+
 def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -> None:
     import lightgbm
 

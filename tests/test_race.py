@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from collidescope import CollisionClassifier, CollisionWarning, load
+from collidescope import CollisionClassifier, CollisionWarning, crossfit, load
 from collidescope.crossfit import Engine, cross_fit
 from collidescope.folds import make_folds
 from collidescope.models import models_for
@@ -273,6 +273,45 @@ def test_a_raced_fit_is_the_same_for_any_number_of_jobs(n_jobs):
     raced, fit = whole_fit(n_jobs=n_jobs)
     in_turn, of_one = whole_fit()
     assert raced.found == in_turn.found
+    for mine, other in zip(fit.curve, of_one.curve, strict=True):
+        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """How many units each batch had that was sent to processes."""
+    sizes = []
+
+    def run_units(calls, *arguments):
+        sizes.append(len(calls))
+        return [call(None) for call in calls], False
+
+    monkeypatch.setattr(crossfit, "run_units", run_units)
+    return sizes
+
+
+def test_heats_that_pay_whoever_leads_are_run_at_once(sent):
+    in_turn = raced()
+    n_models = len(in_turn[1].rounds[0].losses)
+    sent.clear()
+    assert raced(n_jobs=2)[1] == in_turn[1]
+    assert sent[0] == 2 * n_models
+    assert len(sent) == len(in_turn[1].rounds) - 1
+
+
+def test_many_processes_train_all_folds_and_sizes_at_once(sent, monkeypatch):
+    """The race and S are those of one process, whatever was trained and not needed."""
+    in_turn, of_one = whole_fit()
+    n_heats = len(in_turn.found.rounds) - 1
+    monkeypatch.setattr(crossfit, "effective_n_jobs", lambda n_jobs: 1_000)
+    sent.clear()
+    raced, fit = whole_fit(n_jobs=2)
+    of_fit = sent[n_heats:]
+    n_units = len(fit.curve) * len(fit.folds.splits)
+    assert len(of_fit) == 1
+    assert of_fit[0] > n_units * len(fit.fold_weights[0])
+    assert raced.found == in_turn.found
+    assert fit.fold_weights == of_one.fold_weights
     for mine, other in zip(fit.curve, of_one.curve, strict=True):
         np.testing.assert_array_equal(mine.posteriors, other.posteriors)
 

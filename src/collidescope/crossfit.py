@@ -15,13 +15,15 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from joblib import effective_n_jobs
 
 from collidescope._checks import CollisionWarning, FloatArray, IntArray
 from collidescope._progress import Progress, Report
@@ -32,6 +34,7 @@ from collidescope.learners.base import Task
 from collidescope.learners.pool import pool, pool_weights
 from collidescope.models import Comparing, Comparison, Fitted, Model, Settings
 from collidescope.sample import Sample, Scaling, Table
+from collidescope.scale import _dask
 
 #: Posteriors that are computed at once, in numbers (float64, and a few copies on the way).
 SCORED_NUMBERS = 2**24
@@ -297,29 +300,37 @@ def cross_fit(
     engine = engine or Engine()
     choice = choice or Choice()
     smaller = _smaller(sample, folds) if limit else []
-    steps = int(STEPS * len(folds.splits) * (1 + sum(part.share for part in smaller)))
+    steps = int(STEPS * len(folds.splits) * (1 + sum(size.share for size in smaller)))
     _check(models, sample, folds, engine)
     _announce(models, sample, [folds, *smaller], engine)
     notes = list[str]()
     with Progress("training folds", steps, engine.verbose) as progress:
-        whole = fit_size(sample, models, folds, engine, progress, choice)
+        ahead = train_ahead(sample, models, [folds, *smaller], engine, progress)
+        whole = fit_size(sample, models, folds, engine, progress, choice, ahead)
         done = [whole]
         try:
-            for number, part in enumerate(smaller):
+            parts = []
+            for size in smaller:
+                names = choice.at_smaller_size(whole, size.size)
+                kept = [model for model in models if model.name in names]
+                parts.append(Part(kept, size))
+            if not whole.interrupted:
+                ahead = at_once(sample, parts, engine, progress, ahead)
+            for number, part in enumerate(parts):
                 if whole.interrupted:
                     break
                 if engine.budget is not None and engine.overdue():
                     notes.append(_left_out(smaller[number:], engine.budget))
                     break
-                names = choice.at_smaller_size(whole, part.size)
-                kept = [model for model in models if model.name in names]
                 try:
-                    _check(kept, sample, part, engine)
+                    _check(part.models, sample, part.folds, engine)
                 except (
                     ValueError
                 ):  # too few rows for a model; smaller sizes have fewer still
                     break
-                fit = fit_size(sample, kept, part, engine, progress, choice)
+                fit = fit_size(
+                    sample, part.models, part.folds, engine, progress, choice, ahead
+                )
                 if fit.interrupted:
                     raise KeyboardInterrupt
                 done.append(fit)
@@ -420,16 +431,18 @@ def fit_size(
     engine: Engine,
     progress: Progress,
     choice: Choice,
+    ahead: Ahead | None = None,
 ) -> SizeFit:
     """Train models on every fold at one size, and pool the log posteriors of held-out rows."""
     if choice.by_first_fold and folds.share == 1:
         trained, interrupted = train_chosen(
-            sample, models, folds, engine, progress, choice
+            sample, models, folds, engine, progress, choice, ahead
         )
         models = [model for model in models if model.name in trained[0]]
     else:
+        learned = choice.trained(folds.share)
         trained, interrupted = train_folds(
-            sample, models, folds, engine, progress, known=choice.trained(folds.share)
+            sample, models, folds, engine, progress, known=learned, ahead=ahead
         )
     # After Ctrl-C the last fold may lack models: it is dropped unless it is the only one. Folds
     # come in order, so the first splits belong to the folds that are kept.
@@ -473,9 +486,12 @@ def train_chosen(
     engine: Engine,
     progress: Progress,
     choice: Choice,
+    ahead: Ahead | None = None,
 ) -> tuple[list[FoldUnits], bool]:
     """As :func:`train_folds`, but the first fold decides which models the others train."""
-    trained, interrupted = train_folds(sample, models, folds, engine, progress, [0])
+    trained, interrupted = train_folds(
+        sample, models, folds, engine, progress, [0], ahead=ahead
+    )
     if interrupted:
         return trained, True
     units = trained[0]
@@ -486,12 +502,245 @@ def train_chosen(
     numbers = range(1, n_folds)
     try:
         others, interrupted = train_folds(
-            sample, left, folds, engine, progress, numbers
+            sample, left, folds, engine, progress, numbers, ahead=ahead
         )
     except KeyboardInterrupt:  # before any of them was trained
         return [first], True
     begun = [first, *others]
     return begun, interrupted
+
+
+@runtime_checkable
+class Costed(Model, Protocol):
+    """A model that knows what it costs."""
+
+    def cost(self, n: int, d: int, k: int) -> float:
+        """About the processor seconds of a fit, counted from the sizes."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Models that are trained on some of the folds at one size."""
+
+    models: Sequence[Model]
+    folds: Folds
+    #: of the folds that are trained; all of them, unless given
+    numbers: Sequence[int] | None = None
+    #: models that have learned from the training rows of the first fold already, by name; other
+    #: processes train them again, which is cheaper than to send them
+    known: Mapping[str, Fitted] = field(default_factory=dict)
+
+    @property
+    def fold_numbers(self) -> Sequence[int]:
+        """Of the folds that are trained."""
+        if self.numbers is None:
+            return range(len(self.folds.splits))
+        return self.numbers
+
+    @cached_property
+    def together(self) -> list[list[int]]:
+        """The numbers of the folds, those that train on the same rows in one list."""
+        return trained_together(self.folds.splits, self.fold_numbers)
+
+    def n_scores(self, n_classes: int) -> int:
+        """Numbers that the models say of the rows that are held out together, at most."""
+        splits = self.folds.splits
+        tests = [_held_out(splits, alike) for alike in self.together]
+        most_held_out = max(len(test) for test in tests)
+        return most_held_out * n_classes * len(self.models)
+
+    def costs(self, sample: Sample) -> dict[str, float]:
+        """About the processor seconds of each model; infinite where it does not know them."""
+        d = math.prod(sample.X.shape[1:])
+        n = round(self.folds.size)
+        found = {}
+        for model in self.models:
+            found[model.name] = math.inf
+            if isinstance(model, Costed) and getattr(model, "knows_cost", True):
+                found[model.name] = model.cost(n, d, sample.n_classes)
+        return found
+
+    def seconds(self, sample: Sample) -> float:
+        """About the processor seconds of all units."""
+        costs = self.costs(sample)
+        return len(self.together) * sum(costs.values())
+
+
+@dataclass(frozen=True)
+class UnitCall:
+    """A unit of work with what it needs: a process imports no more than its models need."""
+
+    sample: Sample
+    folds: Folds
+    engine: Engine
+    model: Model
+    fold: int
+    test: IntArray
+    dtype: npt.DTypeLike
+    fitted: Fitted | None
+
+    def __call__(self, report: Report | None) -> Unit:
+        task = make_task(self.sample, self.folds, self.engine, self.fold, report)
+        test = self.sample.take(self.test)
+        return train_unit(self.model, task, test, self.dtype, self.fitted)
+
+
+def train_parts(
+    sample: Sample, parts: Sequence[Part], engine: Engine, progress: Progress
+) -> tuple[list[list[FoldUnits]], bool]:
+    """The units of every fold of every part that was begun, and whether Ctrl-C ended the training.
+
+    Every unit is work of its own for ``n_jobs``. It takes the rows of its fold from the sample,
+    which processes share: beside the sample each holds the training rows of one fold. Folds that
+    train on the same rows share their units. Those of a fold that take longest begin first.
+    """
+    n_jobs = jobs_for(sample, parts, engine)
+    calls = []
+    steps = {}
+    for part in parts:
+        folds = part.folds
+        splits = folds.splits
+        dtype: npt.DTypeLike = np.float64
+        if part.n_scores(sample.n_classes) > SCORED_NUMBERS:
+            dtype = np.float32
+        models = list(part.models)
+        if n_jobs != 1:
+            costs = part.costs(sample)
+            models.sort(key=lambda model: -costs[model.name])
+        for alike in part.together:
+            first = alike[0]
+            test = _held_out(splits, alike)
+            for model in models:
+                fitted = None
+                if first == 0 and n_jobs == 1:
+                    fitted = part.known.get(model.name)
+                call = UnitCall(
+                    sample, folds, engine, model, first, test, dtype, fitted
+                )
+                calls.append(call)
+            of_fold = int(STEPS * folds.share)
+            steps[len(calls)] = of_fold * len(alike)
+    d = math.prod(sample.X.shape[1:])
+    small = all(part.folds.size * d <= ONE_THREAD_NUMBERS for part in parts)
+    threaded = any(has_own_threads(call.model) for call in calls)
+    # Once for all units where it can be: finding the libraries takes milliseconds.
+    with one_thread(small and not threaded):
+        units, interrupted = run_units(calls, n_jobs, progress, steps)
+    results = iter(zip(calls, units, strict=False))  # Ctrl-C leaves fewer units
+    return [_of_part(part, results) for part in parts], interrupted
+
+
+def _of_part(part: Part, results: Iterator[tuple[UnitCall, Unit]]) -> list[FoldUnits]:
+    """The units of the folds of a part that was begun, in the order of its models."""
+    trained = list[FoldUnits]()
+    n_models = len(part.models)
+    for alike in part.together:
+        found = {call.model.name: unit for call, unit in islice(results, n_models)}
+        if not found:
+            break
+        names = [model.name for model in part.models]
+        ordered = {name: found[name] for name in names if name in found}
+        trained += _of_each_fold(ordered, part.folds.splits, alike)
+    return trained
+
+
+def jobs_for(
+    sample: Sample, parts: Sequence[Part], engine: Engine, least_seconds: float = 2.0
+) -> int:
+    """How many processes work: one, where to start others takes longer than the work."""
+    if engine.n_jobs in (None, 1):
+        return 1
+    seconds = sum(part.seconds(sample) for part in parts)
+    if seconds < least_seconds and _dask.cluster() is None:
+        return 1
+    return engine.n_jobs
+
+
+#: A unit by the share of the rows, the number of the fold and the name of the model.
+Units = Mapping[tuple[float, int, str], Unit]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Units that were trained before their turn."""
+
+    units: Units = field(default_factory=dict)
+    interrupted: bool = False  #: whether Ctrl-C ended the training
+
+    def of(self, part: Part) -> list[FoldUnits]:
+        """The units of the folds of a part, up to the first fold that lacks one."""
+        trained = list[FoldUnits]()
+        for number in part.fold_numbers:
+            found = dict[str, Unit]()
+            for model in part.models:
+                unit = self.units.get((part.folds.share, number, model.name))
+                if unit is not None:
+                    found[model.name] = unit
+            if found:
+                trained.append(found)
+            if len(found) < len(part.models):
+                break
+        return trained
+
+    def has(self, part: Part) -> bool:
+        """Whether no unit of a part is missing."""
+        trained = self.of(part)
+        n_folds = len(part.fold_numbers)
+        return len(trained) == n_folds and len(trained[-1]) == len(part.models)
+
+
+def train_ahead(
+    sample: Sample,
+    models: Sequence[Model],
+    sizes: Sequence[Folds],
+    engine: Engine,
+    progress: Progress,
+) -> Ahead:
+    """All folds at once, and all sizes, where processes would else wait for the longest unit.
+
+    The first fold decides which models the others train, and all folds which ones smaller sizes
+    train. Where there are processes enough to train all of them in the time of the longest unit,
+    they do not wait for that: what turns out not to be needed has taken no time, and is dropped.
+    """
+    if engine.n_jobs in (None, 1) or engine.checkpoint is not None:
+        return Ahead()
+    parts = [Part(models, folds) for folds in sizes]
+    for several in (parts, parts[:1]):
+        workers = effective_n_jobs(jobs_for(sample, several, engine))
+        of_largest = parts[0].costs(sample)
+        longest = max(of_largest.values())
+        seconds = sum(part.seconds(sample) for part in several)
+        n_scores = 0
+        for part in several:
+            n_scores += part.n_scores(sample.n_classes) * len(part.together)
+        in_time = seconds <= workers * longest < math.inf
+        if in_time and n_scores <= SCORED_NUMBERS:
+            return at_once(sample, several, engine, progress, Ahead())
+    return Ahead()
+
+
+def at_once(
+    sample: Sample,
+    parts: Sequence[Part],
+    engine: Engine,
+    progress: Progress,
+    ahead: Ahead,
+) -> Ahead:
+    """The units of all parts, where there are processes and no budget to keep."""
+    missing = [part for part in parts if not ahead.has(part)]
+    every = chain.from_iterable(part.models for part in missing)
+    compared = any(isinstance(model, Comparing) for model in every)
+    waits = ahead.interrupted or compared or engine.budget is not None
+    if waits or not missing or jobs_for(sample, missing, engine) == 1:
+        return ahead
+    trained, interrupted = train_parts(sample, missing, engine, progress)
+    units = dict(ahead.units)
+    for part, folds in zip(missing, trained, strict=True):
+        numbers = chain.from_iterable(part.together)
+        for number, found in zip(numbers, folds, strict=False):
+            for name, unit in found.items():
+                units[part.folds.share, number, name] = unit
+    return Ahead(units, interrupted)
 
 
 def train_folds(
@@ -502,71 +751,25 @@ def train_folds(
     progress: Progress,
     numbers: Sequence[int] | None = None,
     known: Mapping[str, Fitted] | None = None,
+    ahead: Ahead | None = None,
 ) -> tuple[list[FoldUnits], bool]:
     """The units of every fold that was begun, and whether Ctrl-C ended the training.
-
-    Every unit is work of its own for ``n_jobs``. It takes the rows of its fold from the sample,
-    which processes share: beside the sample each holds the training rows of one fold. Folds that
-    train on the same rows share their units.
 
     Parameters
     ----------
     sample, models, folds, engine, progress : as in :func:`cross_fit`
-    numbers : of the folds that are trained; all of them, unless given
-    known : models that have learned from the training rows of the first fold already, by name;
-        other processes train them again, which is cheaper than to send them
+    numbers, known : of :class:`Part`
+    ahead : units that are trained already
     """
-    splits = folds.splits
-    n_jobs = engine.n_jobs
-    if numbers is None:
-        n_folds = len(splits)
-        numbers = range(n_folds)
-    if known is None or n_jobs not in (None, 1):
-        known = {}
-    n_models = len(models)
-    together = trained_together(splits, numbers)
-    tests = [_held_out(splits, alike) for alike in together]
-    most_held_out = max(len(test) for test in tests)
-    n_scores = most_held_out * sample.n_classes * n_models
-    dtype: npt.DTypeLike = np.float64
-    if n_scores > SCORED_NUMBERS:
-        dtype = np.float32
-
-    def train(number: int, report: Report | None) -> Unit:
-        turn, place = divmod(number, n_models)
-        fold = together[turn][0]
-        model = models[place]
-        task = make_task(sample, folds, engine, fold, report)
-        test = sample.take(tests[turn])
-        fitted = None
-        name = model.name
-        if fold == 0:
-            fitted = known.get(name)
-        return train_unit(model, task, test, dtype, fitted)
-
-    n_units = n_models * len(together)
-    of_fold = int(STEPS * folds.share)
-    steps = of_fold * len(numbers) // len(together)
-    shape = sample.X.shape[1:]
-    d = math.prod(shape)
-    n_numbers = folds.size * d
-    small = n_numbers <= ONE_THREAD_NUMBERS
-    threaded = any(has_own_threads(model) for model in models)
-    # Once for all units where it can be: finding the libraries takes milliseconds.
-    with one_thread(small and not threaded):
-        units, interrupted = run_units(
-            train, n_units, n_jobs, progress, steps, per_step=n_models
-        )
-    trained = list[FoldUnits]()
-    for turn, alike in enumerate(together):
-        first = turn * n_models
-        own = units[first : first + n_models]
-        if not own:
-            break
-        named_units = zip(models, own, strict=False)  # Ctrl-C leaves fewer units
-        by_name = {model.name: unit for model, unit in named_units}
-        trained += _of_each_fold(by_name, splits, alike)
-    return trained, interrupted
+    part = Part(models, folds, numbers, known or {})
+    if ahead is not None:
+        trained = ahead.of(part)
+        if ahead.has(part) or (ahead.interrupted and trained):
+            return trained, ahead.interrupted and not ahead.has(part)
+        if ahead.interrupted:
+            raise KeyboardInterrupt
+    found, interrupted = train_parts(sample, [part], engine, progress)
+    return found[0], interrupted
 
 
 def trained_together(

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -459,12 +459,12 @@ class Trained(Protocol):
 
 
 T = TypeVar("T", bound=Trained)
-#: Does the unit of work of a number, and reports epochs where somebody looks.
-Train = Callable[[int, Report | None], T]
+#: Does a unit of work, and reports epochs where somebody looks.
+Call = Callable[[Report | None], T]
 
 
-def _in_worker(train: Train[T], number: int, parent: int) -> T:
-    """``train(number)`` in a process that ends soon after ``parent``, which may be killed."""
+def _in_worker(call: Call[T], parent: int) -> T:
+    """``call(None)`` in a process that ends soon after ``parent``, which may be killed."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -476,28 +476,28 @@ def _in_worker(train: Train[T], number: int, parent: int) -> T:
     own_process = multiprocessing.current_process().name.startswith("LokyProcess")
     if own_process and "parent" not in started:
         threading.Thread(target=watch, name="parent", daemon=True).start()
-    return train(number, None)
+    return call(None)
 
 
 def run_units(
-    train: Train[T],
-    n_units: int,
+    calls: Sequence[Call[T]],
     n_jobs: int | None,
     progress: Progress,
-    steps: float,
-    per_step: int = 1,
+    steps: Mapping[int, float],
 ) -> tuple[list[T], bool]:
-    """``train(number, report)`` of every unit, in turn or in parallel; and whether Ctrl-C ended it.
+    """What every unit came to, in turn or in parallel; and whether Ctrl-C ended it.
 
-    ``per_step`` units (the models of a fold) are so many ``steps`` of the progress bar. After
-    Ctrl-C the units done so far are kept. When nothing was done yet KeyboardInterrupt is raised.
+    A fold is done after as many units as a key of ``steps`` says, and is so many steps of the
+    progress bar. After Ctrl-C the units done so far are kept. When nothing was done yet
+    KeyboardInterrupt is raised.
     """
     units: list[T] = []
     try:
-        for unit in _results(train, n_units, n_jobs, progress):
+        for unit in _results(calls, n_jobs, progress):
             units.append(unit)
-            if len(units) % per_step == 0:
-                progress.step(steps)
+            n_units = len(units)
+            if n_units in steps:
+                progress.step(steps[n_units])
             if unit.interrupted:
                 return units, True
     except KeyboardInterrupt:
@@ -505,10 +505,8 @@ def run_units(
             raise
         return units, True
     except BrokenExecutor as error:
-        done = len(units) // per_step
-        said = (
-            f"a worker process died with {done} of {n_units // per_step} folds trained"
-        )
+        done = sum(last <= len(units) for last in steps)
+        said = f"a worker process died with {done} of {len(steps)} folds trained"
         why = "mostly because the system ended it for want of memory"
         hint = "With checkpoint= networks resume from their last epochs"
         raise WorkerError(f"{said}, {why}: use n_jobs=1. {hint}") from error
@@ -516,22 +514,23 @@ def run_units(
 
 
 def _results(
-    train: Train[T], n_units: int, n_jobs: int | None, progress: Progress
+    calls: Sequence[Call[T]], n_jobs: int | None, progress: Progress
 ) -> Iterator[T]:
     if n_jobs in (None, 1):
-        yield from (train(number, progress.report) for number in range(n_units))
+        yield from (call(progress.report) for call in calls)
         return
     cluster = _dask.cluster()
     if cluster is not None:
-        yield from _dask.results(cluster, lambda number: train(number, None), n_units)
+        yield from _dask.results(
+            cluster, lambda number: calls[number](None), len(calls)
+        )
         return
-    calls = (
-        delayed(_in_worker)(train, number, os.getpid()) for number in range(n_units)
-    )
+    parent = os.getpid()
+    in_workers = (delayed(_in_worker)(call, parent) for call in calls)
     try:
         workers = Parallel(n_jobs=n_jobs, return_as="generator")
     except (
         ValueError
     ):  # a back end of joblib that returns nothing before it has everything
         workers = Parallel(n_jobs=n_jobs)
-    yield from workers(calls)
+    yield from workers(in_workers)

@@ -29,17 +29,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from collidescope._checks import FloatArray, IntArray
 from collidescope._progress import Progress
 from collidescope.crossfit import (
+    Ahead,
     Choice,
+    Costed,
     Engine,
     FoldUnits,
+    Part,
     SizeFit,
+    at_once,
     named,
     train_folds,
 )
@@ -51,14 +55,6 @@ from collidescope.sample import Entries, Sample
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@runtime_checkable
-class Costed(Model, Protocol):
-    """A model that knows what it costs."""
-
-    def cost(self, n: int, d: int, k: int) -> float:
-        """About the processor seconds of a fit, counted from the sizes."""
 
 
 AnyModel = TypeVar("AnyModel", bound=Model)
@@ -386,6 +382,12 @@ def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> Non
     share_of_budget = 0.25
     with Progress("choosing models", 0, engine.verbose) as progress:
         heats = telling_heats(raced.models, sample, folds)
+        ahead = Ahead()
+        first_two = heats[:2]
+        if sure_to_pay(raced, sample, first_two):
+            parts = [Part(raced.models, heat) for heat in first_two]
+            quiet = replace(engine, checkpoint=None)
+            ahead = at_once(sample, parts, quiet, progress, ahead)
         for heat in heats:
             models = raced.models
             size = heat.size
@@ -395,7 +397,7 @@ def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> Non
                 break
             if engine.overdue(share_of_budget):
                 break
-            units = run_heat(sample, models, heat, engine, progress)
+            units = run_heat(sample, models, heat, engine, progress, ahead)
             _, scored = heat.splits[0]
             last, pool_loss = scored_round(sample, units, size, scored)
             out = raced.drop(last, n, pool_loss)
@@ -426,6 +428,17 @@ def pays(last: Round, of_heat: Mapping[str, float], costs: Mapping[str, float]) 
     leader = min(last.losses, key=lambda name: last.losses[name])
     at_stake = sum(costs[name] for name in of_heat if name != leader)
     return sum(of_heat.values()) < at_stake
+
+
+def sure_to_pay(raced: Raced, sample: Sample, heats: Sequence[Folds]) -> bool:
+    """Whether heats pay whichever model leads; the first drops none, so the second is as large."""
+    costs = raced.costs
+    at_stake = sum(costs.values()) - max(costs.values())
+    for heat in heats:
+        of_heat = counted_costs(raced.models, sample, heat.size)
+        if sum(of_heat.values()) >= at_stake:
+            return False
+    return True
 
 
 def affordable(
@@ -519,10 +532,13 @@ def run_heat(
     heat: Folds,
     engine: Engine,
     progress: Progress,
+    ahead: Ahead,
 ) -> FoldUnits:
     """Train every model on the rows of a heat, and score the same other rows with each."""
     quiet = replace(engine, checkpoint=None)
-    trained, interrupted = train_folds(sample, models, heat, quiet, progress)
+    trained, interrupted = train_folds(
+        sample, models, heat, quiet, progress, ahead=ahead
+    )
     if interrupted:
         raise KeyboardInterrupt
     return trained[0]

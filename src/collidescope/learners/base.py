@@ -249,6 +249,7 @@ class Member(ABC):
     images: ClassVar[bool] = False  #: whether rows are images
     #: so few parameters that it may be best with few rows, if not with many
     simple: ClassVar[bool] = False
+    knows_cost: ClassVar[bool] = True  #: whether :meth:`cost` is more than a guess
     learned: ClassVar[type[Fitted]]  #: what :meth:`fit` returns
 
     def takes_part(self, n: int, d: int, k: int) -> bool:
@@ -342,6 +343,7 @@ class Foreign(Member):
 
     estimator: Any
 
+    knows_cost: ClassVar[bool] = False
     learned: ClassVar[type[Fitted]] = FittedForeign
 
     def __post_init__(self) -> None:

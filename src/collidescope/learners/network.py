@@ -393,6 +393,7 @@ class Custom(Member):
     """
 
     images: ClassVar[bool] = True
+    knows_cost: ClassVar[bool] = False
     learned: ClassVar[type[Fitted]] = FittedCustom
 
     factory: Callable[[int, int], Any] | None = None

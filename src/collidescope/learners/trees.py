@@ -10,15 +10,17 @@ numbered in the order in which they are written.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from sklearn import config_context
 from sklearn.tree._tree import NODE_DTYPE, TREE_LEAF, Tree
 
 from collidescope._checks import Array, IntArray
@@ -44,31 +46,57 @@ MAX_DEPTH = 40  #: trees are grown no deeper
 
 @dataclass(frozen=True)
 class Grown:
-    """A tree as it was grown: feature, threshold and children of every node, the root first.
+    """Trees as they were grown: feature, threshold and children of every node, tree after tree.
 
-    A leaf has children -1; what it has as feature and threshold is not used.
+    Children are numbers of nodes among those of all trees; the first node of a tree is its root. A
+    leaf has children -1; what it has as feature and threshold is not used.
     """
 
     feature: Array
     threshold: Array
     left: IntArray
     right: IntArray
+    sizes: IntArray  #: nodes of every tree
+
+    @cached_property
+    def levels(self) -> list[IntArray]:
+        """Inner nodes of the same depth, the roots first."""
+        ends = np.cumsum(self.sizes)
+        nodes = ends - self.sizes
+        found = []
+        while len(nodes):
+            inner = nodes[self.left[nodes] >= 0]
+            found.append(inner)
+            children = [self.left[inner], self.right[inner]]
+            nodes = np.concatenate(children)
+        return found
+
+    @cached_property
+    def place(self) -> IntArray:
+        """Of every node its place in pre-order, tree after tree."""
+        below = np.ones(len(self.left), dtype=np.int64)  # nodes of the subtree
+        for nodes in reversed(self.levels):
+            below[nodes] += below[self.left[nodes]]
+            below[nodes] += below[self.right[nodes]]
+        ends = np.cumsum(self.sizes)
+        place = np.empty(len(below), dtype=np.int64)
+        roots = ends - self.sizes
+        place[roots] = roots
+        for nodes in self.levels:
+            left = self.left[nodes]
+            first = place[nodes] + 1
+            place[left] = first
+            place[self.right[nodes]] = first + below[left]
+        return place
 
     @cached_property
     def preorder(self) -> IntArray:
-        """Nodes with each left child right after its parent, the root first."""
-        lefts = self.left.tolist()
-        rights = self.right.tolist()
-        order: list[int] = []
-        stack = [0]
-        while stack:
-            node = stack.pop()
-            order.append(node)
-            if lefts[node] >= 0:
-                stack += [rights[node], lefts[node]]
-        return np.asarray(order)
+        """Nodes with each left child right after its parent."""
+        order = np.empty_like(self.place)
+        order[self.place] = np.arange(len(order))
+        return order
 
-    @property
+    @cached_property
     def inner(self) -> npt.NDArray[np.bool_]:
         """Whether a node is an inner one, in pre-order."""
         return np.asarray(self.left[self.preorder] >= 0)
@@ -89,15 +117,9 @@ class Grown:
     @property
     def steps(self) -> IntArray:
         """Of inner nodes in pre-order, how much further on the right child is written."""
-        order = self.preorder
-        n = len(order)
-        place = np.empty(n, dtype=np.int64)
-        place[order] = np.arange(n)
-        inner = order[self.inner]
-        right = self.right[inner]
-        own_place = place[inner]
-        right_place = place[right]
-        steps = right_place - own_place
+        nodes = self.preorder[self.inner]
+        right = self.right[nodes]
+        steps = self.place[right] - self.place[nodes]
         return np.asarray(steps)
 
 
@@ -158,23 +180,16 @@ class Trees:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
-    def of(cls, trees: Sequence[Grown], n_features: int) -> Trees:
+    def of(cls, grown: Grown, n_features: int) -> Trees:
         """Trees as they were grown, in few bytes."""
-        cuts = [tree.cuts for tree in trees]
-        every_cut = np.concatenate(cuts)
-        distinct, number = np.unique(every_cut, axis=0, return_inverse=True)
+        distinct, number = np.unique(grown.cuts, axis=0, return_inverse=True)
         cut = number.ravel().astype(np.uint32)
         if len(distinct) <= 2**16:
             cut = cut.astype(np.uint16)
-        steps = [tree.steps for tree in trees]
-        every_step = np.concatenate(steps)
-        right = every_step.astype(np.uint16)
+        right = grown.steps.astype(np.uint16)
         longest = right.max(initial=0)
         if longest < 256:
             right = right.astype(np.uint8)
-        sizes = [len(tree.left) for tree in trees]
-        inner = [tree.inner for tree in trees]
-        every_inner = np.concatenate(inner)
         feature = distinct[:, 0]
         threshold = distinct[:, 1]
         return cls(
@@ -182,8 +197,8 @@ class Trees:
             threshold=threshold.astype(np.float32),
             cut=cut,
             right=right,
-            sizes=np.asarray(sizes, dtype=np.uint16),
-            inner=np.packbits(every_inner),
+            sizes=grown.sizes.astype(np.uint16),
+            inner=np.packbits(grown.inner),
             n_features=n_features,
         )
 
@@ -458,7 +473,9 @@ class LevelRows:
 
     def fit(self, forest: Any) -> Any:
         """``forest``, grown on these rows."""
-        return forest.fit(self.levels, self.codes, sample_weight=self.weights)
+        # Its settings are known to be valid: to check them tree by tree takes a sixth of the time.
+        with config_context(skip_parameter_validation=True):
+            return forest.fit(self.levels, self.codes, sample_weight=self.weights)
 
 
 def _levels(X: Float32, edges: list[FloatArray]) -> Float32:
@@ -485,35 +502,42 @@ def _kept_forest(
     name: str, forest: Any, edges: list[FloatArray], priors: Float32
 ) -> FittedForest:
     """scikit-learn's trees on levels as our trees on features."""
-    grown = []
-    shares = []
-    for estimator in forest.estimators_:
-        tree = estimator.tree_
-        own = Grown(
-            tree.feature,
-            _threshold(tree, edges),
-            tree.children_left,
-            tree.children_right,
-        )
-        grown.append(own)
-        value = tree.value[own.leaves, 0]
-        total = value.sum(axis=1, keepdims=True)
-        full = np.zeros((len(value), len(priors)))
-        full[:, forest.classes_] = value / total
-        rounded = np.round(full * 255)
-        shares.append(sparse.csr_array(rounded.astype(np.uint8)))
-    every_share = sparse.vstack(shares, "csr")
+    trees = [estimator.tree_ for estimator in forest.estimators_]
+    thresholds = [_threshold(tree, edges) for tree in trees]
+    sizes = np.array([tree.node_count for tree in trees])
+    grown = Grown(
+        feature=np.concatenate([tree.feature for tree in trees]),
+        threshold=np.concatenate(thresholds),
+        left=_numbered([tree.children_left for tree in trees], sizes),
+        right=_numbered([tree.children_right for tree in trees], sizes),
+        sizes=sizes,
+    )
+    values = np.concatenate([tree.value[:, 0] for tree in trees])
+    value = values[grown.leaves]
+    total = value.sum(axis=1, keepdims=True)
+    full = np.zeros((len(value), len(priors)))
+    full[:, forest.classes_] = value / total
+    rounded = np.round(full * 255)
+    shares = sparse.csr_array(rounded.astype(np.uint8))
     small: Any = np.uint16
     if len(priors) < 256:
         small = np.uint8
     return FittedForest(
         name,
         Trees.of(grown, len(edges)),
-        share_count=np.diff(every_share.indptr).astype(small),
-        share=every_share.data,
-        share_class=every_share.indices.astype(small),
+        share_count=np.diff(shares.indptr).astype(small),
+        share=shares.data,
+        share_class=shares.indices.astype(small),
         priors=priors,
     )
+
+
+def _numbered(children: Sequence[IntArray], sizes: IntArray) -> IntArray:
+    """Children by their numbers among the nodes of all trees; those of leaves stay -1."""
+    own = np.concatenate(children)
+    starts = np.cumsum(sizes) - sizes
+    moved = own + np.repeat(starts, sizes)
+    return np.where(own < 0, -1, moved)
 
 
 def _threshold(tree: Tree, edges: list[FloatArray]) -> FloatArray:
@@ -712,21 +736,19 @@ class Boosting(ArrayMember):
         most = self._most_rounds(n, K, n_kinds)
         X = single(task.X)
         rows = BoostingRows(X, task.codes, task.weights)
-        boosted: list[BoostedTree] = []
+        texts = []
         for number, kind in enumerate(kinds):
             seed = task.seed + number
             part = task.inner_parts(self.parts, seed)
             options = self._options(task, kind, most)
             text = self._boosted(rows, part, options, most)
-            boosted += _read_trees(text)
-        trees = [each.tree for each in boosted]
-        leaf_values = [each.leaf_values for each in boosted]
-        values = np.concatenate(leaf_values)
+            body, _, _ = text.partition("end of trees")
+            texts.append(body)
+        grown, values = _read_trees("".join(texts))
         mean = values / n_kinds
-        stack = Trees.of(trees, d)
         return FittedBoosting(
             name=self.name,
-            trees=stack,
+            trees=Trees.of(grown, d),
             values=mean.astype(np.float16),
             n_classes=K,
         )
@@ -879,45 +901,50 @@ class BoostingRows:
         )
 
 
-def _read_trees(text: str) -> list[BoostedTree]:
-    """The trees of LightGBM's text."""
-    body, _, _ = text.partition("end of trees")
-    _, *texts = body.split("\nTree=")
-    return [BoostedTree.read(block) for block in texts]
+def _read_trees(text: str) -> tuple[Grown, FloatArray]:
+    """Trees from LightGBM's text, and the values of their leaves in pre-order.
+
+    A tree has its leaves after its inner nodes here; a child -1 - k is its leaf k.
+    """
+    written = re.findall("^leaf_value=(.*)$", text, re.MULTILINE)
+    n_leaves = np.array([line.count(" ") + 1 for line in written])
+    sizes = 2 * n_leaves - 1
+    starts = np.cumsum(sizes) - sizes
+    n_inner = n_leaves - 1
+    first_inner = np.cumsum(n_inner) - n_inner
+    first_leaf = np.cumsum(n_leaves) - n_leaves
+    # Of every inner node and of every leaf, its number among the nodes of all trees.
+    inner = np.arange(n_inner.sum()) + np.repeat(starts - first_inner, n_inner)
+    leaves = np.arange(n_leaves.sum())
+    leaves += np.repeat(starts + n_inner - first_leaf, n_leaves)
+    own_start = np.repeat(starts, n_inner)
+    own_leaves = own_start + np.repeat(n_inner, n_inner)
+    n_nodes = int(sizes.sum())
+
+    def of_nodes(values: FloatArray, nodes: IntArray, others: float) -> Array:
+        """Values of some nodes, among those of all."""
+        every = np.full(n_nodes, others, dtype=np.float64)
+        every[nodes] = values
+        return every
+
+    def children(name: str) -> IntArray:
+        child = _written_numbers(text, name)
+        number = np.where(child >= 0, own_start + child, own_leaves - 1 - child)
+        return of_nodes(number, inner, -1).astype(np.intp)
+
+    grown = Grown(
+        feature=of_nodes(_written_numbers(text, "split_feature"), inner, 0),
+        threshold=of_nodes(_written_numbers(text, "threshold"), inner, 0),
+        left=children("left_child"),
+        right=children("right_child"),
+        sizes=sizes,
+    )
+    values = of_nodes(_written_numbers(text, "leaf_value"), leaves, 0)
+    return grown, values[grown.leaves]
 
 
-@dataclass(frozen=True)
-class BoostedTree:
-    """A tree of LightGBM's, and the values of its leaves in pre-order."""
-
-    tree: Grown
-    leaf_values: FloatArray = field(repr=False)
-
-    @classmethod
-    def read(cls, block: str) -> BoostedTree:
-        """From LightGBM's text, in which a child -1 - k is leaf k."""
-        written = block.splitlines()
-        pairs = [line.split("=", 1) for line in written if "=" in line]
-        lines = dict(pairs)
-
-        def numbers(name: str) -> FloatArray:
-            return np.array(lines[name].split(), dtype=np.float64)
-
-        values = numbers("leaf_value")
-        n_leaves = len(values)
-        n_inner = n_leaves - 1  # after these nodes come the leaves
-
-        def children(name: str) -> IntArray:
-            child = numbers(name).astype(np.intp)
-            node = np.where(child >= 0, child, n_inner - 1 - child)
-            return np.append(node, np.full(n_leaves, -1))
-
-        tree = Grown(
-            feature=numbers("split_feature"),
-            threshold=numbers("threshold"),
-            left=children("left_child"),
-            right=children("right_child"),
-        )
-        own = tree.leaves - n_inner
-        leaf_values = values[own]
-        return cls(tree, leaf_values)
+def _written_numbers(text: str, name: str) -> FloatArray:
+    """The numbers of all lines of this name."""
+    lines = re.findall(f"^{name}=(.*)$", text, re.MULTILINE)
+    words = " ".join(lines).split()
+    return np.array(words, dtype=np.float64)
