@@ -51,9 +51,10 @@ def write() -> None:
     }
     for name, text in texts.items():
         (docs / name).write_text(text, encoding="utf-8")
-    if results("peers"):
-        peers.picture(figures / "peers.svg")
-    markdown.fill(docs / "comparison.md", {"real": real.summary()})
+    peers.picture(figures / "peers.svg")
+    markdown.fill(ROOT / "README.md", {"peers": peers.sentence("docs/benchmarks.md")})
+    compared = {"real": real.summary(), "peers": peers.sentence("benchmarks.md")}
+    markdown.fill(docs / "comparison.md", compared)
     markdown.fill(docs / "decisions.md", decisions.page_tables() | plan.page_tables())
     markdown.fill(docs / "votes.md", votes.page_tables())
     markdown.fill(docs / "reliability.md", faults.parts())
