@@ -165,14 +165,15 @@ def likeliest(
     The n weights ``w`` have mean 1. A priori a is normal around ``start``, where the search begins,
     with deviation ``spread``.
     """
+    large = [logs]
     found = minimize(
-        _loss,
+        lambda weights: _loss(weights, large[0], codes, w, start, spread),
         start,
-        (logs, codes, w, start, spread),
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
     )
+    large.clear()  # scipy before 1.17 keeps the function, and what it holds, in a cycle
     return np.asarray(found.x, dtype=np.float64)
 
 
