@@ -166,14 +166,18 @@ def likeliest(
     with deviation ``spread``.
     """
     large = [logs]
+
+    def loss(weights: FloatArray) -> tuple[float, FloatArray]:
+        return _loss(weights, large[0], codes, w, start, spread)
+
     found = minimize(
-        lambda weights: _loss(weights, large[0], codes, w, start, spread),
+        loss,
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
     )
-    large.clear()  # scipy before 1.17 keeps the function, and what it holds, in a cycle
+    large.clear()  # scipy before 1.17 keeps the function in a cycle
     return np.asarray(found.x, dtype=np.float64)
 
 
