@@ -27,7 +27,7 @@ from sklearn.preprocessing import StandardScaler
 
 from collidescope import CollisionClassifier, datasets
 from studies.markdown import again, table
-from studies.real_data import load_brfss, load_covertype
+from studies.real_data import load_brfss, load_covertype, load_letter
 from studies.speed.engine import adult
 from studies.store import Cell, Record, Study, by_part
 
@@ -102,6 +102,10 @@ def some_rows(X: np.ndarray, y: np.ndarray, n: int = 100_000) -> Problem:
     return Problem(np.asarray(X, dtype=np.float64)[chosen], codes)
 
 
+def first_rows(X: np.ndarray, y: np.ndarray, n: int) -> Problem:
+    return Problem(X[:n], y[:n])
+
+
 def boosted() -> Any:
     import lightgbm
 
@@ -130,6 +134,10 @@ CASES: dict[str, tuple[Callable[[], Problem], Classifiers]] = {
     "scenario": (lambda: Problem(*datasets.scenario_a(5).sample(1250, 0)), LIGHTGBM),
     "digits": (lambda: Problem(*load_digits(return_X_y=True)), STOCK),
     "adult": (lambda: Problem(*adult()), LIGHTGBM),
+    "adult, the first 32,561": (lambda: first_rows(*adult(), 32_561), LIGHTGBM),
+    "letter": (lambda: some_rows(*load_letter()), LIGHTGBM),
+    "covertype, 30,000": (lambda: some_rows(*load_covertype(), 30_000), LIGHTGBM),
+    "brfss, 40,000": (lambda: some_rows(*load_brfss(), 40_000), LIGHTGBM),
     "embeddings 8,000 × 256, K = 40": (lambda: embeddings(8_000, 256, 40), LOGISTIC),
     "the same, heavy tails": (lambda: embeddings(8_000, 256, 40, heavy=True), LOGISTIC),
     "embeddings 10,000 × 384, K = 50": (lambda: embeddings(10_000, 384, 50), LOGISTIC),
