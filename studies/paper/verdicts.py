@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -29,16 +30,22 @@ class Difference(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half of the 95% interval, by Student's t: two samples tell little."""
+        """Half of the 95% interval, by Student's t: two samples tell little, one nothing."""
         return float(student.ppf(0.975, self.samples - 1)) * self.error
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.mean:+.4f} ± {self.error:.4f}"
+        error = f"± {self.error:.4f}"
+        if self.samples == 1:
+            error = "(one sample)"
+        return f"{self.where}: {self.mean:+.4f} {error}"
 
 
 def difference(where: str, gaps: FloatArray) -> Difference:
-    """The mean of these differences."""
-    return Difference(where, float(gaps.mean()), mean_error(gaps), len(gaps))
+    """The mean of these differences; a single one has no error."""
+    error = math.nan
+    if len(gaps) > 1:
+        error = mean_error(gaps)
+    return Difference(where, float(gaps.mean()), error, len(gaps))
 
 
 def differences(first: Values, second: Values) -> list[Difference]:
@@ -46,7 +53,7 @@ def differences(first: Values, second: Values) -> list[Difference]:
     found = []
     for where in first:
         seeds = sorted(set(first[where]) & set(second.get(where, {})))
-        if len(seeds) > 1:
+        if seeds:
             gaps = [first[where][seed] - second[where][seed] for seed in seeds]
             found.append(difference(where, np.array(gaps)))
     return found
