@@ -28,7 +28,6 @@ from studies.paper.records import (
     BySeed,
     at_size,
     looks_of,
-    name_of,
     of_part,
     results,
     values,
@@ -43,7 +42,7 @@ from studies.paper.verdicts import (
     told,
 )
 from studies.reproduction.pages_real import folds_at_the_limit
-from studies.store import FIRST_POOL, POOL, Result, pool_of
+from studies.store import FIRST_POOL, POOL, Cell, Result, pool_of
 
 
 def listed(found: Mapping[str, str], columns: list[str]) -> list[str]:
@@ -81,13 +80,11 @@ def cross_fitting_with_the_shift() -> list[Difference]:
 
 def cost_values(method: str) -> BySeed:
     """Scenario C: the error of a method, by epochs."""
-    found: BySeed = {}
-    for record in results("cost"):
-        cell = record["cell"]
-        where = f"{cell['settings']['max_epochs']} epochs"
-        score = record["result"][method]["mean"]
-        found.setdefault(where, {})[cell["seed"]] = score
-    return found
+
+    def epochs_of(cell: Cell) -> str:
+        return f"{cell['settings']['max_epochs']} epochs"
+
+    return values("cost", method, "mean", epochs_of)
 
 
 def cost_table() -> str:
@@ -134,31 +131,27 @@ def real_tables() -> str:
 def printed_table() -> str:
     """As printed: rows as they are and scaled to 1; after all steps and a quarter of them."""
     body = []
-    for part in ("printed", "ablation"):
-        sums: dict[str, list[float]] = {}
-        asymmetry: dict[str, list[float]] = {}
-        for record in results(part):
-            about = record["result"].get("gramian")
-            if about is not None:
-                where = name_of(record["cell"]["problem"])
-                sums.setdefault(where, []).append(about["row_sum"])
-                asymmetry.setdefault(where, []).append(about["asymmetry"])
-        for where, late in values(part, rows.PRINTED, "mean").items():
-            if len(late) < 2 or where.startswith("gap"):
+    columns = [(name, each) for name in (rows.EARLY, rows.PRINTED) for each in MEANS]
+    columns += [(rows.PRINTED, "converged")]
+    columns += [("gramian", "row_sum"), ("gramian", "asymmetry")]
+    shown = (*["{:.4f}"] * 4, "{:.0%}", *["{:.3f}"] * 2)
+    for part, network in (("printed", "6 × 128, 500"), ("ablation", "2 × 64, 60")):
+        found = [values(part, *column) for column in columns]
+        for where, errors in found[0].items():
+            if len(errors) < 2 or where.startswith("gap"):
                 continue
-            row = [where, "6 × 128, 500" if part == "printed" else "2 × 64, 60"]
-            for method in (rows.EARLY, rows.PRINTED):
-                for measure in ("mean", "normalised"):
-                    own = values(part, method, measure)[where]
-                    row.append(f"{np.mean(list(own.values())):.4f}")
-            converged = values(part, rows.PRINTED, "converged")[where]
-            row.append(f"{np.mean(list(converged.values())):.0%}")
-            for about in (sums, asymmetry):
-                row.append(f"{np.mean(about[where]):.3f}" if where in about else "–")
+            row = [where, network]
+            for each, form in zip(found, shown, strict=True):
+                own = list(each.get(where, {}).values())
+                row.append(form.format(np.mean(own)) if own else "–")
             body.append(row)
     head = ["problem", "layers, epochs", "a quarter of the steps", "rows to 1"]
     head += ["all steps", "rows to 1", "converged", "row sum of Ĝ", "‖Ĝ - Ĝᵀ‖/2"]
     return table(head, body)
+
+
+#: The mean TVD of S, with rows as they are and scaled to 1.
+MEANS = ("mean", "normalised")
 
 
 def sensitivity_table() -> str:
