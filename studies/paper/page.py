@@ -67,7 +67,7 @@ def steps_table(measure: str, part: str = "ablation") -> str:
     problems = list(values(part, rows.PRINTED, measure))
     for before, after in pairwise(rows.STEPS):
         found = differences(values(part, after, measure), values(part, before, measure))
-        shown = {each.where: f"{each.mean:+.4f} ± {each.error:.4f}" for each in found}
+        shown = {each.where: each.change for each in found}
         body.append([after, *listed(shown, problems)])
     return table(["adds", *problems], body)
 
@@ -98,7 +98,7 @@ def cost_table() -> str:
     steps = [name for name in rows.STEPS if name != rows.OURS]
     for before, after in pairwise(steps):
         found = differences(cost_values(after), cost_values(before))
-        shown = [f"{each.mean:+.4f} ± {each.error:.4f}" for each in found]
+        shown = [each.change for each in found]
         body.append([f"*{after}, less the row before*", *shown])
     return table(["row", *epochs], body)
 
@@ -253,19 +253,22 @@ def samples_of_ours() -> str:
 
 def at_size_table() -> str:
     """Scenario B with all rows: every method after each number of epochs."""
-    body = []
+    overlaps = list(at_size(rows.OURS, "mean"))
     methods = {part: part for part in (PLAIN, CALIBRATED, DROPOUT, BAYESIAN, rows.OURS)}
     methods |= dict.fromkeys((rows.PRINTED, rows.SHIFT_ALONE), rows.PRINTED)
+    body = []
     for method, part in methods.items():
         for epochs in looks_of(part):
+            row = [method, str(epochs or "–")]
             mean = at_size(part, "mean", epochs, method)
-            posteriors = at_size(part, "posterior", epochs, method)
-            samples = ", ".join(str(len(each)) for each in mean.values())
-            shown = [mean_of(each) for each in (*mean.values(), *posteriors.values())]
-            body.append([method, str(epochs or "–"), samples, *shown])
-    overlaps = [where.removeprefix("B, ") for where in at_size(rows.OURS, "mean")]
-    head = ["method", "epochs", "samples", *(f"S, {each}" for each in overlaps)]
-    return table([*head, *(f"posteriors, {each}" for each in overlaps)], body)
+            row.append(", ".join(str(len(mean.get(where, {}))) for where in overlaps))
+            for found in (mean, at_size(part, "posterior", epochs, method)):
+                shown = {where: mean_of(each) for where, each in found.items()}
+                row += listed(shown, overlaps)
+            body.append(row)
+    names = [where.removeprefix("B, ") for where in overlaps]
+    head = ["method", "epochs", "samples", *(f"S, {name}" for name in names)]
+    return table([*head, *(f"posteriors, {name}" for name in names)], body)
 
 
 def digits_table() -> str:

@@ -11,6 +11,7 @@ from scipy.stats import t as student
 
 from studies.measures import mean_error
 from studies.paper.rows import FloatArray
+from studies.reproduction.tables import mean_and_error
 
 HELD = "held"
 TIE = "tie or cannot be told"
@@ -33,11 +34,16 @@ class Difference(NamedTuple):
         """Half of the 95% interval, by Student's t: two samples tell little, one nothing."""
         return float(student.ppf(0.975, self.samples - 1)) * self.error
 
-    def __str__(self) -> str:
+    @property
+    def change(self) -> str:
+        """The mean and its error in words."""
         error = f"± {self.error:.4f}"
         if self.samples == 1:
             error = "(one sample)"
-        return f"{self.where}: {self.mean:+.4f} {error}"
+        return f"{self.mean:+.4f} {error}"
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.change}"
 
 
 def difference(where: str, gaps: FloatArray) -> Difference:
@@ -121,10 +127,7 @@ def told(found: Iterable[Difference]) -> str:
 
 def mean_of(values: Mapping[int, float]) -> str:
     """Mean ± standard error."""
-    each = np.array(list(values.values()))
-    if len(each) < 2:
-        return f"{each.mean():.4f}"
-    return f"{each.mean():.4f} ± {mean_error(each):.4f}"
+    return mean_and_error(np.array(list(values.values())))
 
 
 def means(values: Values) -> str:
