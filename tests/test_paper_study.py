@@ -14,6 +14,7 @@ from studies.paper.verdicts import (
     TIE,
     Difference,
     against,
+    difference,
     differences,
     lower,
 )
@@ -48,6 +49,7 @@ def test_two_samples_need_a_larger_difference_than_many():
     assert lower([Difference("", -3.0, 1.0, 100)]) == HELD
     assert lower([Difference("", -3.0, 1.0, 2)]) == TIE
     assert lower([Difference("", -13.0, 1.0, 2)]) == HELD
+    assert lower([difference("", np.array([-13.0]))]) == TIE
 
 
 def test_the_rival_that_is_hardest_to_beat_is_shown_for_each_problem():

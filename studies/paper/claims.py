@@ -43,7 +43,7 @@ from studies.paper.verdicts import (
     told,
     within,
 )
-from studies.store import Result
+from studies.store import Cell, Result
 
 LINE = "<br>"  #: between the lines of a cell
 OLD = "†"  #: marks figures of an earlier round
@@ -219,13 +219,13 @@ def theory_claims() -> list[Claim]:
             link,
         ),
         Claim(
-            "Theorem 2: for a single V its term with δ = .05 is exceeded in at most 5% of samples",
-            "at most 5%",
-            "exceeded in "
-            + ", ".join(f"{share:.0%}" for share in exceeded)
-            + " of samples of 100, 1,000, 10,000 and 100,000 rows",
+            "Theorem 2: risk and empirical risk differ by at most O(·) plus a term with δ",
             "–",
-            NOT if max(exceeded) > 0.06 else HELD,
+            "the term with δ = .05, all there is to bound a single V, is exceeded in "
+            + ", ".join(f"{share:.0%}" for share in exceeded)
+            + " of samples of 100, 1,000, 10,000 and 100,000 rows; the constant in O(·) is open",
+            "–",
+            TIE if max(exceeded) > 0.06 else HELD,
             link,
         ),
         Claim(
@@ -252,18 +252,14 @@ def model_claims() -> list[Claim]:
 
 def architecture_claim() -> Claim:
     """The hidden layers of a classifier suffice for V."""
+
+    def layers_of(cell: Cell) -> str:
+        sizes = cell["settings"]["hidden_layer_sizes"]
+        return f"2 × 64 − {len(sizes)} × {sizes[0]}"
+
+    others = values("architecture", rows.CLOSED, "mean", layers_of)
     usual = values("ablation", rows.CLOSED, "mean")["A, K = 4"]
-    by_layers: dict[str, BySeed] = {}
-    for record in results("architecture"):
-        sizes = record["cell"]["settings"]["hidden_layer_sizes"]
-        name = f"{len(sizes)} × {sizes[0]}"
-        own = by_layers.setdefault(name, {"A, K = 4": {}})
-        error = record["result"][rows.CLOSED]["mean"]
-        own["A, K = 4"][record["cell"]["seed"]] = error
-    found = []
-    for name, other in by_layers.items():
-        for each in differences({"A, K = 4": usual}, other):
-            found.append(each._replace(where=f"2 × 64 − {name}"))
+    found = differences(dict.fromkeys(others, usual), others)
     worse = any(each.mean > each.half for each in found)
     return Claim(
         "the architecture of a classifier suffices for V",
@@ -437,6 +433,9 @@ def readings_of_b() -> dict[str, BySeed]:
         f"as printed, {last} epochs": at_size(rows.PRINTED, "mean"),
         f"as printed, {as_rivals} epochs": at_size(rows.PRINTED, "mean", as_rivals),
         f"rows scaled to 1, {last} epochs": at_size(rows.PRINTED, "normalised"),
+        f"with the logit shift, {last} epochs": at_size(
+            rows.PRINTED, "mean", last, rows.SHIFT_ALONE
+        ),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from studies import store
 from studies.paper import rows
-from studies.store import POOL, Record, Result, pool_of
+from studies.store import POOL, Cell, Record, Result, pool_of
 
 #: Values by problem, then by seed.
 BySeed = dict[str, dict[int, float]]
@@ -37,7 +37,14 @@ def name_of(problem: Sequence[Any]) -> str:
     return f"K = {k}, d = {d}, {gap}"
 
 
-def values(part: str, method: str, measure: str) -> BySeed:
+def problem_name(cell: Cell) -> str:
+    """A short name of the problem of a cell."""
+    return name_of(cell["problem"])
+
+
+def values(
+    part: str, method: str, measure: str, name: Callable[[Cell], str] = problem_name
+) -> BySeed:
     """A measure of one method; ours comes from where the pool was run."""
     if method == rows.OURS:
         return ours(part, measure)
@@ -46,7 +53,7 @@ def values(part: str, method: str, measure: str) -> BySeed:
         cell = record["cell"]
         score = record["result"].get(method, {}).get(measure)
         if score is not None:
-            found[name_of(cell["problem"])][cell["seed"]] = score
+            found[name(cell)][cell["seed"]] = score
     return found
 
 

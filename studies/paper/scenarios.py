@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from collidescope.datasets import GaussianProblem, equidistant, scenario_a, scenario_b
-from collidescope.pairwise.printed import PrintedSettings
+from collidescope.datasets import Problem
+from collidescope.pairwise.printed import PrintedSettings, printed_fit
 from studies.measures import tvd
 from studies.paper import rows
 from studies.paper.rows import FloatArray
+from studies.reproduction.synthetic import PROBLEMS
 from studies.store import Cell, Result
 
 #: 500 epochs of 6 × 128, as the paper's appendix says.
@@ -39,16 +40,10 @@ def settings_of(cell: Cell) -> PrintedSettings:
     return PrintedSettings(**given)
 
 
-def problem_of(cell: Cell) -> GaussianProblem:
+def problem_of(cell: Cell) -> Problem:
     """Scenario A with K classes, Scenario B with its β, or K means on a line in d dimensions."""
     kind, *arguments = cell["problem"]
-    makers = {"A": scenario_a, "B": scenario_b, "line": on_a_line}
-    return makers[kind](*arguments)
-
-
-def on_a_line(k: int, d: int, length: float) -> GaussianProblem:
-    """The paper's posterior experiments."""
-    return equidistant(k, d, length, random_state=0)
+    return PROBLEMS[kind](*arguments)
 
 
 def data_of(cell: Cell) -> rows.Data:
@@ -111,6 +106,16 @@ def printed_run(cell: Cell) -> Result:
     found = rows.read_verbatim(printed, data, settings, seed)
     found[rows.PLAIN] = rows.plain_network(data, settings, seed)
     return scored(cell, data, found)
+
+
+def validation_run(cell: Cell) -> Result:
+    """``from_paper()``: Algorithm 2 compares with a tenth of the rows, which V has not seen."""
+    data = data_of(cell)
+    fit = printed_fit(
+        data.X, data.codes, data.n_classes, settings_of(cell), cell["seed"]
+    )
+    row = rows.Row(fit.matrix, fit.posteriors(data.X_new), fit.descent)
+    return scored(cell, data, {rows.PRINTED: row})
 
 
 def held_out_run(cell: Cell) -> Result:

@@ -38,6 +38,7 @@ PARTS = {
     "overlap": Part(scenarios.overlap_cells, scenarios.run),
     "cost": Part(scenarios.cost_cells, scenarios.run),
     "posteriors": Part(scenarios.posterior_cells, scenarios.run),
+    "validation": Part(scenarios.posterior_cells, scenarios.validation_run),
     "grid": Part(scenarios.grid_cells, scenarios.run),
     "architecture": Part(scenarios.architecture_cells, scenarios.held_out_run),
     "printed": Part(scenarios.printed_cells, scenarios.printed_run),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from scipy.stats import t as student
 
 from studies.measures import mean_error
 from studies.paper.rows import FloatArray
+from studies.reproduction.tables import mean_and_error
 
 HELD = "held"
 TIE = "tie or cannot be told"
@@ -29,16 +31,27 @@ class Difference(NamedTuple):
 
     @property
     def half(self) -> float:
-        """Half of the 95% interval, by Student's t: two samples tell little."""
+        """Half of the 95% interval, by Student's t: two samples tell little, one nothing."""
         return float(student.ppf(0.975, self.samples - 1)) * self.error
 
+    @property
+    def change(self) -> str:
+        """The mean and its error in words."""
+        error = f"± {self.error:.4f}"
+        if self.samples == 1:
+            error = "(one sample)"
+        return f"{self.mean:+.4f} {error}"
+
     def __str__(self) -> str:
-        return f"{self.where}: {self.mean:+.4f} ± {self.error:.4f}"
+        return f"{self.where}: {self.change}"
 
 
 def difference(where: str, gaps: FloatArray) -> Difference:
-    """The mean of these differences."""
-    return Difference(where, float(gaps.mean()), mean_error(gaps), len(gaps))
+    """The mean of these differences; a single one has no error."""
+    error = math.nan
+    if len(gaps) > 1:
+        error = mean_error(gaps)
+    return Difference(where, float(gaps.mean()), error, len(gaps))
 
 
 def differences(first: Values, second: Values) -> list[Difference]:
@@ -46,7 +59,7 @@ def differences(first: Values, second: Values) -> list[Difference]:
     found = []
     for where in first:
         seeds = sorted(set(first[where]) & set(second.get(where, {})))
-        if len(seeds) > 1:
+        if seeds:
             gaps = [first[where][seed] - second[where][seed] for seed in seeds]
             found.append(difference(where, np.array(gaps)))
     return found
@@ -114,10 +127,7 @@ def told(found: Iterable[Difference]) -> str:
 
 def mean_of(values: Mapping[int, float]) -> str:
     """Mean ± standard error."""
-    each = np.array(list(values.values()))
-    if len(each) < 2:
-        return f"{each.mean():.4f}"
-    return f"{each.mean():.4f} ± {mean_error(each):.4f}"
+    return mean_and_error(np.array(list(values.values())))
 
 
 def means(values: Values) -> str:
