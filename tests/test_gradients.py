@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 
+from collidescope import CollisionClassifier
 from collidescope.learners import members_for, recipe
 from collidescope.learners.base import Task
 from collidescope.learners.gradients import (
@@ -124,3 +125,31 @@ def test_tables_have_no_edges():
 def test_members_that_see_pixels_as_columns_are_few_for_images_of_a_usual_size():
     flat = set(members_for(1_600, 784, 10))
     assert len(flat & set(members_for(1_600, 784, 10, images=True))) == 4
+
+
+@pytest.fixture(scope="module")
+def colour_fit():
+    X, codes = bars(60)
+    colour = np.repeat(X, 3, axis=1)
+    clf = CollisionClassifier(["gradients"], cv=2, limit=False, random_state=0)
+    return clf.fit(colour, codes), colour
+
+
+@pytest.mark.parametrize("take", [lambda X: X[0], lambda X: X.reshape(len(X), -1)])
+def test_one_image_and_flat_images_are_refused_in_words_of_images(colour_fit, take):
+    clf, colour = colour_fit
+    with pytest.raises(ValueError, match=r"12 × 12 pixels and 3 channels.*X\[None\]"):
+        clf.predict_proba(take(colour))
+
+
+def test_new_images_may_have_their_channels_last(colour_fit):
+    clf, colour = colour_fit
+    last = colour.transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(clf.predict_proba(last), clf.predict_proba(colour))
+
+
+def test_a_list_of_images_of_several_sizes_is_refused_in_words(colour_fit):
+    clf, colour = colour_fit
+    several = [colour[0], colour[1, :, :8]]
+    with pytest.raises(ValueError, match="one size"):
+        clf.fit(several, [0, 1])
