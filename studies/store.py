@@ -22,12 +22,13 @@ from typing import Any
 
 from collidescope._environment import environment
 from collidescope._store import write_bytes
-from collidescope.learners import MEMBERS
+from collidescope.learners import MEMBERS, ONLY_IMAGES
 
 #: Set STUDIES_RESULTS to keep the results of a run elsewhere.
 RESULTS = Path(os.environ.get("STUDIES_RESULTS", Path(__file__).parent / "results"))
 #: Pools are known by the number of their members: that of today, and that of unmarked records.
-POOL = len(MEMBERS)
+#: Members for images alone count as one: tables do not see them.
+POOL = len(set(MEMBERS) - set(ONLY_IMAGES)) + 1
 FIRST_POOL = 14
 
 Cell = dict[str, Any]

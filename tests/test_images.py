@@ -9,7 +9,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import nn
 
-from collidescope import CollisionClassifier, CollisionWarning, crossfit
+from collidescope import CollisionClassifier, CollisionWarning, classifier
 from collidescope.learners import images, recipe
 from collidescope.learners.base import Task
 from collidescope.sample import make_sample, validated
@@ -90,7 +90,7 @@ def test_a_setting_that_images_do_not_take_is_refused_by_name(name):
         fitted(X, codes, training={name: values[name]})
 
 
-@pytest.mark.parametrize("epoch", [3, 8])  # of a run that chooses, and of the last run
+@pytest.mark.parametrize("epoch", [3, 6])  # of a run that chooses, and of the last run
 def test_a_run_is_resumed_from_its_checkpoint(monkeypatch, tmp_path, epoch):
     X, codes = bars(40)
     undisturbed = fitted(X, codes, training=BRIEF)
@@ -112,7 +112,7 @@ def test_a_run_is_resumed_from_its_checkpoint(monkeypatch, tmp_path, epoch):
     monkeypatch.setattr(loop, "run_epoch", run_epoch)
     resumed = fitted(X, codes, training=BRIEF, checkpoint=tmp_path)
     assert np.array_equal(resumed.log_posteriors(X), undisturbed.log_posteriors(X))
-    assert len(done) == 11  # ten epochs of five runs, one of them twice
+    assert len(done) == 7  # six epochs of three runs, one of them twice
 
 
 def test_the_same_seed_gives_the_same_network():
@@ -207,14 +207,24 @@ def test_a_handful_of_images_hardly_calibrates():
     assert noise == 0
 
 
-def test_logits_of_two_networks_are_averaged(left_or_right):
-    X, _ = corners(10, seed=1)
-    first, second = left_or_right.module
-    x = torch.from_numpy(X)
+def test_logits_of_two_networks_are_averaged():
+    first = images.build((1, 8, 8), 2, 4).eval()
+    second = images.build((1, 8, 8), 2, 4).eval()
+    x = torch.randn(10, 1, 8, 8)
     with torch.inference_mode():
         mean = (first(x) + second(x)) / 2
-        assert torch.allclose(left_or_right.module(x), mean, atol=1e-6)
-        assert not torch.allclose(first(x), second(x), atol=0.1)
+        assert torch.allclose(images.Averaged([first, second])(x), mean, atol=1e-6)
+        assert not torch.allclose(first(x), second(x), atol=0.01)
+
+
+def test_networks_of_both_kinds_are_trained_where_there_are_two(monkeypatch):
+    monkeypatch.setattr(images, "CPU_KINDS", images.KINDS)
+    X, codes = bars(40)
+    assert fitted(X, codes, training=BRIEF).n_networks == 2
+
+
+def test_a_cpu_trains_one_network(left_or_right):
+    assert left_or_right.n_networks == 1
 
 
 def test_weights_count_as_copies_of_images_in_the_gain():
@@ -386,8 +396,8 @@ def test_a_long_fit_is_announced_before_it_starts(monkeypatch):
     def train(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(crossfit, "fit_size", train)
-    clf = CollisionClassifier(["convolution"], device="cpu")
+    monkeypatch.setattr(classifier, "race", train)
+    clf = CollisionClassifier(device="cpu")
     announced = pytest.warns(CollisionWarning, match=r"about \d+ minutes of one core")
     with announced, pytest.raises(KeyboardInterrupt):
         clf.fit(X, np.arange(400) % 2)

@@ -16,6 +16,7 @@ from sklearn.naive_bayes import CategoricalNB, GaussianNB, MultinomialNB
 from collidescope.learners import (
     EMBEDDINGS,
     MEMBERS,
+    ONLY_IMAGES,
     discriminant,
     gaussian,
     independent,
@@ -28,7 +29,7 @@ from collidescope.learners import (
 from collidescope.learners.base import Fitted, Foreign, Task, squared_distances
 from collidescope.learners.pool import _prior_weights, pool, pool_weights
 
-TABLES = [name for name in MEMBERS if name != "convolution"]
+TABLES = [name for name in MEMBERS if name not in ONLY_IMAGES]
 LEARN = [name for name in TABLES if name != "priors"]
 SHAPES = {"n<d": (12, 20, 3), "two classes": (60, 3, 2), "many classes": (230, 2, 100)}
 #: Short runs: these tests ask for behaviour, not for accuracy.
@@ -853,7 +854,7 @@ def test_a_restored_convolution_knows_shapes_wherever_they_are() -> None:
     assert log_loss(member, X[180:], codes[180:]) < 0.3
     assert members_for(240, 21, 3, images=True) == (
         *members_for(240, 21, 3),
-        "convolution",
+        *ONLY_IMAGES,
     )
     assert not {"counts", "histograms", "gaussian", "kernel", "quadratic"} & set(
         members_for(240, 60_000, 20)

@@ -1,5 +1,7 @@
 """Images from files: arrays of uint8 with labels and paths, and bad files by name."""
 
+import gc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -111,3 +113,17 @@ def test_a_folder_without_two_classes_is_refused(folder, change, message):
     change(folder)
     with pytest.raises(ValueError, match=message):
         read_images(folder)
+
+
+def test_a_largest_side_of_nothing_is_refused(folder):
+    with pytest.raises(ValueError, match="largest_side"):
+        read_images(folder, largest_side=0)
+
+
+def test_a_file_that_is_cut_short_is_named_and_closed(folder, recwarn):
+    whole = folder / "cat" / "1.png"
+    whole.write_bytes(whole.read_bytes()[:80])
+    with pytest.raises(ValueError, match=r"1\.png"):
+        read_images(folder)
+    gc.collect()
+    assert not [met for met in recwarn if met.category is ResourceWarning]

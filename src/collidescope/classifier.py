@@ -11,7 +11,7 @@ import numpy as np
 
 from collidescope import _checks as check
 from collidescope._checks import ArrayLike, CollisionWarning, Given
-from collidescope.crossfit import Engine, cross_fit, resolve_device
+from collidescope.crossfit import Engine, announce, cross_fit, resolve_device
 from collidescope.estimate import estimate, fit_notes
 from collidescope.fitted import FittedCollisions
 from collidescope.folds import CV, RandomState, make_folds
@@ -162,6 +162,9 @@ class CollisionClassifier(FittedCollisions):
         folds = make_folds(sample, self.cv, self.random_state)
         models = models_for(self.members, sample, folds)
         engine = self._engine()
+        images = len(sample.X.shape) > 2
+        if images and engine.device == "cpu":
+            announce(models, sample, folds, self.limit)
         raced = None
         if isinstance(self.members, str):  # models that the user names are all trained
             raced = race(sample, models, folds, engine)

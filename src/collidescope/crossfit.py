@@ -30,7 +30,7 @@ from collidescope._progress import Progress, Report
 from collidescope._scaling import blocks
 from collidescope._threads import ONE_THREAD_NUMBERS, one_thread
 from collidescope.folds import FRACTIONS, Folds, Split, run_units
-from collidescope.learners.base import Task
+from collidescope.learners.base import Member, Task
 from collidescope.learners.pool import pool, pool_weights
 from collidescope.models import Comparing, Comparison, Fitted, Model, Settings
 from collidescope.sample import Sample, Scaling, Table
@@ -302,7 +302,6 @@ def cross_fit(
     smaller = _smaller(sample, folds) if limit else []
     steps = int(STEPS * len(folds.splits) * (1 + sum(size.share for size in smaller)))
     _check(models, sample, folds, engine)
-    _announce(models, sample, [folds, *smaller], engine)
     notes = list[str]()
     with Progress("training folds", steps, engine.verbose) as progress:
         ahead = train_ahead(sample, models, [folds, *smaller], engine, progress)
@@ -368,29 +367,32 @@ def _check(
             model.check(sample, folds, engine.training)
 
 
-def _announce(
+def announce(
     models: Sequence[Model],
     sample: Sample,
-    parts: Sequence[Folds],
-    engine: Engine,
-    silent_minutes: float = 3,
+    folds: Folds,
+    limit: bool,
+    silent_seconds: float = 60,
 ) -> None:
     """Warn before networks for images keep a CPU busy for minutes: nobody waits a silent hour."""
-    if engine.device != "cpu":
-        return
-    shape = sample.X.shape[1:]
-    d = math.prod(shape)
+    d = math.prod(sample.X.shape[1:])
+    k = sample.n_classes
+    parts = [folds]
+    if limit:
+        parts += _smaller(sample, folds)
     seconds = 0.0
     for model in models:
-        if model.images and len(shape) > 1 and hasattr(model, "cost"):
-            for part in parts:
-                of_fold = model.cost(int(part.size), d, sample.n_classes)
-                seconds += of_fold * len(part.splits)
-    minutes = seconds / 60
-    if minutes > silent_minutes:
-        said = f"networks for images take about {minutes:.0f} minutes of one core here"
+        if not isinstance(model, Member) or not model.images:
+            continue
+        seconds += model.cost_once(int(folds.size), d, k)
+        for part in parts:
+            of_fold = model.cost(int(part.size), d, k)
+            seconds += of_fold * len(part.splits)
+    if seconds > silent_seconds:
+        minutes = math.ceil(seconds / 60)
+        said = f"networks for images take about {minutes} minutes of one core here"
         hint = "a GPU takes seconds; limit=False, fewer folds or n_jobs shorten it"
-        warnings.warn(f"{said}: {hint}", CollisionWarning, stacklevel=4)
+        warnings.warn(f"{said}: {hint}", CollisionWarning, stacklevel=3)
 
 
 def _left_out(parts: Sequence[Folds], budget: float) -> str:

@@ -133,5 +133,21 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
 
     def _validate(self, X: Table | ArrayLike) -> Table:
         """New rows as the models of this fit take them."""
+        shape = self._ensemble.row_shape
+        if self._channels_first and len(shape) == 3:
+            check_images(X, shape)
         rows: Table = validated(self, X, channels_first=self._channels_first)
         return rows
+
+
+def check_images(X: Table | ArrayLike, trained: tuple[int, ...]) -> None:
+    """Refuse one image, or flat ones, for a fit on images, before features are counted."""
+    given = getattr(X, "shape", None)
+    if given is None or len(given) == 4:
+        return
+    channels, height, width = trained
+    if len(given) == 3 and channels == 1:
+        return
+    wanted = f"images of {height} × {width} pixels and {channels} channels"
+    hint = "for a single image pass X[None]"
+    raise ValueError(f"X must hold {wanted}, got an array of shape {given}: {hint}")

@@ -328,7 +328,9 @@ def validated(
     """X as an array of floats, and the labels where given: scikit-learn's checks in our words."""
     check_table(X)
     X = collected(X)
-    dimensions = np.ndim(X) if isinstance(X, list) else getattr(X, "ndim", 2)
+    dimensions = getattr(X, "ndim", 2)
+    if isinstance(X, list):
+        dimensions = dimensions_of(X)
     if channels_first and dimensions > 2:
         # Before scikit-learn counts features: channels, as in a saved model, in any order they
         # came.
@@ -370,6 +372,16 @@ def validated(
         if "y contains NaN" in said:
             check.check_labels(labels[0])  # says how many, and where the first is
         raise
+
+
+def dimensions_of(X: list[Any]) -> int:
+    """Of the array that a list makes."""
+    try:
+        return np.ndim(X)
+    except ValueError:
+        said = "X must hold rows or images of one size, got different ones"
+        hint = "scale images first, as collidescope.read_images does"
+        raise ValueError(f"{said}: {hint}") from None
 
 
 def as_images(X: Array, most_channels: int = 4) -> Array:

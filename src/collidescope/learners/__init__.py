@@ -51,8 +51,13 @@ MEMBERS: dict[str, tuple[str, dict[str, Any]]] = {
     # for labels with little noise
     "smooth-small": ("smooth.Smooth", {"hidden": 16, "penalty": 3.0}),
     "network": ("network.Network", {}),
+    # for images
+    "gradients": ("gradients.Gradients", {}),
     "convolution": ("images.Convolution", {}),
 }
+#: members for images, the last two for these alone: what others cost there gains nothing
+IMAGES = ("priors", "linear-tuned", "kernel", "forest", "gradients", "convolution")
+ONLY_IMAGES = ("gradients", "convolution")
 MODULE = "module"  #: the name of a custom torch module as a member
 QUICK = ("priors", "linear", "forest", "trees")  #: members of a quick look
 #: members for many classes of many features: what others cost there is known, and what they gain
@@ -130,15 +135,18 @@ def members_for(n: int, d: int, k: int, images: bool = False) -> tuple[str, ...]
     >>> members_for(100, 4, 3)[:3]
     ('priors', 'linear', 'linear-sparse')
     """
-    # Of all images: beyond, members for flat rows take too long.
-    most_pixels = 12_000_000
-    if images and n * d > most_pixels and _installed("convolution"):
-        return ("priors", "convolution")
     known = [
         name
         for name in MEMBERS
-        if _installed(name) and (images or name != "convolution")
+        if _installed(name) and (images or name not in ONLY_IMAGES)
     ]
+    smallest_image = 400
+    if images and d >= smallest_image:
+        known = [name for name in known if name in IMAGES]
+    # Of all images: beyond, members for flat rows take too long.
+    most_pixels = 12_000_000
+    if images and n * d > most_pixels and "convolution" in known:
+        known = ["priors", *ONLY_IMAGES]
     # Features (up to 300) × classes: beyond, rows are embeddings.
     many = 6_000
     work = min(d, 300) * k

@@ -260,6 +260,10 @@ class Member(ABC):
     def cost(self, n: int, d: int, k: int) -> float:
         """About the processor seconds of a fit: counted from the sizes, the same everywhere."""
 
+    def cost_once(self, n: int, d: int, k: int) -> float:
+        """Of what is chosen once for all folds and sizes, in the same seconds."""
+        return 0.0
+
     @abstractmethod
     def fit(self, task: Task) -> Fitted:
         """Learn from the rows of ``task``. Ctrl-C raises KeyboardInterrupt."""

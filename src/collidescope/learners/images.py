@@ -1,4 +1,4 @@
-"""Two networks for small images, trained to their own end at every number of images.
+"""Networks for small images, trained to their own end at every number of images.
 
 Symbols: images of shape (n, C, H, W), K classes, E epochs, w channels. The first layer is fixed:
 its filters whiten patches of 2 × 2 pixels. Three blocks follow, each of two convolutions, of w, 4w
@@ -6,9 +6,11 @@ and 4w channels, then the largest value over the image, and K logits (the shape 
 2024, arXiv 2404.00498). The rate of SGD rises and falls once. Images are shifted with reflected
 edges, and a square of each is blanked (cutout).
 
-One network learns from images as they are, the other from images mixed in pairs. Which is better
-depends on the noise of the labels and on how many images there are; the mean of their logits, each
-at its own temperature, is about as good as the better one or better, so nothing has to be chosen.
+On a GPU one network learns from images as they are, another from images mixed in pairs. Which is
+better depends on the noise of the labels and on how many images there are; the mean of their
+logits, each at its own temperature, is about as good as the better one or better, so nothing has to
+be chosen. On a CPU there is one network, of fewer channels: beside the member "gradients" a second
+one costs as much again and gains next to nothing.
 
 What is not fixed is chosen on images held out from the training rows, all by the Brier score after
 calibration: whether images are mirrored, and how long a run is. Runs start at the usual number of
@@ -191,17 +193,14 @@ def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
 
 @dataclass(frozen=True)
 class Convolution(Member):
-    """Two networks for images of 28 to 96 pixels; larger ones are scaled down."""
+    """Networks for images of 28 to 96 pixels; larger ones are scaled down."""
 
     gpu_width: int = 64  #: channels of the first block
-    #: the widest that takes at most ``cpu_seconds`` is used
-    cpu_widths: tuple[int, ...] = (20, 14, 10)
-    cpu_seconds: float = 40.0  #: of a run of the usual length, estimated
+    cpu_width: int = 16  #: what registers hold: 14 or 20 take as long as 16 or 32
     #: epochs of a run on 1,000 images, fewer in proportion to the square root of their number
     gpu_epochs: float = 80.0
-    cpu_epochs: float = 40.0
-    gpu_doublings: int = 2  #: of a run, from the usual epochs on
-    cpu_doublings: int = 2
+    cpu_epochs: float = 20.0
+    doublings: int = 2  #: of a run, from the usual epochs on
     #: most images that runs which choose learn from: on a GPU more take hardly longer, as epochs
     #: are fewer, and what is chosen suits many images better
     gpu_tried: int = 20_000
@@ -213,24 +212,20 @@ class Convolution(Member):
     learned: ClassVar[type[Fitted]] = FittedConvolution
 
     def cost(self, n: int, d: int, k: int) -> float:
-        """Of the runs that choose, up to two of twice the usual length, and of the last ones."""
-        pixels = n_pixels(d)
-        channels = d // pixels
-        width = self._cpu_width(n, pixels, channels)
+        """Of the last run on a CPU, should it be doubled once."""
+        return 2 * self._run_seconds(n, d)
+
+    def cost_once(self, n: int, d: int, k: int) -> float:
+        """Of the runs that choose: two of the usual length, one of twice it."""
         held_out = n // self.parts
         not_held_out = n - held_out
         tried = min(not_held_out, self.cpu_tried)
-        n_runs = 2 / 2 + 2 + 4
-        trial = self._run_seconds(tried, pixels, channels, width)
-        last = self._run_seconds(n, pixels, channels, width)
-        choosing = n_runs * trial
-        n_kinds = len(KINDS)
-        return choosing + n_kinds * last
+        return 4 * self._run_seconds(tried, d)
 
-    def _run_seconds(self, n: int, pixels: int, channels: int, width: int) -> float:
+    def _run_seconds(self, n: int, d: int) -> float:
         """About the seconds of a run of the usual length, on one core."""
-        epochs = self.cpu_epochs * math.sqrt(1000 / n)
-        return run_seconds(n, pixels, channels, width, epochs)
+        images = self.cpu_epochs * math.sqrt(1000 * n)
+        return images * image_seconds(d)
 
     def unsaved_values(self, shape: tuple[int, ...]) -> dict[str, Any]:
         return {"row_shape": shape}
@@ -246,11 +241,11 @@ class Convolution(Member):
                 f"{said} {small}: details are lost", CollisionWarning, stacklevel=2
             )
         with prepared(task.device):
-            training = self.training(task, data)
+            training = self.training(task)
             plan = self.remembered_plan(task, data)
             runs = self._last_runs(training, data, plan)
         networks = []
-        for run, kind in zip(runs, KINDS, strict=False):
+        for run, kind in zip(runs, training.kinds, strict=False):
             networks.append(tempered(run.module, plan.temperatures[kind]))
         module = rounded(Averaged(networks)).eval()
         fitted = FittedConvolution(
@@ -277,7 +272,7 @@ class Convolution(Member):
         """
         epochs = training.epochs(len(data), plan.multiple)
         runs = list[Run]()
-        for kind in KINDS:
+        for kind in training.kinds:
             variation = Variation(plan.mirrored, kind == "mixed")
             run = training.run(data, epochs, variation, f"{self.name}-{kind}")
             if not run.interrupted:
@@ -292,23 +287,12 @@ class Convolution(Member):
             break
         return runs
 
-    def training(self, task: Task, data: Images) -> Training:
-        """The runs of a task: a width that suits the images and the device."""
+    def training(self, task: Task) -> Training:
+        """The runs of a task, as suits the device."""
         settings = image_settings(task)
-        width = self.gpu_width
-        epochs = self.gpu_epochs
         if task.device == "cpu":
-            n, channels, height, length = data.X.shape
-            pixels = height * length
-            width = self._cpu_width(n, pixels, channels)
-            epochs = self.cpu_epochs
-        return Training(task, settings, width, epochs)
-
-    def _cpu_width(self, n: int, pixels: int, channels: int) -> int:
-        for width in self.cpu_widths:
-            if self._run_seconds(n, pixels, channels, width) <= self.cpu_seconds:
-                return width
-        return min(self.cpu_widths)
+            return Training(task, settings, self.cpu_width, self.cpu_epochs, CPU_KINDS)
+        return Training(task, settings, self.gpu_width, self.gpu_epochs, KINDS)
 
     def remembered_plan(self, task: Task, data: Images) -> Plan:
         """The plan from the training images of the first fold, made once for all."""
@@ -316,7 +300,7 @@ class Convolution(Member):
             if task.first is not None:
                 task = task.first()
                 data = Images.of(task)
-            training = self.training(task, data)
+            training = self.training(task)
             task.memory[self.name] = self.plan(training, data)
         plan: Plan = task.memory[self.name]
         return plan
@@ -334,16 +318,14 @@ class Convolution(Member):
         tried = data.take(some(trained_on, most_tried, generator))
         held_out = data.take(some(scored, self.scored_images, generator))
         if len(held_out) == 0:
-            return Plan(1.0, False, dict.fromkeys(KINDS, 1.0), 1.0, 0.0, capped=True)
+            alike = dict.fromkeys(KINDS, 1.0)
+            return Plan(1.0, False, alike, 1.0, 0.0, capped=True)
         trials = Trials(training, tried, held_out, self.name)
-        mirrored = trials.mirroring_helps()
         multiple = 1.0
+        mirrored = trials.mirroring_helps(multiple)
         best = trials.scores(multiple, mirrored)
         capped = True
-        doublings = self.gpu_doublings
-        if task.device == "cpu":
-            doublings = self.cpu_doublings
-        for _ in range(doublings):
+        for _ in range(self.doublings):
             twice = 2 * multiple
             if trials.epochs(twice) == trials.epochs(multiple):  # the user says so
                 break
@@ -361,8 +343,9 @@ class Convolution(Member):
         )
 
 
-#: How the two networks learn: from images as they are, and mixed in pairs, as their labels are.
+#: How networks learn: from images as they are, and mixed in pairs, as their labels are.
 KINDS = ("plain", "mixed")
+CPU_KINDS = ("plain",)
 
 
 class Variation(NamedTuple):
@@ -384,21 +367,17 @@ class Plan:
     capped: bool
 
 
-def n_pixels(d: int) -> int:
-    """Of an image of d numbers: a third of them where that is a square, for three colours."""
+def image_seconds(d: int) -> float:
+    """About the seconds that an image of d numbers takes to train on once, with one core."""
     third = d // 3
-    if d % 3 == 0 and math.isqrt(third) ** 2 == third:
-        return third
-    return d
-
-
-def run_seconds(n: int, pixels: int, channels: int, width: int, epochs: float) -> float:
-    """About the seconds of a run on one core: most products are those of five convolutions."""
-    seconds = 5.5e-11  # a product, forwards and backwards
-    first = 9 * 8 * channels * width
-    later = 9 * width**2 * (1 / 4 + 4 / 4 + 16 / 16 + 16 / 16 + 16 / 64)
-    products = first + later
-    return seconds * products * pixels * n * epochs
+    pixels = d
+    if d % 3 == 0 and math.isqrt(third) ** 2 == third:  # a square of three colours
+        pixels = third
+    side = min(math.sqrt(pixels), LARGEST_SIDE)
+    halvings = round(math.log2(side / 4))
+    early = max(0, halvings - 3)  # before the layers that cost most
+    costly = side**2 / 4.0**early
+    return 5e-5 + 2.6e-7 * costly
 
 
 def image_settings(task: Task) -> TrainingConfig:
@@ -570,6 +549,7 @@ class Training:
     config: TrainingConfig  #: what the user says
     width: int
     usual_epochs: float  #: on 1,000 images
+    kinds: tuple[str, ...]  #: of networks, of KINDS
     highest_rate: float = 0.4  #: for batches of ``largest_batch``
     weight_decay: float = 5e-4
     largest_batch: int = 512
@@ -660,8 +640,8 @@ class Trials:
         n = len(self.tried)
         return self.training.epochs(n, multiple)
 
-    def mirroring_helps(self, multiple: float = 0.5) -> bool:
-        """Whether a short run on mirrored images scores better."""
+    def mirroring_helps(self, multiple: float) -> bool:
+        """Whether a run on mirrored images scores better."""
         y = self.held_out.y.cpu()
         w = self.held_out.w.cpu()
         means = {}
@@ -672,9 +652,9 @@ class Trials:
         return means[True] < means[False]
 
     def scores(self, multiple: float, mirrored: bool) -> Scores:
-        """Of held-out images by both networks, after ``multiple`` times the usual epochs."""
+        """Of held-out images by all networks, after ``multiple`` times the usual epochs."""
         logits = {}
-        for kind in KINDS:
+        for kind in self.training.kinds:
             variation = Variation(mirrored, kind == "mixed")
             logits[kind] = self.logits(multiple, variation)
         return scored(logits, self.held_out.y.cpu(), self.held_out.w.cpu())

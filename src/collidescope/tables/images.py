@@ -69,6 +69,8 @@ def read_images(
     ((2, 3, 4, 1), [200, 20], ['day', 'night'])
     """
     check_choice(errors, ["raise", "skip"], "errors")
+    if largest_side is not None:
+        check_count(largest_side, "largest_side")
     source = Path(source)
     if source.is_dir():
         if label is not None:
@@ -215,9 +217,9 @@ def _opened(path: Path) -> Image.Image:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        image = Image.open(path)
-        upright = ImageOps.exif_transpose(image)
-        upright.format = image.format  # which turning it may lose
+        with Image.open(path) as image:
+            upright = ImageOps.exif_transpose(image)
+            upright.format = image.format  # which turning it may lose
         return upright
 
 
