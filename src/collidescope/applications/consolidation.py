@@ -651,13 +651,11 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
 def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
     """The interval of the PBER of every grouping; nan where that would need a covariance.
 
-    A grouping is chosen because its PBER is low: the upper end allows for all pairs (Bonferroni).
+    A grouping is chosen because its PBER is low: see :func:`level_of_choice`.
     """
     low = np.full(len(found.pber), np.nan)
     high = np.full(len(found.pber), np.nan)
     stderr = _standard_errors(cm, found.groupings)
-    n_pairs = cm.n_classes * (cm.n_classes - 1) / 2
-    of_best = 1 - (1 - LEVEL) / n_pairs
     for step, pber in enumerate(found.pber.tolist()):
         if found.n_groups[step] == 1:  # that one group never errs is known
             low[step] = pber
@@ -665,12 +663,25 @@ def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
         elif not np.isnan(stderr[step]):
             error = float(stderr[step])
             units = cm.all_units
-            level = of_best if step else LEVEL
+            merges = cm.n_classes - int(found.n_groups[step])
+            level = level_of_choice(LEVEL, cm.n_classes, merges)
             low[step], _ = brier_interval(pber, error, units, LEVEL, grouped=cm.grouped)
             _, high[step] = brier_interval(
                 pber, error, units, level, grouped=cm.grouped
             )
     return low, high
+
+
+def level_of_choice(level: float, n_classes: int, merges: int) -> float:
+    """The level at which an interval of the best of all groupings holds at ``level``.
+
+    One merge is the best of all pairs (Bonferroni). Several were chosen one after the other among
+    sums of pairs, which vary together: where all classes are alike, and only noise is chosen,
+    allowing for the square of the number of pairs is enough (``studies/grid.py``).
+    """
+    n_pairs = n_classes * (n_classes - 1) / 2
+    choices = n_pairs ** min(merges, 2)
+    return 1 - (1 - level) / choices
 
 
 def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:

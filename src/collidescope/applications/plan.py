@@ -45,6 +45,7 @@ from collidescope.applications.consolidation import (
     Groupings,
     consolidate,
     group_name,
+    level_of_choice,
     save_mapping,
 )
 from collidescope.limit import Limit
@@ -515,11 +516,11 @@ def _merged_interval(
 ) -> tuple[float, float]:
     """Of the PBER that a grouping removes, as far as errors are known.
 
-    The best of many pairs looks better than it is: all pairs are allowed for (Bonferroni).
+    The best of many pairs looks better than it is: see :func:`level_of_choice`.
     """
     k = cm.n_classes
-    n_pairs = k * (k - 1) / 2
-    level = 1 - (1 - level) / n_pairs
+    merges = k - int(grouping.max()) - 1
+    level = level_of_choice(level, k, merges)
     together = grouping[:, None] == grouping
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
