@@ -24,7 +24,7 @@ from joblib import Parallel, delayed
 from collidescope._environment import environment
 from collidescope.equations.recalibration import raised
 from studies.fit_statements import fit_statements
-from studies.statements import statements
+from studies.statements import chosen_statements, statements
 from studies.trial import (
     LEVEL,
     Held,
@@ -46,7 +46,11 @@ Draw = Callable[[np.random.Generator], Sample]
 Make = Callable[[Trial], Statements]
 Cells = dict[str, dict[str, dict[str, Any]]]
 #: Statements that can be simulated alone, beside all of them.
-ALONE: dict[str, Make] = {"all": statements, "fit": fit_statements}
+ALONE: dict[str, Make] = {
+    "all": statements,
+    "chosen": chosen_statements,
+    "fit": fit_statements,
+}
 
 
 def population(
@@ -161,6 +165,8 @@ def options() -> Iterator[Option]:
     yield Option("K=2, n=200", two, plain(two, 200))
     yield Option("K=2, n=2000", two, plain(two, 2000))
     yield Option("K=10, n=2000", ten, plain(ten, 2000))
+    alike = Population(np.full((1, 20), 0.05), np.ones(1))
+    yield Option("K=20, all alike, n=400", alike, plain(alike, 400))
     yield Option("K=50, n=2000", fifty, plain(fifty, 2000))
     yield Option("lognormal weights (1), n=2000", three, weighted(three, 2000, 1.0))
     yield Option("lognormal weights (2), n=2000", three, weighted(three, 2000, 2.0))

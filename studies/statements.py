@@ -82,6 +82,15 @@ def range_statements(trial: Trial) -> Statements:
     yield "rows needed", of((found.low, found.high), DOUBLED)
 
 
+def chosen_statements(trial: Trial) -> Statements:
+    """Of groupings that were chosen because they remove most."""
+    if trial.matrix.n_classes in range(3, MOST_CLASSES + 1):
+        yield "consolidation path", consolidation_path(trial.matrix, trial.target)
+        for name, held in plan_statements(trial):
+            if name == "gain of a merge" and name not in trial.option.dropped:
+                yield name, held
+
+
 def merged_statements(cm: CollisionMatrix, target: Population) -> Statements:
     """Of the first two classes merged."""
     merged = cm.merge([[0, 1]])

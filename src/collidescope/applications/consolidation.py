@@ -612,7 +612,7 @@ def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame
 def _ends(cm: CollisionMatrix, found: _Path) -> Ends:
     """The interval of the PBER of every grouping; nan where that would need a covariance.
 
-    A grouping is chosen because its PBER is low: the upper end allows for all pairs (Bonferroni).
+    A grouping is chosen because its PBER is low: see :func:`level_of_choice`.
     """
     low = np.full(len(found.pber), np.nan)
     high = low.copy()
@@ -623,16 +623,27 @@ def _ends(cm: CollisionMatrix, found: _Path) -> Ends:
             found.pber[step], errors[step], cm.all_units, level, grouped=cm.grouped
         )
 
-    of_best = 1 - (1 - LEVEL) / n_pairs(cm.n_classes - 1)
     for step, n_groups in enumerate(found.n_groups):
         if n_groups == 1:  # that one group never errs is known
             low[step] = found.pber[step]
             high[step] = found.pber[step]
         elif not np.isnan(errors[step]):
-            low[step], high[step] = ends(step, LEVEL)
-            if step:
-                _, high[step] = ends(step, of_best)
+            low[step], _ = ends(step, LEVEL)
+            merges = cm.n_classes - int(n_groups)
+            of_best = level_of_choice(LEVEL, cm.n_classes, merges)
+            _, high[step] = ends(step, of_best)
     return low, high
+
+
+def level_of_choice(level: float, n_classes: int, merges: int) -> float:
+    """The level at which an interval of the best of all groupings holds at ``level``.
+
+    One merge is the best of all pairs (Bonferroni). Several were chosen one after the other among
+    sums of pairs, which vary together: where all classes are alike, and only noise is chosen,
+    allowing for the square of the number of pairs is enough (``studies/grid.py``).
+    """
+    choices = n_pairs(n_classes - 1) ** min(merges, 2)
+    return 1 - (1 - level) / choices
 
 
 def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:

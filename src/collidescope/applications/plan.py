@@ -48,10 +48,11 @@ from collidescope.applications.consolidation import (
     Groupings,
     consolidate,
     group_name,
+    level_of_choice,
     save_mapping,
 )
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix, n_pairs
+from collidescope.matrix import CollisionMatrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -490,10 +491,11 @@ def _merged_interval(
 ) -> Interval:
     """Of the PBER that a grouping removes, as far as errors are known.
 
-    The best of many pairs looks better than it is: all pairs are allowed for (Bonferroni).
+    The best of many pairs looks better than it is: see :func:`level_of_choice`.
     """
     k = cm.n_classes
-    level = 1 - (1 - level) / n_pairs(k - 1)
+    merges = k - int(grouping.max()) - 1
+    level = level_of_choice(level, k, merges)
     together = grouping[:, None] == grouping
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
