@@ -61,7 +61,6 @@ COLUMNS = (
     "difference_low",
     "difference_high",
     "higher_is_better",
-    "direction",
 )
 #: Probabilities below this count as this in the log loss: a class ruled out costs 16 nats.
 LEAST = 1e-7
@@ -106,17 +105,6 @@ class _Metric(NamedTuple):
         # One more row may tell the two apart by the whole span.
         gap = _jackknifed(other.values - self.values).wider(units / self.span)
         return gap.columns("difference", level, "difference_")
-
-    def direction(self, name: str) -> str:
-        """The way in which errors of the posteriors push the metric."""
-        if not self.higher_is_better:
-            return "errors of the posteriors raise it: the best is at most this"
-        if name == QUADRATIC_KAPPA or name.endswith("F1"):
-            return (
-                "errors of the posteriors usually lower it; rules for it can reach a "
-                "little more even with true posteriors"
-            )
-        return "errors of the posteriors lower it: the ceiling is at least this"
 
 
 Metrics = dict[str, _Metric]
@@ -272,15 +260,16 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
 class Ceilings(
     Result,
     title="What is the best possible value of a metric?",
-    hidden=("higher_is_better", "direction"),
+    hidden=("higher_is_better",),
 ):
     """Best reachable values of metrics, made by :func:`ceilings`.
 
     ``table`` has one row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and
     ``limit_high`` (missing where no limit is known); ``yours``, ``difference`` (yours - now) with
     ``difference_low`` and ``difference_high`` (missing without ``y_pred``, or where it needs
-    probabilities and labels were given); ``higher_is_better``; ``direction``, the way in which
-    errors of the posteriors push ``now``.
+    probabilities and labels were given); ``higher_is_better``. Errors of the posteriors make
+    ``now`` worse: the best possible value is at least as good. F1 and quadratic kappa are the
+    exceptions, for which other rules can reach a little more even with true posteriors.
     """
 
     table: pd.DataFrame
@@ -373,7 +362,6 @@ def ceilings(
             row["yours"] = rival[name].values[0]
             row |= metric.beside(rival[name], level, units)
         row["higher_is_better"] = metric.higher_is_better
-        row["direction"] = metric.direction(name)
         table.append(row)
     return Ceilings(pd.DataFrame(table).reindex(columns=list(COLUMNS)), level)
 
