@@ -574,7 +574,8 @@ def audit(
         classes=rows.classes,
         limit=rows.limit,
     )
-    run.answer(found, rows, y_pred=said)  # the report has a place for an audit
+    # The report has a place for an audit.
+    run.answer(found, rows, y_pred=said, sections=())
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
 
@@ -651,7 +652,7 @@ def columns(
         random_state=seed,
         verbose=int(not run.quiet),
     )
-    run.answer(found, rows, source=found.matrix, sections=[found])
+    run.answer(found, rows, source=found.matrix)
 
 
 @decision
@@ -726,7 +727,7 @@ def plan(
     found = spending_plan(model, X, rows.y, prices=money, budget=budget)
     drawn = _picture("picture", plot, found.plot)
     merges = Output("mapping", mapping, found.save_mapping)
-    run.answer(found, rows, drawn, merges, source=model, sections=[found])
+    run.answer(found, rows, drawn, merges, source=model)
 
 
 def _units(given: list[str] | None, rows: Rows) -> dict[str, list[str]] | None:
@@ -786,7 +787,7 @@ def groups(
         groups=rows.clusters(cluster),
         classes=rows.classes,
     )
-    run.answer(found, rows, sections=[found])
+    run.answer(found, rows)
 
 
 @decision
@@ -820,7 +821,7 @@ def ceilings(
         classes=rows.classes,
         groups=rows.clusters(cluster),
     )
-    run.answer(found, rows, sections=[found])
+    run.answer(found, rows)
 
 
 def _costs(path: Path | None, classes: list[Any]) -> Any:
@@ -884,7 +885,7 @@ def compare(
     else:
         i, j = _paired(first, second, key)
         found = collision_change(first.P[i], first.y[i], second.P[j], classes=classes)
-    run.answer(found, second, sections=[found])
+    run.answer(found, second)
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
 
@@ -923,4 +924,4 @@ def split(run: Run, table: opt.Table, model: Model = None, seed: opt.Seed = 0) -
     """
     rows = run.start(table, model).scored(table, model)
     found = cs.split_candidates(rows.P, rows.y, classes=rows.classes, random_state=seed)
-    run.answer(found, rows, sections=[found])
+    run.answer(found, rows)
