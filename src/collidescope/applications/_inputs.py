@@ -326,6 +326,11 @@ def check_matrix(cm: object, name: str = "cm") -> None:
         )
 
 
+def linear_error(v: FloatArray, covariance: FloatArray) -> float:
+    """Standard error of v·B, over the upper triangle of B."""
+    return float(np.sqrt(max(float(v @ covariance @ v), 0.0)))
+
+
 def is_table(values: object) -> bool:
     """Has it two dimensions, as posteriors have? Lists of different lengths have not."""
     try:

@@ -346,7 +346,13 @@ def ceilings(
     jackknife = _Jackknife(rows.codes, parts, k)
     costs = _costs(cost, ordered, k)
     rival = _rival(jackknife, y_pred, rows.classes, costs)
-    limits = _known_limits(limit, level)
+    limits = {}
+    if (
+        limit is not None
+    ):  # two metrics follow from it, and agree with what else it says
+        low, high = limit.bayes_error_interval(level)
+        limits["accuracy"] = (1 - high, 1 - low)
+        limits["Brier score"] = limit.pber_interval(level)
     curve = _Curve.of(jackknife, rows, costs)
     table = []
     for name, metric in jackknife.metrics(rows.posteriors, costs).items():
@@ -390,14 +396,6 @@ def _rival(
         return jackknife.metrics(posteriors, costs)
     said = check.encode_labels(y_pred, classes, "y_pred")
     return jackknife.metrics_of_labels(said, costs)
-
-
-def _known_limits(limit: Limit | None, level: float) -> dict[str, Interval]:
-    """Accuracy and Brier score follow from a limit, and agree with what else it says."""
-    if limit is None:
-        return {}
-    low, high = limit.bayes_error_interval(level)
-    return {"accuracy": (1 - high, 1 - low), "Brier score": limit.pber_interval(level)}
 
 
 def _units(name: str, rows: Scored) -> float:

@@ -37,6 +37,7 @@ from collidescope.applications._inputs import (
     Notes,
     Result,
     check_matrix,
+    linear_error,
 )
 from collidescope.intervals import brier_interval
 from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
@@ -643,7 +644,7 @@ def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
         # PBER = 1 - v·B, over the upper triangle of B.
         for step, grouping in enumerate(groupings):
             v = np.where(i == j, 1.0, 2.0 * (grouping[i] == grouping[j]))
-            stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
+            stderr[step] = linear_error(v, cm.covariance)
     elif cm.pber_stderr is not None and groupings[0].max() + 1 == k:
         stderr[0] = cm.pber_stderr
     return stderr

@@ -39,6 +39,7 @@ from collidescope.applications._inputs import (
     brier_scores,
     check_rates,
     curve_of,
+    linear_error,
 )
 from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
 from collidescope.applications.columns import ColumnValue, column_value
@@ -492,8 +493,7 @@ def _merged_interval(
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
         gradient = 2.0 * together[np.triu_indices(k)]
-        variance = float(gradient @ cm.covariance @ gradient)
-        half = cm._half_width(float(np.sqrt(max(variance, 0.0))), level)
+        half = cm._half_width(linear_error(gradient, cm.covariance), level)
         return max(fall - half, 0.0), min(fall + half, 1.0)
     ends = cm.interval(level)
     if ends is None:
