@@ -669,6 +669,12 @@ def ambiguous(
     return pd.DataFrame(columns).iloc[order].reset_index(drop=True)
 
 
+def suspects_by_chance(P: FloatArray) -> float:
+    """How many labels would look wrong if every one were drawn from its posterior."""
+    clear = P.max(axis=1, keepdims=True) >= CLEAR
+    return float(P.sum(where=clear & (P <= SUSPECT)))
+
+
 def _second_and_entropy(P: FloatArray, first: IntArray) -> tuple[IntArray, FloatArray]:
     """Second class of every row (ties go to the class that comes first) and its entropy."""
     second = np.empty_like(first)

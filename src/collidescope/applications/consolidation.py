@@ -79,6 +79,9 @@ class ConsolidationPlan(
     groupings: Groupings
     source: CollisionMatrix
     notes: Notes = ()
+    _pairs: Sequence[
+        tuple[int, int]
+    ] = ()  #: first members of the groups of every merge
 
     @property
     def n_groups(self) -> int:
@@ -318,7 +321,9 @@ def consolidate(
     if balance or most < cm.n_classes:
         plain = _greedy(W, replace(rules, most=cm.n_classes))
     path = _path_table(cm, found, plain)
-    plan = ConsolidationPlan([], cm, path, found.linkage, found.groupings, cm)
+    plan = ConsolidationPlan(
+        [], cm, path, found.linkage, found.groupings, cm, _pairs=found.pairs
+    )
     if n_groups is None:
         n_groups = _most_groups(path, max_pber)
     return plan.at(n_groups, names)

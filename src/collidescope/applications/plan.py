@@ -41,7 +41,7 @@ from collidescope.applications._inputs import (
     curve_of,
     linear_error,
 )
-from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
+from collidescope.applications.audit import CLEAR, ambiguous, suspects_by_chance
 from collidescope.applications.columns import ColumnValue, column_value
 from collidescope.applications.consolidation import (
     ConsolidationPlan,
@@ -355,9 +355,7 @@ def _labels(
 
 def _beyond_chance(given: Scored, found: int, level: float) -> Interval:
     """Shares of the suspect labels that chance does not explain: on average, and at least."""
-    P = given.posteriors
-    clear = P.max(axis=1, keepdims=True) >= CLEAR
-    by_chance = float(P.sum(where=clear & (P <= SUSPECT)))
+    by_chance = suspects_by_chance(given.posteriors)
     most_by_chance = float(poisson.ppf((1 + level) / 2, by_chance))
     return max(1 - by_chance / found, 0.0), max(1 - most_by_chance / found, 0.0)
 

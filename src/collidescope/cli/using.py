@@ -271,13 +271,7 @@ def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
     """The name of the group of every class."""
     from collidescope.tables.cells import as_word
 
-    return {
-        as_word(name): as_word(group)
-        for group, members in zip(
-            plan.matrix.classes.tolist(), plan.groups, strict=True
-        )
-        for name in members
-    }
+    return {as_word(name): as_word(group) for name, group in plan.mapping.items()}
 
 
 def _column_of_classes(frame: pd.DataFrame, classes: set[str]) -> str | None:
