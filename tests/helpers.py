@@ -1,6 +1,7 @@
 """A zoo of planted problems, whose collision matrices are true by construction, and what else
 tests share."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -164,10 +165,29 @@ def limit_like(
     )
 
 
-def run(*args):
-    """The command line, in this process."""
+def run(command, *more):
+    """The command line, in this process; ``more`` are words that hold spaces, and paths."""
     from typer.testing import CliRunner
 
     from collidescope.cli.app import app
 
-    return CliRunner().invoke(app, [str(arg) for arg in args])
+    return CliRunner().invoke(app, [*command.split(), *map(str, more)])
+
+
+def good(command, *more):
+    """The result of a command that succeeds."""
+    done = run(command, *more)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def bad(command, *more):
+    """What is said of a mistake."""
+    done = run(command, *more)
+    assert done.exit_code == 2
+    return done.stderr
+
+
+def told(command, *more):
+    """The answer of a command as JSON."""
+    return json.loads(good(f"{command} --json -q", *more).stdout)

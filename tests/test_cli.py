@@ -22,32 +22,10 @@ from collidescope.cli._run import as_csv, write_table
 from collidescope.cli.app import PANELS
 from collidescope.datasets import GaussianProblem
 from collidescope.tables import TableClassifier
-from helpers import limit_like, run
+from helpers import bad, good, limit_like, run, told
 
 FAST = "--cv 2 --members linear --no-limit"
 P_COLUMNS = ["p_a", "p_b", "p_c"]
-
-
-def asked(command, *more):
-    """The result of a command; ``more`` are words that hold spaces or come from elsewhere."""
-    return run(*command.split(), *more)
-
-
-def good(command, *more):
-    done = asked(command, *more)
-    assert done.exit_code == 0, done.stderr
-    return done
-
-
-def bad(command, *more):
-    """What is said of a mistake."""
-    done = asked(command, *more)
-    assert done.exit_code == 2
-    return done.stderr
-
-
-def told(command, *more):
-    return json.loads(good(f"{command} --json -q", *more).stdout)
 
 
 def page(name="r.html"):
@@ -292,7 +270,7 @@ def test_a_headerless_table_of_formulas_survives_the_way_through_files():
     frame = pd.read_csv("t.data", header=None, skipinitialspace=True, names=names)
     write(frame.assign(said=said))
     good("audit m t.csv -l c3 -p said")
-    assert asked("fit t.data --label income").stderr.count("--no-header") == 1
+    assert run("fit t.data --label income").stderr.count("--no-header") == 1
 
 
 def test_predict_answers_raw_rows_in_every_format(folder):
@@ -424,7 +402,7 @@ def test_limit_says_how_many_rows_a_target_needs(folder, limited):
     assert str(needed) in good("limit m.collide --target 21.5%").stdout
     answer = told("limit m.collide --target 0.215")
     assert answer["rows_needed"]["likely"] == needed.likely
-    assert "--target takes a share" in asked("limit m.collide --target few").stderr
+    assert "--target takes a share" in run("limit m.collide --target few").stderr
 
 
 def test_posteriors_with_labels_give_the_matrix_of_python(folder):
@@ -519,7 +497,7 @@ def test_written_rows_keep_their_numbers(folder):
     ],
 )
 def test_a_bound_for_continuous_integration_is_an_exit_code(folder, command, bounds):
-    codes = [asked(f"{command} --fail-above {bound}").exit_code for bound in bounds]
+    codes = [run(f"{command} --fail-above {bound}").exit_code for bound in bounds]
     assert codes == [3, 0]
 
 
@@ -782,7 +760,7 @@ MISTAKES = {
 @pytest.mark.parametrize("command", MISTAKES)
 def test_a_mistake_is_told_in_one_paragraph(folder, tmp_path, command):
     before = sorted(path.name for path in tmp_path.iterdir())
-    done = asked(command)
+    done = run(command)
     assert (done.exit_code, done.stdout) == (2, ""), done.stderr
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("Error: ")
@@ -807,7 +785,7 @@ def test_a_fit_that_fails_ends_without_a_traceback(
     folder, monkeypatch, error, code, says
 ):
     monkeypatch.setattr(TableClassifier, "fit", Mock(side_effect=error))
-    done = asked(f"fit shop.csv -l plan {FAST} --save m")
+    done = run(f"fit shop.csv -l plan {FAST} --save m")
     assert done.exit_code == code
     assert says in done.stderr
     assert (_console.DEBUG in done.stderr) == ("Unexpected" in says)

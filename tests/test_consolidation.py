@@ -15,13 +15,17 @@ from collidescope.applications.consolidation import NAME_WIDTH
 from helpers import ZOO, blocks, planted, random_posteriors
 
 
+def of_joint(B, classes=None):
+    """The collision matrix of a joint matrix, up to its sum."""
+    rows = B.sum(axis=1)
+    return CollisionMatrix(B / rows[:, None], rows / rows.sum(), classes)
+
+
 def apart(k):
     """Classes numbered 0 … k-1 that collide with their neighbours, the more the higher the
     number."""
-    B = np.diag(np.full(k, 4.0 * k))
-    for i in range(k - 1):
-        B[i, i + 1] = B[i + 1, i] = i + 1
-    return CollisionMatrix(B / B.sum(axis=1, keepdims=True), B.sum(axis=1) / B.sum())
+    near = np.diag(np.arange(1.0, k), 1)
+    return of_joint(4 * k * np.eye(k) + near + near.T)
 
 
 @pytest.mark.parametrize("name", ZOO)
@@ -29,14 +33,13 @@ def test_the_tree_has_the_pber_of_the_merged_matrix_at_every_step(name):
     cm = CollisionMatrix(*ZOO[name])
     plan = consolidate(cm)
     assert plan.path["n_groups"].tolist() == list(range(cm.n_classes, 0, -1))
-    assert plan.path["pber"].iloc[-1] == 0
+    pber = plan.path.set_index("n_groups")["pber"]
+    assert pber[1] == 0
     for n in range(2, min(cm.n_classes, 12) + 1):
         here = plan.at(n)
         merged = cm.merge(here.groups)
         assert here.n_groups == n == len(here.groups)
-        assert plan.path.set_index("n_groups").loc[n, "pber"] == pytest.approx(
-            merged.pber, abs=1e-12
-        )
+        assert pber[n] == pytest.approx(merged.pber, abs=1e-12)
         assert np.allclose(here.matrix.matrix, merged.matrix, atol=1e-15)
     assert is_valid_linkage(plan.linkage)
     assert is_monotonic(plan.linkage)
@@ -58,36 +61,30 @@ def test_each_step_merges_the_pair_that_lowers_pber_most(k, seed):
 
 
 @pytest.mark.parametrize("groups", [None, np.arange(1500) // 10])
-def test_the_path_has_the_intervals_of_the_merged_matrices(
-    groups,
-):
+def test_the_path_has_the_intervals_of_the_merged_matrices(groups):
     P, codes = random_posteriors(np.random.default_rng(0), 1500, 6)
-    cm = collision_matrix_from_posteriors(
-        P, np.array(list("abcdef"))[codes], groups=groups
-    )
+    y = np.array(list("abcdef"))[codes]
+    cm = collision_matrix_from_posteriors(P, y, groups=groups)
     plan = consolidate(cm)
-    assert (
-        plan.path["pber_low"].iloc[0],
-        plan.path["pber_high"].iloc[0],
-    ) == pytest.approx(cm.pber_interval())
-    for _, row in plan.path[plan.path["n_groups"] >= 2].iterrows():
-        here = plan.at(int(row["n_groups"]))
+    ends = plan.path.set_index("n_groups")[["pber_low", "pber_high"]]
+    assert tuple(ends.loc[6]) == pytest.approx(cm.pber_interval())
+    for n in range(6, 1, -1):
+        here = plan.at(n)
         assert here.matrix.stderr is not None
-        low, high = cm.merge(here.groups).pber_interval()
-        assert row["pber_low"] == pytest.approx(low, abs=1e-12)
+        merged = cm.merge(here.groups)
         # A grouping is chosen because its PBER is low: the upper end allows for all pairs, and
         # for two of them where several were merged.
-        if row["n_groups"] < 6:
-            choices = 15 if row["n_groups"] == 5 else 15**2
-            _, high = cm.merge(here.groups).pber_interval(1 - 0.05 / choices)
-        assert row["pber_high"] == pytest.approx(high, abs=1e-12)
+        choices = 15 ** min(6 - n, 2)
+        level = 1 - 0.05 / choices
+        expected = merged.pber_interval()[0], merged.pber_interval(level)[1]
+        assert tuple(ends.loc[n]) == pytest.approx(expected, abs=1e-12)
     for words in (
         "6 classes in 2 groups",
         f"{here.matrix.pber:.2%} (95% interval",
         *here.matrix.classes,
     ):
         assert words in str(here)
-    assert plan.path[["pber_low", "pber_high"]].iloc[-1].tolist() == [0, 0]
+    assert ends.loc[1].tolist() == [0, 0]
 
 
 def test_max_pber_keeps_as_many_groups_as_it_allows():
@@ -116,9 +113,8 @@ def test_optimal_looks_at_all_groupings_of_five():
         cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber
         for names in ways
     )
-    assert consolidate(cm, 3, method="optimal").matrix.pber == pytest.approx(
-        lowest, abs=1e-12
-    )
+    best = consolidate(cm, 3, method="optimal").matrix
+    assert best.pber == pytest.approx(lowest, abs=1e-12)
 
 
 @pytest.mark.parametrize("method", ["greedy", "optimal"])
@@ -126,11 +122,12 @@ def test_must_merge_comes_first(method):
     cm = CollisionMatrix(*planted(6), classes=list("abcdef"))
     plan = consolidate(cm, must_merge=[("a", "c"), ("c", "f")], method=method)
     assert plan.groups == [["a", "c", "f"], ["b"], ["d"], ["e"]]
-    assert plan.path["n_groups"].iloc[0] == 4
-    assert plan.path["pber"].iloc[0] == pytest.approx(
-        cm.merge([["a", "c", "f"]]).pber, abs=1e-12
-    )
-    assert plan.at(2).mapping["a"] == plan.at(2).mapping["f"]
+    first = plan.path.iloc[0]
+    assert first["n_groups"] == 4
+    pber = cm.merge([["a", "c", "f"]]).pber
+    assert first["pber"] == pytest.approx(pber, abs=1e-12)
+    mapping = plan.at(2).mapping
+    assert mapping["a"] == mapping["f"]
 
 
 @pytest.mark.parametrize("method", ["greedy", "optimal"])
@@ -146,31 +143,20 @@ def test_cannot_merge_holds_at_every_step(method):
 
 def test_only_merging_by_gain_alone_chains():
     """Every class collides a little with every other, and most with its neighbours."""
-    near = (
-        np.exp(-np.abs(np.subtract.outer(np.arange(26), np.arange(26))) / 2.0)
-        + 0.02
-        + 3 * np.eye(26)
-    )
-    B = near / near.sum()
-    cm = CollisionMatrix(
-        B / B.sum(axis=1, keepdims=True),
-        B.sum(axis=1),
-        [f"letter {c}" for c in range(26)],
-    )
-    plain, limited, even = (
-        consolidate(cm, 9),
-        consolidate(cm, 9, max_group_size=3),
-        consolidate(cm, 9, balance=1),
-    )
+    between = np.abs(np.subtract.outer(np.arange(26), np.arange(26)))
+    near = np.exp(-between / 2.0) + 0.02 + 3 * np.eye(26)
+    cm = of_joint(near, [f"letter {c}" for c in range(26)])
+    plain = consolidate(cm, 9)
+    limited = consolidate(cm, 9, max_group_size=3)
+    even = consolidate(cm, 9, balance=1)
     assert max(map(len, plain.groups)) > 10
     assert max(map(len, limited.groups)) == 3
     assert max(map(len, even.groups)) <= 5
     for plan in (limited, even):
-        row = plan.path.set_index("n_groups").loc[9]
-        assert row["price"] == pytest.approx(
-            plan.matrix.pber - plain.matrix.pber, abs=1e-12
-        )
-        assert row["price"] > 0
+        price = plan.path.set_index("n_groups").loc[9, "price"]
+        expected = plan.matrix.pber - plain.matrix.pber
+        assert price == pytest.approx(expected, abs=1e-12)
+        assert price > 0
         assert "Merging by gain alone" in str(plan)
         assert is_valid_linkage(plan.linkage)
     assert plain.path["price"].abs().max() == 0
@@ -179,34 +165,32 @@ def test_only_merging_by_gain_alone_chains():
     assert plain.path["first"].dropna().str.len().max() <= NAME_WIDTH
 
 
-def test_every_label_gets_its_group_whose_name_can_be_given_or_made():
+def test_every_label_gets_its_group():
     plan = consolidate(apart(4), n_groups=3)
     assert plan.mapping == {0: "0", 1: "1", 2: "2+3", 3: "2+3"}
     assert plan.transform([3, 0, 2]).tolist() == ["2+3", "0", "2+3"]
     y = pd.Series([3, 0, 2], index=[7, 8, 9], name="digit")
-    assert plan.transform(y).equals(
-        pd.Series(["2+3", "0", "2+3"], y.index, name="digit")
-    )
-    assert consolidate(apart(4), 3, names=["zero", "one", "rest"]).mapping[3] == "rest"
-    assert (
-        plan.at(3, names=lambda group: f"{len(group)} from {group[0]}").mapping[2]
-        == "2 from 2"
-    )
-    # names that merging would double get a number
-    cm = CollisionMatrix(*blocks((2, 1, 2)), classes=["a", "b", "a+b", "c", "d"])
-    plan = consolidate(cm, n_groups=3)
-    assert plan.matrix.classes.tolist() == ["a+b (2)", "a+b", "c+d"]
-    assert plan.transform(["a", "a+b"]).tolist() == ["a+b (2)", "a+b"]
-    twice = consolidate(
-        CollisionMatrix(*blocks((2, 2)), classes=["a", "b+c", "a+b", "c"]), n_groups=2
-    )
-    assert twice.matrix.classes.tolist() == ["a+b+c", "a+b+c (2)"]
-    kinds = CollisionMatrix(
-        *blocks((1, 1, 2)), classes=np.array([1, "1", 2, "2"], dtype=object)
-    )
-    assert consolidate(kinds, n_groups=3).mapping == {
-        1: "1",
-        "1": "1 (2)",
-        2: "2+2",
-        "2": "2+2",
-    }
+    expected = pd.Series(["2+3", "0", "2+3"], y.index, name="digit")
+    assert plan.transform(y).equals(expected)
+
+
+def test_names_of_groups_can_be_given_or_made():
+    plan = consolidate(apart(4), 3, names=["zero", "one", "rest"])
+    assert plan.mapping[3] == "rest"
+    made = plan.at(3, names=lambda group: f"{len(group)} from {group[0]}")
+    assert made.mapping[2] == "2 from 2"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "classes", "names"),
+    [
+        ((2, 1, 2), ["a", "b", "a+b", "c", "d"], ["a+b (2)", "a+b", "c+d"]),
+        ((2, 2), ["a", "b+c", "a+b", "c"], ["a+b+c", "a+b+c (2)"]),
+        ((1, 1, 2), [1, "1", 2, "2"], ["1", "1 (2)", "2+2"]),
+    ],
+)
+def test_names_that_merging_would_double_get_a_number(sizes, classes, names):
+    cm = CollisionMatrix(*blocks(sizes), classes=np.array(classes, dtype=object))
+    plan = consolidate(cm, n_groups=len(sizes))
+    assert plan.matrix.classes.tolist() == names
+    assert plan.transform(cm.classes).tolist() == np.repeat(names, sizes).tolist()

@@ -49,13 +49,17 @@ def posteriors(n, k):
     return np.random.default_rng(0).dirichlet(np.ones(k), n)
 
 
+def heat_map(cm, **options):
+    return CollisionMatrixDisplay.from_matrix(cm, **options)
+
+
 def tick_names(ax, side="y"):
     return [label.get_text() for label in getattr(ax, f"get_{side}ticklabels")()]
 
 
 EVERY = {
-    "heat map": lambda cm: CollisionMatrixDisplay.from_matrix(cm).plot,
-    "pairs": lambda cm: CollisionMatrixDisplay.from_matrix(cm).plot_pairs,
+    "heat map": lambda cm: heat_map(cm).plot,
+    "pairs": lambda cm: heat_map(cm).plot_pairs,
     "dendrogram": lambda cm: DendrogramDisplay.from_plan(cs.consolidate(cm, 2)).plot,
     "limit": lambda cm: LimitDisplay.from_limit(limit_like(cm)).plot,
     "posteriors": lambda cm: (
@@ -91,14 +95,11 @@ def test_a_display_draws_odd_names_on_any_axes(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_a_display_says_what_to_install(name, monkeypatch):
     plot = EVERY[name](exact(len(ODD), ODD))
-    for module in [
-        module for module in sys.modules if module.split(".")[0] == "matplotlib"
-    ]:
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(
-        ImportError,
-        match=r"Display.plot needs matplotlib: pip install collidescope\[plot\]",
-    ):
+    for module in list(sys.modules):
+        if module.split(".")[0] == "matplotlib":
+            monkeypatch.setitem(sys.modules, module, None)
+    needs = r"Display.plot needs matplotlib: pip install collidescope\[plot\]"
+    with pytest.raises(ImportError, match=needs):
         plot()
 
 
@@ -113,42 +114,41 @@ def test_many_classes_draw_without_names_on_top_of_each_other(name):
 
 
 def test_the_heat_map_shows_s():
-    k, cm = 12, exact(12)
-    display = CollisionMatrixDisplay.from_matrix(cm).plot()
+    cm = exact(12)
+    display = heat_map(cm).plot()
     shown = display.im_.get_array()
     np.testing.assert_array_equal(shown.data, cm.matrix)
-    np.testing.assert_array_equal(shown.mask, np.eye(k, dtype=bool))
+    np.testing.assert_array_equal(shown.mask, np.eye(12, dtype=bool))
     written = [[float(text.get_text()) for text in row] for row in display.text_]
     np.testing.assert_allclose(written, cm.matrix, atol=0.0051)
-    assert [text.get_position() for text in display.text_[1]] == [
-        (j, 1) for j in range(k)
-    ]
-    assert (
-        tick_names(display.ax_, "x")
-        == tick_names(display.ax_)
-        == [str(name) for name in range(k)]
-    )
-    assert CollisionMatrixDisplay.from_matrix(exact(21)).plot().text_ is None
+    places = [text.get_position() for text in display.text_[1]]
+    assert places == [(j, 1) for j in range(12)]
+    names = [str(name) for name in range(12)]
+    assert tick_names(display.ax_, "x") == tick_names(display.ax_) == names
+    assert heat_map(exact(21)).plot().text_ is None
 
 
 def test_the_heat_map_takes_options():
-    display = CollisionMatrixDisplay.from_matrix(exact(12)).plot()
+    display = heat_map(exact(12)).plot()
     assert display.plot(include_values=False, colorbar=False).text_ is None
     assert display.colorbar_ is None
     assert display.plot(norm=plt.Normalize(0, 1), cmap="Blues").im_.norm.vmax == 1
 
 
-def test_a_rare_collision_shows_beside_a_frequent_one():
-    cm = cs.CollisionMatrix([[0.08, 0.9, 0.02], [0.9, 0.1, 0.0], [0.02, 0.0, 0.98]])
-    image = CollisionMatrixDisplay.from_matrix(cm).plot().im_
+@pytest.fixture
+def image():
+    """The heat map of a rare and a frequent collision."""
+    S = [[0.08, 0.9, 0.02], [0.9, 0.1, 0.0], [0.02, 0.0, 0.98]]
+    return heat_map(cs.CollisionMatrix(S)).plot().im_
+
+
+def test_a_rare_collision_shows_beside_a_frequent_one(image):
     none, rare, frequent = image.to_rgba(np.array([[0.0, 0.02, 0.9]]))[0]
     assert np.abs(rare - none).max() > 0.1
     assert np.abs(frequent - rare).max() > 0.1
 
 
-def test_the_diagonal_has_a_colour_of_no_collision():
-    cm = cs.CollisionMatrix([[0.08, 0.9, 0.02], [0.9, 0.1, 0.0], [0.02, 0.0, 0.98]])
-    image = CollisionMatrixDisplay.from_matrix(cm).plot().im_
+def test_the_diagonal_has_a_colour_of_no_collision(image):
     cells, own = image.to_rgba(image.get_array()), np.eye(3, dtype=bool)
     assert len(np.unique(cells[own], axis=0)) == 1
     assert not (cells[~own] == cells[0, 0]).all(axis=1).any()
@@ -157,50 +157,42 @@ def test_the_diagonal_has_a_colour_of_no_collision():
 def test_clustering_puts_classes_that_collide_side_by_side():
     group = np.arange(24) % 6
     B = np.where(group[:, None] == group, 0.02, 0.0) + 0.5 * np.eye(24)
-    cm = cs.CollisionMatrix(
-        B / B.sum(axis=1, keepdims=True), classes=[f"c{k}" for k in range(24)]
-    )
-    display = CollisionMatrixDisplay.from_matrix(cm)
-    assert np.count_nonzero(np.diff(group[display.order])) == 5
+    S = B / B.sum(axis=1, keepdims=True)
+    cm = cs.CollisionMatrix(S, classes=[f"c{k}" for k in range(24)])
+    display = heat_map(cm)
+    order = display.order
+    assert np.count_nonzero(np.diff(group[order])) == 5
     shown = display.plot().im_.get_array().data
-    np.testing.assert_array_equal(
-        shown, cm.matrix[np.ix_(display.order, display.order)]
-    )
+    np.testing.assert_array_equal(shown, cm.matrix[np.ix_(order, order)])
     names = tick_names(display.ax_)
-    assert names == cm.classes[display.order][:: 24 // len(names)].tolist()
-    assert CollisionMatrixDisplay.from_matrix(cm, order="given").order is None
+    assert names == cm.classes[order][:: 24 // len(names)].tolist()
+    assert heat_map(cm, order="given").order is None
 
 
 def test_pairs_are_the_top_collisions_with_the_ends_of_their_intervals():
     P, codes = random_posteriors(np.random.default_rng(0), 250, 5)
     cm = cs.collision_matrix_from_posteriors(P, np.array(list("abcde"))[codes])
-    display = CollisionMatrixDisplay.from_matrix(cm, level=0.9).plot_pairs(n=4)
+    display = heat_map(cm, level=0.9).plot_pairs(n=4)
     top = cm.top_collisions(4, 0.9)
     dots, _, (bars,) = display.errorbar_
     np.testing.assert_allclose(dots.get_xdata(), top["rate"])
-    np.testing.assert_allclose(
-        np.array(bars.get_segments())[:, :, 0], top[["low", "high"]]
-    )
-    assert tick_names(display.ax_) == [
-        f"{a} → {b}" for a, b in zip(top["class"], top["other"], strict=True)
-    ]
+    ends = np.array(bars.get_segments())[:, :, 0]
+    np.testing.assert_allclose(ends, top[["low", "high"]])
+    assert tick_names(display.ax_) == (top["class"] + " → " + top["other"]).tolist()
+    swapped = CollisionMatrixDisplay(cm.matrix, low=cm.matrix + 0.1, high=cm.matrix)
     with pytest.raises(ValueError, match="low must not be above matrix"):
-        CollisionMatrixDisplay(
-            cm.matrix, low=cm.matrix + 0.1, high=cm.matrix
-        ).plot_pairs()
+        swapped.plot_pairs()
 
 
 def test_the_limit_is_a_curve_with_a_band_that_ends_in_the_range():
     limit = limit_like(exact(3))
     display = LimitDisplay.from_estimator(SimpleNamespace(limit_=limit)).plot()
-    np.testing.assert_allclose(
-        display.errorbar_[0].get_xydata(), limit.curve[["rows", "pber"]]
-    )
+    drawn = display.errorbar_[0].get_xydata()
+    np.testing.assert_allclose(drawn, limit.curve[["rows", "pber"]])
     ends = np.array(display.range_[2][0].get_segments())[0][:, 1]
     np.testing.assert_allclose(ends, limit.pber_interval())
-    low, _, high = limit.continuation(
-        limit.curve["rows"].iloc[-1] * np.array([1, REACH]), 0.95
-    )
+    rows = limit.curve["rows"].iloc[-1] * np.array([1, REACH])
+    low, _, high = limit.continuation(rows, 0.95)
     band = display.band_.get_datalim(display.ax_.transData)
     np.testing.assert_allclose([band.y0, band.y1], [low.min(), high.max()])
 
@@ -221,44 +213,31 @@ def test_the_dendrogram_colours_the_merges_of_the_plan():
     np.testing.assert_allclose(np.sort(heights), plan.linkage[:, 2])
     merged = heights < display.cut_.get_xdata()[0]
     assert merged.sum() == 2
-    assert (
-        len(
-            {colour for colour, m in zip(drawn["color_list"], merged, strict=True) if m}
-        )
-        == 1
-    )
+    assert len(set(np.array(drawn["color_list"])[merged])) == 1
     assert DendrogramDisplay.from_plan(cs.consolidate(cm)).plot().cut_ is None
 
 
 def test_bars_show_the_posteriors_of_their_images():
     P, images = posteriors(8, 3), np.random.default_rng(1).random((8, 4, 5))
-    display = PosteriorDisplay.from_posteriors(
-        P, ["a", "b", "c"], images, list("abcabcab")
-    ).plot(n_rows=5)
-    np.testing.assert_allclose(
-        [[bar.get_width() for bar in bars] for bars in display.bars_], P[:5]
-    )
-    np.testing.assert_array_equal(
-        [image.get_array() for image in display.images_], images[:5]
-    )
-    own = [
-        bars[k].get_facecolor()
-        for bars, k in zip(display.bars_, [0, 1, 2, 0, 1], strict=True)
-    ]
-    assert len(set(own)) == 1
-    assert own[0] != display.bars_[0][1].get_facecolor()
+    made = PosteriorDisplay.from_posteriors(P, list("abc"), images, list("abcabcab"))
+    display = made.plot(n_rows=5)
+    widths = [[bar.get_width() for bar in bars] for bars in display.bars_]
+    np.testing.assert_allclose(widths, P[:5])
+    shown = [image.get_array() for image in display.images_]
+    np.testing.assert_array_equal(shown, images[:5])
+    pairs = zip(display.bars_, [0, 1, 2, 0, 1], strict=True)
+    own = {bars[k].get_facecolor() for bars, k in pairs}
+    assert len(own) == 1
+    assert display.bars_[0][1].get_facecolor() not in own
 
 
 def test_the_matrix_of_a_fitted_classifier_is_displayed():
-    cm = exact(4)
-    display = CollisionMatrixDisplay.from_estimator(
-        SimpleNamespace(collision_matrix_=cm)
-    ).plot()
-    np.testing.assert_array_equal(display.im_.get_array().data, cm.matrix)
+    fitted = SimpleNamespace(collision_matrix_=exact(4))
+    shown = CollisionMatrixDisplay.from_estimator(fitted).plot().im_.get_array().data
+    np.testing.assert_array_equal(shown, fitted.collision_matrix_.matrix)
 
 
 def test_a_classifier_that_is_not_fitted_has_no_matrix_to_display():
-    with pytest.raises(
-        ValueError, match="CollisionClassifier without collision_matrix_: call fit"
-    ):
+    without = "CollisionClassifier without collision_matrix_: call fit"
+    with pytest.raises(ValueError, match=without):
         CollisionMatrixDisplay.from_estimator(cs.CollisionClassifier())

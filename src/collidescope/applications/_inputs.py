@@ -378,6 +378,11 @@ def check_matrix(cm: object, name: str = "cm") -> None:
         )
 
 
+def linear_error(v: FloatArray, covariance: FloatArray) -> float:
+    """Standard error of v·B, over the upper triangle of B."""
+    return float(np.sqrt(max(float(v @ covariance @ v), 0.0)))
+
+
 def is_table(values: object) -> bool:
     """Has it two dimensions, as posteriors have? Lists of different lengths have not."""
     try:
@@ -454,12 +459,14 @@ class Mean(NamedTuple):
         No error is below what the rows of the other would give so many: few rows without a single
         collision of some rare kind show no variance, and know nothing about it.
         """
-        own = np.maximum(self.stderr, other.stderr * np.sqrt(m / n)) ** 2
-        theirs = np.maximum(other.stderr, self.stderr * np.sqrt(n / m)) ** 2
+        like_other = other.stderr * np.sqrt(m / n)
+        like_self = self.stderr * np.sqrt(n / m)
+        own = np.maximum(self.stderr, like_other) ** 2
+        theirs = np.maximum(other.stderr, like_self) ** 2
         total = own + theirs
+        spread = own**2 / self.df + theirs**2 / other.df
         with np.errstate(invalid="ignore"):
-            satterthwaite = total**2 / (own**2 / self.df + theirs**2 / other.df)
-        df = np.where(total > 0, satterthwaite, 1.0)
+            df = np.where(total > 0, total**2 / spread, 1.0)
         return Mean(self.value - other.value, np.sqrt(total), df)
 
 

@@ -598,10 +598,12 @@ def _share_errors(pairs: csr_array, per_class: FloatArray) -> FloatArray:
     squares = (pairs * pairs).sum(axis=0).reshape(k, k)
     sizes = (per_class**2).sum(axis=0)[:, None]
     entries = pairs.tocoo()
-    weighted = entries.data * per_class[entries.row, entries.col // k]
+    own_rows = per_class[entries.row, entries.col // k]
+    weighted = entries.data * own_rows
     products = np.bincount(entries.col, weighted, k * k).reshape(k, k)
     deviations = squares - 2 * rate * products + rate**2 * sizes
-    variance = np.maximum(deviations, 0.0) * n_clusters / max(n_clusters - 1, 1)
+    deviations = np.maximum(deviations, 0.0)
+    variance = deviations * n_clusters / max(n_clusters - 1, 1)
     return np.sqrt(variance) / rows
 
 
@@ -673,6 +675,12 @@ def ambiguous(
         key = p_first - p_second
     order = np.argsort(key, kind="stable")[:top]
     return pd.DataFrame(columns).iloc[order].reset_index(drop=True)
+
+
+def suspects_by_chance(P: FloatArray) -> float:
+    """How many labels would look wrong if every one were drawn from its posterior."""
+    clear = P.max(axis=1, keepdims=True) >= CLEAR
+    return float(P.sum(where=clear & (P <= SUSPECT)))
 
 
 def _second_and_entropy(P: FloatArray, first: IntArray) -> tuple[IntArray, FloatArray]:

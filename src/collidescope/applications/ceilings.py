@@ -62,7 +62,6 @@ COLUMNS = (
     "difference_low",
     "difference_high",
     "higher_is_better",
-    "direction",
 )
 #: Probabilities below this count as this in the log loss: a class ruled out costs 16 nats.
 LEAST = 1e-7
@@ -107,17 +106,6 @@ class _Metric(NamedTuple):
         # One more row may tell the two apart by the whole span.
         gap = _jackknifed(other.values - self.values).wider(units / self.span)
         return gap.columns("difference", level, "difference_")
-
-    def direction(self, name: str) -> str:
-        """The way in which errors of the posteriors push the metric."""
-        if not self.higher_is_better:
-            return "errors of the posteriors raise it: the best is at most this"
-        if name == QUADRATIC_KAPPA or name.endswith("F1"):
-            return (
-                "errors of the posteriors usually lower it; rules for it can reach a "
-                "little more even with true posteriors"
-            )
-        return "errors of the posteriors lower it: the ceiling is at least this"
 
 
 Metrics = dict[str, _Metric]
@@ -273,15 +261,16 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
 class Ceilings(
     Result,
     title="What is the best possible value of a metric?",
-    hidden=("higher_is_better", "direction"),
+    hidden=("higher_is_better",),
 ):
     """Best reachable values of metrics, made by :func:`ceilings`.
 
     ``table`` has one row per ``metric``: ``now`` with ``low`` and ``high``; ``limit_low`` and
     ``limit_high`` (missing where no limit is known); ``yours``, ``difference`` (yours - now) with
     ``difference_low`` and ``difference_high`` (missing without ``y_pred``, or where it needs
-    probabilities and labels were given); ``higher_is_better``; ``direction``, the way in which
-    errors of the posteriors push ``now``.
+    probabilities and labels were given); ``higher_is_better``. Errors of the posteriors make
+    ``now`` worse: the best possible value is at least as good. F1 and quadratic kappa are the
+    exceptions, for which other rules can reach a little more even with true posteriors.
     """
 
     table: pd.DataFrame
@@ -358,7 +347,13 @@ def ceilings(
     jackknife = _Jackknife(rows.codes, parts, k)
     costs = _costs(cost, ordered, k)
     rival = _rival(jackknife, y_pred, rows.classes, costs)
-    limits = _known_limits(limit, level)
+    limits = {}
+    if (
+        limit is not None
+    ):  # two metrics follow from it, and agree with what else it says
+        low, high = limit.bayes_error_interval(level)
+        limits["accuracy"] = (1 - high, 1 - low)
+        limits["Brier score"] = limit.pber_interval(level)
     curve = _Curve.of(jackknife, rows, costs)
     table = []
     for name, metric in jackknife.metrics(rows.posteriors, costs).items():
@@ -374,7 +369,6 @@ def ceilings(
             row["yours"] = rival[name].values[0]
             row |= metric.beside(rival[name], level, units)
         row["higher_is_better"] = metric.higher_is_better
-        row["direction"] = metric.direction(name)
         table.append(row)
     return Ceilings(pd.DataFrame(table).reindex(columns=list(COLUMNS)), level)
 
@@ -403,14 +397,6 @@ def _rival(
         return jackknife.metrics(posteriors, costs)
     said = check.encode_labels(y_pred, classes, "y_pred")
     return jackknife.metrics_of_labels(said, costs)
-
-
-def _known_limits(limit: Limit | None, level: float) -> dict[str, Interval]:
-    """Accuracy and Brier score follow from a limit, and agree with what else it says."""
-    if limit is None:
-        return {}
-    low, high = limit.bayes_error_interval(level)
-    return {"accuracy": (1 - high, 1 - low), "Brier score": limit.pber_interval(level)}
 
 
 def _units(name: str, rows: Scored) -> float:

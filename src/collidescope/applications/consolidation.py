@@ -37,6 +37,7 @@ from collidescope.applications._inputs import (
     Notes,
     Result,
     check_matrix,
+    linear_error,
 )
 from collidescope.intervals import brier_interval
 from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
@@ -78,6 +79,9 @@ class ConsolidationPlan(
     groupings: Groupings
     source: CollisionMatrix
     notes: Notes = ()
+    _pairs: Sequence[
+        tuple[int, int]
+    ] = ()  #: first members of the groups of every merge
 
     @property
     def n_groups(self) -> int:
@@ -317,7 +321,9 @@ def consolidate(
     if balance or most < cm.n_classes:
         plain = _greedy(W, replace(rules, most=cm.n_classes))
     path = _path_table(cm, found, plain)
-    plan = ConsolidationPlan([], cm, path, found.linkage, found.groupings, cm)
+    plan = ConsolidationPlan(
+        [], cm, path, found.linkage, found.groupings, cm, _pairs=found.pairs
+    )
     if n_groups is None:
         n_groups = _most_groups(path, max_pber)
     return plan.at(n_groups, names)
@@ -654,7 +660,7 @@ def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
         # PBER = 1 - v·B, over the upper triangle of B.
         for step, grouping in enumerate(groupings):
             v = np.where(i == j, 1.0, 2.0 * (grouping[i] == grouping[j]))
-            stderr[step] = np.sqrt(max(float(v @ cm.covariance @ v), 0.0))
+            stderr[step] = linear_error(v, cm.covariance)
     elif cm.pber_stderr is not None and groupings[0].max() + 1 == k:
         stderr[0] = cm.pber_stderr
     return stderr

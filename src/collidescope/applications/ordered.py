@@ -13,7 +13,7 @@ import numpy as np
 
 from collidescope import _checks as check
 from collidescope._checks import FloatArray, Given
-from collidescope.applications._inputs import check_matrix
+from collidescope.applications._inputs import check_matrix, linear_error
 from collidescope.intervals import interval
 from collidescope.matrix import CollisionMatrix
 
@@ -61,11 +61,9 @@ def expected_distance(
     # Linear in B, of which the covariance holds the upper triangle: each entry beyond the
     # diagonal counts twice.
     gradient = 2 * apart[np.triu_indices(cm.n_classes)]
-    variance = float(gradient @ cm.covariance @ gradient)
-    stderr = float(np.sqrt(max(variance, 0.0)))
     low, high = interval(
         value,
-        stderr,
+        linear_error(gradient, cm.covariance),
         cm.all_units,
         level,
         top=float(apart.max()),

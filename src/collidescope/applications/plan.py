@@ -39,9 +39,10 @@ from collidescope.applications._inputs import (
     brier_scores,
     check_rates,
     curve_of,
+    linear_error,
     row_limit,
 )
-from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
+from collidescope.applications.audit import CLEAR, ambiguous, suspects_by_chance
 from collidescope.applications.columns import ColumnValue, column_value
 from collidescope.applications.consolidation import (
     ConsolidationPlan,
@@ -361,9 +362,7 @@ def _labels(
 
 def _beyond_chance(given: Scored, found: int, level: float) -> Interval:
     """Shares of the suspect labels that chance does not explain: on average, and at least."""
-    P = given.posteriors
-    clear = P.max(axis=1, keepdims=True) >= CLEAR
-    by_chance = float(P.sum(where=clear & (P <= SUSPECT)))
+    by_chance = suspects_by_chance(given.posteriors)
     most_by_chance = float(poisson.ppf((1 + level) / 2, by_chance))
     return max(1 - by_chance / found, 0.0), max(1 - most_by_chance / found, 0.0)
 
@@ -500,8 +499,7 @@ def _merged_interval(
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
         gradient = 2.0 * together[np.triu_indices(k)]
-        variance = float(gradient @ cm.covariance @ gradient)
-        half = cm._half_width(float(np.sqrt(max(variance, 0.0))), level)
+        half = cm._half_width(linear_error(gradient, cm.covariance), level)
         return max(fall - half, 0.0), min(fall + half, 1.0)
     ends = cm.interval(level)
     if ends is None:

@@ -410,14 +410,17 @@ class Run(Options):
         )
 
     def answer(self, found: Result, rows: Rows, *more: Output, **shown: Any) -> None:
-        """Print a result, then write its table, the report of the rows with ``shown``, and more."""
+        """Print a result, then write its table, the report of the rows with ``shown``, and more.
+
+        The report has the result as a section.
+        """
         note(*rows.notes)
         told = found.to_dict()
         told["notes"] = [*told.get("notes", ()), *rows.notes]
         table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
 
         def page() -> Record:
-            return self.summary(rows, **shown)
+            return self.summary(rows, **({"sections": [found]} | shown))
 
         self.tell(for_terminal(str(found)), told, *more, table=table, page=page)
 

@@ -271,13 +271,7 @@ def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
     """The name of the group of every class."""
     from collidescope.tables.cells import as_word
 
-    return {
-        as_word(name): as_word(group)
-        for group, members in zip(
-            plan.matrix.classes.tolist(), plan.groups, strict=True
-        )
-        for name in members
-    }
+    return {as_word(name): as_word(group) for name, group in plan.mapping.items()}
 
 
 def _column_of_classes(frame: pd.DataFrame, classes: set[str]) -> str | None:
@@ -582,7 +576,7 @@ def audit(
         limit=rows.limit,
     )
     # The report has a place for an audit.
-    run.answer(found, rows, y_pred=said, groups=together)
+    run.answer(found, rows, y_pred=said, sections=(), groups=together)
     _fail(found.fixable_interval[0], fail_above, "the fixable error")
 
 
@@ -659,7 +653,7 @@ def columns(
         random_state=seed,
         verbose=int(not run.quiet),
     )
-    run.answer(found, rows, source=found.matrix, sections=[found])
+    run.answer(found, rows, source=found.matrix)
 
 
 @decision
@@ -734,7 +728,7 @@ def plan(
     found = spending_plan(model, X, rows.y, prices=money, budget=budget)
     drawn = _picture("picture", plot, found.plot)
     merges = Output("mapping", mapping, found.save_mapping)
-    run.answer(found, rows, drawn, merges, source=model, sections=[found])
+    run.answer(found, rows, drawn, merges, source=model)
 
 
 def _units(given: list[str] | None, rows: Rows) -> dict[str, list[str]] | None:
@@ -795,7 +789,7 @@ def groups(
         groups=together,
         classes=rows.classes,
     )
-    run.answer(found, rows, sections=[found], groups=together)
+    run.answer(found, rows, groups=together)
 
 
 @decision
@@ -830,7 +824,7 @@ def ceilings(
         classes=rows.classes,
         groups=together,
     )
-    run.answer(found, rows, sections=[found], groups=together)
+    run.answer(found, rows, groups=together)
 
 
 def _costs(path: Path | None, classes: list[Any]) -> Any:
@@ -908,7 +902,7 @@ def compare(
         found = collision_change(
             first.P[i], first.y[i], second.P[j], groups=same, classes=classes
         )
-    run.answer(found, second, sections=[found], groups=together)
+    run.answer(found, second, groups=together)
     _fail(found.interval[0], fail_above, "the rise of PBER")
 
 
@@ -947,4 +941,4 @@ def split(run: Run, table: opt.Table, model: Model = None, seed: opt.Seed = 0) -
     """
     rows = run.start(table, model).scored(table, model)
     found = cs.split_candidates(rows.P, rows.y, classes=rows.classes, random_state=seed)
-    run.answer(found, rows, sections=[found])
+    run.answer(found, rows)

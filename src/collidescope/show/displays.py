@@ -686,7 +686,8 @@ class PosteriorDisplay(Display):
         self, ax: Axes, p: FloatArray, own: npt.NDArray[np.bool_], kw: Style
     ) -> None:
         """A bar for each class, that of the label red."""
-        style: Style = {"color": np.where(own, ACCENT, QUIET).tolist(), **kw}
+        colours = np.where(own, ACCENT, QUIET)
+        style: Style = {"color": colours.tolist(), **kw}
         self.bars_.append(ax.barh(np.arange(len(p)), p, **style))
         ax.set_xticks([0, 0.5, 1], ["0", "½", "1"])
         ax.set(xlim=(0, 1), ylim=(len(p) - 0.4, -0.6))

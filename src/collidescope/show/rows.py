@@ -21,7 +21,7 @@ from collidescope.applications._inputs import (
     row_posteriors,
     with_held_out,
 )
-from collidescope.applications.audit import CLEAR, SUSPECT, ambiguous
+from collidescope.applications.audit import ambiguous, suspects_by_chance
 from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.onestep import collision_matrix_from_posteriors
 
@@ -160,14 +160,11 @@ def rows_to_look_at(
         ranked = ambiguous(P, y=codes, classes=numbers, by="label")
         suspects = ranked["index"][ranked["kind"] == "suspect label"].to_numpy()
     unclear = found["index"][found["kind"] != "clear"].to_numpy()
-    # If every label were drawn from its posterior this many would look wrong: nobody's mistake.
-    clear = P.max(axis=1, keepdims=True) >= CLEAR
-    by_chance = float(P.sum(where=clear & (P <= SUSPECT)))
     return {
         "n_rows": len(P),
         "n_ambiguous": int((found["kind"] == "ambiguous").sum()),
         "n_suspect": len(suspects),
-        "expected_suspect": by_chance,
+        "expected_suspect": suspects_by_chance(P),  # nobody's mistake
         "fresh": source.fresh,
         "rows": view.shown(unclear[:12]),
         "suspects": view.shown(suspects[:8]),

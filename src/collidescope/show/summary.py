@@ -6,8 +6,7 @@ they are text.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -320,13 +319,13 @@ def merge_path(
         apart = [[k, last] for k in range(last)]
     plan = consolidate(_text.stated(shown), cannot_merge=apart, ordered=order or False)
     assert plan.linkage is not None
-    first, second = _merged_heads(plan.groupings)
+    merges = [(None, None), *plan._pairs]
     left: Sequence[float | None] = [None] * len(plan.path)
     if limit is not None and not n_hidden:
         left = [_left_after(limit.joint, groups) for groups in plan.groupings]
     return {
-        "first": first,
-        "second": second,
+        "first": [first for first, _ in merges],
+        "second": [second for _, second in merges],
         "n_groups": plan.path["n_groups"].to_numpy() + n_hidden,
         "pber": plan.path["pber"].to_numpy() + (whole.pber - shown.pber),
         "low": plan.path["pber_low"].to_numpy(),
@@ -335,19 +334,6 @@ def merge_path(
         "chance": plan.path["chance"].to_numpy(),
         "tree_order": leaves_list(plan.linkage)[::-1],  # the first merges at the top
     }
-
-
-def _merged_heads(groupings: Iterable[IntArray]) -> tuple[list[Any], list[Any]]:
-    """At each step the first members of the two groups that become one; None before the first."""
-    first: list[Any] = [None]
-    second: list[Any] = [None]
-    # Of every class the first member of its group.
-    heads = [np.unique(groups, return_index=True)[1][groups] for groups in groupings]
-    for before, after in itertools.pairwise(heads):
-        moved = np.flatnonzero(before != after)[0]
-        first.append(after[moved])
-        second.append(before[moved])
-    return first, second
 
 
 def _left_after(joint: FloatArray, groups: IntArray) -> float:
