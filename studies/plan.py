@@ -249,13 +249,14 @@ def text(records: list[Record]) -> str:
     choices = first_choices(rows)
     # The same purchase may be an option at several budgets.
     every = pd.DataFrame(rows).drop_duplicates(["problem", "seed", "what"])
-    claims = table(["claim", "measured"], plan_claims(every, choices))
+    claims = table("claim | measured", plan_claims(every, choices))
     return f"{options_table(every, choices)}\n\n{claims}"
 
 
 def options_table(every: pd.DataFrame, choices: pd.DataFrame) -> str:
-    head = ["option", "bought", "fall predicted, points", "real fall"]
-    head += ["in its interval", "first choice", "really best"]
+    head = """option | bought | fall predicted, points | real fall | in its interval | first
+choice | really best"""
+
     lines = []
     for kind, own in every.groupby("option"):
         held = within(own, "real", "low", "high").mean()

@@ -145,14 +145,9 @@ def text(records: list[Record]) -> str:
         width = np.mean([run["range"][1] - run["range"][0] for run in own])
         shares = [f"{np.sum(part)} of {len(part)}" for part in held.values()]
         rows.append([case, f"{own[0]['pber']:.4f}", *shares, f"{width:.4f}"])
-    head = [
-        "case",
-        "true PBER",
-        "plain interval",
-        "range of PBER",
-        "range of the Bayes error",
-    ]
-    head += ["error limit", "mean width of the range"]
+    head = """case | true PBER | plain interval | range of PBER | range of the Bayes error |
+error limit | mean width of the range"""
+
     return f"""## Confidences with training
 
 The default pool (the chessboard: boosted members alone) is trained on every sample. In how many of

@@ -76,7 +76,7 @@ Rows of Ĝ sum to {_row_sums(readings["literal paper"])} without the shift and
 
 The ten largest collisions by the encoder, 95% intervals (first run):
 
-{table(["", "rate", "interval"], collisions)}
+{table(" | rate | interval", collisions)}
 
 ![The largest pairs](figures/mnist-pairs.svg)
 
@@ -123,7 +123,7 @@ def _matrix_table(readings: Mapping[str, list[Result]]) -> str:
         )
         above = ", ".join(str((np.triu(one, 1) > 0.01).sum()) for one in each)
         rows.append([name, largest, above, _range([float(one[4, 9]) for one in each])])
-    return table(["method", "largest pairs", "pairs above 0.01", "S[4, 9]"], rows)
+    return table("method | largest pairs | pairs above 0.01 | S[4, 9]", rows)
 
 
 def _doubt_table(readings: Mapping[str, list[Result]]) -> str:
@@ -139,7 +139,7 @@ def _doubt_table(readings: Mapping[str, list[Result]]) -> str:
             share = np.mean([r[group][right] for r in told])
             row += [f"{images:,.0f}", f"{share:.2%}"]
         rows.append(row)
-    head = ["method", "clear", "labelled so", "split", "label is one of the two"]
+    head = "method | clear | labelled so | split | label is one of the two"
     return table(head, rows)
 
 
@@ -155,7 +155,7 @@ def _posterior_table(readings: Mapping[str, list[Result]]) -> str:
         told = [r for r in found if "calibration_error" in r]
         if told:
             rows.append([method, *(_range([r[name] for r in told]) for name in names)])
-    head = ["method", "accuracy", "log loss", "Brier score", "calibration error"]
+    head = "method | accuracy | log loss | Brier score | calibration error"
     return table(head, rows)
 
 
@@ -180,9 +180,10 @@ def tables(figures: Path) -> str:
         key = (record["cell"]["dataset"], record["cell"]["method"])
         groups.setdefault(key, []).append(record["result"])
     rows = [[*key, *_table_row(own)] for key, own in groups.items()]
-    head = ["data", "method", "rows", "seeds", "PBER", "S diagonal, uniform priors"]
-    head += ["recall = precision, natural priors", "recall, decided at uniform priors"]
-    head += ["precision there", "held-out accuracy"]
+    head = """data | method | rows | seeds | PBER | S diagonal, uniform priors | recall =
+precision, natural priors | recall, decided at uniform priors | precision there
+| held-out accuracy"""
+
     guesses = [[method, *_best_guess(own)] for method, own in _diabetes(groups)]
     return f"""## Real tables
 
@@ -199,7 +200,7 @@ paper's network" alone is two folds with early stopping by loss.
 S speaks for a classifier that draws its answer from the posterior. The best guess on diabetes,
 precision and recall by labels:
 
-{table(["method", "decided at uniform priors", "at the priors of the data"], guesses)}
+{table("method | decided at uniform priors | at the priors of the data", guesses)}
 
 ![S of the tables](figures/tabular.svg)
 
@@ -282,9 +283,9 @@ def counted(figures: Path) -> str:
                 f"{gap['intervals_overlap']:.0%}",
             ]
         )
-    head = ["data", "method", "share of rows that repeat", "rows compared", "K"]
-    head += ["PBER counted", "PBER estimated", "mean TVD", "largest TVD"]
-    head += ["intervals that overlap"]
+    head = """data | method | share of rows that repeat | rows compared | K | PBER counted |
+PBER estimated | mean TVD | largest TVD | intervals that overlap"""
+
     return f"""## Counted collisions (not in the paper)
 
 Where exactly the same input occurs more than once, collisions can be counted: ground truth without
@@ -331,11 +332,11 @@ seeds; error bars: one standard deviation).
 Inflection points as functions of μ, for N(-μ, 1) and N(μ, scale²); the paper compares three
 divergences at scale 1:
 
-{table(["scale", "divergence", "inflections at μ ="], bends)}
+{table("scale | divergence | inflections at μ =", bends)}
 
 Relations on the same grid, as the smallest value of the right side less the left:
 
-{table(["relation", "smallest gap"], gaps)}
+{table("relation | smallest gap", gaps)}
 
 The 95% interval of D covered the truth in {np.mean(covered):.0%} of {len(covered)} estimates with a
 model that can represent it (S₁₂ cannot exceed ½, so at μ = 0 the estimate lies at the edge of what
