@@ -277,16 +277,13 @@ def plan_claims(every: pd.DataFrame, choices: pd.DataFrame) -> list[list[str]]:
     more = every[every["option"] == "rows"].fillna(np.inf)
     enough = within(more, "needed", "needed_low", "needed_high").mean()
     open_ended = np.isinf(more["needed_high"]).mean()
+    first = "regret of the first choice, share of the best option's gain"
+    needed = "`rows_needed` holds the rows that led to the PBER of fresh rows"
+    plans = f"{regret} (standard error), {len(choices)} plans ({by_budget})"
     return [
-        [
-            "regret of the first choice, share of the best option's gain",
-            f"{regret} (standard error), {len(choices)} plans ({by_budget})",
-        ],
+        [first, plans],
         ["falls in their intervals", f"{held:.1%} of {len(every)}"],
-        [
-            "`rows_needed` holds the rows that led to the PBER of fresh rows",
-            f"{enough:.1%} of {len(more)}; no upper end in {open_ended:.0%}",
-        ],
+        [needed, f"{enough:.1%} of {len(more)}; no upper end in {open_ended:.0%}"],
     ]
 
 

@@ -97,13 +97,8 @@ def mutants_table() -> str:
     every = []
     for record in records:
         r = record["result"]
-        counts = [
-            r["mutants"],
-            r["tried"],
-            r["killed"],
-            r["timed out"],
-            len(r["survived"]),
-        ]
+        counts = [r[key] for key in ("mutants", "tried", "killed", "timed out")]
+        counts.append(len(r["survived"]))
         rows.append([f"`{record['cell']['module']}`", *_counts(counts)])
         every.append(counts)
     total = [sum(column) for column in zip(*every, strict=True)]

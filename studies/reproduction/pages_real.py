@@ -11,7 +11,7 @@ from studies.markdown import table
 from studies.reproduction import figures_mnist, figures_tables, tabular
 from studies.reproduction import mnist as mnist_cells
 from studies.reproduction.tables import measured, not_again
-from studies.store import Record, Result, results
+from studies.store import Record, Result, by_part, results
 
 
 def sections(figures: Path) -> list[str]:
@@ -184,7 +184,8 @@ def tables(figures: Path) -> str:
 precision, natural priors | recall, decided at uniform priors | precision there
 | held-out accuracy"""
 
-    guesses = [[method, *_best_guess(own)] for method, own in _diabetes(groups)]
+    methods = (tabular.NETWORK, tabular.SPLIT, tabular.OURS)
+    guesses = [[name, *_best_guess(groups["diabetes", name])] for name in methods]
     return f"""## Real tables
 
 The four tables of the paper, and its authors' own encodings where they are public. Recall and
@@ -207,16 +208,6 @@ precision and recall by labels:
 {not_again("tabular")}
 
 {measured(records)}"""
-
-
-def _diabetes(
-    groups: Mapping[tuple[str, str], list[Result]],
-) -> list[tuple[str, list[Result]]]:
-    found = []
-    for method in (tabular.NETWORK, tabular.SPLIT, tabular.OURS):
-        if ("diabetes", method) in groups:
-            found.append((method, groups["diabetes", method]))
-    return found
 
 
 def _best_guess(own: Sequence[Result]) -> list[str]:
@@ -269,20 +260,11 @@ def counted(figures: Path) -> str:
         name = cell["dataset"]
         if cell["train"] == "all":
             name += " (trained on all rows)"
-        rows.append(
-            [
-                name,
-                cell["method"],
-                f"{result['coverage']:.0%}",
-                f"{result['rows_scored']:,}",
-                str(len(result["classes"])),
-                f"{result['counted']['pber']:.4f}",
-                f"{result['estimated']['pber']:.4f}",
-                f"{gap['mean_tvd']:.4f}",
-                f"{gap['max_tvd']:.4f}",
-                f"{gap['intervals_overlap']:.0%}",
-            ]
-        )
+        pbers = [f"{result[how]['pber']:.4f}" for how in ("counted", "estimated")]
+        row = [name, cell["method"], f"{result['coverage']:.0%}"]
+        row += [f"{result['rows_scored']:,}", str(len(result["classes"])), *pbers]
+        row += [f"{gap['mean_tvd']:.4f}", f"{gap['max_tvd']:.4f}"]
+        rows.append([*row, f"{gap['intervals_overlap']:.0%}"])
     head = """data | method | share of rows that repeat | rows compared | K | PBER counted |
 PBER estimated | mean TVD | largest TVD | intervals that overlap"""
 
@@ -306,10 +288,7 @@ def divergences(figures: Path) -> str:
     if not records:
         return ""
     figures_tables.draw_divergences(records, figures / "divergences.svg")
-    parts: dict[str, list[Record]] = {}
-    for record in records:
-        parts.setdefault(record["cell"]["part"], []).append(record)
-    relations = parts["relations"][0]["result"]
+    relations = by_part(records)["relations"]
     gaps = [[name, f"{gap:.2g}"] for name, gap in relations["gaps"].items()]
     bends = []
     for scale, found in relations["inflections"].items():
@@ -317,9 +296,10 @@ def divergences(figures: Path) -> str:
             shown = ", ".join(f"±{mu:.2f}" for mu in places) or "none"
             bends.append([scale, name, shown])
     covered = []
-    for record in parts["estimate"]:
+    for record in records:
         cell = record["cell"]
-        if cell["scale"] == 1 or cell["model"] == "quadratic":
+        able = cell.get("scale") == 1 or cell.get("model") == "quadratic"
+        if able and cell["part"] == "estimate":
             covered += [point["covered"] for point in record["result"]["points"]]
     return f"""## Divergences
 
