@@ -44,6 +44,7 @@ __all__ = [
     "cancer_cells",
     "chessboard",
     "digit_images",
+    "drawn",
     "equidistant",
     "friedman",
     "heavy_tailed",
@@ -131,7 +132,7 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
         X = inputs(len(codes), rng)
         while any(wanted):
             block = inputs(len(codes) + 100, rng)
-            labels = _drawn_labels(teacher(block), rng)
+            labels = drawn(teacher(block), rng)
             for k, places in enumerate(wanted):
                 found = np.flatnonzero(labels == k)[: len(places)]
                 X[places[: len(found)]] = block[found]
@@ -142,7 +143,7 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
     return Problem(priors, np.arange(len(priors)), draw, teacher, n_features, nodes)
 
 
-def _drawn_labels(P: FloatArray, rng: np.random.Generator) -> IntArray:
+def drawn(P: FloatArray, rng: np.random.Generator) -> IntArray:
     """A class number for every row, drawn from its posterior."""
     uniform = rng.random((len(P), 1))
     return (uniform >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)

@@ -19,7 +19,7 @@ def table(head: str | Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     | 1 | 2 |
     """
     if isinstance(head, str):
-        head = [title.strip() for title in head.split("|")]
+        head = [" ".join(title.split()) for title in head.split("|")]
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from studies import markdown, plan
+from studies import markdown, plan, real_tables
 from studies.accuracy import decisions, peers, real, votes
 from studies.catalogue import every
 from studies.faults import tables as faults
@@ -42,31 +42,28 @@ def write() -> None:
     docs = ROOT / "docs"
     figures = docs / "figures"
     figures.mkdir(exist_ok=True)
-    texts = {
+    whole = {
         "benchmarks.md": benchmarks(),
         "reproduction.md": reproduction.page(figures),
         "errata.md": errata_page.text(),
         "paper.md": paper.page(),
         "applications.md": pages_applications.page(),
     }
-    for name, text in texts.items():
+    for name, text in whole.items():
         (docs / name).write_text(text, encoding="utf-8")
     peers.picture(figures / "peers.svg")
-    markdown.fill(ROOT / "README.md", {"peers": peers.sentence("docs/benchmarks.md")})
-    compared = {"real": real.summary(), "peers": peers.sentence("benchmarks.md")}
-    markdown.fill(docs / "comparison.md", compared)
-    markdown.fill(docs / "decisions.md", decisions.page_tables() | plan.page_tables())
-    markdown.fill(docs / "votes.md", votes.page_tables())
-    markdown.fill(docs / "reliability.md", faults.parts())
-    screening = every()["real-tables"].table
-    markdown.fill(
-        docs / "repaired.md", {"real-tables": screening(results("real-tables"))}
-    )
-    filled = [
-        "comparison.md",
-        "decisions.md",
-        "votes.md",
-        "reliability.md",
-        "repaired.md",
-    ]
-    print(f"→ docs: {', '.join([*texts, *filled])}, figures")
+    filled = {
+        "comparison.md": {
+            "real": real.summary(),
+            "peers": peers.sentence("benchmarks.md"),
+        },
+        "decisions.md": decisions.page_tables() | plan.page_tables(),
+        "votes.md": votes.page_tables(),
+        "reliability.md": faults.parts(),
+        "repaired.md": {"real-tables": real_tables.table(results("real-tables"))},
+    }
+    for name, parts in filled.items():
+        markdown.fill(docs / name, parts)
+    readme = {"peers": peers.sentence("docs/benchmarks.md")}
+    markdown.fill(ROOT / "README.md", readme)
+    print(f"→ docs: {', '.join([*whole, *filled])}, figures")

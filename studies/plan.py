@@ -249,13 +249,14 @@ def text(records: list[Record]) -> str:
     choices = first_choices(rows)
     # The same purchase may be an option at several budgets.
     every = pd.DataFrame(rows).drop_duplicates(["problem", "seed", "what"])
-    claims = table(["claim", "measured"], plan_claims(every, choices))
+    claims = table("claim | measured", plan_claims(every, choices))
     return f"{options_table(every, choices)}\n\n{claims}"
 
 
 def options_table(every: pd.DataFrame, choices: pd.DataFrame) -> str:
-    head = ["option", "bought", "fall predicted, points", "real fall"]
-    head += ["in its interval", "first choice", "really best"]
+    head = """option | bought | fall predicted, points | real fall | in its interval | first
+choice | really best"""
+
     lines = []
     for kind, own in every.groupby("option"):
         held = within(own, "real", "low", "high").mean()
@@ -276,16 +277,13 @@ def plan_claims(every: pd.DataFrame, choices: pd.DataFrame) -> list[list[str]]:
     more = every[every["option"] == "rows"].fillna(np.inf)
     enough = within(more, "needed", "needed_low", "needed_high").mean()
     open_ended = np.isinf(more["needed_high"]).mean()
+    first = "regret of the first choice, share of the best option's gain"
+    needed = "`rows_needed` holds the rows that led to the PBER of fresh rows"
+    plans = f"{regret} (standard error), {len(choices)} plans ({by_budget})"
     return [
-        [
-            "regret of the first choice, share of the best option's gain",
-            f"{regret} (standard error), {len(choices)} plans ({by_budget})",
-        ],
+        [first, plans],
         ["falls in their intervals", f"{held:.1%} of {len(every)}"],
-        [
-            "`rows_needed` holds the rows that led to the PBER of fresh rows",
-            f"{enough:.1%} of {len(more)}; no upper end in {open_ended:.0%}",
-        ],
+        [needed, f"{enough:.1%} of {len(more)}; no upper end in {open_ended:.0%}"],
     ]
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.special import logsumexp, softmax
 
 from collidescope.datasets import Problem
-from studies.known import taught
+from studies.known import drawn, taught
 
 #: Inputs, labels, true posteriors.
 Sample = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -119,10 +119,6 @@ FRESH: dict[str, Callable[[], Problem]] = {
         ),
     ),
 }
-
-
-def drawn(P: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return (rng.random((len(P), 1)) >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)
 
 
 def of_logits(inputs: Inputs, logits: Logits) -> Kind:

@@ -6,95 +6,29 @@ from __future__ import annotations
 import gzip
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-if TYPE_CHECKING:
-    import pandas as pd
+from studies.known import drawn
 
 VARIABLE = "COLLIDESCOPE_DATA"
 
-ADULT_COLUMNS = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-)
-GERMAN_COLUMNS = (
-    "checking_account",
-    "duration_months",
-    "credit_history",
-    "purpose",
-    "credit_amount",
-    "savings_account",
-    "employment_since",
-    "instalment_rate",
-    "personal_status_and_sex",
-    "other_debtors",
-    "residence_since",
-    "property",
-    "age",
-    "other_instalment_plans",
-    "housing",
-    "existing_credits",
-    "job",
-    "people_liable",
-    "telephone",
-    "foreign_worker",
-)
-LETTER_COLUMNS = (
-    "x-box",
-    "y-box",
-    "width",
-    "high",
-    "onpix",
-    "x-bar",
-    "y-bar",
-    "x2bar",
-    "y2bar",
-    "xybar",
-    "x2ybr",
-    "xy2br",
-    "x-ege",
-    "xegvy",
-    "y-ege",
-    "yegvx",
-)
-COVERTYPE_COLUMNS = (
-    "elevation",
-    "aspect",
-    "slope",
-    "horizontal_distance_to_hydrology",
-    "vertical_distance_to_hydrology",
-    "horizontal_distance_to_roadways",
-    "hillshade_9am",
-    "hillshade_noon",
-    "hillshade_3pm",
-    "horizontal_distance_to_fire_points",
-    *(f"wilderness_area_{i}" for i in range(1, 5)),
-    *(f"soil_type_{i}" for i in range(1, 41)),
-)
-COVERTYPE_CLASSES = (
-    "spruce/fir",
-    "lodgepole pine",
-    "ponderosa pine",
-    "cottonwood/willow",
-    "aspen",
-    "douglas-fir",
-    "krummholz",
-)
+ADULT_COLUMNS = """age workclass fnlwgt education education-num marital-status occupation
+relationship race sex capital-gain capital-loss hours-per-week native-country"""
+GERMAN_COLUMNS = """checking_account duration_months credit_history purpose credit_amount
+savings_account employment_since instalment_rate personal_status_and_sex other_debtors
+residence_since property age other_instalment_plans housing existing_credits job people_liable
+telephone foreign_worker"""
+LETTER_COLUMNS = """x-box y-box width high onpix x-bar y-bar x2bar y2bar xybar x2ybr xy2br x-ege
+xegvy y-ege yegvx"""
+COVERTYPE_COLUMNS = """elevation aspect slope horizontal_distance_to_hydrology
+vertical_distance_to_hydrology horizontal_distance_to_roadways hillshade_9am hillshade_noon
+hillshade_3pm horizontal_distance_to_fire_points"""
+COVERTYPE_CLASSES = """spruce/fir,lodgepole pine,ponderosa pine,cottonwood/willow,aspen,douglas-fir,\
+krummholz"""
 
 
 def data_folder() -> Path:
@@ -112,13 +46,9 @@ def data_folder() -> Path:
 
 def load_brfss() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     """CDC BRFSS 2015 health indicators: 253,680 × 21 and the labels none, prediabetes, diabetes."""
-    import pandas as pd
-
-    path = _existing("diabetes/brfss2015_012.npz", "arrays X, y and names")
-    with np.load(path, allow_pickle=False) as arrays:
-        X = pd.DataFrame(arrays["X"], columns=[str(name) for name in arrays["names"]])
-        y = np.array(["none", "prediabetes", "diabetes"])[arrays["y"]]
-    return X, y
+    X, y, names = _arrays("diabetes/brfss2015_012.npz", "X", "y", "names")
+    labels = np.array(["none", "prediabetes", "diabetes"])
+    return pd.DataFrame(X, columns=list(map(str, names))), labels[y]
 
 
 def load_adult() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
@@ -126,22 +56,17 @@ def load_adult() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
 
     Text columns are categorical; the "?" of a missing answer is a category like any other.
     """
-    import pandas as pd
-
-    parts = []
-    for name, skipped in (
-        ("adult.data", 0),
-        ("adult.test", 1),
-    ):  # the second part begins with a comment
-        parts.append(
-            pd.read_csv(
-                _existing(f"adult/{name}.gz", "a part of the UCI Adult table"),
-                names=[*ADULT_COLUMNS, "income"],
-                skiprows=skipped,
-                skipinitialspace=True,
-                keep_default_na=False,
-            )
+    parts = [
+        pd.read_csv(
+            _existing(f"adult/{name}.gz", "a part of the UCI Adult table"),
+            names=[*ADULT_COLUMNS.split(), "income"],
+            skiprows=skipped,
+            skipinitialspace=True,
+            keep_default_na=False,
         )
+        # the second part begins with a comment
+        for name, skipped in (("adult.data", 0), ("adult.test", 1))
+    ]
     table = pd.concat(parts, ignore_index=True)
     labels = table.pop("income").str.removesuffix(".")
     return _with_categories(table), labels.to_numpy(dtype=str)
@@ -150,14 +75,8 @@ def load_adult() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
 def load_law_school() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     """LSAC law school study: 20,798 × 11 and the labels "fail", "pass" of the bar examination at
     the first attempt."""
-    import pandas as pd
-
-    table = pd.read_csv(
-        _existing(
-            "lawschool/law_school_clean.csv.gz",
-            "11 columns of the LSAC study and pass_bar",
-        )
-    )
+    content = "11 columns of the LSAC study and pass_bar"
+    table = pd.read_csv(_existing("lawschool/law_school_clean.csv.gz", content))
     passed = table.pop("pass_bar").to_numpy(dtype=np.intp)
     return _with_categories(table), np.array(["fail", "pass"])[passed]
 
@@ -165,50 +84,42 @@ def load_law_school() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
 def load_german_credit() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     """UCI Statlog German Credit: 1,000 × 20 and the labels "good", "bad"; the codes A11 … A202
     stay as categories."""
-    import pandas as pd
-
     path = _existing(
         "german/german.data", "20 columns and the label, separated by spaces"
     )
-    table = pd.read_csv(path, sep=" ", names=[*GERMAN_COLUMNS, "risk"])
+    table = pd.read_csv(path, sep=" ", names=[*GERMAN_COLUMNS.split(), "risk"])
     risk = table.pop("risk").to_numpy(dtype=np.intp)
     return _with_categories(table), np.array(["good", "bad"])[risk - 1]
 
 
 def load_letter() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     """UCI Letter: 20,000 × 16 measures (0 to 15) of printed capitals, and the labels A to Z."""
-    import pandas as pd
-
     path = _existing("letter/letter-recognition.data.gz", "the letter and 16 columns")
-    table = pd.read_csv(path, names=["letter", *LETTER_COLUMNS])
+    table = pd.read_csv(path, names=["letter", *LETTER_COLUMNS.split()])
     return table.drop(columns="letter"), table["letter"].to_numpy(dtype=str)
 
 
 def load_covertype() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     """UCI Covertype: 581,012 × 54 (10 measures, 44 indicators) and the names of 7 forest types."""
-    import pandas as pd
-
-    path = _existing("covertype/covtype.npz", "arrays X and y")
-    with np.load(path, allow_pickle=False) as arrays:
-        X = pd.DataFrame(arrays["X"], columns=list(COVERTYPE_COLUMNS))
-        y = np.array(COVERTYPE_CLASSES)[arrays["y"].astype(np.intp) - 1]
-    return X, y
+    X, y = _arrays("covertype/covtype.npz", "X", "y")
+    names = COVERTYPE_COLUMNS.split()
+    names += [f"wilderness_area_{i}" for i in range(1, 5)]
+    names += [f"soil_type_{i}" for i in range(1, 41)]
+    labels = np.array(COVERTYPE_CLASSES.split(","))
+    return pd.DataFrame(X, columns=names), labels[y.astype(np.intp) - 1]
 
 
 def load_fashion_votes() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Fashion-MNIST-H: 10,000 images (n, 28, 28) and the votes on each, (n, 10)."""
-    path = _existing("fashion_mnist_h/fashion_mnist_h.npz", "arrays X and V")
-    with np.load(path, allow_pickle=False) as arrays:
-        return arrays["X"], arrays["V"]
+    X, V = _arrays("fashion_mnist_h/fashion_mnist_h.npz", "X", "V")
+    return X, V
 
 
 def one_vote(
     votes: npt.NDArray[np.int64], rng: np.random.Generator
 ) -> npt.NDArray[np.intp]:
     """A vote of each item, drawn at random: a label as one annotator would give it."""
-    shares = votes / votes.sum(axis=1, keepdims=True)
-    drawn = (rng.random((len(votes), 1)) >= shares.cumsum(axis=1)).sum(axis=1)
-    return np.minimum(drawn, votes.shape[1] - 1)
+    return drawn(votes / votes.sum(axis=1, keepdims=True), rng)
 
 
 def load_mnist(
@@ -228,6 +139,11 @@ def _existing(name: str, content: str) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: it holds {content}")
     return path
+
+
+def _arrays(name: str, *names: str) -> list[npt.NDArray[Any]]:
+    with np.load(_existing(name, f"arrays {', '.join(names)}")) as arrays:
+        return [arrays[own] for own in names]
 
 
 def _with_categories(table: pd.DataFrame) -> pd.DataFrame:

@@ -133,38 +133,20 @@ def tidy(path: Path, cells: Iterable[Cell], complete: bool = True) -> None:
     problem that has a new one: a mean must not mix settings.
     """
     records = load(path)
-    kept = []
-    for cell in cells:
-        key = key_of(cell)
-        if key in records:
-            kept.append(records.pop(key))
+    keys = [key for key in map(key_of, cells) if key in records]
+    kept = [records.pop(key) for key in keys]
     if not complete:
         renewed = {_task(record["cell"]) for record in kept}
-        kept += [
-            record
-            for record in records.values()
-            if _task(record["cell"]) not in renewed
-        ]
+        old = records.values()
+        kept += [record for record in old if _task(record["cell"]) not in renewed]
     headers = [line for line in lines(path) if "header" in line]
-    text = "".join(
-        json.dumps(line, allow_nan=False) + "\n" for line in [*headers, *kept]
-    )
-    write_bytes(path, text.encode())
+    texts = [json.dumps(line, allow_nan=False) + "\n" for line in [*headers, *kept]]
+    write_bytes(path, "".join(texts).encode())
 
 
 def _task(cell: Cell) -> tuple[str, ...]:
-    names = (
-        "method",
-        "problem",
-        "arguments",
-        "dataset",
-        "train",
-        "case",
-        "data",
-        "table",
-        "part",
-    )
-    return tuple(str(cell.get(name)) for name in names)
+    names = "method problem arguments dataset train case data table part"
+    return tuple(str(cell.get(name)) for name in names.split())
 
 
 def stale(study: Study) -> list[Cell]:

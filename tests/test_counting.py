@@ -2,9 +2,7 @@
 the literature."""
 
 import json
-import os
 from itertools import combinations, permutations
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -275,26 +273,6 @@ def test_votes_estimate_the_truth_whatever_their_number(numbers):
         cm.pber_interval()[0] <= 1 - np.trace(B) <= cm.pber_interval()[1] for cm in runs
     ]
     assert 0.91 < np.mean(pber) < 0.99
-
-
-@pytest.mark.slow
-def test_two_votes_per_image_agree_with_all_votes_within_their_intervals():
-    file = Path(
-        os.environ.get("COLLIDESCOPE_DATA", ""),
-        "fashion_mnist_h",
-        "fashion_mnist_h.npz",
-    )
-    if not file.exists():
-        pytest.skip("the votes on Fashion-MNIST are not there: set COLLIDESCOPE_DATA")
-    votes = np.load(file)["V"]
-    everything = collision_matrix_from_votes(votes)
-    assert everything.pber == pytest.approx(0.4047, abs=5e-5)
-    rng, inside = np.random.default_rng(0), []
-    for _ in range(20):
-        two = np.stack([rng.multivariate_hypergeometric(row, 2) for row in votes])
-        low, high = collision_matrix_from_votes(two).interval()
-        inside.append((low <= everything.matrix) & (everything.matrix <= high))
-    assert 0.93 < np.mean(inside) < 0.97
 
 
 @pytest.mark.filterwarnings("error")

@@ -417,33 +417,6 @@ def test_nominal_95_percent_intervals_cover_93_to_98_percent(k, priors, n):
     assert ((np.mean(found, axis=0) >= 0.93) & (np.mean(found, axis=0) <= 0.98)).all()
 
 
-def test_rows_that_come_in_groups_need_intervals_that_count_groups():
-    """50 patients with 20 rows each whose inputs resemble each other: rows taken for independent cover far less."""
-    problem, rng, n = scenario_a(3), np.random.default_rng(1), 200_000
-    pool, labels = problem.sample(n, rng)
-    truth, posteriors = problem.collision_matrix(), problem.posteriors(pool)
-    near = np.argsort(
-        posteriors.max(axis=1)
-    )  # neighbours in this order are equally hard
-    covered = []
-    for _ in range(600):
-        rows = near[
-            (rng.integers(0, n, (50, 1)) + rng.integers(0, n // 20, (50, 20))) % n
-        ].ravel()
-        for groups in (np.repeat(np.arange(50), 20), None):
-            cm = collision_matrix_from_posteriors(
-                posteriors[rows], labels[rows], groups=groups
-            )
-            (low, high), (under, over) = cm.pber_interval(), cm.interval()
-            covered += [
-                low <= truth.pber <= high,
-                np.mean((under <= truth.matrix) & (truth.matrix <= over)),
-            ]
-    grouped, naive = np.reshape(covered, (600, 2, 2)).mean(axis=0)
-    assert ((grouped >= 0.93) & (grouped <= 0.99)).all()
-    assert (naive < [0.85, 0.90]).all()
-
-
 def test_one_step_forgives_wrong_posteriors_that_averages_do_not():
     problem = scenario_a(3)
     truth = problem.collision_matrix().matrix

@@ -63,10 +63,8 @@ def to_tree(value: object) -> Any:
     if _saves_itself(kind):
         return value.export()  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(value):
-        tree: dict[str, Any] = {TYPE: kind.__name__}
-        for name in saved_fields(kind):
-            tree[name] = to_tree(getattr(value, name))
-        return tree
+        saved = {name: to_tree(getattr(value, name)) for name in saved_fields(kind)}
+        return {TYPE: kind.__name__, **saved}
     if isinstance(value, Mapping):
         return {key: to_tree(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -149,26 +147,23 @@ class _Reader:
 
     def _dataclass(self, cls: type, tree: object, where: str) -> Any:
         if not isinstance(tree, Mapping):
-            got = _short(tree)
-            raise ValueError(f"{where} must be a {cls.__name__}, got {got}")
+            raise ValueError(f"{where} must be a {cls.__name__}, got {_short(tree)}")
         chosen = _chosen(cls, tree, where)
         names = saved_fields(chosen)
         wrong = (set(tree) - {TYPE}).symmetric_difference(names)
         if wrong:
-            listed = sorted(map(str, wrong))
-            raise ValueError(f"{where} has fields too many or too few: {listed}")
+            raise ValueError(
+                f"{where} has fields too many or too few: {sorted(map(str, wrong))}"
+            )
         hints = _hints(chosen)
         # its own sizes say nothing about others
         inside = _Reader(dict(self.sizes), self.given)
-        values = {}
-        for name in names:
-            kind = hints[name]
-            part = tree[name]
-            place = f"{where}.{name}"
-            values[name] = inside.read(kind, part, place)
-        fields = dataclasses.fields(chosen)
-        every = [field.name for field in fields]
-        unsaved = set(every) - set(names)
+        values = {
+            name: inside.read(hints[name], tree[name], f"{where}.{name}")
+            for name in names
+        }
+        every = {field.name for field in dataclasses.fields(chosen)}
+        unsaved = every - set(names)
         values |= {name: part for name, part in self.given.items() if name in unsaved}
         return chosen(**values)
 
@@ -189,14 +184,11 @@ class _Reader:
 
     def _array(self, form: str, value: object, where: str) -> npt.NDArray[Any]:
         dtypes, *letters = form.split()
-        allowed = dtypes.split("|")
         wanted = tuple(map(self._size, letters))
-        array = check_array(value, where, allowed, wanted)
-        shape = array.shape
-        for letter, size in zip(letters, shape, strict=True):
-            first = self.sizes.setdefault(letter, size)
-            if first != size:  # a letter twice in one array
-                raise ValueError(f"{where} must have shape {form}, got {shape}")
+        array = check_array(value, where, dtypes.split("|"), wanted)
+        for letter, size in zip(letters, array.shape, strict=True):
+            if self.sizes.setdefault(letter, size) != size:  # a letter twice
+                raise ValueError(f"{where} must have shape {form}, got {array.shape}")
         return array
 
     def _size(self, letter: str) -> int | None:
@@ -223,38 +215,29 @@ class _Reader:
     def _sequence(self, kind: object, origin: object, value: object, where: str) -> Any:
         parts = _instance(value, list, where)
         kinds = get_args(kind)
-        n_parts = len(parts)
-        if origin is tuple and kinds[-1:] != (...,):
-            n_kinds = len(kinds)
-            if n_parts != n_kinds:
-                raise ValueError(f"{where} must have {n_kinds} parts, got {n_parts}")
-        else:
-            kinds = kinds[:1] * n_parts
-        read: list[Any] = []
-        for own, part in zip(kinds, parts, strict=True):
-            place = f"{where}[{len(read)}]"
-            read.append(self.read(own, part, place))
-        if origin is tuple:
-            return tuple(read)
-        return read
+        if origin is not tuple or kinds[-1:] == (...,):
+            kinds = kinds[:1] * len(parts)
+        if len(parts) != len(kinds):
+            raise ValueError(f"{where} must have {len(kinds)} parts, got {len(parts)}")
+        read = [
+            self.read(own, part, f"{where}[{number}]")
+            for number, (own, part) in enumerate(zip(kinds, parts, strict=True))
+        ]
+        return tuple(read) if origin is tuple else read
 
     def _mapping(self, kind: object, value: object, where: str) -> dict[str, Any]:
         _, own = get_args(kind)
         parts = _instance(value, dict, where)
-        read = {}
-        for key, part in parts.items():
-            name = str(key)
-            place = f"{where}.{name}"
-            read[name] = self.read(own, part, place)
-        return read
+        return {
+            str(key): self.read(own, part, f"{where}.{key}")
+            for key, part in parts.items()
+        }
 
 
 def _chosen(cls: type, tree: Mapping[str, Any], where: str) -> Any:
     """The class that a tree names: ``cls``, or one of its subclasses."""
     locate = getattr(cls, "saved_class", None)
-    chosen = cls
-    if locate is not None:
-        chosen = locate(tree)
+    chosen = cls if locate is None else locate(tree)
     named = tree.get(TYPE)
     if named != chosen.__name__ or not issubclass(chosen, cls):
         raise ValueError(f"{where} must be a {cls.__name__}, got {_short(named)}")
@@ -283,10 +266,8 @@ def check_array(
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     """Whether a shape is the wanted one, None standing for any size."""
-    if len(shape) != len(wanted):
-        return False
-    pairs = zip(shape, wanted, strict=True)
-    return all(want is None or size == want for size, want in pairs)
+    same = len(shape) == len(wanted)
+    return same and all(map(lambda size, want: want in (None, size), shape, wanted))
 
 
 def _plain(kind: object, value: Any, where: str) -> Any:

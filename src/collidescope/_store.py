@@ -77,8 +77,7 @@ def write(
     path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False
 ) -> None:
     """Write ``tree`` as a file of ``kind``, "model", "matrix" or "checkpoint": :func:`writing`."""
-    is_model = kind == "model"
-    flat = _Flat(pack=is_model)
+    flat = _Flat(pack=kind == "model")
     skeleton = flat.add(tree, "")
     content = {"format": FORMAT, "version": VERSION, "kind": kind, "tree": skeleton}
     text = _dumps(content)
@@ -86,8 +85,7 @@ def write(
     with writing(path) as file:
         if npz:
             # without allow_pickle, which numpy 1.26 would write as an array
-            first = np.array(header)
-            entries: dict[str, Any] = {HEADER: first, **flat.arrays}
+            entries: dict[str, Any] = {HEADER: np.array(header), **flat.arrays}
             np.savez(file, **entries)
         else:
             from safetensors.numpy import save
@@ -129,9 +127,7 @@ def _read_entries(path: Path) -> tuple[str | None, Arrays]:
 def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
     """The tree of a file's header and arrays, which may come from anyone."""
     checksum, _, text = (header or "").partition("\n")
-    content = None
-    if header:
-        content = _loads(text)
+    content = _loads(text) if header else None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError("it is a file of another program")
     found = content.get("version")
@@ -164,11 +160,9 @@ class _Flat:
         if isinstance(value, np.ndarray):
             return self._add_array(value, where)
         if isinstance(value, list | tuple):
-            written: list[Any] = []
-            for number, part in enumerate(value):
-                place = f"{where}/{number}"
-                written.append(self.add(part, place))
-            return written
+            return [
+                self.add(part, f"{where}/{number}") for number, part in enumerate(value)
+            ]
         if isinstance(value, Mapping):
             return self._add_mapping(value, where)
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
@@ -187,17 +181,12 @@ class _Flat:
         added = {}
         for key, part in value.items():
             if not isinstance(key, str):
-                place = where or "the tree"
                 raise ValueError(
-                    f"{place} cannot be written: keys must be text, got {key!r}"
+                    f"{where or 'the tree'} cannot be written: keys must be text, got "
+                    f"{key!r}"
                 )
-            written = key
-            if key.startswith("$"):
-                written = f"${key}"
-            inside = key
-            if where:
-                inside = f"{where}/{key}"
-            added[written] = self.add(part, inside)
+            written = f"${key}" if key.startswith("$") else key
+            added[written] = self.add(part, f"{where}/{key}" if where else key)
         return added
 
     def _add_array(self, array: npt.NDArray[Any], where: str) -> dict[str, Any]:
@@ -208,10 +197,9 @@ class _Flat:
             return {"$objects": self.add(array.tolist(), where)}
         leaf: dict[str, Any] = {}
         plain = array
-        name_of_dtype = array.dtype.name
         if kind in "mM":
             plain = array.view(np.int64)
-            leaf = {"dtype": name_of_dtype}
+            leaf = {"dtype": array.dtype.name}
         plain = np.ascontiguousarray(plain, plain.dtype.newbyteorder("="))
         plain = plain.reshape(array.shape)
         if plain.dtype not in STORED:
@@ -224,7 +212,7 @@ class _Flat:
             packed = _pack(plain)
             if packed.nbytes < 0.9 * plain.nbytes:
                 plain = packed
-                leaf = {"dtype": name_of_dtype, "shape": list(array.shape)}
+                leaf = {"dtype": array.dtype.name, "shape": list(array.shape)}
         return {"$array": self._name(plain, leaf, where, large)} | leaf
 
     def _name(
@@ -233,8 +221,7 @@ class _Flat:
         """The name of a tensor: a new one, or that of an equal array."""
         twin: Any = object()
         if large:
-            content = _digest(plain)
-            twin = (str(leaf), plain.dtype, plain.shape, content)
+            twin = (str(leaf), plain.dtype, plain.shape, _digest(plain))
         if twin not in self._names:
             while where in self.arrays or where == HEADER:  # a key may hold a slash
                 where += "'"
@@ -256,17 +243,13 @@ def _pack(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def _unpack(packed: npt.NDArray[Any], shape: list[int], dtype: str) -> npt.NDArray[Any]:
-    plain = np.dtype(np.int64)
-    if not TIMES.fullmatch(dtype):
-        plain = np.dtype(dtype)
+    plain = np.dtype(np.int64 if TIMES.fullmatch(dtype) else dtype)
     size = math.prod(shape) * plain.itemsize
-    most = MOST_GROWTH * packed.size
     known = plain in STORED and packed.dtype == np.uint8
-    if not known or not 0 < size <= most:
+    if not known or not 0 < size <= MOST_GROWTH * packed.size:
         raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
     unpacked = zlib.decompressobj().decompress(packed.tobytes(), size)
-    places = np.frombuffer(unpacked, np.uint8)
-    columns = places.reshape(plain.itemsize, -1)
+    columns = np.frombuffer(unpacked, np.uint8).reshape(plain.itemsize, -1)
     return columns.T.copy().view(plain).reshape(shape)
 
 
@@ -311,16 +294,12 @@ class _Reading:
                 array = array.view(dtype)
             self.used[name] = (node, array)
         first, array = self.used[name]
-        if first != node:
-            return None
-        return array
+        return array if first == node else None
 
 
 def _text_array(value: list[object]) -> npt.NDArray[Any] | None:
     text = np.array(value, dtype=np.str_)
-    if text.tolist() != value:  # something else than text
-        return None
-    return text
+    return text if text.tolist() == value else None  # something else than text
 
 
 def _object_array(value: list[object]) -> npt.NDArray[Any] | None:
@@ -338,10 +317,11 @@ def _digest(array: npt.NDArray[Any]) -> str:
 
 def _checksum(text: str, arrays: Arrays) -> str:
     """Of all content, against damage that would otherwise pass as other numbers."""
-    lines = [text]
-    for name, own in sorted(arrays.items()):
-        lines.append(f"{name} {own.dtype} {own.shape} {_digest(own)}")
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    lines = [
+        f"{name} {own.dtype} {own.shape} {_digest(own)}"
+        for name, own in sorted(arrays.items())
+    ]
+    return hashlib.sha256("\n".join([text, *lines]).encode()).hexdigest()
 
 
 def _read_npz(path: Path) -> tuple[str | None, Arrays]:
@@ -349,8 +329,7 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
     arrays: Arrays = {}
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
-        claimed = sum(entry.file_size for entry in entries)
-        if claimed > path.stat().st_size:
+        if sum(entry.file_size for entry in entries) > path.stat().st_size:
             raise ValueError("its entries claim more bytes than it has")
         for entry in entries:
             name = entry.filename.removesuffix(".npy")
@@ -371,19 +350,13 @@ def _read_npz(path: Path) -> tuple[str | None, Arrays]:
 def _check_claim(file: IO[bytes], entry: zipfile.ZipInfo, name: str) -> None:
     """Refuse an entry whose header claims more than it holds: numpy would take the memory."""
     major, _ = npy.read_magic(file)
-    read_header = npy.read_array_header_2_0
-    if major == 1:
-        read_header = npy.read_array_header_1_0
-    shape, _, dtype = read_header(file)
-    size = entry.file_size
-    claimed = math.prod(shape) * dtype.itemsize
-    if name == HEADER:
-        known = True
-    else:
-        known = dtype in STORED
-    if not known or claimed > size:
-        file_name = entry.filename
-        raise ValueError(f"{file_name} claims shape {shape} of {dtype} in {size} bytes")
+    later = npy.read_array_header_2_0
+    shape, _, dtype = npy.read_array_header_1_0(file) if major == 1 else later(file)
+    known = name == HEADER or dtype in STORED
+    if not known or math.prod(shape) * dtype.itemsize > entry.file_size:
+        raise ValueError(
+            f"{entry.filename} claims shape {shape} of {dtype} in {entry.file_size} bytes"
+        )
 
 
 def write_json(data: Mapping[str, Any], path: str | Path | None = None) -> str:
@@ -407,12 +380,9 @@ def read_json(source: str | Path) -> Any:
     """The JSON value in the file ``source``, or in the text ``source`` that starts with a brace."""
     if not isinstance(source, str | os.PathLike) or not str(source):
         raise ValueError(f"source must be a file name or JSON text, got {source!r}")
-    text: str | bytes = str(source)
-    where: str | Path = "the text"
     is_text = isinstance(source, str) and source.lstrip().startswith("{")
-    if not is_text:
-        text = _read_source(source)
-        where = source
+    where = "the text" if is_text else source
+    text = str(source) if is_text else _read_source(source)
     try:
         return _loads(text)
     except (ValueError, RecursionError) as error:
@@ -451,9 +421,7 @@ def plain_labels(labels: npt.NDArray[Any]) -> Any:
     """Class names as JSON: a list, or for times a dict with their dtype and values."""
     if labels.dtype.kind not in "mM":
         return labels.tolist()
-    written: Any = np.int64
-    if labels.dtype.kind == "M":
-        written = str
+    written: Any = str if labels.dtype.kind == "M" else np.int64
     return {"dtype": labels.dtype.name, "values": labels.astype(written).tolist()}
 
 
@@ -484,9 +452,8 @@ def regular_file(path: str | Path) -> Path:
             f"there is no folder {path.parent}, so no {path.name} in it"
         )
     files = [other.name for other in path.parent.iterdir() if other.is_file()]
-    near = get_close_matches(path.name, files, 1)
     hint = f" in {path.parent.resolve()}"
-    if near:
+    if near := get_close_matches(path.name, files, 1):
         hint = f": did you mean {near[0]}?"
     raise FileNotFoundError(f"there is no file {path}{hint}")
 
@@ -539,8 +506,7 @@ def check_output(path: str | Path, fewest_bytes: int = 1 << 14) -> None:
     there = target is None or mode is not None
     with _naming(path):
         if there and not os.access(path, os.W_OK):
-            denied = errno.EACCES
-            raise PermissionError(denied, os.strerror(denied))
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if target is not None:
             with replacing(target, keep=False) as file:
                 file.write(bytes(fewest_bytes))

@@ -287,11 +287,10 @@ def estimate_divergences(
     """
     A = check.check_finite(first, "first", ndim=2)
     B = check.check_finite(second, "second", ndim=2)
-    d = A.shape[1]
-    others = B.shape[1]
-    if d != others:
+    if A.shape[1] != B.shape[1]:
         raise ValueError(
-            f"first and second must have the same columns, got {d} and {others}"
+            f"first and second must have the same columns, got {A.shape[1]} and "
+            f"{B.shape[1]}"
         )
     X = np.concatenate([A, B])
     counts = np.array([len(A), len(B)])
@@ -302,7 +301,5 @@ def estimate_divergences(
     cm = collision_matrix_from_posteriors(P, y, classes=[0, 1], priors="uniform")
     shares = counts / len(X)
     even = shift_priors(P, shares, [0.5, 0.5])
-    weights = 1 / shares[y]
-    plug_in = divergences_from_posteriors(even[:, 0], sample_weight=weights)
-    collision = 1 - 2 * float(cm.matrix[0, 1])
-    return plug_in._replace(collision=collision), cm
+    plug_in = divergences_from_posteriors(even[:, 0], sample_weight=1 / shares[y])
+    return plug_in._replace(collision=1 - 2 * float(cm.matrix[0, 1])), cm

@@ -11,6 +11,7 @@ that is passed to :func:`~collidescope.estimate_collisions` gets them as they ca
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -402,18 +403,15 @@ def as_images(X: Array, most_channels: int = 4) -> Array:
 def as_votes(y: ArrayLike) -> tuple[FloatArray | None, Any]:
     """(votes of every row, class names) of a table with a column per class, else (None, None)."""
     shape: tuple[int, ...] = getattr(y, "shape", ())
-    if len(shape) != 2:
-        return None, None
-    n_columns = shape[1]
-    if n_columns < 2:
+    if len(shape) != 2 or shape[1] < 2:
         return None, None
     votes = check.check_votes(y, "y (votes; for labels pass one column)")
-    names = list(getattr(y, "columns", range(n_columns)))
+    names = list(getattr(y, "columns", range(shape[1])))
     voted = votes.any(axis=0)
     if not voted.all():
-        missing = names[int(voted.argmin())]
         raise ValueError(
-            f"y (votes) has no vote for class {missing!r}: leave that column out"
+            f"y (votes) has no vote for class {names[int(voted.argmin())]!r}: leave "
+            "that column out"
         )
     classes = check.check_classes(names)
     order = np.argsort(classes)
@@ -436,9 +434,7 @@ def class_order(y: object, classes: Array) -> list[Any] | None:
     known = classes.tolist()
     order = [name for name in dtype.categories.tolist() if name in known]
     # rare classes were joined, and have no place in the order
-    if len(order) < len(known):
-        return None
-    return order
+    return order if len(order) == len(known) else None
 
 
 def check_table(X: object) -> None:
@@ -448,9 +444,9 @@ def check_table(X: object) -> None:
             "X has masked values, which would be used as if they were not masked: fill "
             "them, or drop those rows"
         )
-    names = [str(name) for name in getattr(X, "columns", [])]
-    if len(set(names)) < len(names):
-        repeated = [name for k, name in enumerate(names) if name in names[:k]]
+    names = Counter(map(str, getattr(X, "columns", [])))
+    repeated = [name for name, times in names.items() if times > 1]
+    if repeated:
         raise ValueError(
             f"X has the column {repeated[0]!r} more than once: rename one of them"
         )
@@ -472,10 +468,8 @@ def check_targets(y: Array) -> Array:
 
 def check_rows(X: object, y: Sized) -> None:
     """Refuse an X that is no table, or has other rows than ``y``."""
-    shape: tuple[int, ...] = ()
-    if hasattr(X, "shape"):
-        shape = X.shape
-    elif hasattr(X, "__len__"):
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if isinstance(X, Sized) and not hasattr(X, "shape"):
         shape = (len(X),)
     if not shape:
         raise ValueError(
@@ -494,26 +488,26 @@ def handle_rare(
     """Labels and rows in use, once ``rare`` was applied to classes with a single row."""
     names, counts = np.unique(y[used], return_counts=True)
     single = names[counts == 1]
-    n_single = len(single)
-    if not n_single or rare == "error":
+    if not len(single) or rare == "error":
         return y, used
-    first = single.tolist()[:5]
-    shown = ", ".join(map(repr, first))
-    if n_single > 5:
+    shown = ", ".join(map(repr, single.tolist()[:5]))
+    if len(single) > 5:
         shown += ", …"
-    many = f"{n_single} classes with a single row"
+    many = f"{len(single)} classes with a single row"
     is_single = np.isin(y, single)
     if rare == "drop":
         notes.append(f"{many} were left out: {shown}")
         return y, used[~is_single[used]]
-    if n_single == 1:
-        said = f"needs two classes with a single row to join, y has one, {shown}"
-        raise ValueError(f"rare='merge' {said}: rare='drop'")
+    if len(single) == 1:
+        raise ValueError(
+            "rare='merge' needs two classes with a single row to join, y has one, "
+            f"{shown}: rare='drop'"
+        )
     if other in map(str, names):
-        said = f"makes a class {other!r}, and y has one of that name"
-        raise ValueError(f"rare='merge' {said}: rename it")
+        raise ValueError(
+            f"rare='merge' makes a class {other!r}, and y has one of that name: rename it"
+        )
     notes.append(f"{many} were joined into {other!r}: {shown}")
     merged = y.astype(object)
     merged[is_single] = other
-    words = [str(value) for value in merged.tolist()]
-    return np.array(words), used
+    return merged.astype(str), used

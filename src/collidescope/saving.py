@@ -50,14 +50,17 @@ class SavedEnsemble:
         centre = check.check_finite(self.centre, "centre", ndim=1)
         scale = check.check_finite(self.scale, "scale", ndim=1)
         if centre.shape != scale.shape or (scale < 0).any():
-            said = f"got {centre.shape} and {scale.shape}"
-            raise ValueError(f"centre and scale must be alike and scale ≥ 0, {said}")
-        features = 1  # pixels of images share one scale
-        if len(self.row_shape) == 1:
-            features = self.row_shape[0]
+            raise ValueError(
+                f"centre and scale must be alike and scale ≥ 0, got {centre.shape} and "
+                f"{scale.shape}"
+            )
+        # Pixels of images share one scale.
+        features = self.row_shape[0] if len(self.row_shape) == 1 else 1
         if len(scale) != features:
-            said = f"one number for each of {features} features"
-            raise ValueError(f"scale must have {said}, got {len(scale)}")
+            raise ValueError(
+                f"scale must have one number for each of {features} features, got "
+                f"{len(scale)}"
+            )
 
     @classmethod
     def of(cls, ensemble: Ensemble) -> SavedEnsemble:
@@ -97,23 +100,15 @@ class SavedEnsemble:
         if not self.folds or not self.weights:
             raise ValueError("there must be folds, and members that have a weight")
         k = len(self.train_priors)
-        shape = self.row_shape
-        folds: list[dict[str, Fitted]] = []
-        names = set(self.weights)
-        for saved in self.folds:
-            if set(saved) != names:
-                raise ValueError("every fold must hold the members that have a weight")
-            fold: dict[str, Fitted] = {}
-            for name in self.weights:
-                learned = saved[name]
-                member = recipe(learned["name"], factory)
-                fold[name] = member.restore(learned, shape, k)
-            folds.append(fold)
+        if any(set(saved) != set(self.weights) for saved in self.folds):
+            raise ValueError("every fold must hold the members that have a weight")
         models: dict[str, Model] = {}
-        first = self.folds[0]
+        folds: list[dict[str, Fitted]] = [{} for _ in self.folds]
         for name in self.weights:
-            learned = first[name]
-            models[name] = recipe(learned["name"], factory)
+            for fold, saved in zip(folds, self.folds, strict=True):
+                member = recipe(saved[name]["name"], factory)
+                fold[name] = member.restore(saved[name], self.row_shape, k)
+            models[name] = recipe(self.folds[0][name]["name"], factory)
         return self._ensemble(folds, models)
 
     def _restored_comparison(self, factory: Factory | None) -> Ensemble:
@@ -128,8 +123,7 @@ class SavedEnsemble:
             raise ValueError("its parts do not agree on the classes or features")
         models: dict[str, Model] = {name: comparison.settings}  # type: ignore[dict-item]
         fold: dict[str, Fitted] = {name: comparison}
-        folds = [fold for _ in comparison.folds]
-        return self._ensemble(folds, models, comparison)
+        return self._ensemble([fold] * len(comparison.folds), models, comparison)
 
     def _ensemble(
         self,
@@ -178,13 +172,10 @@ class SavedFit:
         recovery = self.recovery
         check.check_priors(recovery.priors, k, "priors of recovery")
         check.check_choice(recovery.method, ["root", "gradient"], "method of recovery")
-        n_classes = self.collision_matrix.n_classes
-        n_one_step = self.one_step.n_classes
-        if n_classes != k or n_one_step != k:
+        if {self.collision_matrix.n_classes, self.one_step.n_classes} != {k}:
             raise ValueError(f"its parts do not agree on {k} classes")
-        parameters = self.parameters
-        if not isinstance(parameters.get("priors"), str):
-            check.check_priors(parameters["priors"], k)
+        if not isinstance(self.parameters.get("priors"), str):
+            check.check_priors(self.parameters["priors"], k)
         if self.posteriors is not None:
             _check_posteriors(self.posteriors, (len(self.row_hashes), k))
 
@@ -231,11 +222,9 @@ class SavedFit:
         clf.race_ = self.race
         clf.n_features_in_ = self.ensemble.row_shape[0]
         names = [check.check_text(name, "feature_names") for name in self.feature_names]
-        n_names = len(names)
-        n_features = clf.n_features_in_
-        if n_names not in (0, n_features):
+        if len(names) not in (0, clf.n_features_in_):
             raise ValueError(
-                f"it has {n_names} feature names for {n_features} features"
+                f"it has {len(names)} feature names for {clf.n_features_in_} features"
             )
         if names:
             clf.feature_names_in_ = np.array(names, dtype=object)
@@ -305,10 +294,8 @@ def _check_posteriors(P: Array, shape: tuple[int, int], rounding: float = 1e-3) 
             f"posteriors must be float16 of shape {shape}, got {P.dtype} {P.shape}"
         )
     exact = P.astype(np.float64)
-    unscored = np.isnan(exact).all(axis=1)
-    scored = exact[~unscored]
-    possible = scored >= 0  # nan is not
-    if not len(scored) or not possible.all():
+    scored = exact[~np.isnan(exact).all(axis=1)]
+    if not len(scored) or not (scored >= 0).all():  # nan is not
         raise ValueError("posteriors must be rows of probabilities")
     gaps = np.abs(scored.sum(axis=1) - 1)
     if not gaps.max() < rounding * shape[1]:
@@ -325,8 +312,7 @@ def _saved_parameters(clf: CollisionClassifier) -> Tree:
     parameters["checkpoint"] = None
     parameters["random_state"] = None
     if not isinstance(clf.members, str):
-        members = [_plain_member(entry) for entry in clf.members]
-        parameters["members"] = members
+        parameters["members"] = [_plain_member(entry) for entry in clf.members]
     if not isinstance(clf.cv, int):
         # A splitter is code, and a list of splits belongs to its rows.
         parameters["cv"] = len(clf._ensemble.folds)
@@ -371,7 +357,5 @@ def _member(stored: object, factory: Factory | None) -> Any:
         )
     if "module" in stored:
         return factory
-    network = None
-    if stored["custom"] is True:
-        network = factory
+    network = factory if stored["custom"] is True else None
     return from_tree(Pairwise, stored["pairwise"], given={"network": network})

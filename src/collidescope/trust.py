@@ -33,7 +33,7 @@ from collidescope._text import (
 from collidescope.estimate import cautions as cautions
 from collidescope.estimators import estimate_collisions
 from collidescope.folds import RandomState, as_random_state
-from collidescope.matrix import CollisionMatrix
+from collidescope.matrix import CollisionMatrix, n_pairs
 from collidescope.sample import Table
 
 if TYPE_CHECKING:
@@ -62,11 +62,11 @@ class ShuffledControl:
         verdict = "which chance does not explain: do not trust this fit"
         if self.passed:
             verdict = "as it should be"
-        errors = f"{self.z:.1f} standard errors, limit {self.limit:.1f}"
         return (
             "With shuffled labels every row of S should be the priors: the largest "
-            f"deviation is {self.largest_deviation:.3f} ({errors}), {verdict}. This "
-            "does not test for target leakage, nor for related rows in different folds."
+            f"deviation is {self.largest_deviation:.3f} ({self.z:.1f} standard errors, "
+            f"limit {self.limit:.1f}), {verdict}. This does not test for target leakage, "
+            "nor for related rows in different folds."
         )
 
     def _repr_html_(self) -> str:
@@ -104,19 +104,16 @@ class LearningCurve:
             said += f" ({why or 'the curve cannot be read'})"
         if self.doubled is not None:
             low, middle, high = self.doubled
-            left = percent(middle) + between(low, high)
-            said += f"; twice the rows would leave about {left}"
+            said += "; twice the rows would leave about "
+            said += percent(middle) + between(low, high)
         return said
 
     def __str__(self) -> str:
-        frame = self.frame
-        pbers = frame["pber"]
-        sizes = frame["rows"]
-        points = []
-        for pber, rows in zip(pbers, sizes, strict=True):
-            points.append(f"{pber:.3f} at {rows:,.0f}")
-        steps = " → ".join(points)
-        said = f"PBER {steps} rows. Verdict: {self.words}"
+        points = [
+            f"{pber:.3f} at {rows:,.0f}"
+            for pber, rows in zip(self.frame["pber"], self.frame["rows"], strict=True)
+        ]
+        said = f"PBER {' → '.join(points)} rows. Verdict: {self.words}"
         if self.doubled is not None:
             said += f", unlimited rows of this kind {span(*self.interval)}"
         return f"{said}."
@@ -157,12 +154,9 @@ def shuffled_control(
     assert ends is not None  # labels give intervals
     low, high = ends
     # One standard error as the interval sees it: with the allowance for unseen collisions.
-    width = np.maximum(high - S, S - low)
-    in_errors = deviation / (width / -ndtri(0.025))
-    z = float(in_errors.max())
-    k = cm.n_classes
-    n_entries = k * (k + 1) / 2
-    limit = float(-ndtri(0.025 / n_entries))
+    stderr = np.maximum(high - S, S - low) / -ndtri(0.025)
+    z = float((deviation / stderr).max())
+    limit = float(-ndtri(0.025 / n_pairs(cm.n_classes)))
     return ShuffledControl(
         matrix=cm,
         largest_deviation=float(deviation.max()),

@@ -297,7 +297,7 @@ def _parts(found: Found) -> dict[str, Found]:
 def claims_table(found: Found) -> str:
     claims = [claim for part in PLANTED for claim in found[part.__name__].items()]
     rows = [[name, f"{c['share']:.1%} of {c['samples']}"] for name, c in claims]
-    return table(["claim", "measured"], rows)
+    return table("claim | measured", rows)
 
 
 def columns_table(found: Found) -> str:
@@ -313,8 +313,9 @@ def columns_table(found: Found) -> str:
         ratio = f"{r['seconds'] / r['fit_seconds']:.1f}"
         counted = f"{missed} of {len(units)}"
         rows.append([*sizes, "; ".join(units[:3]), counted, *times, ratio])
-    head = ["table", "rows", "PBER", "most missed: rise of PBER in points"]
-    head += ["units missed beyond chance", "`column_value`", "one fit", "ratio"]
+    head = """table | rows | PBER | most missed: rise of PBER in points | units missed beyond
+chance | `column_value` | one fit | ratio"""
+
     return table(head, rows)
 
 
@@ -326,7 +327,7 @@ def letters_table(found: Found) -> str:
         left = f"{plan['pber']:.1%} ({plan['pber_low']:.1%} to {plan['pber_high']:.1%})"
         price = f"{100 * plan['price']:.1f} points"
         rows.append([name, ", ".join(several), str(13 - len(several)), left, price])
-    return table(["merged by", "groups", "single letters", "PBER left", "price"], rows)
+    return table("merged by | groups | single letters | PBER left | price", rows)
 
 
 def stock_table(found: Found) -> str:
@@ -338,8 +339,9 @@ def stock_table(found: Found) -> str:
         shares = [f"{metrics['accuracy'][key]:.1%}" for key in ("now", "yours", "end")]
         gap = f"{nearest['above']:+.3f} ± {nearest['half']:.3f} ({metric}, {nearest['rival']})"
         rows.append([name, *shares, gap])
-    head = ["table", "accuracy of the pool", "of the nearest stock classifier"]
-    head += ["reachable at most", "metric and classifier nearest to the end"]
+    head = """table | accuracy of the pool | of the nearest stock classifier | reachable at
+most | metric and classifier nearest to the end"""
+
     return table(head, rows)
 
 

@@ -89,8 +89,9 @@ def text(records: list[Record]) -> str:
     held = sum(holds(run, "truth", "range") for run in runs)
     errors = sum(holds(run, "bayes_error", "bayes_range") for run in runs)
     level = sum(ratio <= 1.01 for ratio in ratios)
-    head = ["problem", "rows", "columns", "K", "true PBER", "default"]
-    head += ["best of the stock classifiers", "ratio", "range holds it"]
+    head = """problem | rows | columns | K | true PBER | default | best of the stock
+classifiers | ratio | range holds it"""
+
     return f"""## Made-up problems: Brier scores on fresh rows
 
 {len(rows)} kinds of problems, of few rows, where a stock classifier might be ahead. Half of them

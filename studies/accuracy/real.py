@@ -240,17 +240,10 @@ def ratio_to(
 
 def lower_ends(found: Scores) -> str:
     """How often an error that was reached refutes the lower end of a quarter of the rows."""
-    quarters = {
-        name: scores[QUARTER]["error_range"]
-        for name, scores in found.items()
-        if scores.get(QUARTER, {}).get("error_range") is not None
-    }
-    if not quarters:
-        return ""
-    stated = {name: ends[0] for name, ends in quarters.items() if ends[0] > 0}
-    refuted = [
-        name for name, lower in stated.items() if least_error(found[name]) < lower
-    ]
+    ends = {name: s[QUARTER]["error_range"] for name, s in found.items()}
+    quarters = {name: each for name, each in ends.items() if each is not None}
+    stated = {name: low for name, (low, _) in quarters.items() if low > 0}
+    refuted = [name for name, low in stated.items() if least_error(found[name]) < low]
     named = f" ({', '.join(refuted)})" if refuted else ""
     return f"""Fitted on a quarter of the rows, with its range, the default states a lower end of the Bayes error
 on {len(stated)} of {len(quarters)} tables (on the others it is 0; tables whose quarter has too few
@@ -260,13 +253,10 @@ default, trained on folds of all rows, lies below it by two standard errors on {
 
 def least_error(scores: dict[str, dict[str, Any]]) -> float:
     """The lowest error of any method over folds of all rows, and two standard errors above."""
-    known = [scores[name] for name in (POOL, *STOCK) if name in scores]
-    n = scores[POOL]["rows"]
-    above = []
-    for score in known:
-        variance = score["error"] * (1 - score["error"]) / n
-        above.append(score["error"] + 2 * np.sqrt(variance))
-    return float(min(above))
+    known = [scores[name]["error"] for name in (POOL, *STOCK) if name in scores]
+    errors = np.array(known)
+    variance = errors * (1 - errors) / scores[POOL]["rows"]
+    return float((errors + 2 * np.sqrt(variance)).min())
 
 
 def of_pool(records: list[Record]) -> list[Record]:
@@ -291,24 +281,13 @@ def text(records: list[Record]) -> str:
             shown.append(row)
             ratios[name] = ratio
     halves = [scores[HALF] for scores in found.values() if HALF in scores]
-    above = [
-        half
-        for half in halves
-        if half["error"] - half["error_limit"] > 2 * half["stderr"]
-    ]
+    above = sum(h["error"] - h["error_limit"] > 2 * h["stderr"] for h in halves)
     within = sum(ratio <= 1.01 for ratio in ratios.values())
-    mean = geometric_mean(
-        [ratio for name, ratio in ratios.items() if name not in LEFT_OUT]
+    kept = [ratio for name, ratio in ratios.items() if name not in LEFT_OUT]
+    mean = geometric_mean(kept)
+    head = (
+        "table | rows | columns | K | default | best of the stock classifiers | ratio"
     )
-    head = [
-        "table",
-        "rows",
-        "columns",
-        "K",
-        "default",
-        "best of the stock classifiers",
-        "ratio",
-    ]
     return f"""## Real tables: Brier scores
 
 The held-out Brier score is the estimated PBER, so the lower one is nearer to the truth. The default
@@ -324,7 +303,7 @@ ones and Fashion-MNIST-H's, how wide rows are treated:
 {table(head, apart)}
 
 Fitted on half of the rows, the default's error on the other half lies above the upper limit that it
-printed by two standard errors on {len(above)} of {len(halves)} tables.
+printed by two standard errors on {above} of {len(halves)} tables.
 
 {lower_ends(found)}"""
 

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import expit
 
 from collidescope import CollisionClassifier
+from studies.accuracy.made_up import holds
 from studies.markdown import again, table
 from studies.store import Cell, Record, Result, Study, flat
 
@@ -126,6 +127,10 @@ def run(cell: Cell) -> Result:
     }
 
 
+#: Truths, and the intervals that should hold them.
+CLAIMS = (("pber", "plain"), ("pber", "range"), ("bayes_error", "bayes_range"))
+
+
 def text(records: list[Record]) -> str:
     every = [flat(record) for record in records]
     rows = []
@@ -133,26 +138,14 @@ def text(records: list[Record]) -> str:
         own = [run for run in every if run["case"] == case]
         if not own:
             continue
-        held = {
-            "plain": [run["plain"][0] <= run["pber"] <= run["plain"][1] for run in own],
-            "range": [run["range"][0] <= run["pber"] <= run["range"][1] for run in own],
-            "Bayes range": [
-                run["bayes_range"][0] <= run["bayes_error"] <= run["bayes_range"][1]
-                for run in own
-            ],
-            "error limit": [run["bayes_error"] <= run["error_limit"] for run in own],
-        }
+        held = [[holds(run, truth, ends) for run in own] for truth, ends in CLAIMS]
+        held.append([run["bayes_error"] <= run["error_limit"] for run in own])
         width = np.mean([run["range"][1] - run["range"][0] for run in own])
-        shares = [f"{np.sum(part)} of {len(part)}" for part in held.values()]
+        shares = [f"{sum(part)} of {len(part)}" for part in held]
         rows.append([case, f"{own[0]['pber']:.4f}", *shares, f"{width:.4f}"])
-    head = [
-        "case",
-        "true PBER",
-        "plain interval",
-        "range of PBER",
-        "range of the Bayes error",
-    ]
-    head += ["error limit", "mean width of the range"]
+    head = """case | true PBER | plain interval | range of PBER | range of the Bayes error |
+error limit | mean width of the range"""
+
     return f"""## Confidences with training
 
 The default pool (the chessboard: boosted members alone) is trained on every sample. In how many of

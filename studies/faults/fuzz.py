@@ -87,64 +87,41 @@ def campaign(target: str, cases: int, seed: int) -> Result:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         while first < cases:
-            command = [
-                sys.executable,
-                "-m",
-                "studies.faults.fuzz",
-                "worker",
-                target,
-                str(first),
-                str(cases),
-                str(seed),
-                name,
-            ]
+            command = [sys.executable, "-m", "studies.faults.fuzz", "worker", target]
+            command += [str(first), str(cases), str(seed), name]
             # Arrow's own pool reserves a GiB of addresses at a time, which the limit on memory
             # would refuse.
-            env = os.environ | {
-                "OMP_NUM_THREADS": "1",
-                "ARROW_DEFAULT_MEMORY_POOL": "system",
-            }
+            threads = {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+            log = folder / "log"
+            log.write_text("")
             with open(folder / "err", "w") as err:
                 child = subprocess.Popen(
-                    command, env=env, stdout=subprocess.DEVNULL, stderr=err
+                    command,
+                    env=os.environ | threads,
+                    stdout=subprocess.DEVNULL,
+                    stderr=err,
                 )
-            _wait(child, folder / "log")
-            log = folder / "log"
-            entries = (
-                [json.loads(line) for line in log.read_text().splitlines()]
-                if log.exists()
-                else []
-            )
-            log.unlink(missing_ok=True)
+            _wait(child, log)
+            entries = [json.loads(line) for line in log.read_text().splitlines()]
+            begun = [entry["begin"] for entry in entries if "begin" in entry]
             done = [entry for entry in entries if "end" in entry]
-            for entry in done:
-                ends[entry["end"]] += 1
-                if entry["end"] == "found":
-                    cause = found.setdefault(
-                        _kind(entry["what"]), {"count": 0, "case": entry["case"]}
-                    )
-                    cause["count"] += 1
-            begun = max(
-                (entry["begin"] for entry in entries if "begin" in entry), default=None
-            )
-            if begun is None:
+            if not begun:
                 said = (folder / "err").read_text()
                 raise RuntimeError(
                     f"the child of {target} died before its first case:\n{said}"
                 )
-            first = begun + 1
-            if len(done) < len([entry for entry in entries if "begin" in entry]):
-                ends["found"] += 1
-                what = f"the interpreter died (exit {child.returncode})"
-                found.setdefault(what, {"count": 0, "case": begun})["count"] += 1
-    result = {
-        "tried": cases,
-        **{end: ends[end] for end in ("refused", "accepted", "found")},
-    }
-    return result | {
-        "causes": found,
-        "seconds": round(time.perf_counter() - started, 1),
-    }
+            if len(done) < len(begun):
+                died = f"the interpreter died (exit {child.returncode})"
+                done.append({"case": begun[-1], "end": "found", "what": died})
+            for entry in done:
+                ends[entry["end"]] += 1
+                if entry["end"] == "found":
+                    new = {"count": 0, "case": entry["case"]}
+                    found.setdefault(_kind(entry["what"]), new)["count"] += 1
+            first = begun[-1] + 1
+    counts = {end: ends[end] for end in ("refused", "accepted", "found")}
+    seconds = round(time.perf_counter() - started, 1)
+    return {"tried": cases, **counts, "causes": found, "seconds": seconds}
 
 
 def _wait(child: subprocess.Popen[bytes], log: Path, stall: float = 120) -> None:
@@ -154,7 +131,7 @@ def _wait(child: subprocess.Popen[bytes], log: Path, stall: float = 120) -> None
             child.wait(timeout=5)
             return
         except subprocess.TimeoutExpired:
-            if log.exists() and time.time() - log.stat().st_mtime > stall:
+            if time.time() - log.stat().st_mtime > stall:
                 child.kill()
 
 

@@ -12,6 +12,7 @@ import signal
 import tempfile
 import time
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,11 @@ def fit(kind: str, checkpoint: Path | None = None) -> cs.CollisionClassifier:
         "random_state": 0,
         "checkpoint": checkpoint,
     }
-    if kind == "network":
-        clf = cs.CollisionClassifier(members=["network"], training=training, **shared)
-    elif kind == "module":
-        clf = cs.CollisionClassifier(members=[module], training=training, **shared)
-    else:
+    if kind == "pairwise":
         training["hidden_layer_sizes"] = (8,)
-        clf = pairwise(training=training, **shared)
+        return pairwise(training=training, **shared).fit(X, y)
+    member = {"network": "network", "module": module}[kind]
+    clf = cs.CollisionClassifier(members=[member], training=training, **shared)
     return clf.fit(X, y)
 
 
@@ -144,25 +143,15 @@ def campaign(kills: int, seed: int = 0, kinds: tuple[str, ...] = KINDS) -> Resul
             started = time.perf_counter()
             os.waitpid(in_child(kind, folder), 0)
             undisturbed[kind] = np.load(folder / "S.npy"), time.perf_counter() - started
-    total: Result = {each.name: 0 for each in SIGNALS} | {
-        "fits": 0,
-        "same": 0,
-        "left": 0,
-    }
+    total: Counter[str] = Counter()
     while sum(total[each.name] for each in SIGNALS) < kills:
         kind = kinds[total["fits"] % len(kinds)]
-        found = kill_until_done(
-            kind, *undisturbed[kind], rng, most=int(rng.integers(1, 5))
-        )
-        for key, value in found.items():
-            total[key] += value
+        most = int(rng.integers(1, 5))
+        total.update(kill_until_done(kind, *undisturbed[kind], rng, most))
         total["fits"] += 1
     struck = sum(total[each.name] for each in SIGNALS)
-    return {
-        "kills": struck,
-        **total,
-        "found": total["fits"] - total["same"] + total["left"],
-    }
+    found = total["fits"] - total["same"] + total["left"]
+    return {"kills": struck, **total, "found": found}
 
 
 def cells(quick: bool) -> list[Cell]:

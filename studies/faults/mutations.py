@@ -9,7 +9,7 @@ import copy
 import gzip
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,10 @@ def cut(rng: Rng, data: bytes) -> bytes:
 def splice(rng: Rng, data: bytes) -> bytes:
     """A piece of the file copied over another place of it, or put in between."""
     start, stop = sorted(rng.integers(0, len(data) + 1, 2).tolist())
-    piece, at = (
-        data[start : min(stop, start + 500)],
-        int(rng.integers(0, len(data) + 1)),
-    )
-    return data[:at] + piece + data[at + (len(piece) if rng.random() < 0.5 else 0) :]
+    piece = data[start : min(stop, start + 500)]
+    at = int(rng.integers(0, len(data) + 1))
+    behind = at + len(piece) if rng.random() < 0.5 else at
+    return data[:at] + piece + data[behind:]
 
 
 def noise(rng: Rng, data: bytes) -> bytes:
@@ -130,20 +129,12 @@ def _spoil_once(rng: Rng, box: list[Any]) -> None:
     key: Any = 0
     while True:
         here = parent[key]
-        if (
-            not isinstance(here, dict | list)
-            or not here
-            or (parent is not box and rng.random() < 0.2)
-        ):
+        if not isinstance(here, dict | list) or not here:
             break
-        parent, key = (
-            here,
-            (
-                _pick(rng, list(here))
-                if isinstance(here, dict)
-                else int(rng.integers(len(here)))
-            ),
-        )
+        if parent is not box and rng.random() < 0.2:
+            break
+        parent = here
+        key = _place(rng, here)
     what = rng.random()
     if what < 0.55 or parent is box:
         parent[key] = copy.deepcopy(HOSTILE[int(rng.integers(len(HOSTILE)))])
@@ -151,43 +142,24 @@ def _spoil_once(rng: Rng, box: list[Any]) -> None:
         del parent[key]
     elif what < 0.8 and isinstance(parent, list):
         parent.insert(key, copy.deepcopy(parent[key]))
-    elif (
-        what < 0.9
-        and isinstance(parent[key], int | float)
-        and not isinstance(parent[key], bool)
-    ):
+    elif what < 0.9 and type(parent[key]) in (int, float):
         parent[key] = parent[key] * float(rng.choice([-1, 0.5, 2, 1e300, 1 + 1e-9]))
     else:  # what stands elsewhere
-        other = (
-            _pick(rng, list(parent))
-            if isinstance(parent, dict)
-            else int(rng.integers(len(parent)))
-        )
-        parent[key] = copy.deepcopy(parent[other])
+        parent[key] = copy.deepcopy(parent[_place(rng, parent)])
 
 
-def _pick(rng: Rng, items: list[Any]) -> Any:
+def _place(rng: Rng, value: dict[str, Any] | list[Any]) -> Any:
+    """A key of a dict or a position in a list."""
+    return _pick(rng, list(value) if isinstance(value, dict) else range(len(value)))
+
+
+def _pick(rng: Rng, items: Sequence[Any]) -> Any:
     return items[int(rng.integers(len(items)))]
 
 
 # ---------------------------------------------------------------- safetensors
 
-DTYPES = [
-    "F64",
-    "F32",
-    "F16",
-    "BF16",
-    "I64",
-    "I32",
-    "U8",
-    "BOOL",
-    "F8_E4M3",
-    "I16",
-    "U64",
-    "C64",
-    "X9",
-    "",
-]
+DTYPES = "F64 F32 F16 BF16 I64 I32 U8 BOOL F8_E4M3 I16 U64 C64 X9 "
 
 
 def spoil_header(rng: Rng, data: bytes) -> bytes:
@@ -198,7 +170,7 @@ def spoil_header(rng: Rng, data: bytes) -> bytes:
     entry = header[_pick(rng, names)]
     what = int(rng.integers(7))
     if what == 0:
-        entry["dtype"] = _pick(rng, DTYPES)
+        entry["dtype"] = _pick(rng, DTYPES.split(" "))
     elif what == 1:
         entry["shape"] = _pick(
             rng,
@@ -250,9 +222,8 @@ def spoil_arrays(rng: Rng, arrays: dict[str, Any]) -> dict[str, Any]:
                 rng, [np.nan, np.inf, -np.inf, 1e38, -1.0, 0.0]
             )
         elif what == 1:
-            kind = _pick(
-                rng, ["f2", "f4", "f8", "i1", "i4", "i8", "u1", "u2", "u8", "?"]
-            )
+            kinds = "f2 f4 f8 i1 i4 i8 u1 u2 u8 ?"
+            kind = _pick(rng, kinds.split())
             with np.errstate(all="ignore"):
                 array = array.astype(kind)
         elif what == 2:
@@ -262,11 +233,7 @@ def spoil_arrays(rng: Rng, arrays: dict[str, Any]) -> dict[str, Any]:
         elif what == 4 and array.ndim:
             array = np.concatenate([array, array], axis=int(rng.integers(array.ndim)))
         elif what == 5:
-            array = (
-                np.zeros((0, 5), array.dtype)
-                if rng.random() < 0.5
-                else np.zeros((), array.dtype)
-            )
+            array = np.zeros((0, 5) if rng.random() < 0.5 else (), array.dtype)
         elif what == 6:
             del arrays[name]
             continue
@@ -311,16 +278,7 @@ CELLS = [
     "\ufeff",
     "<b>",
 ]
-ENCODINGS = [
-    "utf-8",
-    "utf-8-sig",
-    "latin-1",
-    "utf-16",
-    "utf-16-le",
-    "cp1252",
-    "utf-32",
-    "shift-jis",
-]
+ENCODINGS = "utf-8 utf-8-sig latin-1 utf-16 utf-16-le cp1252 utf-32 shift-jis"
 
 
 def spoil_csv(rng: Rng, lines: list[list[str]]) -> tuple[bytes, str]:
@@ -346,17 +304,16 @@ def spoil_csv(rng: Rng, lines: list[list[str]]) -> tuple[bytes, str]:
     delimiter = _pick(rng, [",", ",", ",", ";", "\t", "|", " "])
     ending = _pick(rng, ["\n", "\n", "\r\n", "\r", "\n\r", "\x0b"])
     text = ending.join(delimiter.join(line) for line in lines) + ending
-    data = text.encode(_pick(rng, ENCODINGS), "replace")
+    data = text.encode(_pick(rng, ENCODINGS.split()), "replace")
     what = int(rng.integers(8))
     if what == 0:
         data = blind(rng, data)
     elif what == 1:  # two encodings in one file
-        data = data[: len(data) // 2] + text[len(text) // 2 :].encode(
-            _pick(rng, ENCODINGS), "replace"
-        )
+        rest = text[len(text) // 2 :]
+        other = rest.encode(_pick(rng, ENCODINGS.split()), "replace")
+        data = data[: len(data) // 2] + other
     elif what == 2:
         packed = gzip.compress(data, 1)
         return (packed if rng.random() < 0.4 else blind(rng, packed)), ".csv.gz"
-    return data, _pick(
-        rng, [".csv", ".csv", ".csv", ".tsv", ".txt", ".parquet", ".gz", ".xz", ".data"]
-    )
+    suffixes = ".csv .csv .csv .tsv .txt .parquet .gz .xz .data"
+    return data, _pick(rng, suffixes.split())

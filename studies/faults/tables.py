@@ -76,14 +76,9 @@ def fuzz_table() -> str:
     totals = [f"{sum(record['result'][key] for record in records):,}" for key in keys]
     n_fixed = sum(fixed.count(record["cell"]["target"]) for record in records)
     rows.append(bold(["together", *totals, str(n_fixed)]))
-    head = [
-        "what",
-        "mutations",
-        "refused",
-        "accepted, and work",
-        "found now",
-        "causes fixed",
-    ]
+    head = (
+        """what | mutations | refused | accepted, and work | found now | causes fixed"""
+    )
     return f"Last campaign ({last_date(records)}):\n\n{table(head, rows)}"
 
 
@@ -102,13 +97,8 @@ def mutants_table() -> str:
     every = []
     for record in records:
         r = record["result"]
-        counts = [
-            r["mutants"],
-            r["tried"],
-            r["killed"],
-            r["timed out"],
-            len(r["survived"]),
-        ]
+        counts = [r[key] for key in ("mutants", "tried", "killed", "timed out")]
+        counts.append(len(r["survived"]))
         rows.append([f"`{record['cell']['module']}`", *_counts(counts)])
         every.append(counts)
     total = [sum(column) for column in zip(*every, strict=True)]
@@ -149,7 +139,7 @@ def survivors_table() -> str:
             example = f"{line} … {change}"
         example = example.replace("|", "\\|")
         rows.append([str(len(members)), why, f"`{module}`: `{example}`"])
-    return table(["survivors", "why", "for example"], rows)
+    return table("survivors | why | for example", rows)
 
 
 def arguments() -> dict[str, dict[str, str]]:
@@ -177,7 +167,7 @@ def coverage_table() -> str:
     return (
         f"Last run ({last_date([record])}, {config['tests']}): {found['percent']:.1f}% of "
         f"lines and branches together; `make coverage` fails below {config['fail_under']:g}%.\n\n"
-        + table(["module", "lines", "reached", "branches", "reached", "together"], rows)
+        + table("module | lines | reached | branches | reached | together", rows)
     )
 
 
@@ -201,4 +191,4 @@ def versions_table() -> str:
         )
         counts = [f"{r[key]:,}" for key in ("passed", "skipped", "failed")]
         rows.append([record["cell"]["part"], r["date"], *counts, found])
-    return table(["run", "date", "passed", "skipped", "failed", "with"], rows)
+    return table("run | date | passed | skipped | failed | with", rows)

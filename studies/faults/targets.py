@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ SHORT: dict[str, Any] = {
 TINY: dict[str, Any] = {**SHORT, "members": ["linear"]}
 
 
+def check_probabilities(P: np.ndarray, shape: tuple[int, int]) -> None:
+    """What a model that was accepted says must be rows of probabilities."""
+    sums = abs(P.sum(axis=1) - 1)
+    if P.shape != shape or not np.isfinite(P).all() or sums.max() > 1e-6:
+        raise Finding("accepted, and predictions are no probabilities")
+
+
 def refused(error: BaseException) -> str:
     if out_of_memory(error):
         raise Finding(
@@ -54,14 +62,8 @@ def forged(
     """A file of any content, with a checksum that fits."""
     from safetensors.numpy import save
 
-    text = spoil.dump(
-        {
-            "format": _store.FORMAT,
-            "version": _store.VERSION,
-            "kind": kind,
-            "tree": skeleton,
-        }
-    )
+    content = {"format": _store.FORMAT, "version": _store.VERSION}
+    text = spoil.dump(content | {"kind": kind, "tree": skeleton})
     text = f"{_store._checksum(text, arrays)}\n{text}"
     if not npz:
         return save(arrays, metadata={_store.HEADER: text})
@@ -84,7 +86,7 @@ def small_table(n: int = 60, seed: int = 0) -> tuple[pd.DataFrame, list[str]]:
             "note": [" ".join(rng.choice(words, 4)) + f" {i % 50}" for i in range(n)],
         }
     )
-    return frame, ["cat" if k else "dog" for k in kind]
+    return frame, np.array(["dog", "cat"])[kind].tolist()
 
 
 class ModelFiles:
@@ -137,12 +139,7 @@ class ModelFiles:
             if "X lacks" in str(error):  # an honest rename of a column
                 return ACCEPTED
             raise
-        if (
-            P.shape != (4, len(model.classes_))
-            or not np.isfinite(P).all()
-            or abs(P.sum(axis=1) - 1).max() > 1e-6
-        ):
-            raise Finding("accepted, and predictions are no probabilities")
+        check_probabilities(P, (4, len(model.classes_)))
         use_matrix(model.collision_matrix_)
         model.save(path)
         return ACCEPTED
@@ -154,19 +151,14 @@ class TreeFiles(ModelFiles):
     def __init__(self, folder: Path) -> None:
         X, y = scenario_a(3).sample(1200, 0)
         self.X = X[:4]
-        members = ["trees", "forest"]
-        self.keep(
-            {
-                "trees": cs.CollisionClassifier(**{**SHORT, "members": members}).fit(
-                    X, y
-                )
-            },
-            folder,
-        )
+        clf = cs.CollisionClassifier(members=["trees", "forest"], **SHORT)
+        self.keep({"trees": clf.fit(X, y)}, folder)
 
 
 class MatrixFiles:
     """``CollisionMatrix.from_json``."""
+
+    open = staticmethod(cs.CollisionMatrix.from_json)
 
     def __init__(self, folder: Path) -> None:
         X, y = scenario_a(3).sample(90, 0)
@@ -184,7 +176,7 @@ class MatrixFiles:
 
     def read(self, path: Path) -> str:
         try:
-            cm = cs.CollisionMatrix.from_json(path)
+            cm = self.open(path)
         except ValueError as error:
             return refused(error)
         use_matrix(cm)
@@ -194,6 +186,8 @@ class MatrixFiles:
 class ArrayFiles(MatrixFiles):
     """``CollisionMatrix.from_npz``: bytes, skeletons, arrays, entries that claim more than they
     hold or overlap."""
+
+    open = staticmethod(cs.CollisionMatrix.from_npz)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -215,20 +209,10 @@ class ArrayFiles(MatrixFiles):
             claim = b"'shape': (%d" % int(rng.integers(10, 10**9))
             data = data[:at] + claim + data[at + len(claim) :]
         elif way == 5:  # two entries of the directory for one place in the file
-            places = [
-                at for at in range(len(data)) if data[at : at + 4] == b"PK\x01\x02"
-            ]
+            places = [found.start() for found in re.finditer(b"PK\x01\x02", data)]
             one, other = rng.choice(places, 2).tolist()
             data = data[: one + 42] + data[other + 42 : other + 46] + data[one + 46 :]
         return (spoil.blind(rng, data) if way == 0 else data), ".npz"
-
-    def read(self, path: Path) -> str:
-        try:
-            cm = cs.CollisionMatrix.from_npz(path)
-        except ValueError as error:
-            return refused(error)
-        use_matrix(cm)
-        return ACCEPTED
 
 
 def use_matrix(cm: cs.CollisionMatrix) -> None:
@@ -260,16 +244,13 @@ class Checkpoints:
         self.undisturbed = self.fit().collision_matrix_.matrix
 
     def fit(self, max_epochs: int = 2) -> Any:
-        training = {"training": {"max_epochs": max_epochs, "patience": 5}}
-        clf = cs.CollisionClassifier(
-            **(self.settings | training), checkpoint=self.folder
-        )
-        return clf.fit(self.X, self.y)
+        training = {"max_epochs": max_epochs, "patience": 5}
+        settings = self.settings | {"training": training, "checkpoint": self.folder}
+        return cs.CollisionClassifier(**settings).fit(self.X, self.y)
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        return (spoil.blind if rng.random() < 0.5 else spoil.spoil_header)(
-            rng, self.data
-        ), ".safetensors"
+        way = spoil.blind if rng.random() < 0.5 else spoil.spoil_header
+        return way(rng, self.data), ".safetensors"
 
     def read(self, path: Path) -> str:
         os.replace(path, self.path)
@@ -313,8 +294,7 @@ class ForgedCheckpoints(Checkpoints):
 
     def judge(self, clf: Any) -> None:
         P = clf.predict_proba(self.X)
-        if not np.isfinite(P).all() or abs(P.sum(axis=1) - 1).max() > 1e-6:
-            raise Finding("accepted, and predictions are no probabilities")
+        check_probabilities(P, (len(self.X), len(clf.classes_)))
         use_matrix(clf.collision_matrix_)
         clf.save(self.folder / "model.collide")
         cs.load(self.folder / "model.collide", model=self.factory)
@@ -334,6 +314,12 @@ class CustomCheckpoints(ForgedCheckpoints):
     factory = staticmethod(custom)
 
 
+def lines_of(table: pd.DataFrame) -> list[list[str]]:
+    """The names of the columns, and the cells as text."""
+    rows = [list(map(str, row)) for row in table.to_numpy().tolist()]
+    return [list(table.columns), *rows]
+
+
 class CommandLine:
     """A command on a spoiled file: exit 0 or 2, never a traceback, no control character on the
     terminal."""
@@ -348,38 +334,25 @@ class CommandLine:
             width=table["width"].round(1),
             label=labels,
         )
-        self.lines = [
-            list(table.columns),
-            *(list(map(str, row)) for row in table.to_numpy().tolist()),
-        ]
-        repeated = table[["tree", "label"]]
         self.frame = table
-        self.repeated = [
-            list(repeated.columns),
-            *(list(map(str, row)) for row in repeated.to_numpy().tolist()),
-        ]
+        self.lines = lines_of(table)
+        self.repeated = lines_of(table[["tree", "label"]])
         self.model = folder / "model.collide"
         model = cs.TableClassifier(**TINY).fit(table.drop(columns="label"), labels)
         model.save(self.model)
 
     def command(self, path: Path) -> list[str]:
         if path.name.endswith("p") or self.kind == "predict":
-            return [
-                "predict",
-                str(self.model),
-                str(path),
-                "--out",
-                str(self.folder / "out.csv"),
-            ]
+            out = self.folder / "out.csv"
+            return ["predict", str(self.model), str(path), "--out", str(out)]
         return ["count", str(path), "--label", "label", "--json"]
 
     kind = "count"
 
     def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
         self.kind = "count" if rng.random() < 0.5 else "predict"
-        return spoil.spoil_csv(
-            rng, self.repeated if self.kind == "count" else self.lines
-        )
+        lines = self.repeated if self.kind == "count" else self.lines
+        return spoil.spoil_csv(rng, lines)
 
     def read(self, path: Path) -> str:
         from typer.testing import CliRunner
@@ -408,9 +381,8 @@ def _no_formulas(path: Path) -> None:
 
     for row in csv.reader(io.StringIO(path.read_text(), newline="")):
         for cell in row:
-            if cell[:1] in ("=", "@", "\t", "\r") or (
-                cell[:1] in ("+", "-") and not _number(cell)
-            ):
+            signed = cell[:1] in ("+", "-") and not _number(cell)
+            if signed or cell[:1] in ("=", "@", "\t", "\r"):
                 raise Finding(f"a spreadsheet would run {cell[:40]!r}")
 
 
@@ -439,12 +411,10 @@ class ParquetFiles(CommandLine):
         if rng.random() < 0.5:  # the footer, where shapes and kinds stand
             length = int.from_bytes(data[-8:-4], "little")
             start = len(data) - 8 - length
-            footer = (spoil.flip_bits if rng.random() < 0.7 else spoil.noise)(
-                rng, data[start:-8]
-            )
-            return data[:start] + footer + len(footer).to_bytes(
-                4, "little"
-            ) + b"PAR1", ".parquet"
+            way = spoil.flip_bits if rng.random() < 0.7 else spoil.noise
+            footer = way(rng, data[start:-8])
+            size = len(footer).to_bytes(4, "little")
+            return data[:start] + footer + size + b"PAR1", ".parquet"
         return spoil.blind(rng, data), ".parquet"
 
 
@@ -469,12 +439,8 @@ class Summaries(MatrixCommands):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.line.command = lambda path: [
-            "report",
-            str(path),
-            "-o",
-            str(folder / "r.html"),
-        ]
+        out = str(folder / "r.html")
+        self.line.command = lambda path: ["report", str(path), "-o", out]
         from collidescope.show import summarise
 
         model = cs.load(self.line.model)

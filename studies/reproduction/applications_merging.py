@@ -44,32 +44,31 @@ def run(cell: Cell) -> dict[str, Any]:
         promise = _pber(plan.matrix)
         same = _pber(_fit(cell, X1, plan.transform(y1), SAME + cell["seed"]))
         other = _pber(_fit(cell, X2, plan.transform(y2), OTHER + cell["seed"]))
+        repeated = _pber(again.merge(plan.groups))
+        same |= {
+            "inside": promise["low"] <= same["pber"] <= promise["high"],
+            "difference": same["pber"] - promise["pber"],
+        }
         level = {
             "n_groups": n_groups,
             "largest_group": max(map(len, plan.groups)),
             "promise": promise,
-            "same_rows": same
-            | {"inside": promise["low"] <= same["pber"] <= promise["high"]},
+            "same_rows": same,
             "other_rows": other | _difference(promise, other),
-            "other_promise": (repeated := _pber(again.merge(plan.groups)))
-            | _difference(promise, repeated),
+            "other_promise": repeated | _difference(promise, repeated),
         }
-        level["same_rows"]["difference"] = same["pber"] - promise["pber"]
         if truth is not None:
             merged = truth.merge(plan.groups).pber
-            level["truth"] = {
-                "pber": merged,
-                "inside": promise["low"] <= merged <= promise["high"],
-            }
+            inside = promise["low"] <= merged <= promise["high"]
+            level["truth"] = {"pber": merged, "inside": inside}
         levels.append(level)
     return {"before": _pber(first), "levels": levels}
 
 
 def _fit(cell: Cell, X: np.ndarray, y: np.ndarray, seed: int) -> CollisionMatrix:
     settings = estimator_settings({"limit": False} | cell["settings"])
-    return (
-        CollisionClassifier(random_state=seed, **settings).fit(X, y).collision_matrix_
-    )
+    clf = CollisionClassifier(random_state=seed, **settings)
+    return clf.fit(X, y).collision_matrix_
 
 
 def _pber(cm: CollisionMatrix) -> dict[str, float]:
@@ -79,10 +78,8 @@ def _pber(cm: CollisionMatrix) -> dict[str, float]:
 
 def _difference(first: dict[str, float], second: dict[str, float]) -> dict[str, Any]:
     """Second less first, of independent rows, and whether a 95% interval around it covers zero."""
-    gap, stderr = (
-        second["pber"] - first["pber"],
-        float(np.hypot(first["stderr"], second["stderr"])),
-    )
+    gap = second["pber"] - first["pber"]
+    stderr = float(np.hypot(first["stderr"], second["stderr"]))
     return {
         "difference": gap,
         "difference_stderr": stderr,
@@ -116,29 +113,20 @@ def cells(quick: bool) -> list[Cell]:
     common.
     """
     small: dict[str, Any] = {"hidden_layer_sizes": [16], "max_epochs": 10, "cv": 2}
-    if quick:
-        plan = [("A", 400, [3], small), ("digits", 400, [5], small)]
-        return [
-            {"data": d, "rows": r, "groups": g, "settings": s, "seed": 0}
-            for d, r, g, s in plan
-        ]
     network = {"hidden_layer_sizes": [128]}
-    plan = [
+    plan: list[tuple[Any, ...]] = [
         ("letter", 5000, [20, 10], network),
         ("digits", 1797, [7, 4], network),
         ("digits", 1797, [4], {"hidden_layer_sizes": []}),
         ("A", 2500, [4, 3, 2], {}),
     ]
+    if quick:
+        plan = [("A", 400, [3], small), ("digits", 400, [5], small)]
+    names = ("data", "rows", "groups", "settings")
     return [
-        {
-            "data": data,
-            "rows": rows,
-            "groups": groups,
-            "settings": settings,
-            "seed": seed,
-        }
-        for data, rows, groups, settings in plan
-        for seed in range(10)
+        dict(zip(names, row, strict=True)) | {"seed": seed}
+        for row in plan
+        for seed in range(1 if quick else 10)
     ]
 
 

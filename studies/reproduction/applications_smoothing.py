@@ -41,26 +41,17 @@ NONE, UNIFORM, OURS = "none", "uniform", "collision matrix"
 def run(cell: Cell) -> dict[str, Any]:
     """Test scores of every kind of smoothing, at early stopping and at the last epoch."""
     data = _data(cell)
-    S = (
-        CollisionClassifier(
-            random_state=cell["seed"],
-            limit=False,
-            **estimator_settings(cell["settings"]),
-        )
-        .fit(*data["train"])
-        .collision_matrix_
-    )
-    k = S.n_classes
-    kinds = [(NONE, 0.0)] + [
-        (kind, a) for kind in (UNIFORM, OURS) for a in cell["strengths"]
-    ]
-    spread = {NONE: np.eye(k), UNIFORM: np.full((k, k), 1 / k)}
-    targets = [
-        smoothing_matrix(S, a)
-        if kind == OURS
-        else (1 - a) * np.eye(k) + a * spread[kind]
-        for kind, a in kinds
-    ]
+    settings = estimator_settings(cell["settings"])
+    clf = CollisionClassifier(random_state=cell["seed"], limit=False, **settings)
+    S = clf.fit(*data["train"]).collision_matrix_
+    kinds = [(NONE, 0.0)]
+    targets = [np.eye(S.n_classes)]
+    for strength in cell["strengths"]:
+        kinds.append((UNIFORM, strength))
+        targets.append((1 - strength) * targets[0] + strength / S.n_classes)
+    for strength in cell["strengths"]:
+        kinds.append((OURS, strength))
+        targets.append(smoothing_matrix(S, strength))
     found: dict[str, Any] = {"S_pber": S.pber}
     for moment, logits in _train(cell, data, np.stack(targets)).items():
         found[moment] = _scores(logits, data, kinds)
@@ -70,10 +61,10 @@ def run(cell: Cell) -> dict[str, Any]:
 def _scores(
     logits: dict[str, Tensor], data: dict[str, Any], kinds: list[tuple[str, float]]
 ) -> dict[str, Any]:
-    validation = [
-        _log_loss(member, data["validation"][1]) for member in logits["validation"]
-    ]
-    tested = [_log_loss(member, data["test"][1]) for member in logits["test"]]
+    validation, tested = (
+        [_log_loss(member, data[part][1]) for member in logits[part]]
+        for part in ("validation", "test")
+    )
     scores: dict[str, Any] = {}
     for kind in (NONE, UNIFORM, OURS):
         own = [m for m, (name, _) in enumerate(kinds) if name in (kind, NONE)]
@@ -83,8 +74,8 @@ def _scores(
             "strength": kinds[best][1],
             "log_loss": tested[best],
             "ece": calibration_error(P, data["test"][1]),
+            "accuracy": float((P.argmax(axis=1) == data["test"][1]).mean()),
         }
-        scores[kind]["accuracy"] = float((P.argmax(axis=1) == data["test"][1]).mean())
         if data["posteriors"] is not None:
             scores[kind]["posterior_tvd"] = tvd(P, data["posteriors"])[0]
         scores[kind]["grid"] = [[kinds[m][1], validation[m], tested[m]] for m in own]
@@ -96,11 +87,10 @@ def _train(
 ) -> dict[str, dict[str, Tensor]]:
     """Logits of validation and test rows of every network, where early stopping leaves it and at
     the last epoch."""
-    (X, y), (X_val, y_val) = (
+    (X, y), (X_val, y_val), (X_test, _) = (
         (torch.tensor(rows, dtype=torch.float32), torch.tensor(labels))
-        for rows, labels in (data["train"], data["validation"])
+        for rows, labels in (data["train"], data["validation"], data["test"])
     )
-    X_test = torch.tensor(data["test"][0], dtype=torch.float32)
     generator = torch.Generator().manual_seed(cell["seed"])
     soft = torch.tensor(targets, dtype=torch.float32)
     module = StackedMLP(
@@ -146,9 +136,8 @@ def _data(cell: Cell) -> dict[str, Any]:
         X_test, y_test = problem.sample(cell["test_rows"], TEST_SEED + cell["seed"])
         posteriors = problem.posteriors(X_test)
     else:
-        X, y = (
-            load_letter() if cell["data"] == "letter" else load_digits(return_X_y=True)
-        )
+        letters = cell["data"] == "letter"
+        X, y = load_letter() if letters else load_digits(return_X_y=True)
         if cell["data"] == "digits, mixed up":
             mixed = np.random.default_rng(cell["seed"]).random(len(y)) < MIXED_SHARE
             y = np.where(mixed, MIXED_UP[y], y)
@@ -156,21 +145,20 @@ def _data(cell: Cell) -> dict[str, Any]:
         X, X_test, y, y_test = train_test_split(
             np.asarray(X, float), y, stratify=y, random_state=cell["seed"], **sizes
         )
-    parts = train_test_split(
+    X_train, X_val, y_train, y_val = train_test_split(
         X, y, test_size=VALIDATION_SHARE, stratify=y, random_state=cell["seed"]
     )
-    X_train, X_val, y_train, y_val = parts
-    scaler, classes = StandardScaler().fit(X_train), np.unique(y)
-    rows = {
-        "train": (X_train, y_train),
-        "validation": (X_val, y_val),
-        "test": (X_test, y_test),
+    scaler = StandardScaler().fit(X_train)
+
+    def scaled(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return scaler.transform(rows), np.searchsorted(np.unique(y), labels)
+
+    return {
+        "train": scaled(X_train, y_train),
+        "validation": scaled(X_val, y_val),
+        "test": scaled(X_test, y_test),
+        "posteriors": posteriors,
     }
-    scaled = {
-        name: (scaler.transform(a), np.searchsorted(classes, b))
-        for name, (a, b) in rows.items()
-    }
-    return scaled | {"posteriors": posteriors}
 
 
 def cells(quick: bool) -> list[Cell]:
@@ -203,16 +191,10 @@ def cells(quick: bool) -> list[Cell]:
         ("D", 600, 5000, {}),
         ("A", 300, 5000, {}),
     ]
+    names = ("data", "rows", "test_rows", "settings")
     return [
-        common
-        | {
-            "data": data,
-            "rows": rows,
-            "test_rows": test_rows,
-            "settings": settings,
-            "seed": seed,
-        }
-        for data, rows, test_rows, settings in plan
+        common | dict(zip(names, row, strict=True)) | {"seed": seed}
+        for row in plan
         for seed in range(10)
     ]
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,12 +63,7 @@ def _without(load: Callable[[], Table], *columns: str) -> Callable[[], Table]:
 def _forest() -> Table:
     """Elevation in metres, wilderness area and soil type."""
     X, y = load_covertype()
-    kept = [
-        name
-        for name in X
-        if name == "elevation" or name.startswith(("wilderness", "soil"))
-    ]
-    return X[kept], y
+    return X.filter(regex="elevation|wilderness|soil"), y
 
 
 def _iris() -> Table:
@@ -108,24 +102,20 @@ def _load(name: str) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, CollisionMat
 def run(cell: Cell) -> Result:
     """Counted and estimated S of the same rows, and how far they are from each other."""
     X, y, repeated, counted = _load(cell["dataset"])
-    rows = (
-        np.flatnonzero(repeated) if cell["train"] == "repeated" else np.arange(len(y))
-    )
-    if cell["rows"] is not None and cell["rows"] < len(rows):
-        rows = np.sort(
-            np.random.default_rng(cell["seed"]).choice(
-                rows, cell["rows"], replace=False
-            )
-        )
+    rows = np.arange(len(y))
+    if cell["train"] == "repeated":
+        rows = np.flatnonzero(repeated)
+    available = len(rows)
+    if cell["rows"] is not None and cell["rows"] < available:
+        rng = np.random.default_rng(cell["seed"])
+        rows = np.sort(rng.choice(rows, cell["rows"], replace=False))
     P, _ = posteriors(
         cell["method"], X.iloc[rows], y[rows], cell["seed"], cell["settings"]
     )
     scored = repeated[rows]
-    estimator = (
-        shrunk_collision_matrix
-        if cell["method"] == OURS
-        else collision_matrix_from_posteriors
-    )
+    estimator = collision_matrix_from_posteriors
+    if cell["method"] == OURS:
+        estimator = shrunk_collision_matrix
     estimated = estimator(P[scored], y[rows][scored], classes=counted.classes)
     found = {
         "columns": list(X.columns),
@@ -159,20 +149,11 @@ def _cells(quick: bool) -> list[Cell]:
     for name in DATASETS:
         if quick != (name in QUICK):
             continue
-        for method in (OURS, BOOSTING):
-            settings: dict[str, Any] = (
-                {"members": "auto"} if method == OURS else BOOSTING_SETTINGS
-            )
-            if quick and method == OURS:
-                settings = {"max_epochs": 20, "cv": 3}
-            rows = 400 if quick else LIMITS.get(name)
-            cell = {
-                "dataset": name,
-                "method": method,
-                "seed": 0,
-                "rows": rows,
-                "settings": settings,
-            }
+        ours = {"max_epochs": 20, "cv": 3} if quick else {"members": "auto"}
+        rows = 400 if quick else LIMITS.get(name)
+        for method, settings in ((OURS, ours), (BOOSTING, BOOSTING_SETTINGS)):
+            cell = {"dataset": name, "method": method, "seed": 0}
+            cell |= {"rows": rows, "settings": settings}
             cells.append(cell | {"train": "repeated"})
             if name == "letter":
                 cells.append(cell | {"train": "all"})

@@ -43,13 +43,9 @@ def pair(mu: float, scale: float) -> tuple[Any, Any]:
 
 def run(cell: Cell) -> dict[str, Any]:
     """One part: exact values, estimates from one sample, or relations."""
-    if cell["part"] == "exact":
-        return exact(cell["scale"], cell["distances"])
-    if cell["part"] == "estimate":
-        return estimate(
-            cell["scale"], cell["model"], cell["rows"], cell["distances"], cell["seed"]
-        )
-    return relations(cell["distances"], cell["step"])
+    parts = {"exact": exact, "estimate": estimate, "relations": relations}
+    settings = {name: value for name, value in cell.items() if name != "part"}
+    return parts[cell["part"]](**settings)
 
 
 def exact(scale: float, distances: list[float]) -> dict[str, Any]:
@@ -70,28 +66,21 @@ def estimate(
     points = []
     for number, mu in enumerate(distances):
         rng = np.random.default_rng([seed, number])
-        first, second = (
-            rng.normal(-mu, 1.0, (rows, 1)),
-            rng.normal(mu, scale, (rows, 1)),
-        )
-        found, cm = estimate_divergences(
-            MODELS[model], first, second, random_state=seed
-        )
+        first = rng.normal(-mu, 1.0, (rows, 1))
+        second = rng.normal(mu, scale, (rows, 1))
+        model_of = MODELS[model]
+        found, cm = estimate_divergences(model_of, first, second, random_state=seed)
         truth = divergences(*pair(mu, scale))
-        low, high = cm.interval() or (cm.matrix, cm.matrix)
+        low, high = cm.interval()
         # the divergence is 1 - 2 S₁₂: the ends change places
         interval = [max(0.0, 1 - 2 * float(high[0, 1])), 1 - 2 * float(low[0, 1])]
-        points.append(
-            {
-                "distance": mu,
-                "estimate": {
-                    k: v if np.isfinite(v) else None for k, v in found._asdict().items()
-                },
-                "truth": truth._asdict(),
-                "interval": interval,
-                "covered": interval[0] <= truth.collision <= interval[1],
-            }
-        )
+        point = {"distance": mu, "truth": truth._asdict(), "interval": interval}
+        point["estimate"] = {
+            name: value if np.isfinite(value) else None
+            for name, value in found._asdict().items()
+        }
+        point["covered"] = interval[0] <= truth.collision <= interval[1]
+        points.append(point)
     return rounded({"points": points})
 
 
@@ -101,10 +90,8 @@ def estimate(
 def relations(distances: list[float], step: float) -> dict[str, Any]:
     """Smallest gaps of inequalities, largest errors of identities, and inflection points."""
     values = [divergences(*pair(mu, scale)) for scale in SCALES for mu in distances]
-    D = np.array([v.collision for v in values])
-    TV = np.array([v.total_variation for v in values])
-    H2 = np.array([v.hellinger for v in values]) ** 2
-    KL = np.array([v.kl for v in values])
+    D, TV, H, KL = np.transpose(values)
+    H2 = H**2
     gaps = {
         "0 ≤ D": D,
         "D ≤ 1": 1 - D,
@@ -123,21 +110,15 @@ def relations(distances: list[float], step: float) -> dict[str, Any]:
 def inflections(step: float, scale: float = 1.0) -> dict[str, list[float]]:
     """Where the curves over μ > 0 change from convex to concave or back; all are even in μ."""
     mu = np.arange(0, 4 + step / 2, step)
-    rows = [divergences(*pair(m, scale)) for m in mu]
-    curves = {
-        "collision": np.array([row.collision for row in rows]),
-        "total variation": np.array([row.total_variation for row in rows]),
-        "Hellinger": np.array([row.hellinger for row in rows]),
-        "Hellinger squared": np.array([row.hellinger for row in rows]) ** 2,
-        "KL": np.array([row.kl for row in rows]),
-    }
+    D, TV, H, KL = np.transpose([divergences(*pair(m, scale)) for m in mu])
+    curves = {"collision": D, "total variation": TV, "Hellinger": H}
+    curves |= {"Hellinger squared": H**2, "KL": KL}
     found = {}
     for name, curve in curves.items():
         bend = np.diff(curve, 2) / step**2
-        inner = mu[1:-1]
         kept = np.abs(bend) > FLAT
-        signs, at = np.sign(bend[kept]), inner[kept]
-        changes = np.flatnonzero(np.diff(signs))
+        at = mu[1:-1][kept]
+        changes = np.flatnonzero(np.diff(np.sign(bend[kept])))
         found[name] = [float(round((at[i] + at[i + 1]) / 2, 3)) for i in changes]
     return found
 
@@ -145,24 +126,20 @@ def inflections(step: float, scale: float = 1.0) -> dict[str, list[float]]:
 def _cells(quick: bool) -> list[Cell]:
     distances = GRID[::8] if quick else GRID
     sampled, rows, seeds = (SAMPLED[::4], 200, 1) if quick else (SAMPLED, 2_000, 10)
-    cells: list[Cell] = [
+    step = 0.05 if quick else 0.01
+    exact_cells: list[Cell] = [
         {"part": "exact", "scale": scale, "distances": distances} for scale in SCALES
     ]
-    cells.append(
-        {"part": "relations", "distances": distances, "step": 0.05 if quick else 0.01}
-    )
-    return cells + [
-        {
-            "part": "estimate",
-            "scale": scale,
-            "model": model,
-            "rows": rows,
-            "distances": sampled,
-            "seed": seed,
-        }
-        for scale in SCALES
-        for model in MODELS
-        for seed in range(seeds)
+    shared = {"part": "estimate", "rows": rows, "distances": sampled}
+    return [
+        *exact_cells,
+        {"part": "relations", "distances": distances, "step": step},
+        *(
+            shared | {"scale": scale, "model": model, "seed": seed}
+            for scale in SCALES
+            for model in MODELS
+            for seed in range(seeds)
+        ),
     ]
 
 

@@ -99,9 +99,8 @@ def _breast_cancer() -> Table:
 def _authors(name: str, labels: tuple[str, str]) -> Callable[[], Table]:
     def load() -> Table:
         table = pd.read_csv(data_folder() / "authors" / f"{name}.csv.gz")
-        return table.iloc[:, :-1], np.array(labels)[
-            table.iloc[:, -1].to_numpy(dtype=int)
-        ]
+        codes = table.iloc[:, -1].to_numpy(dtype=int)
+        return table.iloc[:, :-1], np.array(labels)[codes]
 
     return load
 
@@ -164,14 +163,12 @@ def posteriors(
     """Held-out posteriors of every row at the priors of the data, and what a method says beyond
     them."""
     if method == BOOSTING:
-        return crossfit_posteriors(
-            boosting(seed, **settings), X, y, random_state=seed
-        ), {}
+        model = boosting(seed, **settings)
+        return crossfit_posteriors(model, X, y, random_state=seed), {}
     if method == OURS:
-        clf = CollisionClassifier(
-            random_state=seed, limit=False, **estimator_settings(settings)
-        ).fit(encode(X), y)
-        return clf.posteriors_, {}
+        own = estimator_settings(settings)
+        clf = CollisionClassifier(random_state=seed, limit=False, **own)
+        return clf.fit(encode(X), y).posteriors_, {}
     clf = from_paper(random_state=seed, **settings).fit(encode(X), y)
     codes = np.searchsorted(clf.classes_, y)
     P = shift_priors(clf.posteriors_, clf.priors_, np.bincount(codes) / len(codes))
@@ -194,15 +191,12 @@ def one_split(
     """The paper's own protocol: posteriors and labels of the last 10% of the rows, and what is
     told beyond them."""
     classes, codes = np.unique(y, return_inverse=True)
-    encoded = encode(X)
-    parts = train_test_split(
-        encoded, codes, test_size=0.2, stratify=codes, random_state=seed
+    train, rest, codes_train, codes_rest = train_test_split(
+        encode(X), codes, test_size=0.2, stratify=codes, random_state=seed
     )
-    train, rest, codes_train, codes_rest = parts
-    parts = train_test_split(
+    watched, test, codes_watched, codes_test = train_test_split(
         rest, codes_rest, test_size=0.5, stratify=codes_rest, random_state=seed
     )
-    watched, test, codes_watched, codes_test = parts
     scaling = fit_scaling(train)
     rows, watched, test = (
         tensor(apply_scaling(part, *scaling)) for part in (train, watched, test)
@@ -213,32 +207,30 @@ def one_split(
         WATCHED_PAIRS * len(watched),
         torch.Generator().manual_seed(seed),
     )
-    patience, longest = settings["patience"], settings["max_epochs"]
     network = {"learning_rate": 1e-3, "weight_decay": 0.0, "patience": 0}
     network["hidden_layer_sizes"] = tuple(settings["hidden_layer_sizes"])
-    network |= {name: settings[name] for name in ("dropout",) if name in settings}
-    best, accuracies = None, []
+    network["dropout"] = settings.get("dropout", 0.0)
+    accuracies: list[float] = []
     with TemporaryDirectory() as folder:
-        for epoch in range(1, longest + 1):
-            how: dict[str, Any] = {
-                "training": network | {"max_epochs": epoch},
-                "checkpoint": Path(folder),
-            }
-            model = PairModel.train(
-                Task(rows, codes_train, len(classes), seed=seed, device=device, **how)
+        for epoch in range(1, settings["max_epochs"] + 1):
+            task = Task(
+                rows,
+                codes_train,
+                len(classes),
+                seed=seed,
+                device=device,
+                training=network | {"max_epochs": epoch},
+                checkpoint=Path(folder),
             )
+            model = PairModel.train(task)
+            module = model.networks[0].module
             with torch.inference_mode():
-                logits = (
-                    model.networks[0]
-                    .module(watched[i].to(device), watched[j].to(device))
-                    .cpu()
-                )
+                logits = module(watched[i].to(device), watched[j].to(device)).cpu()
             accuracies.append(float(((logits > 0) == same).float().mean()))
             if accuracies[-1] == max(accuracies):
                 best = model
-            if len(accuracies) - int(np.argmax(accuracies)) > patience:
+            if len(accuracies) - int(np.argmax(accuracies)) > settings["patience"]:
                 break
-    assert best is not None
     chosen = choose_references(
         codes_test, settings["n_references"], np.random.default_rng(seed)
     )
@@ -301,24 +293,19 @@ def summarise(
     }
     shown = gramian or one_step
     at_uniform = shift_priors(P, priors, even)
-    decided = {
-        "empirical": _decision(shown["empirical"], k, priors),
-        "uniform": _decision(shown["uniform"], k, priors),
-    }
     found: Result = {
         "rows": len(y),
         "classes": classes.tolist(),
         "positive": str(classes[k]),
         "share": float(priors[k]),
-        "empirical": describe(shown["empirical"]),
-        "uniform": describe(shown["uniform"]),
-        "decided": decided,
+        "decided": {name: _decision(cm, k, priors) for name, cm in shown.items()},
         "optimal": {
             "empirical": _optimal(P, P, codes, k),
             "uniform": _optimal(at_uniform, P, codes, k),
         },
         "accuracy": float((P.argmax(axis=1) == codes).mean()),
     }
+    found |= {name: describe(cm) for name, cm in shown.items()}
     if gramian is not None:
         found["one_step"] = {name: describe(cm) for name, cm in one_step.items()}
     return found
@@ -344,16 +331,15 @@ def _decision(cm: CollisionMatrix, k: int, population: np.ndarray) -> Result:
     """Recall and precision of class k when the probabilistic Bayes classifier decides at the
     priors of ``cm``."""
     interval = cm.interval()
-    ends = None
+    recalls = precisions = None
     if interval is not None:
-        ends = [float(end[k, k]) for end in interval]
+        recalls = [float(end[k, k]) for end in interval]
+        precisions = [_precision(r, cm.priors, population, k) for r in recalls]
     return {
         "recall": float(cm.recall()[k]),
         "precision": float(cm.precision(population)[k]),
-        "recall_interval": ends,
-        "precision_interval": None
-        if ends is None
-        else [_precision(r, cm.priors, population, k) for r in ends],
+        "recall_interval": recalls,
+        "precision_interval": precisions,
     }
 
 
@@ -398,38 +384,22 @@ def brier(result: Result) -> tuple[float, float]:
 
 def _network(dataset: str) -> dict[str, Any]:
     shared = {"n_references": 200, "cv": 2}
-    if dataset.startswith(
-        "German"
-    ):  # 1,000 rows: an epoch is 8 steps, and with dropout the first dozens do nothing
-        return shared | {
-            "hidden_layer_sizes": [120] * 5,
-            "dropout": 0.2,
-            "max_epochs": 500,
-            "patience": 50,
-        }
+    if dataset.startswith("German"):
+        # 1,000 rows: an epoch is 8 steps, and with dropout the first dozens do nothing
+        longer = {"dropout": 0.2, "max_epochs": 500, "patience": 50}
+        return shared | longer | {"hidden_layer_sizes": [120] * 5}
     return shared | {"hidden_layer_sizes": [60] * 5, "max_epochs": 30, "patience": 5}
 
 
 def _cells(quick: bool) -> list[Cell]:
     if quick:
-        names = ["German credit" if has_data() else "breast cancer"]
+        name = "German credit" if has_data() else "breast cancer"
         small = {"max_epochs": 20, "cv": 2, "hidden_layer_sizes": [16]}
-        return [
-            {
-                "dataset": name,
-                "method": method,
-                "seed": 0,
-                "rows": 300,
-                "settings": settings,
-            }
-            for name in names
-            for method, settings in (
-                (OURS, small),
-                (BOOSTING, BOOSTING_SETTINGS),
-                (NETWORK, _network(name) | small | {"n_references": 50}),
-                (SPLIT, _network(name) | small | {"n_references": 50, "patience": 5}),
-            )
-        ]
+        network = _network(name) | small | {"n_references": 50}
+        plan = {OURS: small, BOOSTING: BOOSTING_SETTINGS, NETWORK: network}
+        plan[SPLIT] = network | {"patience": 5}
+        cell = {"dataset": name, "seed": 0, "rows": 300}
+        return [cell | {"method": m, "settings": own} for m, own in plan.items()]
     cells: list[Cell] = []
     for name in DATASETS:
         if name == "breast cancer":
@@ -440,16 +410,9 @@ def _cells(quick: bool) -> list[Cell]:
             if not name.endswith(AUTHORS):
                 cells.append(cell | {"method": BOOSTING, "settings": BOOSTING_SETTINGS})
             cells.append(cell | {"method": NETWORK, "settings": _network(name)})
-        cells += [
-            {
-                "dataset": name,
-                "seed": seed,
-                "rows": None,
-                "method": SPLIT,
-                "settings": _network(name),
-            }
-            for seed in range(3)
-        ]
+        cell = {"dataset": name, "rows": None, "method": SPLIT}
+        cell["settings"] = _network(name)
+        cells += [cell | {"seed": seed} for seed in range(3)]
     return cells
 
 

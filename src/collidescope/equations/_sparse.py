@@ -37,11 +37,9 @@ def likeliest(P: csr_array) -> IntArray:
     Rows must sum to 1. (``P.argmax`` goes through the rows in Python.)
     """
     starts = P.indptr[:-1]
-    per_row = np.diff(P.indptr)
     largest = np.maximum.reduceat(P.data, starts)
-    is_largest = P.data == np.repeat(largest, per_row)
-    beyond = P.shape[1]
-    candidates = np.where(is_largest, P.indices, beyond)
+    is_largest = P.data == np.repeat(largest, np.diff(P.indptr))
+    candidates = np.where(is_largest, P.indices, P.shape[1])
     return np.asarray(np.minimum.reduceat(candidates, starts))
 
 
@@ -71,10 +69,9 @@ def outer_products(A: csr_array, B: csr_array) -> csr_array:
     nth = np.arange(len(left)) - before[left]
     right = B.indptr[row][left] + nth
     products = A.data[left] * B.data[right]
-    i = A.indices[left].astype(np.int64)
-    j = B.indices[right]
+    columns = A.indices[left].astype(np.int64) * k + B.indices[right]
     ends = np.append(0, np.cumsum(in_A * in_B))
-    return csr_array((products, i * k + j, ends), shape=(n, k * k))
+    return csr_array((products, columns, ends), shape=(n, k * k))
 
 
 def on_diagonal(A: csr_array) -> csr_array:

@@ -64,9 +64,7 @@ def pac_bound(
     pairs = n * n - K * K * n
     rate = K / math.sqrt(pairs)
     complexity = constant * rate ** (1 / d)
-    half_log = math.log(2 / delta) / 2
-    deviation = math.sqrt(half_log)
-    confidence = 12 * rate * loss_bound * deviation
+    confidence = 12 * rate * loss_bound * math.sqrt(math.log(2 / delta) / 2)
     return PacBound(complexity, confidence, complexity + confidence)
 
 
@@ -87,8 +85,7 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
     # other K - 1 classes share e evenly have the largest impurity 1 - ‖y‖². Above (K-1)/K, where
     # rounding can put the PBER, it has no root.
     most = (n_classes - 1) / n_classes
-    left = max(0.0, 1 - pber / most)
-    low = most * (1 - float(np.sqrt(left)))
+    low = most * (1 - math.sqrt(max(0.0, 1 - pber / most)))
     return low, float(pber)
 
 
@@ -143,9 +140,7 @@ def posterior_error_bound(
     # The perturbation bound of a linear system: ‖S‖∞ = 1 and ‖y‖∞ ≤ 1 make its relative errors of S
     # and of y absolute.
     r = condition * S_error
-    always = math.inf
-    if r < 1:
-        always = condition / (1 - r) * error
+    always = condition / (1 - r) * error if r < 1 else math.inf
     lemma = math.inf
     if epsilon < 1:
         lemma = 2 * (1 + epsilon) / (1 - epsilon) * error

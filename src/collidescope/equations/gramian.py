@@ -45,9 +45,9 @@ def without_own_pairs(M: FloatArray, own: FloatArray, itself: FloatArray) -> Flo
     """
     single = own >= 1
     if single.any():
-        number = int(single.argmax())
         raise ValueError(
-            f"codes has a single row of class number {number}: a pair needs two"
+            f"codes has a single row of class number {int(single.argmax())}: a pair "
+            "needs two"
         )
     G = M @ M.T
     # G_ii is a mean over pairs of different rows, whose weights w_a w_b add up to 1 - Σ w². In
@@ -68,8 +68,8 @@ def gramian_from_similarities(
     """
     scores = check.check_finite(q, "q", ndim=2)
     onto = _membership(codes, scores.shape, sample_weight)
-    G = np.asarray(onto.T @ scores)
-    return (G + G.T) / 2
+    G = onto.T @ scores
+    return np.asarray((G + G.T) / 2)
 
 
 def _membership(
@@ -90,6 +90,5 @@ def _membership(
     missing = total <= 0
     if missing.any():
         raise ValueError(f"codes has no row of class number {int(missing.argmax())}")
-    shares = weights / total[numbers]
     places = (np.arange(n), numbers)
-    return csr_array((shares, places), shape=(n, k))
+    return csr_array((weights / total[numbers], places), shape=(n, k))

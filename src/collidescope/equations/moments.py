@@ -380,20 +380,14 @@ class Moments:
         pairs = self._pairs
         if pairs is None:
             return None
-        N = self.size
-        mean = self.Z[pairs] / N
+        mean = self.Z[pairs] / self.size
         # Σ (v - m N)(v - m N)ᵀ, expanded in the same way.
         cross = np.outer(mean, self.V_size)
-        squares = np.outer(mean, mean)
-        squares *= self.size2
-        left = self.V2 - cross - cross.T + squares
-        unbiased = self._bessel() * left
-        return np.asarray(unbiased / N**2)
+        left = self.V2 - cross - cross.T + np.outer(mean, mean) * self.size2
+        return np.asarray(self._bessel() * left / self.size**2)
 
     def _bessel(self) -> float:
-        if self.units > 1:
-            return self.units / (self.units - 1)
-        return 1.0
+        return self.units / (self.units - 1) if self.units > 1 else 1.0
 
 
 def merged(parts: Sequence[Any]) -> Any:
@@ -431,13 +425,11 @@ def row_units(
         votes = np.eye(k)[codes]
     if votes is None:
         # Posteriors alone: Z = w p pᵀ, row sums ρ = w p.
-        none = np.zeros_like(P)
-        rho = w[:, None] * P
         return Units(
-            a=none,
+            a=np.zeros_like(P),
             s=w,
             H=P,
-            rho=rho,
+            rho=w[:, None] * P,
             N=w,
             miss=np.zeros(n),
         )
@@ -447,8 +439,7 @@ def row_units(
     # (n nᵀ - diag(n)) / (v (v-1)), for any p. A single vote: diag(c) - r rᵀ, the one-step term. Row
     # sums are n / v both times.
     paired = v > 1
-    ordered_pairs = np.maximum(v * (v - 1), 1)
-    per_pair = w / ordered_pairs
+    per_pair = w / np.maximum(v * (v - 1), 1)  # ordered pairs
     on_diagonal = np.where(paired, -per_pair, w)
     found = share[np.arange(n), P.argmax(axis=1)]
     return Units(

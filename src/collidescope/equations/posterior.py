@@ -63,9 +63,8 @@ def solve_posteriors(
 
 def _solve_inverse(q: FloatArray, S: FloatArray) -> FloatArray:
     """S⁻¹ q, equation (44)."""
-    lost_every_digit = 1e14  # of a float64 q
     condition = condition_number(S)
-    if condition > lost_every_digit:
+    if condition > 1e14:  # every digit of a float64 q is lost
         raise ValueError(
             f"S is singular (condition number {condition:.1g}): some classes are "
             "indistinguishable; use solver='simplex' or merge them"
@@ -87,20 +86,16 @@ def _solve_simplex(
     # the centre. It is added to the diagonal of SᵀS, whose trace is between 1 and K.
     smallest_ridge = 1e-12
     root = np.sqrt(max(ridge, smallest_ridge))
-    towards_centre = root * np.eye(k)
-    A = np.vstack([S, towards_centre])
-    ones = np.ones(k)
+    A = np.vstack([S, root * np.eye(k)])
     target = np.append(np.zeros(2 * k), 1.0)
     most_steps = 30 * k  # one per class is usual, and scipy gives up after three
     y = np.empty_like(q)
     for row, q_of_row in enumerate(q):
-        b = np.append(q_of_row, root * centre)
-        off = A - b[:, None]
+        off = A - np.append(q_of_row, root * centre)[:, None]
         # Dividing by the largest number only scales f: the same optimum, but comparable to the row
         # of ones.
         off /= np.abs(off).max()
-        system = np.vstack([off, ones])
-        u, _ = nnls(system, target, maxiter=most_steps)
+        u, _ = nnls(np.vstack([off, np.ones(k)]), target, maxiter=most_steps)
         y[row] = u / u.sum()
     return y
 

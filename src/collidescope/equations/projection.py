@@ -64,8 +64,7 @@ def project(B: ArrayLike, priors: ArrayLike, agreement: float = 1e-7) -> Project
     estimate = check.check_square(B, "B")
     priors = check.check_priors(priors, len(estimate))
     v = np.sqrt(priors)
-    start = estimate + estimate.T
-    start /= 2 * v[:, None] * v
+    start = (estimate + estimate.T) / (2 * v[:, None] * v)
     C, min_eigenvalue = _onto_spectral(start, v)
     converged = bool(C.min() >= -ROUNDING)
     iterations = 0
@@ -97,8 +96,7 @@ def project(B: ArrayLike, priors: ArrayLike, agreement: float = 1e-7) -> Project
         C[multiplier >= C] = 0.0  # what a multiplier holds at zero, exactly
     C *= v[:, None] * v
     joint = balance(C, priors)
-    change = (joint - estimate) / priors[:, None]
-    moved = float(np.abs(change).max())
+    moved = float(np.abs((joint - estimate) / priors[:, None]).max())
     return Projection(joint, moved, iterations, converged, min_eigenvalue)
 
 
@@ -152,7 +150,4 @@ def _onto_spectral(C: FloatArray, v: FloatArray) -> tuple[FloatArray, float]:
 
 def _operations(lowest: float, k: int) -> float:
     """What a projection onto the second set took, by the smallest eigenvalue that it met."""
-    per_entry = 10.0
-    if lowest == 0:
-        per_entry = 1 / 3
-    return float(k) ** 3 * per_entry
+    return float(k) ** 3 * (1 / 3 if lowest == 0 else 10.0)

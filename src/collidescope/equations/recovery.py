@@ -55,16 +55,16 @@ class Recovery:
 
     def to_collision_matrix(self, classes: Given = None) -> CollisionMatrix:
         """The recovered S as a :class:`CollisionMatrix` (no intervals: those come from labels)."""
-        how = f"{self.method}: {self.status}"
-        diagnostics = Diagnostics(
-            moved=self.moved, residual=self.residual, recovery=how
-        )
         return CollisionMatrix(
             self.matrix,
             self.priors,
             classes,  # type: ignore[arg-type]
             method=Method.GRAMIAN,
-            diagnostics=diagnostics,
+            diagnostics=Diagnostics(
+                moved=self.moved,
+                residual=self.residual,
+                recovery=f"{self.method}: {self.status}",
+            ),
         )
 
 
@@ -101,9 +101,9 @@ def recover(
     if priors is not None:
         shares = check.check_priors(priors, k)
     check.check_choice(method, ["root", "gradient"], "method")
-    check.check_between(penalty, 0, np.inf, "penalty")
-    check.check_between(learning_rate, 0, np.inf, "learning_rate")
-    check.check_between(tolerance, 0, np.inf, "tolerance")
+    settings = {"penalty": penalty, "learning_rate": learning_rate}
+    for name, value in (settings | {"tolerance": tolerance}).items():
+        check.check_between(value, 0, np.inf, name)
     check.check_count(max_iter, "max_iter")
     gramian = (gramian + gramian.T) / 2
     if method == "root":
@@ -136,9 +136,7 @@ class _Found(NamedTuple):
 
 
 def _root(G: FloatArray, priors: FloatArray) -> _Found:
-    of_rows = priors[:, None]
-    squared = of_rows * G * priors  # B B
-    values, vectors = np.linalg.eigh(squared)
+    values, vectors = np.linalg.eigh(priors[:, None] * G * priors)  # of B B
     # B = U λ^½ Uᵀ as a product of U λ^¼ with its transpose; noise in G makes some λ negative.
     half = vectors * np.maximum(values, 0.0) ** 0.25
     root = half @ half.T
@@ -148,8 +146,7 @@ def _root(G: FloatArray, priors: FloatArray) -> _Found:
     result = project(balance(root, priors), priors)
     B = result.joint
     S = B / B.sum(axis=1, keepdims=True)
-    change = S - root / of_rows
-    moved = float(np.abs(change).max())
+    moved = float(np.abs(S - root / priors[:, None]).max())
     status = _root_status(result, moved, len(G))
     return _Found(S, moved, result.converged, result.iterations, status)
 
@@ -202,13 +199,11 @@ def _gradient(
             break
         if step % window == 0:
             if best_objective > window_objective * (1 - least_gain):
-                stalled = f"stalled after {step} steps at an objective of {best_objective:.3g}"
-                cause = (
-                    "the step is too coarse or G is no Gramian of a stochastic matrix"
-                )
                 status = (
-                    f"{stalled}, above the tolerance {tolerance:g}: {cause}; try a "
-                    "smaller learning_rate"
+                    f"stalled after {step} steps at an objective of "
+                    f"{best_objective:.3g}, above the tolerance {tolerance:g}: the step is "
+                    "too coarse or G is no Gramian of a stochastic matrix; try a smaller "
+                    "learning_rate"
                 )
                 break
             window_objective = best_objective

@@ -279,19 +279,15 @@ def _open(
     if _dask.is_dask(source) and hasattr(source, "columns"):
         source = (part.compute() for part in source.to_delayed())
     if hasattr(source, "shape") or not isinstance(source, Iterable):
-        found = (
-            f"{type(source).__name__}: what is in memory needs no spool, pass it to fit"
-        )
         raise ValueError(
-            f"source must be a file or an iterable of batches, got {found}"
+            "source must be a file or an iterable of batches, got "
+            f"{type(source).__name__}: what is in memory needs no spool, pass it to fit"
         )
     if target is None and columns is not None:
         raise ValueError(
             "columns and target go together: batches of (x, y) have neither"
         )
-    names = None
-    if columns is not None:
-        names = list(columns)
+    names = None if columns is None else list(columns)
     return _Stream(iter(source), length_hint(source), "batches", target, names)
 
 
@@ -359,17 +355,13 @@ def _check_batch(
     before: list[Array],
 ) -> None:
     """Refuse a batch that does not fit those ``before``, or whose rows and labels do not."""
-    own_shape = rows.shape[1:]
-    if before and own_shape != shape:
-        raise ValueError(f"x has rows of shape {own_shape}, those before have {shape}")
-    n_rows = len(rows)
-    n_labels = len(labels)
-    if n_rows != n_labels:
+    if before and rows.shape[1:] != shape:
         raise ValueError(
-            f"x and y must have the same number of rows, got {n_rows} and {n_labels}"
+            f"x has rows of shape {rows.shape[1:]}, those before have {shape}"
         )
+    check.check_same_length(rows, labels, "x and y")
     kinds = [_kind(own) for own in (*before, labels)]
-    if n_rows and len(set(kinds)) > 1:
+    if len(rows) and len(set(kinds)) > 1:
         first, second, *_ = kinds
         raise ValueError(
             f"it has labels that are {second}, those before are {first}: convert them"
@@ -378,13 +370,7 @@ def _check_batch(
 
 def _kind(labels: Array) -> str:
     """Labels of one kind may come in different dtypes; of two kinds they differ ("1" and 1)."""
-    kinds = {
-        "U": "text",
-        "b": "booleans",
-        "i": "numbers",
-        "u": "numbers",
-        "f": "numbers",
-    }
+    kinds = {"U": "text", "b": "booleans"} | dict.fromkeys("iuf", "numbers")
     return kinds.get(labels.dtype.kind, str(labels.dtype))
 
 
@@ -460,9 +446,9 @@ def _not_finite(given: Array, rows: Array, names: list[str] | None, first: int) 
         column = place[0]
     at = f"in row {first + row}, column {column!r}"
     if np.isfinite(float(value)):
-        dtype = rows.dtype
         return (
-            f"x has {value:.6g} {at}, beyond what {dtype} holds: pass dtype='float64'"
+            f"x has {value:.6g} {at}, beyond what {rows.dtype} holds: pass "
+            "dtype='float64'"
         )
     return f"x must be finite, got {value} {at}: drop or impute such rows first"
 

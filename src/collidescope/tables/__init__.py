@@ -122,9 +122,8 @@ class TableClassifier(CollisionClassifier):
         encoded = self._learn(table, y, group_column, screening)
         super().fit(encoded, y, sample_weight, groups)
         self._note(list(self._copies), caution=True)
-        columns = table.columns
-        self.feature_names_in_ = columns.to_numpy(dtype=object)
-        self.n_features_in_ = len(columns)
+        self.feature_names_in_ = table.columns.to_numpy(dtype=object)
+        self.n_features_in_ = table.shape[1]
         return self
 
     def _validate(self, X: Any) -> Any:
@@ -146,13 +145,11 @@ class TableClassifier(CollisionClassifier):
         labels = _most_voted(y)
         check.check_same_length(table.index.to_numpy(), labels, "X and y")
         left_out = dict.fromkeys(drop, "as asked")
-        name_of_groups = str(group_column)
-        if group_column is not None and name_of_groups in table.columns:
-            left_out[name_of_groups] = "it names the groups"
+        if group_column is not None and str(group_column) in table.columns:
+            left_out[str(group_column)] = "it names the groups"
         wanted = {*keep, *categories}
         if screening is None:
-            used = table.drop(columns=list(left_out))
-            screening = screen(used, labels, keep=wanted)
+            screening = screen(table.drop(columns=list(left_out)), labels, keep=wanted)
         screening = screening.without(set(left_out), ids_too=wanted)
         left_out |= screening.ids
         encoder = TableEncoder.fit(table, categories=categories, left_out=left_out)
@@ -252,9 +249,7 @@ def _columns(names: Sequence[str], parameter: str) -> list[str]:
 def _most_voted(y: ArrayLike) -> Array:
     """Labels; of votes, the number of the class that most voted for."""
     votes, _ = as_votes(y)
-    if votes is None:
-        return check.check_labels(y)
-    return votes.argmax(axis=1)
+    return check.check_labels(y) if votes is None else votes.argmax(axis=1)
 
 
 # scikit-learn, help() and the documentation see every parameter by its name
@@ -274,7 +269,5 @@ def load(path: str | Path, model: Any = None) -> CollisionClassifier:
     a custom module ``model`` must be given, as in the fit.
     """
     tree = _store.read(path, "model")
-    kind: type[CollisionClassifier] = CollisionClassifier
-    if "table" in tree:
-        kind = TableClassifier
+    kind = TableClassifier if "table" in tree else CollisionClassifier
     return restore(kind, tree, path, model)

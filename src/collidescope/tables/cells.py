@@ -62,15 +62,11 @@ def as_levels(
     except TypeError:  # lists and the like have no hash
         codes, values = pd.factorize(column.map(str))
     place: dict[str, int] = {}
-    number_of_value = []
-    for word in map(as_word, values.tolist()):
-        number = -1
-        if word not in missing:
-            number = place.setdefault(word, len(place))
-        number_of_value.append(number)
-    number_of_value.append(-1)
-    numbers = np.array(number_of_value, dtype=np.intp)
-    return numbers[np.asarray(codes)], list(place)
+    numbers = [
+        -1 if word in missing else place.setdefault(word, len(place))
+        for word in map(as_word, values.tolist())
+    ]
+    return np.array([*numbers, -1], dtype=np.intp)[np.asarray(codes)], list(place)
 
 
 def as_word(value: object) -> str:
@@ -111,9 +107,8 @@ def parsed(words: Sequence[str]) -> FloatArray:
 
 def are_numbers(words: Sequence[str]) -> bool:
     """Is every word a plain number? The first one is asked alone, as most texts fail there."""
-    if not words or not np.isfinite(parsed(words[:1])).all():
-        return False
-    return bool(np.isfinite(parsed(words)).all())
+    first = bool(words) and np.isfinite(parsed(words[:1])).all()
+    return bool(first and np.isfinite(parsed(words)).all())
 
 
 class Cells(NamedTuple):
@@ -172,14 +167,8 @@ def date_format(words: Sequence[str]) -> str | None:
 
 def _lettered_date_format(words: Sequence[str]) -> str | None:
     """A format with the month in letters, such as 01-SEP-63, which skrub does not know."""
-    for written in (
-        "%d-%b-%y",
-        "%d-%b-%Y",
-        "%d%b%Y",
-        "%d %b %Y",
-        "%d %B %Y",
-        "%b %d, %Y",
-    ):
+    formats = "%d-%b-%y|%d-%b-%Y|%d%b%Y|%d %b %Y|%d %B %Y|%b %d, %Y"
+    for written in formats.split("|"):
         if _dates(list(words), written).notna().all():
             return written
     return None
@@ -227,14 +216,13 @@ def as_frame(X: TableLike) -> pd.DataFrame:
 
         X = pa.table(X).to_pandas()
     if not isinstance(X, pd.DataFrame):
-        kind = type(X).__name__
         raise ValueError(
-            f"X must be a DataFrame with named columns (pandas or polars), got {kind}"
+            "X must be a DataFrame with named columns (pandas or polars), got "
+            f"{type(X).__name__}"
         )
     if all(isinstance(name, str) for name in X.columns):
         return X
-    names = [str(name) for name in X.columns]
-    return X.set_axis(names, axis=1)
+    return X.rename(columns=str)
 
 
 def check_columns(
@@ -258,11 +246,8 @@ def check_columns(
 
 def _lacking(missing: list[str], have: list[str], learned: bool) -> str:
     """What to say of a table without the columns ``missing``."""
-    hints = []
-    for name in missing[:8]:
-        near = near_name(name, have)
-        if near:
-            hints.append(f"is {name!r} now called {near!r}?")
+    near = {name: near_name(name, have) for name in missing[:8]}
+    hints = [f"is {name!r} now called {own!r}?" for name, own in near.items() if own]
     which = "that the model was fitted on" if learned else "that you named"
     what = "columns" if len(missing) > 1 else "a column"
     said = f"X lacks {what} {which}: {listed(missing)}. It has {listed(have)}"
@@ -274,11 +259,8 @@ def _lacking(missing: list[str], have: list[str], learned: bool) -> str:
 def near_name(name: str, names: Sequence[str]) -> str | None:
     """The name most like ``name`` (letter case and spaces do not matter), or None."""
     plain = {other.strip().casefold(): other for other in names}
-    own = name.strip().casefold()
-    found = get_close_matches(own, list(plain), 1, 0.7)
-    if not found:
-        return None
-    return plain[found[0]]
+    found = get_close_matches(name.strip().casefold(), list(plain), 1, 0.7)
+    return plain[found[0]] if found else None
 
 
 def listed(names: Sequence[Any], most: int = 8) -> str:

@@ -124,8 +124,7 @@ class TableEncoder:
             name = str(key)
             if name in new.left_out:
                 continue
-            is_forced = name in forced
-            reason = new._learn(name, column, is_forced)
+            reason = new._learn(name, column, name in forced)
             if reason is not None:
                 new.left_out[name] = reason
         new._check_some_are_left()
@@ -134,11 +133,8 @@ class TableEncoder:
     def _check_some_are_left(self) -> None:
         if self.types:
             return
-        left_out = list(self.left_out.items())
-        reasons = [f"{name!r}: {why}" for name, why in left_out[:8]]
-        said = "; ".join(reasons)
-        if not said:
-            said = "it has none at all"
+        reasons = [f"{name!r}: {why}" for name, why in self.left_out.items()]
+        said = "; ".join(reasons[:8]) or "it has none at all"
         raise ValueError(f"X has no column that could tell classes apart ({said})")
 
     def _learn(self, name: str, column: pd.Series, forced: bool) -> str | None:
@@ -152,9 +148,9 @@ class TableEncoder:
         self.types[name] = "number"
         if cells.kind == "date":
             self.types[name] = "date"
-            day = 86400
             seconds = cells.values[:, DATE_PARTS.index("total_seconds")]
-            self.formats[name] = (cells.written, bool((seconds % day > 0).any()))
+            timed = bool((seconds % 86400 > 0).any())  # of a day
+            self.formats[name] = (cells.written, timed)
         elif cells.form is not None:
             self.numerals[name] = cells.form
         return None
@@ -236,16 +232,14 @@ class TableEncoder:
         table = as_frame(X)
         check_columns(table, self.types, learned=True)
         odd: dict[str, Odd] = {}
-        parts = []
-        for _, values in self._blocks(table, odd):
-            parts.append(values.astype(np.float32))
+        parts = [values.astype(np.float32) for _, values in self._blocks(table, odd)]
         notes = self._notes(odd, len(table))
         known = {*self.types, *self.left_out}
-        names = [str(name) for name in table.columns]
-        extra = [name for name in names if name not in known]
+        extra = [name for name in map(str, table.columns) if name not in known]
         if extra:
-            ignored = listed(extra)
-            notes.append(f"columns that the model does not know are ignored: {ignored}")
+            notes.append(
+                f"columns that the model does not know are ignored: {listed(extra)}"
+            )
         return np.hstack(parts), notes
 
     def _blocks(self, table: pd.DataFrame, odd: dict[str, Odd]) -> Iterator[Block]:
@@ -270,10 +264,11 @@ class TableEncoder:
         filled = np.where(gaps, 0.0, centred)
         yield names, filled.clip(-LARGEST, LARGEST)
         # Numbers with gaps in training, and the first part of dates with gaps.
-        flagged = []
-        for k, (_, part) in enumerate(slots):
-            if self.missing[k] and part in ("", DATE_PARTS[0]):
-                flagged.append(k)
+        flagged = [
+            k
+            for k, (_, part) in enumerate(slots)
+            if self.missing[k] and part in ("", DATE_PARTS[0])
+        ]
         flags = [f"{slots[k][0]} missing" for k in flagged]
         yield flags, gaps[:, flagged]
 
@@ -291,22 +286,19 @@ class TableEncoder:
         if _is_pair(levels):
             second = np.where(unknown, 0.5, index)
             return names[1:], second[:, None]
-        one_hot = index[:, None] == np.arange(len(levels))
-        return names, one_hot
+        return names, index[:, None] == np.arange(len(levels))
 
     def _text_blocks(
         self, name: str, column: pd.Series, odd: dict[str, Odd]
     ) -> Iterator[Block]:
         codes, words = as_levels(column)
         texts = self.texts[name]
-        of_words = _text_features(texts, words)
-        features = of_words[codes]  # the last row, zeros, is that of gaps
+        # Of the words, the last row, zeros, is that of gaps.
+        features = _text_features(texts, words)[codes]
         gaps = codes < 0
         empty = ~features.any(axis=1)
         _note_odd(odd, column, gaps, empty & ~gaps)
-        n_features = features.shape[1]
-        names = [f"{name} {k + 1}" for k in range(n_features)]
-        yield names, features
+        yield [f"{name} {k + 1}" for k in range(features.shape[1])], features
         if texts.missing:
             yield [f"{name} missing"], gaps[:, None]
 
@@ -342,8 +334,7 @@ class TableEncoder:
             return numbers
         codes, words = as_levels(column)
         form = NumberForm(*self.numerals[name])
-        with_gap = np.append(form.parse(words), np.nan)
-        return with_gap[codes]
+        return np.append(form.parse(words), np.nan)[codes]
 
     # ---------------------------------------------------------------- notes
 
@@ -411,18 +402,15 @@ class TableEncoder:
         self._check_type("text", set(self.texts))
         if not set(self.numerals) <= set(self._number_names):
             raise ValueError("numerals must be of columns of numbers")
-        n_slots = len(self._slots)
         for name in ("units", "medians", "missing"):
             values = check.check_finite(getattr(self, name), name, ndim=1)
-            if len(values) != n_slots:
-                raise ValueError(f"{name} must have one entry per number ({n_slots})")
+            check.one_each(values, len(self._slots), name, "number")
         if not self.types or (self.units <= 0).any():
             raise ValueError("every number must have a unit above 0")
         for texts in self.texts.values():
             texts.check()
         for levels in self.levels.values():
-            different = len(set(levels)) == len(levels)
-            if len(levels) < 2 or not different or None in levels[:-1]:
+            if len(set(levels)) < max(len(levels), 2) or None in levels[:-1]:
                 raise ValueError("levels must be different texts")
 
     def _check_type(self, type_: str, described: set[str]) -> None:
@@ -446,9 +434,7 @@ def _is_pair(levels: Levels) -> bool:
 
 
 def _level_name(name: str, level: str | None) -> str:
-    if level is None:
-        return f"{name} missing"
-    return f"{name}={level}"
+    return f"{name} missing" if level is None else f"{name}={level}"
 
 
 def _empty_cells(column: pd.Series) -> BoolArray:
@@ -497,10 +483,9 @@ def _learn_texts(
         # Few n-grams: they are then kept as they are.
         warnings.simplefilter("ignore", UserWarning)
         encoder.fit_transform(pd.Series(words_of(codes, words), name="text"))
-    reduced = getattr(encoder, "tsvd_", None)
     components = np.eye(len(vocabulary))[:n_components]
-    if reduced is not None:
-        components = reduced.components_
+    if hasattr(encoder, "tsvd_"):
+        components = encoder.tsvd_.components_
     return Texts(
         vocabulary=vocabulary,
         idf=np.asarray(encoder.vectorizer_.idf_, dtype=np.float64),
@@ -513,8 +498,7 @@ def _text_features(own: Texts, words: list[str], block: int = 20_000) -> Float32
     """Components of ``words``, ``block`` at a time, and a last row of zeros."""
     vectorizer = TfidfVectorizer(**NGRAMS, vocabulary=own.vocabulary)
     vectorizer.idf_ = own.idf
-    shape = (len(words) + 1, len(own.components))
-    features = np.zeros(shape, dtype=np.float32)
+    features = np.zeros((len(words) + 1, len(own.components)), dtype=np.float32)
     for rows in blocks(len(words), 1, block):
         weights = vectorizer.transform(words[rows])
         features[rows] = weights.astype(np.float32) @ own.components.T

@@ -47,18 +47,13 @@ class NumberForm(NamedTuple):
         if opened != bool(found["close"]):
             return np.nan
         affixes = (found["prefix"] or "", found["suffix"] or "")
-        own = (self.prefix, self.suffix)
-        if affixes not in (own, ("", "")):
+        if affixes not in ((self.prefix, self.suffix), ("", "")):
             return np.nan
         digits = _plain_digits(found["digits"], self.decimal, self.thousands)
         if digits is None:
             return np.nan
-        signs = [found["sign"], found["inner"]]
-        negative = opened or "-" in signs or "−" in signs
-        size = float(digits)
-        if negative:
-            return -size
-        return size
+        negative = opened or {found["sign"], found["inner"]} & {"-", "−"}
+        return -float(digits) if negative else float(digits)
 
 
 def number_form(words: Sequence[str]) -> NumberForm | None:
@@ -78,15 +73,13 @@ def number_form(words: Sequence[str]) -> NumberForm | None:
         match = WRITTEN.fullmatch(word.strip())
         if match is None:
             return None
-        prefix = match["prefix"] or ""
-        suffix = match["suffix"] or ""
-        affixes.add((prefix, suffix))
+        affixes.add((match["prefix"] or "", match["suffix"] or ""))
     if len(affixes) != 1:
         return None
+    ((prefix, suffix),) = affixes
     # decimal mark and thousands separator, in this order, so that "1,234" is a thousand
     for separators in (".", ".,", ". ", ".'", ",", ",.", ", "):
-        decimal = separators[0]
-        form = NumberForm(prefix, suffix, decimal, separators[1:])
+        form = NumberForm(prefix, suffix, separators[0], separators[1:])
         if np.isfinite(form.parse(words)).all():
             return form
     return None
@@ -112,8 +105,7 @@ def amounts(words: Sequence[str], most_units: int = 3) -> list[str]:
 
 def _plain_digits(digits: str, decimal: str, thousands: str) -> str | None:
     """The digits as Python writes a number, None if the separators are not these two."""
-    digits = " ".join(digits.split())
-    digits = digits.replace("’", "'")
+    digits = " ".join(digits.split()).replace("’", "'")
     whole, mark, fraction = digits.partition(decimal)
     if mark and not fraction.isdigit():
         return None
@@ -122,5 +114,4 @@ def _plain_digits(digits: str, decimal: str, thousands: str) -> str | None:
     grouped = rf"[1-9]\d{{0,2}}({re.escape(thousands)}\d{{3}})+"
     if not thousands or not re.fullmatch(grouped, whole):
         return None
-    joined = whole.replace(thousands, "")
-    return f"{joined}.{fraction or 0}"
+    return f"{whole.replace(thousands, '')}.{fraction or 0}"

@@ -78,9 +78,7 @@ def _decoded(path: Path) -> tuple[pd.DataFrame, list[str]]:
 def _value_type(type_: Any) -> Any:
     import pyarrow as pa
 
-    if pa.types.is_dictionary(type_):
-        return type_.value_type
-    return type_
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
 def _is_text(type_: Any) -> bool:

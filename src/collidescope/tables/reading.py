@@ -139,11 +139,11 @@ def _reader(
     if suffix in (".jsonl", ".ndjson"):
         return _read_json_lines
     if suffix == ".json" or re.match(rb'\s*(\[\s*)?\{\s*"', start):
-        save = (
-            "save it as CSV or Parquet (pandas.read_json(…).to_csv(…)), or as JSON "
-            "lines, one object per line in a file that ends in .jsonl"
+        raise ValueError(
+            f"{path} is JSON, which need not be a table: save it as CSV or Parquet "
+            "(pandas.read_json(…).to_csv(…)), or as JSON lines, one object per line in a "
+            "file that ends in .jsonl"
         )
-        raise ValueError(f"{path} is JSON, which need not be a table: {save}")
     return None
 
 
@@ -214,15 +214,10 @@ def _text_plan(
         plan.encodings = ["utf-16"]
         plan.notes.append(f"{path.name} is read as UTF-16")
         whole = start.decode("utf-16", "replace")
-    every_line = io.StringIO(whole, newline="")
-    lines = list(islice(every_line, skip_lines, None))
-    if delimiter is None:
-        plan.delimiter = _found_delimiter(path, lines)
-        if plan.delimiter != ",":
-            place = DELIMITERS[plan.delimiter]
-            plan.notes.append(f"{path.name} is cut at {place}")
-    else:
-        plan.delimiter = delimiter
+    lines = list(islice(io.StringIO(whole, newline=""), skip_lines, None))
+    plan.delimiter = delimiter or _found_delimiter(path, lines)
+    if delimiter is None and plan.delimiter != ",":
+        plan.notes.append(f"{path.name} is cut at {DELIMITERS[plan.delimiter]}")
     plan.names = _names(plan, lines)
     example = _decimal_comma(lines[1:500], plan.delimiter)
     if example is not None and plan.delimiter != ",":
@@ -235,12 +230,9 @@ def _text_plan(
 
 def _found_delimiter(path: Path, lines: list[str], sniffed: int = 50) -> str:
     """That of the name, or of the first lines."""
-    plain = path
-    if path.suffix.lower() in OPENERS:
-        plain = path.with_suffix("")
-    if plain.suffix.lower() == ".tsv":
-        return "\t"
-    return _delimiter(lines[:sniffed])
+    packed = path.suffix.lower() in OPENERS
+    plain = path.with_suffix("") if packed else path
+    return "\t" if plain.suffix.lower() == ".tsv" else _delimiter(lines[:sniffed])
 
 
 def _names(plan: TextPlan, lines: list[str]) -> list[str]:
@@ -253,9 +245,9 @@ def _names(plan: TextPlan, lines: list[str]) -> list[str]:
     numbers = range(1, _width(first, plan.delimiter) + 1)
     if not plan.header:
         return [f"c{k}" for k in numbers]
-    names = []
-    for k, name in zip(numbers, first, strict=False):
-        names.append(name.strip() or f"unnamed {k}")
+    names = [
+        name.strip() or f"unnamed {k}" for k, name in zip(numbers, first, strict=False)
+    ]
     if len(set(names)) < len(names):
         [(twice, _)] = Counter(names).most_common(1)
         hint = ": rename one of them"
@@ -362,15 +354,11 @@ def _delimiter(lines: list[str]) -> str:
 
 def _decimal_comma(lines: list[str], delimiter: str) -> str | None:
     """An example, where numbers are written 1,5 and none 1.5."""
-    with_comma = re.compile(r"-?\d+,\d+")
-    with_point = re.compile(r"-?\d+\.\d+")
     rows = _rows(lines, delimiter)
     cells = [cell.strip() for cell in chain.from_iterable(rows)]
-    commas = list(filter(with_comma.fullmatch, cells))
-    points = any(map(with_point.fullmatch, cells))
-    if not commas or points:
-        return None
-    return commas[0]
+    commas = filter(re.compile(r"-?\d+,\d+").fullmatch, cells)
+    points = filter(re.compile(r"-?\d+\.\d+").fullmatch, cells)
+    return None if any(points) else next(commas, None)
 
 
 class Line(NamedTuple):
@@ -403,22 +391,22 @@ def _find_ragged(plan: TextPlan, encoding: str) -> None:
     """An error that names the first line with another number of cells than the first, if any."""
     width = 0
     for number, line in enumerate(_lines(plan, encoding)):
-        n_cells = line.cells
         if number == 0:
-            width = n_cells
-        elif n_cells != width:
-            second = number == 1
-            hint = _ragged_hint(plan, line, width, second=second)
+            width = line.cells
+        elif line.cells != width:
+            hint = _ragged_hint(plan, line, width, second=number == 1)
             raise ValueError(
-                f"{plan.path}, line {line.first}: {n_cells} cells, but the first line "
+                f"{plan.path}, line {line.first}: {line.cells} cells, but the first line "
                 f"has {width}{hint}"
             )
 
 
 def _ragged_hint(plan: TextPlan, line: Line, width: int, second: bool) -> str:
     if line.last > line.first:
-        quote = f'A quote (") opens in line {line.first} and closes only in line {line.last}'
-        return f". {quote}: is one missing?"
+        return (
+            f'. A quote (") opens in line {line.first} and closes only in line '
+            f"{line.last}: is one missing?"
+        )
     if second and line.cells == width + 1:
         return (
             " (row names without a heading, as R writes them? write.csv(…, row.names=FALSE) "
@@ -462,8 +450,7 @@ def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
                 f'{path}, line {number}: not an object such as {{"age": 39}}, one per line'
             ) from None
         records.append(record)
-        n_cells = len(records) * len(names)
-        _check_growth(path, CELL * n_cells)
+        _check_growth(path, CELL * len(records) * len(names))
     return pd.DataFrame.from_records(records, columns=list(names)), []
 
 
@@ -486,9 +473,10 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
         raise ValueError(
             f"{path} cannot be read as a workbook: {_first_line(error)}"
         ) from None
-    names = []
-    for k, name in enumerate(rows[0] if rows else (), start=1):
-        names.append(f"unnamed {k}" if name is None else str(name))
+    names = [
+        f"unnamed {k}" if name is None else str(name)
+        for k, name in enumerate(rows[0] if rows else (), start=1)
+    ]
     filled = [row for row in rows[1:] if any(cell is not None for cell in row)]
     notes = []
     if len(sheets) > 1:
