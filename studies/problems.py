@@ -58,7 +58,7 @@ def fixed(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape)
 
 
-#: On these no prior of the range was chosen.
+#: Beside the problems of the study of the range.
 FRESH: dict[str, Callable[[], Problem]] = {
     "additive": problem_of(
         uniform(6),

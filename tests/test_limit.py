@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from collidescope import CollisionClassifier
 from collidescope import limit as module
 from collidescope.datasets import ring, scenario_a
 from collidescope.equations.bounds import bayes_error_bounds
@@ -66,7 +67,7 @@ def test_ranges_of_planted_power_laws_cover_as_promised():
 
 
 def test_the_mixture_is_that_of_a_loop_over_the_grid():
-    limit = planted(0.2, 0.1, 0.5, np.random.default_rng(1))
+    limit = replace(planted(0.2, 0.1, 0.5, np.random.default_rng(1)), members=2)
     noise = limit.covariance + np.diag(
         (module.PRIOR.discrepancy * (limit.scores - limit.scores[-1])) ** 2 + 0.0005**2
     )
@@ -74,9 +75,9 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
     shares = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
     exponents = np.linspace(0.05, 2.0, 40)
     edges = np.concatenate([[0], (shares[1:] + shares[:-1]) / 2, [1]])
-    mass = np.diff(stats.beta(module.PRIOR.alpha, module.PRIOR.beta).cdf(edges))
+    mass = np.diff(stats.beta(module.PRIOR.alpha, 1).cdf(edges))
     density = stats.lognorm(
-        module.PRIOR.log_deviation, scale=module.PRIOR.exponent
+        module.PRIOR.log_deviation, scale=module.PRIOR.exponent / 2
     ).pdf(exponents)
     logs, centres, spreads = [], [], []
     for i, c in enumerate(exponents):
@@ -161,7 +162,8 @@ def test_the_continuation_runs_from_the_curve_to_the_range():
     limit = planted(0.2, 0.1, 0.5)
     low, middle, high = limit.continuation([800, 1600, 1e4, 1e12])
     assert middle[0] == pytest.approx(0.3, abs=0.005)
-    assert (np.diff(middle) < 0).all()
+    assert (np.diff(middle) <= 0).all()
+    assert middle[1] < middle[0]
     assert ((low <= middle) & (middle <= high)).all()
     with pytest.raises(ValueError, match="level"):
         limit.continuation([800], 1.5)
@@ -383,7 +385,8 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     ]
     moved = [w[i] * (part[i] + slope * c[i][:, None]) for i in range(150)]
     squares = sum(m**2 for m in moved)
-    reach = (now - excess - limit.pber_interval()[0]) / stats.norm.ppf(0.975)
+    low = limit._pber_curve.at().quantile(0.025)
+    reach = (now - excess - low) / stats.norm.ppf(0.975)
     doubt = np.sqrt(reach**2 - limit.stderr**2)
     variance = (squares + (doubt * shape) ** 2) / priors[:, None] ** 2
     np.testing.assert_allclose(limit.matrix.stderr, np.sqrt(variance), rtol=1e-6)
@@ -516,7 +519,8 @@ def test_each_of_the_two_limits_from_below_has_half_of_the_tail(flat):
     )  # so that either is the larger
     apart = replace(limit, errors=None, error_covariance=None)
     errors = Limit(SIZES, limit.errors, limit.error_covariance, 0.01, limit.n_rows)
-    ends = [apart.bayes_error_interval(0.975)[0], errors.pber_interval(0.975)[0]]
+    of_errors = errors._pber_curve.at().quantile(0.0125)
+    ends = [apart.bayes_error_interval(0.975)[0], of_errors]
     assert (ends[0] < ends[1]) == flat
     assert limit.bayes_error_interval(0.95)[0] == pytest.approx(max(ends), abs=1e-9)
 
@@ -593,6 +597,7 @@ def test_a_limit_survives_its_dictionary_bit_for_bit():
         ({"errors": [0.1] * 4}, "errors and error_covariance"),
         ({"stderr": -1.0}, "stderr"),
         ({"n_rows": "many"}, "n_rows"),
+        ({"members": 0.5}, "members"),
         ({"matrix": {"format": "other"}}, "not a collision matrix"),
         ({"covariance": None}, "covariance"),
     ],
@@ -738,6 +743,59 @@ def test_models_ended_by_a_cap_leave_no_lower_end():
     assert capped.pber_interval()[0] == capped.bayes_error_interval()[0] == 0
     assert capped.state == "capped"
     assert capped.reason.startswith("limited by training, not by rows")
+
+
+def test_learning_that_goes_on_as_at_first_has_begun():
+    limit = planted(0.2, 0.1, 0.5)
+    stalled = replace(limit, scores=np.array([0.45, 0.36, 0.36, 0.3]))
+    assert stalled.state != "hardly begun"
+    begun = replace(limit, scores=np.array([0.37, 0.36, 0.36, 0.3]))
+    assert begun.state == "hardly begun"
+
+
+def test_the_tails_of_the_range_add_up_and_most_is_below_while_much_is_left_to_learn():
+    below = []
+    for excess in (0.0, 0.1):
+        limit = planted(0.2, excess, 0.5)
+        end = limit._pber_curve.at()
+        low, high = limit.pber_interval(0.9)
+        below.append(end.chance(low))
+        assert end.chance(low) + 1 - end.chance(high) == pytest.approx(0.1, abs=1e-6)
+    assert 0.05 <= below[0] < 0.09 < below[1] < 0.1
+
+
+def test_the_range_is_narrower_where_one_member_has_all_the_weight():
+    limit = planted(0.2, 0.1, 0.5)
+    lows = [
+        replace(limit, members=members).pber_interval()[0]
+        for members in (1, 2, None, 8)
+    ]
+    assert lows == sorted(lows, reverse=True)
+    assert len(set(lows)) == 4
+
+
+def test_effective_members_are_those_of_equal_weights():
+    assert module.effective_members([0.3] * 5 + [0.0]) == pytest.approx(5)
+    assert module.effective_members([1.2]) == 1
+    assert 1 < module.effective_members([0.9, 0.1]) < 2
+
+
+def test_a_record_without_the_number_of_members_is_read():
+    limit = planted(0.2, 0.1, 0.5)
+    data = limit.to_dict()
+    del data["members"]
+    assert Limit.from_dict(data) == limit
+
+
+def test_only_of_a_pool_of_several_models_is_the_number_of_members_known():
+    X, y = ring().sample(200, 0)
+    several = ["linear", "quadratic", "neighbours", "gaussian"]
+    pool = CollisionClassifier(several, random_state=0).fit(X, y)
+    weights = np.array(list(pool._ensemble.weights.values()))
+    share = weights / weights.sum()
+    assert pool.limit_.members == pytest.approx(1 / (share**2).sum())
+    alone = CollisionClassifier(several[:1], random_state=0).fit(X, y)
+    assert alone.limit_.members is None
 
 
 def test_a_curve_that_no_power_fits_is_refuted():

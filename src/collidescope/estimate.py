@@ -24,7 +24,12 @@ from collidescope.equations.moments import Moments, row_blocks
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.recovery import Recovery, recover
 from collidescope.folds import fold_numbers
-from collidescope.limit import Limit, limit_from_posteriors, limit_from_scores
+from collidescope.limit import (
+    Limit,
+    effective_members,
+    limit_from_posteriors,
+    limit_from_scores,
+)
 from collidescope.matrix import CollisionMatrix, Method
 from collidescope.sample import Sample, taken
 
@@ -149,6 +154,7 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
     folds = fold_numbers(crossfit.folds.splits, sample.n_rows)[rows]
     weights = taken(sample.weights, rows)
     groups = taken(sample.groups, rows)
+    members = _members(crossfit)
     if sample.votes is None:
         return limit_from_posteriors(
             posteriors,
@@ -160,6 +166,7 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
             priors=sample.target,
             groups=groups,
             capped=crossfit.capped,
+            members=members,
         )
     # The Brier score of a vote drawn from those on a row.
     votes = sample.votes[rows]
@@ -167,7 +174,7 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
     every = np.arange(len(rows))
     scores = [1 - 2 * (share * P).sum(axis=1) + (P * P).sum(axis=1) for P in posteriors]
     errors = [1 - share[every, P.argmax(axis=1)] for P in posteriors]
-    return limit_from_scores(
+    limit = limit_from_scores(
         np.column_stack(scores),
         sizes,
         errors=np.column_stack(errors),
@@ -177,6 +184,16 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
         groups=groups,
         capped=crossfit.capped,
     )
+    return replace(limit, members=members)
+
+
+def _members(crossfit: CrossFit, several: int = 4) -> float | None:
+    """The effective number of members in the pool; None where it had hardly any to choose from."""
+    n_trained = len(crossfit.seconds)
+    if n_trained < several:
+        return None
+    weights = crossfit.ensemble.weights
+    return effective_members(weights.values())
 
 
 def posteriors_by_size(sample: Sample, crossfit: CrossFit) -> dict[int, Posteriors]:

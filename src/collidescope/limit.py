@@ -22,7 +22,7 @@ miscalibration that more rows do not remove (:func:`without_end_if_miscalibrated
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,7 +35,7 @@ from collidescope._checks import ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.equations.posterior import shift_rows
-from collidescope.equations.power_law import PowerLaw, Prior, fit_power_law
+from collidescope.equations.power_law import Mixture, PowerLaw, Prior, fit_power_law
 from collidescope.equations.projection import project
 from collidescope.equations.recalibration import recalibration_gains
 from collidescope.intervals import (
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 HEADER = {"format": "collidescope.limit", "version": 1}
 PRIOR = Prior()
+UNKNOWN_MEMBERS = 2.5  #: where nothing is known of a pool
 SEEN = 2.0  #: z-value from which a difference counts as seen
 TINY = float(np.finfo(float).tiny)
 
@@ -133,6 +134,8 @@ class Limit(Value):
     capped: bool = False  #: whether a model stopped at a cap of steps or time
     #: to which posteriors are raised to be calibrated, where more rows do not do that; else None
     power: float | None = None
+    #: effective number of members that share the weight of the pool: see :func:`effective_members`
+    members: float | None = None
 
     def __post_init__(self) -> None:
         sizes = _check_sizes(self.sizes)
@@ -159,7 +162,7 @@ class Limit(Value):
                     raise ValueError(f"{name} must be positive semi-definite")
                 values[name] = array
         least_of = {"stderr": 0, "n_rows": 1, "n_units": 1}
-        least_of |= {"baseline": 0, "skill_stderr": 0, "power": 0}
+        least_of |= {"baseline": 0, "skill_stderr": 0, "power": 0, "members": 1}
         for name, least in least_of.items():
             value = getattr(self, name)
             if value is not None:
@@ -196,18 +199,23 @@ class Limit(Value):
         The lower end holds if the excess falls like a power of the number of rows. The upper end
         is at least that of PBER(n), which needs no assumption.
         """
-        outside = 1 - check.check_between(level, 0, 1, "level")
+        check.check_between(level, 0, 1, "level")
+        low, high = self._ends(self._pber_curve.at(), level)
+        return min(low, self.pber), high
+
+    def _ends(self, curve: Mixture, level: float) -> tuple[float, float]:
+        """(low, high) of a score of the curve, high at least that of the plain interval."""
+        outside = 1 - level
         tail = outside / 2
-        end = self._pber_curve.at()
-        low = 0.0
-        if not self._no_lower_end:
-            low = end.quantile(tail)
-        low = min(low, self.pber)
-        high = end.quantile(1 - tail)
         _, plain_high = self._plain_interval(level)
-        high = max(high, plain_high)
+        high = max(curve.quantile(1 - tail), plain_high)
         high = min(high, 1.0)
-        return low, high
+        if self._no_lower_end:
+            return 0.0, high
+        # Where much is left to learn the score is hardly ever above: the lower end has the rest.
+        above = 1 - curve.chance(high)
+        below = max(outside - above, tail)
+        return curve.quantile(below), high
 
     @property
     def bayes_error(self) -> float | None:
@@ -324,8 +332,7 @@ class Limit(Value):
         ``continuation([2 * n])`` for twice as many. They end in :meth:`pber_interval` and
         :attr:`pber`.
         """
-        outside = 1 - check.check_between(level, 0, 1, "level")
-        tail = outside / 2
+        check.check_between(level, 0, 1, "level")
         sizes = check.check_finite(sizes, "sizes", ndim=1)
         smallest = sizes.min()
         if smallest < 1:
@@ -333,20 +340,11 @@ class Limit(Value):
             raise ValueError(f"sizes must be {wanted}, got {smallest:g}")
         curve = self._pber_curve
         bands = [curve.at(size) for size in sizes]
-
-        def quantiles(probability: float) -> FloatArray:
-            return np.array([band.quantile(probability) for band in bands])
-
-        low = quantiles(tail)
-        if self._no_lower_end:
-            low = np.zeros_like(low)
-        middle = quantiles(0.5)
-        middle = np.maximum(middle, self.pber)
+        ends = [self._ends(band, level) for band in bands]
+        low, high = np.transpose(ends)
+        medians = [band.quantile(0.5) for band in bands]
+        middle = np.maximum(medians, self.pber)
         low = np.minimum(low, middle)
-        below_high = 1 - tail
-        high = quantiles(below_high)
-        _, plain_high = self._plain_interval(level)
-        high = np.clip(high, plain_high, 1.0)
         return low, middle, high
 
     def rows_needed(
@@ -403,14 +401,21 @@ class Limit(Value):
     @cached_property
     def _pber_curve(self) -> PowerLaw:
         noise = _noise(self, self.scores, self.covariance)
-        return fit_power_law(self.sizes, self.scores, noise, self._floor, PRIOR)
+        return fit_power_law(self.sizes, self.scores, noise, self._floor, self._prior)
 
     @cached_property
     def _error_curve(self) -> PowerLaw | None:
         if self.errors is None or self.error_covariance is None:
             return None
         noise = _noise(self, self.errors, self.error_covariance)
-        return fit_power_law(self.sizes, self.errors, noise, self._floor, PRIOR)
+        return fit_power_law(self.sizes, self.errors, noise, self._floor, self._prior)
+
+    @property
+    def _prior(self) -> Prior:
+        members = self.members
+        if members is None:
+            members = UNKNOWN_MEMBERS
+        return PRIOR.of_members(members)
 
     @property
     def _floor(self) -> float:
@@ -480,17 +485,21 @@ class Limit(Value):
             return "the models predict hardly better than the class shares alone"
         if len(self.sizes) > 2:
             # Drops per doubling: those of a power law become smaller.
-            doublings = np.log2(self.sizes[-3:])
-            before, last = np.diff(doublings)
+            doublings = np.diff(np.log2(self.sizes))
+            drops = -np.diff(self.scores) / doublings
+            before, last = doublings[-2:]
             # The last drop less the one before: (s₂ - s₃) / last - (s₁ - s₂) / before.
             per_before = 1 / before
             per_last = 1 / last
             weights = [-per_before, per_before + per_last, -per_last]
             growth, stderr = self._contrast(weights)
             allowed = SEEN * stderr + 1e-12
+            # Where an earlier drop was larger, the one before was small by chance.
+            largest = drops[-1] == drops.max()
             if share < 0.1:  # little skill: drops must become smaller
                 allowed = 0.0
-            if growth > allowed:
+                largest = True
+            if growth > allowed and largest:
                 return "each doubling of the rows lowers the PBER by more than the one before"
         return ""
 
@@ -532,6 +541,7 @@ class Limit(Value):
             "grouped",
             "capped",
             "power",
+            "members",
         }  # a record of an earlier release has none
         if found != names:
             wrong = ", ".join(sorted(map(str, names ^ found)))
@@ -664,12 +674,15 @@ def limit_from_posteriors(
     priors: Given = None,
     groups: Given = None,
     capped: bool = False,
+    members: float | None = None,
 ) -> Limit:
     """What unlimited rows would leave of S, from held-out posteriors at several training sizes.
 
     Takes one n×K array of posteriors of the same rows per size, the class number of every row, the
-    names of the classes and the ``priors`` to estimate for (by default the class shares of the
-    rows); the rest as :func:`limit_from_scores`.
+    names of the classes, the ``priors`` to estimate for (by default the class shares of the rows)
+    and, of a pool of several models, how many ``members`` share the weight
+    (:func:`effective_members`): where one has it all, learning ends sooner. The rest as
+    :func:`limit_from_scores`.
     """
     n_sizes = np.size(sizes)
     arrays = _check_arrays(posteriors, n_sizes)
@@ -710,11 +723,23 @@ def limit_from_posteriors(
         groups=groups,
         capped=capped,
     )
+    limit = replace(limit, members=members)
     sample = _Sample.checked(n, weights, None, groups)
     limit = without_end_if_miscalibrated(limit, arrays, labels, weights, groups)
     matrix = _matrix(limit, residuals, onehot, sample, pi)
     named = replace(matrix, classes=names, counts=counts)
     return replace(limit, matrix=named)
+
+
+def effective_members(weights: Iterable[float]) -> float:
+    """(Σ w)² / Σ w²: how many members of a pool share its weight.
+
+    >>> effective_members([0.5, 0.5, 0.0])
+    2.0
+    """
+    w = np.array(list(weights))
+    squares = w @ w
+    return float(w.sum() ** 2 / squares)
 
 
 class _Sample(NamedTuple):
@@ -907,10 +932,13 @@ def _doubt(limit: Limit) -> float:
     """How wrong the excess may be: what the range of the PBER has beyond the sampling error."""
     last = limit.scores[-1]
     now = float(last)
-    low, _ = limit.pber_interval()
+    tail = 0.025
+    low = 0.0
+    if not limit._no_lower_end:
+        low = limit._pber_curve.at().quantile(tail)
     believed = now - limit._excess
-    distance = believed - low
-    z = float(ndtri(0.975))
+    distance = max(believed - low, 0.0)
+    z = -float(ndtri(tail))
     reach = distance / z
     beyond = reach**2 - limit.stderr**2
     variance = max(beyond, 0.0)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import betainc, ndtr
+from scipy.special import ndtr
 
 from collidescope._checks import FloatArray
 
@@ -24,13 +24,16 @@ from collidescope._checks import FloatArray
 class Prior(NamedTuple):
     """What is believed before a curve is seen; ``studies/accuracy/limit.py`` tells from where."""
 
-    exponent: float = 0.5  #: median of c; 1 is the rate of a correct parametric model
+    #: median of c where one member has all the weight; a correct parametric model has 1
+    exponent: float = 1.25
     log_deviation: float = 0.5  #: standard deviation of log c
-    #: f ~ Beta(alpha, beta), where nothing (0) and everything (1) are both likely
-    alpha: float = 0.5
-    beta: float = 0.75
+    alpha: float = 0.5  #: f ~ Beta(alpha, 1): nothing is ruled out, little is likelier
     #: how far a curve strays from a power: standard deviation of s_t in units of s_t - s_T
-    discrepancy: float = 0.1
+    discrepancy: float = 0.2
+
+    def of_members(self, members: float) -> Prior:
+        """Of a pool of so many members: where none is right, many share the weight."""
+        return self._replace(exponent=self.exponent / members)
 
     def log_mass(self, exponents: FloatArray, shares: FloatArray) -> FloatArray:
         """Of every point (c, f) of the grid, up to a constant: (exponents, shares)."""
@@ -42,7 +45,7 @@ class Prior(NamedTuple):
         first = [0.0]
         last = [1.0]
         edges = np.concatenate([first, middles, last])
-        below_edges = betainc(self.alpha, self.beta, edges)
+        below_edges = edges**self.alpha
         masses = np.diff(below_edges)
         of_shares = np.log(masses)
         # On an even grid of c the density of a log-normal is exp(-z²/2) / c.
