@@ -219,7 +219,7 @@ def test_progress_says_what_was_dropped(capsys):
 def chosen(sizes, weights, costs):
     """A race with a round of each size, and the weights of models in it."""
     models = [Priced(name, 1.0, None, simple=True) for name in costs]
-    raced = Raced(models, costs)
+    raced = Raced(models, costs, 600)
     for size, of_round in zip(sizes, weights, strict=True):
         losses = dict.fromkeys(costs, 0.5)
         raced.drop(Round(size, losses, of_round), 8000, lambda names: 0.5)
@@ -250,6 +250,16 @@ def whole_fit(**settings):
     engine = Engine(**settings)
     raced = race(sample, models, folds, engine)
     return raced, cross_fit(sample, raced.models, folds, engine=engine, choice=raced)
+
+
+@pytest.mark.parametrize(("n_held_out", "tells"), [(599, False), (600, True)])
+def test_the_first_fold_is_a_heat_where_it_scores_as_many_rows_as_others(
+    n_held_out, tells
+):
+    raced = Raced([], {}, n_held_out)
+    assert not raced.by_first_fold  # nor is it where there was no race
+    raced.found = Race(rounds=(FEW,))
+    assert raced.by_first_fold == tells
 
 
 def test_the_first_fold_is_the_last_heat():
