@@ -24,6 +24,7 @@ BENCHMARKS = (
     "fashion",
     "images",
     "images-length",
+    "images-members",
     "real",
     "peers",
     "made-up",
