@@ -107,7 +107,7 @@ def new_images(
 
 
 def _chosen(paths: Sequence[Path], kept: npt.NDArray[np.bool_]) -> list[Path]:
-    return [paths[number] for number in np.flatnonzero(kept)]
+    return [path for path, own in zip(paths, kept, strict=True) if own]
 
 
 def _read(
