@@ -17,7 +17,7 @@ from studies.store import results
 ROOT = Path(__file__).parents[1]
 #: Sections of docs/benchmarks.md, in their order.
 BENCHMARKS = ("scenarios", "limit", "lifelike", "trained", "fashion", "images")
-BENCHMARKS += ("images-length", "real", "peers", "made-up", "feebee")
+BENCHMARKS += ("images-length", "images-members", "real", "peers", "made-up", "feebee")
 BENCHMARKS += ("feebee-matrix", "members", "engine", "sizes", "cores", "scale")
 
 

@@ -14,6 +14,7 @@ from collidescope.learners.gradients import (
     features,
     histograms,
     in_cells,
+    log_posteriors,
     n_features,
     scale_of,
 )
@@ -153,3 +154,24 @@ def test_a_list_of_images_of_several_sizes_is_refused_in_words(colour_fit):
     several = [colour[0], colour[1, :, :8]]
     with pytest.raises(ValueError, match="one size"):
         clf.fit(several, [0, 1])
+
+
+@pytest.mark.parametrize("planted", [0.0, 0.2])
+def test_the_share_of_labels_that_are_wrong_at_random_is_found(planted):
+    X, codes = bars(800, seed=3)
+    generator = np.random.default_rng(0)
+    anything = generator.integers(0, 2, len(codes))
+    wrong = generator.random(len(codes)) < planted
+    noisy = np.where(wrong, anything, codes)
+    member = recipe("gradients").fit(Task(X, noisy, 2, seed=0))
+    assert member.calibration[3] == pytest.approx(planted, abs=0.05)
+
+
+def test_a_share_of_the_posteriors_is_spread_over_all_classes():
+    parts = np.zeros((3, 1, 2))
+    parts[0] = [0.0, np.log(3)]
+    calibration = np.array([1.0, 0.0, 0.0, 0.2])
+    expected = 0.8 * np.array([[0.25, 0.75]]) + 0.1
+    np.testing.assert_allclose(
+        np.exp(log_posteriors(parts, calibration)), expected, rtol=1e-6
+    )

@@ -22,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import CollisionClassifier, collision_matrix_from_votes
+from collidescope.equations.recalibration import brier_scores
+from collidescope.learners.pool import pool, pool_weights
 from studies.markdown import again, table
 from studies.measures import tvd
 from studies.real_data import data_folder, load_fashion_votes, load_mnist, one_vote
@@ -307,6 +309,75 @@ def length_text(records: list[Record]) -> str:
 {again("images-length")}"""
 
 
+ALONE = ("kernel", "gradients", "convolution")
+
+
+def member_cells(quick: bool) -> list[Cell]:
+    if quick:
+        return [{"set": "fashion", "rows": 60, "scored": 60, "seed": 0}]
+    found = []
+    for name in ("mnist", "fashion", "cifar10"):
+        for rows in (400, 1_000, 2_000):
+            found.append({"set": name, "rows": rows, "scored": 3_000, "seed": 0})
+    return found
+
+
+def member_run(cell: Cell) -> dict[str, Any]:
+    """Brier scores of new images and processor seconds of members on a CPU, alone and together."""
+    from collidescope.crossfit import log_posteriors, task_of
+    from collidescope.learners import recipe
+    from collidescope.learners.base import Task
+    from collidescope.sample import make_sample
+
+    n = cell["rows"]
+    given = problem({**cell, "rows": n + cell["scored"]})
+    sample = make_sample(given.X, given.y)
+    task = Task(sample.X[:n], sample.codes[:n], sample.n_classes, seed=cell["seed"])
+    labels = sample.codes[n:]
+    result: dict[str, Any] = {}
+    scores = []
+    for name in ALONE:
+        member = recipe(name)
+        started = time.process_time()
+        fitted = member.fit(task_of(member, task))
+        seconds = time.process_time() - started
+        own = log_posteriors(member, fitted, sample.X[n:])
+        brier = brier_scores(np.exp(own), labels)
+        result[name] = {"brier": float(brier.mean()), "seconds": seconds}
+        scores.append(own)
+    logs = np.stack(scores)
+    both = logs[1:]  # the members that see images as images
+    half = np.arange(len(labels)) % 2 == 0
+    P = np.empty_like(both[0])
+    for weighed, scored in ((half, ~half), (~half, half)):
+        weights = pool_weights(both[:, weighed], labels[weighed])
+        P[scored] = pool(both[:, scored], weights)
+    result["together"] = {"brier": float(brier_scores(P, labels).mean())}
+    return result
+
+
+def member_text(records: list[Record]) -> str:
+    rows = []
+    for found in map(flat, records):
+        row = [found["set"], f"{found['rows']:,}"]
+        for name in (*ALONE, "together"):
+            row.append(f"{found[name]['brier']:.4f}")
+        for name in ALONE:
+            row.append(f"{found[name]['seconds']:.1f}")
+        rows.append(row)
+    head = ["images", "rows", *ALONE, "the last two pooled"]
+    head += [f"seconds, {name}" for name in ALONE]
+    return f"""## Members for images on a CPU
+
+Brier scores of 3,000 new images, and processor seconds of learning (of `convolution` with the runs
+that choose, which a fit makes once). `kernel` sees pixels as columns. Half of the new images weigh the pool
+that scores the other half.
+
+{table(head, rows)}
+
+{again("images-members")}"""
+
+
 STUDIES = (
     Study("images", "Images: PBER, range and truth", cells, run, text, alone=True),
     Study(
@@ -316,5 +387,12 @@ STUDIES = (
         length_run,
         length_text,
         alone=True,
+    ),
+    Study(
+        "images-members",
+        "Images on a CPU: edges, a network, and both",
+        member_cells,
+        member_run,
+        member_text,
     ),
 )

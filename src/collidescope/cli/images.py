@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pandas as pd
 
 import collidescope as cs
+from collidescope._checks import FloatArray
 from collidescope.cli._console import notes_as_they_come, say
 from collidescope.cli._fitting import Fit, largest_classes, train
 from collidescope.cli._inputs import Rows, Run
-from collidescope.tables.images import read_images
+from collidescope.tables.images import new_images, read_images
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,25 @@ def read_files(
     table = pd.DataFrame({"file": [_relative(path, folder) for path in paths]})
     label = run.label or "class"
     return ImageFiles(X, Rows(source, label, table, y, np.arange(len(y)), list(met)))
+
+
+def predict_files(
+    fitted: cs.CollisionClassifier, folder: Path, skip_bad: bool
+) -> tuple[pd.DataFrame, FloatArray, list[str]]:
+    """Files of a folder and their posteriors, and what was met on the way."""
+    shape = fitted._ensemble.row_shape
+    if len(shape) != 3:
+        raise ValueError(f"{folder} is a folder, and the model is none of images")
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is no folder, and the model is one of images")
+    errors = "raise"
+    if skip_bad:
+        errors = "skip"
+    with notes_as_they_come() as met:
+        X, paths = new_images(folder, shape, errors)
+        P = fitted.predict_proba(X)
+    names = [_relative(path, folder) for path in paths]
+    return pd.DataFrame({"file": names}), P, met
 
 
 def _relative(path: Path, folder: Path) -> str:

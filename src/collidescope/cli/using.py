@@ -84,17 +84,21 @@ def predict(
             "--with",
         ),
     ] = None,
+    skip_bad: Annotated[
+        bool, option(None, "Name files that are no images and go on.", "--skip-bad")
+    ] = False,
 ) -> None:
     """How likely is each class for new rows?
 
     Takes raw rows with the columns that the model was fitted on (others are ignored) and writes for
     each row its number from 0, the most likely class, and a column `p_CLASS` of every class: as CSV
     to standard output, or to `--out`. Levels that training did not have and missing cells are fine,
-    and counted.
+    and counted. Of images a folder is taken, whatever its subfolders.
 
     **Examples**
 
     - `collidescope predict model.collide new.csv --out posteriors.csv`
+    - `collidescope predict photos.collide new-photos/ --out posteriors.csv`
     - `collidescope predict model.collide new.parquet --with customer_id > posteriors.csv`
     """
     from collidescope.cli._inputs import posteriors
@@ -102,15 +106,23 @@ def predict(
 
     run.start(model, table)
     fitted = opt.load_model(model)
-    X, notes = run.raw_rows(fitted, table)
-    check_columns(X, copied or ())
-    note(*notes)
-    raw = _without_label(fitted, X)
-    P, met = posteriors(fitted, raw, held_out=False)
-    notes += [*met, *_training_rows(fitted, raw)]
-    note(*notes)
-    before = X[copied] if copied else None
-    found = opt.posterior_table(P, fitted.classes_, range(len(X)), before)
+    before = None
+    of_images = len(fitted._ensemble.row_shape) == 3
+    if table.is_dir() or of_images:
+        from collidescope.cli.images import predict_files
+
+        before, P, notes = predict_files(fitted, table, skip_bad)
+    else:
+        X, notes = run.raw_rows(fitted, table)
+        check_columns(X, copied or ())
+        note(*notes)
+        raw = _without_label(fitted, X)
+        P, met = posteriors(fitted, raw, held_out=False)
+        notes += [*met, *_training_rows(fitted, raw)]
+        note(*notes)
+        if copied:
+            before = X[copied]
+    found = opt.posterior_table(P, fitted.classes_, range(len(P)), before)
     data = {
         "classes": fitted.classes_.tolist(),
         "predicted": found["predicted"].tolist(),

@@ -65,15 +65,19 @@ class FittedKernel(FittedArrays):
         return sum(self.coefficients.shape) + len(self.spread)
 
     def score(self, x: Float32) -> FloatArray:
+        parts = self.evidence(x)
+        logits = np.tensordot(self.calibration, parts, 1)
+        return log_softmax(logits)
+
+    def evidence(self, x: Float32) -> Floats:
+        """What the log posteriors of rows are made of: see :func:`evidence`."""
         k = kernel(
             x * self.spread,
             self.landmarks,
             self.gamma,
         )
         f = k @ self.coefficients
-        parts = evidence(f, self.log_priors)
-        logits = np.tensordot(self.calibration, parts, 1)
-        return log_softmax(logits)
+        return evidence(f, self.log_priors)
 
 
 @dataclass(frozen=True)

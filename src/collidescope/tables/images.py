@@ -81,6 +81,44 @@ def read_images(
         paths, labels = _of_folder(source)
     else:
         paths, labels = _of_table(source, label)
+    X, kept, notes = _read(paths, size, None, largest_side, errors, most_bytes)
+    for note in notes:
+        warnings.warn(note, CollisionWarning, stacklevel=2)
+    return X, labels[kept], _chosen(paths, kept)
+
+
+def new_images(
+    folder: Path,
+    shape: tuple[int, ...],
+    errors: str,
+    most_bytes: int = 4_000_000_000,
+) -> tuple[Images, list[Path]]:
+    """All images below a folder, as a fit on images (C, H, W) takes them, and their paths."""
+    paths = _images_below(folder)
+    if not paths:
+        raise ValueError(f"source {str(folder)!r} has no image")
+    channels, *size = shape
+    height, width = size
+    read = _read(paths, (height, width), channels, None, errors, most_bytes)
+    X, kept, notes = read
+    for note in notes:
+        warnings.warn(note, CollisionWarning, stacklevel=2)
+    return X, _chosen(paths, kept)
+
+
+def _chosen(paths: Sequence[Path], kept: npt.NDArray[np.bool_]) -> list[Path]:
+    return [path for path, own in zip(paths, kept, strict=True) if own]
+
+
+def _read(
+    paths: Sequence[Path],
+    size: int | tuple[int, int] | None,
+    channels: int | None,
+    largest_side: int | None,
+    errors: str,
+    most_bytes: int,
+) -> tuple[Images, npt.NDArray[np.bool_], list[str]]:
+    """Images that can be read, which of the paths they are of, and what there is to say."""
     bad: dict[Path, str] = {}
     shapes = [_shape(path, bad) for path in paths]
     _check_bad(bad, len(paths), errors)
@@ -88,7 +126,8 @@ def read_images(
     height, width = _common_size(good, size)
     if size is None and largest_side is not None:
         height, width = _scaled_down(height, width, largest_side)
-    channels = max(shape[2] for shape in good)
+    if channels is None:
+        channels = max(shape[2] for shape in good)
     _check_memory((len(good), height, width, channels), most_bytes)
     X = np.zeros((len(paths), height, width, channels), dtype=np.uint8)
     for number, path in enumerate(paths):
@@ -103,10 +142,7 @@ def read_images(
     sizes = {shape[:2] for shape in good}
     if sizes != {(height, width)}:
         notes.append(_scaled(sizes, height, width))
-    for note in notes:
-        warnings.warn(note, CollisionWarning, stacklevel=2)
-    good_paths = [path for path in paths if path not in bad]
-    return X, labels[kept], good_paths
+    return X, kept, notes
 
 
 def _scaled_down(height: int, width: int, largest_side: int) -> tuple[int, int]:
@@ -139,7 +175,6 @@ def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
 
 def _of_folder(folder: Path) -> tuple[list[Path], Array]:
     """Files and the names of the subfolders they are in; what is no image by its name is left."""
-    known = _image_module().registered_extensions()
     own_folders = [own for own in folder.iterdir() if own.is_dir()]
     shown = [own for own in own_folders if not own.name.startswith(".")]
     classes = sorted(shown)
@@ -154,13 +189,18 @@ def _of_folder(folder: Path) -> tuple[list[Path], Array]:
     labels: list[str] = []
     for own in classes:
         name = own.name
-        files = sorted(own.rglob("*"))
-        images = [path for path in files if _is_image(path, known)]
+        images = _images_below(own)
         if not images:
             raise ValueError(f"{source} has no image in the subfolder {name!r}")
         paths += images
         labels += [name] * len(images)
     return paths, np.array(labels)
+
+
+def _images_below(folder: Path) -> list[Path]:
+    known = _image_module().registered_extensions()
+    files = sorted(folder.rglob("*"))
+    return [path for path in files if _is_image(path, known)]
 
 
 def _is_image(path: Path, known: Mapping[str, str]) -> bool:
