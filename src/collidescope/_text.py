@@ -161,9 +161,10 @@ def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
     if cm._is_known():
         return _known(cm)
     if cm.method == "limit":
-        with_interval = another_label(cm)
+        # Its range is that of the curve, which the matrix does not hold.
+        most_likely = f"{percent(cm.pber)} of the inputs would most likely get another"
         return [
-            f"With unlimited rows of this kind, {with_interval}. [PBER at the limit]"
+            f"With unlimited rows of this kind, {most_likely} label. [PBER at the limit]"
         ]
     if not uses_labels(cm):
         said = f"If labelled again, {percent(cm.pber)} of the inputs would get another label"

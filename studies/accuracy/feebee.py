@@ -230,8 +230,43 @@ def _misses(run: Result, name: str, best: float) -> list[float]:
     return [*ends, float(low > over or high < under)]
 
 
-def text(records: list[Record]) -> str:
+def again_text(records: list[Record]) -> str:
+    """Cells made again beside the same cells of the table above; nothing where there are none."""
     runs = [flat(record) for record in records]
+    later = [record for record in records if record["cell"]["kind"] == "again"]
+    if not later:
+        return ""
+    best = {
+        run["data"]: PUBLISHED.get(run["data"], run["error"])
+        for run in runs
+        if run["kind"] == "reference"
+    }
+    before = {
+        (run["data"], run["share"], run["run"]): run
+        for run in runs
+        if run["kind"] == "estimates"
+    }
+    rows = []
+    for record in later:
+        now = flat(record)
+        then = before[now["data"], now["share"], now["run"]]
+        row = [now["data"], f"{now['share']:.1f}"]
+        for run in (then, now):
+            low, high = ours_now(run, RANGE)
+            *_, missed = _misses(run, RANGE, best[run["data"]])
+            row += [f"{low:.3f} to {high:.3f}", "yes" if missed else "no"]
+        rows.append(row)
+    head = ["data", "ρ", "range then", "refuted", "range of today's engine", "refuted"]
+    return f"""
+
+The cells above are of an earlier engine. These were made again with that of today, on the same rows
+and labels ({made("feebee", later)}); all others have not been:
+
+{table(head, rows)}"""
+
+
+def text(records: list[Record]) -> str:
+    runs = [flat(record) for record in records if record["cell"]["kind"] != "again"]
     found = scores(runs)
     names = [*BOUNDS, LIKELY, RANGE]
     rows = []
@@ -279,7 +314,7 @@ yardstick of distances rewards: where nine labels in ten are noise it says that 
 (a lower end of 0, which L counts as an error of up to 0.9). It cannot hold the truth in
 {missed[RANGE]:.0%} of the cases, the next best pair ({second}) in {missed[second]:.0%}. Best known
 error: {known_errors(runs)}. `python -m studies run feebee` repeats it
-({made("feebee", estimated)})."""
+({made("feebee", estimated)}).{again_text(records)}"""
 
 
 def known_errors(runs: list[Result]) -> str:
