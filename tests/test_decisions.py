@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import t as student
 from sklearn import metrics
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
@@ -396,8 +397,10 @@ def test_values_are_paired_differences_of_one_step_estimates():
     assert (found.pber, row["needed"], row["pber_without"]) == pytest.approx(expected)
     moved = ((posteriors[1] - posteriors[0]) ** 2).sum(axis=1).mean()
     widening = np.sqrt(2 - rise.mean() / moved)
+    stderr = widening * rise.std(ddof=1) / 20
+    assert row["p_value"] == pytest.approx(student.sf(rise.mean() / stderr, 399))
     # With the allowance for rows too rare to be seen: half a row.
-    stderr = np.hypot(widening * rise.std(ddof=1) / 20, 0.5 / 400)
+    stderr = np.hypot(stderr, 0.5 / 400)
     assert row["high"] - row["needed"] == pytest.approx(1.966 * stderr, rel=1e-3)
     by_chance = 1 - ((np.bincount(y) / 400) ** 2).sum()
     assert row["alone"] == pytest.approx(by_chance - loss[2].mean(), abs=0.002)

@@ -134,9 +134,7 @@ class _Effects:
         fall = self.with_none - loss_and_rates(alone, pairs)
         needed = self.rows.mean(loss_and_rates(without, pairs) - self.with_all)
         widening = _training_widening(self.full, without, float(needed.value[0]))
-        # Rows that a column changes may be too rare to be among these.
-        n = len(self.with_all)
-        needed = needed._replace(stderr=widening * needed.stderr).wider(n)
+        needed = needed._replace(stderr=widening * needed.stderr)
         worth = self.rows.mean(fall)
         low, high = self._ends(fall, worth)
         columns = {
@@ -144,7 +142,8 @@ class _Effects:
             "class": ["", *self.rows.classes[self.i]],
             "other": ["", *self.rows.classes[self.j]],
             "rate": self.with_all.mean(axis=0),
-            **needed.columns("needed", self.level),
+            # Rows that a column changes may be too rare to be among these.
+            **needed.wider(len(self.with_all)).columns("needed", self.level),
             "p_value": needed.p_value(sides=1),
             "alone": worth.value,
             "alone_low": low,
