@@ -20,8 +20,7 @@ def raised(posteriors: FloatArray, power: float) -> FloatArray:
     array([[0.75, 0.25]])
     """
     # The largest entry of a row becomes 1 first: no row vanishes.
-    relative = posteriors / posteriors.max(axis=1, keepdims=True)
-    powers = relative**power
+    powers = (posteriors / posteriors.max(axis=1, keepdims=True)) ** power
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
@@ -33,8 +32,7 @@ def best_power(posteriors: FloatArray, codes: IntArray, weights: FloatArray) -> 
     w = weights[::step]
 
     def score(log_power: float) -> float:
-        each = brier_scores(raised(some, 2.0**log_power), labels)
-        return float(w @ each)
+        return float(w @ brier_scores(raised(some, 2.0**log_power), labels))
 
     found = minimize_scalar(
         score, bounds=(-3, 3), method="bounded", options={"xatol": 0.02}

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from collidescope._checks import FloatArray
-from collidescope.equations.moments import Moments, diagonal
+from collidescope.equations.moments import Moments, add_to_diagonal, diagonal
 from collidescope.equations.projection import balance, project
 from collidescope.matrix import n_pairs
 
@@ -70,15 +70,12 @@ def with_pber(B: FloatArray, priors: FloatArray, pber: float) -> FloatArray:
            [0.05, 0.45]])
     """
     now = 1 - np.trace(B)
-    end = np.outer(priors, priors)
-    if pber < now:
-        end = np.diag(priors)
+    end = np.diag(priors) if pber < now else np.outer(priors, priors)
     gap = 1 - np.trace(end) - now
     # Worse than ``end`` (a Brier score above that of the class shares): nothing to move to.
     part = 0.0
     if abs(gap) > 1e-12:
-        wanted = (pber - now) / gap
-        part = min(max(wanted, 0.0), 1.0)
+        part = min(max((pber - now) / gap, 0.0), 1.0)
     return B + part * (end - B)
 
 
@@ -106,15 +103,12 @@ def one_step_share(
     total = float(noise.sum())
     # Σ of squares of about `free` independent normal terms has a standard deviation of
     # total · √(2 / free); the matrix is symmetric, so half of its entries repeat the other half.
-    noise_squared = noise**2
-    tiny = np.finfo(float).tiny
-    squares = max(float(noise_squared.sum()), tiny)
+    squares = max(float((noise**2).sum()), np.finfo(float).tiny)
     free = total**2 / squares / 2
     if free < FEWEST_ENTRIES:
         return 1.0
     seen = float((difference**2 / scale).sum())
-    relative = np.sqrt(2 / free)
-    unseen = margin * total * relative
+    unseen = margin * total * np.sqrt(2 / free)
     bias = max(seen - total + unseen, 0.0)
     return float(bias / (bias + total))
 
@@ -130,19 +124,14 @@ def plug_in_and_one_step(moments: Moments) -> tuple[FloatArray, FloatArray, Floa
     cr = moments.cr
     crr = moments.crr
     one_step = moments.Z / N
-    both_ways = cr + cr.T
-    plug_in = -both_ways / N - one_step
-    own = diagonal(plug_in)
-    own += 2 * moments.rho / N
+    plug_in = -(cr + cr.T) / N - one_step
+    add_to_diagonal(plug_in, 2 * moments.rho / N)
     # With l the label and q = p·c: entry (l, j) is (2q-1) r_j, so crr takes off
     # 4 (1-q)² - (2q-1)² = 3 - 4q times r_j². Entry (l, l) is 2q (1-q); Z2 has (1 - (1-q)²)² there,
     # not (1-q)⁴ (8 and -4), and crr is taken off twice (2 more).
     squares = 4 * moments.Z2 - crr - crr.T
-    own_squares = diagonal(squares)
-    differing = 10 * moments.off2 - 4 * moments.rho2
-    own_squares += differing
+    add_to_diagonal(squares, 10 * moments.off2 - 4 * moments.rho2)
     # Σ w² (x - x̄)² = Σ w² x² - x̄² Σ w², exactly where all weights are the same.
-    of_mean = moments.size2 * (one_step - plug_in) ** 2
-    squares -= of_mean
+    squares -= moments.size2 * (one_step - plug_in) ** 2
     variance = np.maximum(squares, 0.0) / N**2
     return plug_in, one_step, variance

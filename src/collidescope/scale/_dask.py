@@ -38,14 +38,12 @@ def blocks(
         return _frame_blocks(P, y, sample_weight)
     P = P.rechunk({1: -1})
     sizes = P.chunks[0]
-    delayed = P.to_delayed()
-    parts = [delayed.ravel()]
+    parts = [P.to_delayed().ravel()]
     for other in (y, sample_weight):
         if other is None:
             parts.append([None] * len(sizes))
         else:
-            delayed = other.rechunk((sizes,)).to_delayed()
-            parts.append(delayed.ravel())
+            parts.append(other.rechunk((sizes,)).to_delayed().ravel())
     return list(zip(*parts, strict=True))
 
 
@@ -88,14 +86,11 @@ def _frame_blocks(
         ) from None
     rest = delayed(lambda part: part.drop(columns=list(more)))
     column = delayed(operator.getitem)
-    found = []
-    for part in parts:
-        own = [
-            column(part, name) if name in more else None
-            for name in (y_name, weight_name)
-        ]
-        found.append((rest(part), *own))
-    return found
+
+    def of(part: Any, name: str) -> Any:
+        return column(part, name) if name in more else None
+
+    return [(rest(part), of(part, y_name), of(part, weight_name)) for part in parts]
 
 
 def tree(parts: list[Any], merge: Callable[[list[Any]], Any], fan_in: int = 16) -> Any:
@@ -105,11 +100,8 @@ def tree(parts: list[Any], merge: Callable[[list[Any]], Any], fan_in: int = 16) 
     """
     join = delayed(merge)
     while len(parts) > 1:
-        joined = []
-        for start in range(0, len(parts), fan_in):
-            some = parts[start : start + fan_in]
-            joined.append(join(some))
-        parts = joined
+        starts = range(0, len(parts), fan_in)
+        parts = [join(parts[start : start + fan_in]) for start in starts]
     return parts[0].compute()
 
 
@@ -124,9 +116,7 @@ def map_rows(
     import pandas as pd
 
     def frame(part: pd.DataFrame) -> pd.DataFrame:
-        values = None
-        if len(part):
-            values = function(part)
+        values = function(part) if len(part) else None
         return pd.DataFrame(values, index=part.index, columns=columns, dtype="float64")
 
     return X.map_partitions(frame, meta=pd.DataFrame(columns=columns, dtype="float64"))

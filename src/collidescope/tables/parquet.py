@@ -118,8 +118,7 @@ def decoded_size(path: Path) -> int:
                 # of data, in either version
                 own = page.get((5, STRUCTURE)) or page.get((8, STRUCTURE)) or {}
                 values += own.get((1, INT32), 0)
-    n_columns = max(map(len, groups), default=0)
-    cells = footer[3, INT64] * n_columns
+    cells = footer[3, INT64] * max(map(len, groups), default=0)
     return int(size + CELL * max(values, cells))
 
 
@@ -141,9 +140,8 @@ def _pages(file: BinaryIO, chunk: Structure) -> Iterator[Structure]:
     while start < end:
         file.seek(start)
         page = _structure(file)
-        unpacked = page[2, INT32]
         packed = page[3, INT32]
-        if min(unpacked, packed) < 0:
+        if min(page[2, INT32], packed) < 0:
             raise ValueError("a page has a negative size")
         start = file.tell() + packed
         yield page

@@ -76,9 +76,8 @@ def votes_from_annotators(
     class_of_word = np.array([place[word] for word in words], dtype=np.intp)
     items = np.repeat(np.arange(len(frame)), frame.shape[1])
     voted = codes >= 0
-    chosen = class_of_word[codes[voted]]
     counts = np.zeros((len(frame), len(names)), dtype=np.int64)
-    np.add.at(counts, (items[voted], chosen), 1)
+    np.add.at(counts, (items[voted], class_of_word[codes[voted]]), 1)
     votes = pd.DataFrame(counts, index=frame.index, columns=names)
     return items_with_votes(votes, empty)
 
