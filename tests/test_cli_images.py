@@ -1,7 +1,6 @@
 """The command ``fit`` on image files: folders, tables of paths, bad files, the report."""
 
 import io
-import json
 
 import numpy as np
 import pandas as pd
@@ -107,44 +106,45 @@ def test_images_between_classes_are_likely_of_both(photos):
 
 
 @pytest.fixture
-def saved(photos, tmp_path):
-    model = tmp_path / "photos.collide"
-    good("fit", photos, *FAST, "--save", model)
-    return model
+def saved(photos):
+    good(f"{FAST} --save photos.collide")
+    return photos
 
 
-def test_images_below_a_folder_are_predicted_by_name(saved, photos, tmp_path):
+def predicted(command):
+    """The table that a command prints."""
+    return pd.read_csv(io.StringIO(good(f"predict photos.collide {command}").stdout))
+
+
+def test_images_below_a_folder_are_predicted_by_name(saved, tmp_path):
     new = tmp_path / "new" / "today"
     new.mkdir(parents=True)
     large = np.full((16, 12), 230, np.uint8)  # twice the size: it is scaled
     Image.fromarray(large).save(new / "bright.png")
-    table = pd.read_csv(io.StringIO(good("predict", saved, tmp_path / "new").stdout))
+    table = predicted("new")
     assert table[["file", "predicted"]].to_numpy().tolist() == [
         ["today/bright.png", "noon"]
     ]
 
 
-def test_new_images_that_cannot_be_read_are_named_or_left_out(saved, photos):
-    (photos / "dusk" / "broken.png").write_text("no image")
-    done = run("predict", saved, photos)
-    assert done.exit_code == 2
-    assert "broken.png" in done.stderr
-    table = pd.read_csv(
-        io.StringIO(good("predict", saved, photos, "--skip-bad").stdout)
-    )
-    assert len(table) == 60
+def test_new_images_that_cannot_be_read_are_named(saved):
+    (saved / "dusk" / "broken.png").write_text("no image")
+    assert "broken.png" in bad("predict photos.collide photos")
 
 
-def test_a_folder_is_nothing_for_a_model_of_a_table(photos, tmp_path):
+def test_new_images_that_cannot_be_read_are_left_out_on_request(saved):
+    (saved / "dusk" / "broken.png").write_text("no image")
+    assert len(predicted("photos --skip-bad")) == 60
+
+
+def test_a_folder_is_nothing_for_a_model_of_a_table(photos):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"x": rng.normal(size=60), "y": np.arange(60) % 2})
-    table.to_csv(tmp_path / "table.csv", index=False)
-    model = tmp_path / "table.collide"
-    good("fit", tmp_path / "table.csv", "--label", "y", *FAST, "--save", model)
-    assert "the model is none of images" in run("predict", model, photos).stderr
+    table.to_csv("table.csv", index=False)
+    good(FAST.replace("photos", "table.csv --label y --save table.collide"))
+    assert "the model is none of images" in bad("predict table.collide photos")
 
 
 def test_a_table_is_nothing_for_a_model_of_images(saved, tmp_path):
     (tmp_path / "table.csv").write_text("x,y\n1,2\n3,4\n")
-    done = run("predict", saved, tmp_path / "table.csv")
-    assert "the model is one of images" in done.stderr
+    assert "the model is one of images" in bad("predict photos.collide table.csv")
