@@ -204,9 +204,9 @@ class Limit(Value):
         return min(low, self.pber), high
 
     def _ends(self, curve: Mixture, level: float) -> tuple[float, float]:
-        """(low, high) of a score of the curve, at least as far out as what rows alone say of PBER(n).
+        """(low, high) of a score of the curve, no nearer to it than the ends of the plain interval.
 
-        Further learning lowers the PBER: it says less of the low end, and nothing of the high one.
+        Further learning only lowers the PBER, so that the end of the curve is known less well.
         """
         outside = 1 - level
         tail = outside / 2
