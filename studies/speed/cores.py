@@ -166,7 +166,9 @@ Seconds of a fit with its range on 100,000 rows of 30 columns and five classes, 
 
 def chains(found: dict[str, Any]) -> str:
     """What the order of the work allows."""
-    known = [w for w in CHAINS if f"{CHAIN} {w}" in found]
+    known = [workers for workers in CHAINS if f"{CHAIN} {workers}" in found]
+    if 1 not in known:
+        return ""
     one = found[f"{CHAIN} 1"]
     rows = []
     for workers in known:
@@ -181,11 +183,11 @@ def chains(found: dict[str, Any]) -> str:
     head = ["processes", "batches", "units", "serial part", "longest chain"]
     head += ["at most so many times as fast", "the same S"]
     return f"""What limits this is the order of the work: which models are trained on more rows is
-known only when the longest unit of the rows before is done. In processor seconds, measured on one
+known only when the longest unit of the rows before is done. In processor seconds, counted on one
 core of another machine: the units of the same fit, what is not divided into units, and the longest
-chain of what waits for each other, if starting processes and sending rows took no time. With more
-processes more is trained before it is known to be needed, so that the units take longer. The clock
-above was read before batches were joined.
+chain of what has to wait, if starting processes and sending rows took no time. With more processes
+more is trained before it is known to be needed, so that the units take longer. The clock above was
+read before heats, folds and sizes were joined in batches.
 
 {table(head, rows)}"""
 
