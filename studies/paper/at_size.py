@@ -24,7 +24,7 @@ CURVE = (5, 10, 20, 50, 100, 200, 500)
 #: Samples of what takes seconds (or a GPU), by overlap.
 SAMPLES = {0.15: 10, 0.25: 6, 0.35: 6}
 #: Samples of V; all but the first one are trained as long as the rivals.
-OF_V = 2
+OF_V = 3
 #: The paper has 500 epochs; these are as many as there was time for on one GPU.
 RIVALS = {
     "plain network": (100,),
