@@ -31,7 +31,6 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import HTML_CLASSES, LEVEL, TEXT_CLASSES
 from collidescope.applications._inputs import BoolArray, Result, check_matrix
-from collidescope.intervals import brier_interval
 from collidescope.matrix import CollisionMatrix, class_numbers
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken
@@ -662,13 +661,13 @@ def _ends(cm: CollisionMatrix, found: _Path) -> tuple[FloatArray, FloatArray]:
             high[step] = pber
         elif not np.isnan(stderr[step]):
             error = float(stderr[step])
-            units = cm.all_units
+            shares: FloatArray = np.bincount(found.groupings[step], cm.priors).astype(
+                np.float64
+            )
             merges = cm.n_classes - int(found.n_groups[step])
             level = level_of_choice(LEVEL, cm.n_classes, merges)
-            low[step], _ = brier_interval(pber, error, units, LEVEL, grouped=cm.grouped)
-            _, high[step] = brier_interval(
-                pber, error, units, level, grouped=cm.grouped
-            )
+            low[step], _ = cm._pber_ends(pber, error, shares, LEVEL)
+            _, high[step] = cm._pber_ends(pber, error, shares, level)
     return low, high
 
 
