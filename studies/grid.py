@@ -24,7 +24,7 @@ from joblib import Parallel, delayed
 from collidescope._environment import environment
 from collidescope.equations.recalibration import raised
 from studies.fit_statements import fit_statements
-from studies.statements import chosen_statements, statements
+from studies.statements import chosen_statements, now_statements, statements
 from studies.trial import (
     LEVEL,
     Held,
@@ -49,6 +49,7 @@ Cells = dict[str, dict[str, dict[str, Any]]]
 ALONE: dict[str, Make] = {
     "all": statements,
     "chosen": chosen_statements,
+    "now": now_statements,
     "fit": fit_statements,
 }
 
@@ -167,6 +168,8 @@ def options() -> Iterator[Option]:
     yield Option("K=10, n=2000", ten, plain(ten, 2000))
     alike = Population(np.full((1, 20), 0.05), np.ones(1))
     yield Option("K=20, all alike, n=400", alike, plain(alike, 400))
+    silent = Population(np.full((1, 3), 1 / 3), np.ones(1))
+    yield Option("inputs say nothing, n=200", silent, plain(silent, 200))
     yield Option("K=50, n=2000", fifty, plain(fifty, 2000))
     yield Option("lognormal weights (1), n=2000", three, weighted(three, 2000, 1.0))
     yield Option("lognormal weights (2), n=2000", three, weighted(three, 2000, 2.0))

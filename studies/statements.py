@@ -34,15 +34,8 @@ MOST_CLASSES = 20  #: of the statements that take long
 
 def statements(trial: Trial) -> Statements:
     """Everything that is said of one sample."""
+    yield from now_statements(trial)
     cm = trial.matrix
-    S = trial.target.matrix()
-    low, high = cm.interval(LEVEL)
-    yield "PBER", of(cm.pber_interval(LEVEL), trial.target.pber())
-    yield "S", Held(low, high, S)
-    yield "recall", Held(np.diag(low), np.diag(high), np.diag(S))
-    yield "top collision", top_collision(cm, S)
-    error = trial.target.bayes_error()
-    yield "Bayes error limit", of((0, cm.bayes_error_limit(LEVEL)), error)
     if cm.n_classes > MOST_CLASSES:
         return
     yield from range_statements(trial)
@@ -57,6 +50,19 @@ def statements(trial: Trial) -> Statements:
     if trial.sample.clusters is not None:
         yield from application_statements(trial)
     yield from fit_statements(trial)
+
+
+def now_statements(trial: Trial) -> Statements:
+    """Of S, the PBER and the limit of the Bayes error."""
+    cm = trial.matrix
+    S = trial.target.matrix()
+    low, high = cm.interval(LEVEL)
+    yield "PBER", of(cm.pber_interval(LEVEL), trial.target.pber())
+    yield "S", Held(low, high, S)
+    yield "recall", Held(np.diag(low), np.diag(high), np.diag(S))
+    yield "top collision", top_collision(cm, S)
+    error = trial.target.bayes_error()
+    yield "Bayes error limit", of((0, cm.bayes_error_limit(LEVEL)), error)
 
 
 def top_collision(cm: CollisionMatrix, S: np.ndarray) -> Held:

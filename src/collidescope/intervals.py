@@ -24,7 +24,7 @@ Coverage of every statement built on this, with its simulation error: ``studies/
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaincinv, gammaincinv, ndtri, stdtrit
+from scipy.special import betaincinv, chdtri, gammaincinv, ndtri, stdtrit
 
 from collidescope._checks import ArrayLike, FloatArray, Given
 
@@ -157,6 +157,18 @@ def brier_interval(
     """(low, high) of a PBER, at most 1, from Brier scores."""
     low, high = score_interval(mean, stderr, units, level, grouped=grouped)
     return min(low, 1.0), min(high, 1.0)
+
+
+def optimism(by_chance: float, n_classes: int, units: float, level: float) -> float:
+    """What the Brier score of class shares gains, at most, where they come from the same units.
+
+    They fit these better than any others do: 1 - Σ π̂² is too small by Σ (π̂ - π)², on average
+    ``by_chance`` / n, which varies like χ² with K - 1 degrees of freedom. Where all classes are as
+    common it is all that varies.
+    """
+    freedom = n_classes - 1
+    largest = float(chdtri(freedom, (1 - level) / 2))
+    return by_chance / units * largest / freedom
 
 
 def difference_interval(

@@ -355,9 +355,22 @@ class CollisionMatrix(Value):
         check.check_between(level, 0, 1, "level")
         if self.pber_stderr is None:
             return None
-        return intervals.brier_interval(
-            self.pber, self.pber_stderr, self.all_units, level, grouped=self.grouped
+        return self._pber_ends(self.pber, self.pber_stderr, self.priors, level)
+
+    def _pber_ends(
+        self, pber: float, stderr: float, priors: FloatArray, level: float
+    ) -> tuple[float, float]:
+        """(low, high) of the PBER of these classes, or of merged ones with those ``priors``."""
+        units = self.all_units
+        low, high = intervals.brier_interval(
+            pber, stderr, units, level, grouped=self.grouped
         )
+        scored = self.diagnostics.brier is not None and units is not None
+        if scored and not _skilled(pber, priors):
+            # It is that of the class shares, which were seen in the same rows.
+            by_chance = 1 - float((priors**2).sum())
+            high += intervals.optimism(by_chance, len(priors), float(units or 1), level)
+        return low, min(high, 1.0)
 
     @property
     def all_units(self) -> float | None:
@@ -382,7 +395,7 @@ class CollisionMatrix(Value):
         if (
             self.held_out_error is not None
             and self.held_out_stderr is not None
-            and self._skilled()
+            and _skilled(self.pber, self.priors)
         ):
             limit = intervals.upper_limit(
                 self.held_out_error,
@@ -394,20 +407,12 @@ class CollisionMatrix(Value):
             )
             return float(limit)
         if self.pber_stderr is not None:
-            return intervals.brier_interval(
-                self.pber,
-                self.pber_stderr,
-                self.all_units,
-                2 * level - 1,
-                grouped=self.grouped,
-            )[1]
+            two_sided = 2 * level - 1
+            ends = self._pber_ends(self.pber, self.pber_stderr, self.priors, two_sided)
+            return ends[1]
         if not self._is_known():
             raise ValueError(_NO_STDERR)
         return self.pber
-
-    def _skilled(self) -> bool:
-        by_chance = 1 - float((self.priors**2).sum())
-        return self.pber < (1 - NO_SKILL) * by_chance
 
     def bayes_error_bounds(self, level: float | None = None) -> tuple[float, float]:
         """(low, high) around the Bayes error rate (Cover and Hart), where S is known.
@@ -732,6 +737,12 @@ class CollisionMatrix(Value):
 
     def _repr_html_(self) -> str:
         return as_html(self)
+
+
+def _skilled(pber: float, priors: FloatArray) -> bool:
+    """Is it below that of the class shares?"""
+    by_chance = 1 - float((priors**2).sum())
+    return pber < (1 - NO_SKILL) * by_chance
 
 
 def plain(tree: Mapping[str, Any]) -> dict[str, Any]:

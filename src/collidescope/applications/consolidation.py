@@ -39,7 +39,6 @@ from collidescope.applications._inputs import (
     check_matrix,
     linear_error,
 )
-from collidescope.intervals import brier_interval
 from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken
@@ -625,9 +624,8 @@ def _ends(cm: CollisionMatrix, found: _Path) -> Ends:
     errors = _standard_errors(cm, found.groupings)
 
     def ends(step: int, level: float) -> Interval:
-        return brier_interval(
-            found.pber[step], errors[step], cm.all_units, level, grouped=cm.grouped
-        )
+        shares = np.asarray(np.bincount(found.groupings[step], cm.priors), np.float64)
+        return cm._pber_ends(found.pber[step], errors[step], shares, level)
 
     for step, n_groups in enumerate(found.n_groups):
         if n_groups == 1:  # that one group never errs is known
