@@ -12,7 +12,7 @@ With logits z posteriors are (1 - ν) softmax(z) + ν / K: where some labels are
 softmax alone would flatten all posteriors for the sake of those few. The share ν and how much
 sharper z then is follow from the scores that leave out the own image.
 
-Up to a few thousand images this is about as good as networks, and the cost is next to nothing.
+With few images this is better than a network, and the cost is next to nothing.
 """
 
 from __future__ import annotations
