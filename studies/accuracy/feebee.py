@@ -256,11 +256,19 @@ def again_text(records: list[Record]) -> str:
             *_, missed = _misses(run, RANGE, best[run["data"]])
             row += [f"{low:.3f} to {high:.3f}", "yes" if missed else "no"]
         rows.append(row)
-    head = ["data", "ρ", "range then", "refuted", "range of today's engine", "refuted"]
+    dates = sorted({record["environment"]["date"] for record in later})
+    head = [
+        "data",
+        "ρ",
+        "range then",
+        "refuted",
+        "range of the later engine",
+        "refuted",
+    ]
     return f"""
 
-The cells above are of an earlier engine. These were made again with that of today, on the same rows
-and labels ({made("feebee", later)}); all others have not been:
+The cells above are of an earlier engine. These were made again with a later one ({", ".join(dates)}), on the same
+rows and labels; all others have not been, and so few do not tell how often its range is refuted:
 
 {table(head, rows)}"""
 
