@@ -204,10 +204,10 @@ class Limit(Value):
         return min(low, self.pber), high
 
     def _ends(self, curve: Mixture, level: float) -> tuple[float, float]:
-        """(low, high) of a score of the curve, high at least that of the plain interval."""
+        """(low, high) of a score of the curve, not within the plain interval."""
         outside = 1 - level
         tail = outside / 2
-        _, plain_high = self._plain_interval(level)
+        plain_low, plain_high = self._plain_interval(level)
         high = max(curve.quantile(1 - tail), plain_high)
         high = min(high, 1.0)
         if self._no_lower_end:
@@ -215,7 +215,8 @@ class Limit(Value):
         # Where much is left to learn the score is hardly ever above: the lower end has the rest.
         above = 1 - curve.chance(high)
         below = max(outside - above, tail)
-        return curve.quantile(below), high
+        low = min(curve.quantile(below), plain_low)
+        return low, high
 
     @property
     def bayes_error(self) -> float | None:
