@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 HEADER = {"format": "collidescope.limit", "version": 1}
 PRIOR = Prior()
 UNKNOWN_MEMBERS = 2.5  #: where nothing is known of a pool
+MOST_MEMBERS = 4.0  #: more are weights of few rows, which stay near equal ones
 SEEN = 2.0  #: z-value from which a difference counts as seen
 TINY = float(np.finfo(float).tiny)
 
@@ -416,7 +417,7 @@ class Limit(Value):
         members = self.members
         if members is None:
             members = UNKNOWN_MEMBERS
-        return PRIOR.of_members(members)
+        return PRIOR.of_members(min(members, MOST_MEMBERS))
 
     @property
     def _floor(self) -> float:
