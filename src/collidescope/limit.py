@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 HEADER = {"format": "collidescope.limit", "version": 1}
 PRIOR = Prior()
 UNKNOWN_MEMBERS = 2.5  #: where nothing is known of a pool
+MOST_MEMBERS = 4.0  #: more are weights of few rows, which stay near equal ones
 SEEN = 2.0  #: z-value from which a difference counts as seen
 TINY = float(np.finfo(float).tiny)
 
@@ -204,10 +205,7 @@ class Limit(Value):
         return min(low, self.pber), high
 
     def _ends(self, curve: Mixture, level: float) -> tuple[float, float]:
-        """(low, high) of a score of the curve, no nearer to it than the ends of the plain interval.
-
-        Further learning only lowers the PBER, so that the end of the curve is known less well.
-        """
+        """(low, high) of a score of the curve, not within the plain interval."""
         outside = 1 - level
         tail = outside / 2
         plain_low, plain_high = self._plain_interval(level)
@@ -218,7 +216,8 @@ class Limit(Value):
         # Where much is left to learn the score is hardly ever above: the lower end has the rest.
         above = 1 - curve.chance(high)
         below = max(outside - above, tail)
-        return min(curve.quantile(below), plain_low), high
+        low = min(curve.quantile(below), plain_low)
+        return low, high
 
     @property
     def bayes_error(self) -> float | None:
@@ -418,7 +417,7 @@ class Limit(Value):
         members = self.members
         if members is None:
             members = UNKNOWN_MEMBERS
-        return PRIOR.of_members(members)
+        return PRIOR.of_members(min(members, MOST_MEMBERS))
 
     @property
     def _floor(self) -> float:
