@@ -8,8 +8,9 @@ splits per table, one thread. They need an environment of their own::
 
 A training that takes more than so many processor seconds is stopped (the default, too) and is not
 counted. AutoGluon has the models whose libraries are in that environment: LightGBM, CatBoost,
-forests, networks of torch, but neither XGBoost nor fastai. TabPFN is its first version, the last
-whose weights are in a package (``peers.txt`` says how to install it).
+forests, networks of torch, but neither XGBoost nor fastai. TabPFN is its first version, whose
+weights are in a package (``peers.txt`` says how to install it); those of later ones come from a
+network that the machine may not have.
 """
 
 from __future__ import annotations
@@ -287,22 +288,25 @@ def text(records: list[Record]) -> str:
         "its calibration error − ours",
         "its processor seconds / ours",
     ]
-    tables = {record["cell"]["table"] for record in small}
+    tables = {name for name, _ in by_case(small).get(OURS, {})}
     splits = {record["cell"]["split"] for record in small}
+    names = {record["cell"]["peer"] for record in small}
+    missing = [shown(peer) for peer in PEERS if peer not in names]
+    unknown = f" Not run so far: {', '.join(missing)}." if missing else ""
     sizes = [record["result"]["rows"] for record in small]
     found = f"""## Beside the strongest peers
 
 Each as it comes, trained on the same rows (70% of a table, at most {MOST_ROWS:,}), scored on the
 others, on one thread; ratios are geometric means over the tables that the peer was run on. Above 1
 ours is lower. *Clearly*: by more than 1% and by two standard errors of the paired difference, over
-{GROUPS} parts of the held-out rows (runs without parts are not judged). Ours is a fit without the
-range ({made("peers", records)}).
+{GROUPS} parts of the held-out rows. Runs without parts are not judged: those of EBM and AutoGluon
+were repeated with parts only where they were lower. Ours is a fit without the range ({made("peers", records)}).
 
 So far {len(tables)} of the {len(KEEL) + 1 - len(LEFT_OUT)} tables, with {min(sizes):,} to
 {max(sizes):,} training rows, {len(splits)} of {SPLITS} splits; the cheapest tables first, so a peer
-with fewer cases has the smaller tables. AutoGluon has neither XGBoost nor fastai. TabPFN v1 takes
-at most {TABPFN_SIZES[0]:,} rows, {TABPFN_SIZES[1]} columns and {TABPFN_SIZES[2]} classes; its
-successors load weights that are not in their package. Several peers have settings that were tuned for
+with fewer cases has the smaller tables.{unknown} AutoGluon has neither XGBoost nor fastai. TabPFN v1 takes
+at most {TABPFN_SIZES[0]:,} rows, {TABPFN_SIZES[1]} columns and {TABPFN_SIZES[2]} classes; weights of its
+successors come from a network. Several peers have settings that were tuned for
 thousands of rows: on the smallest tables LightGBM's tuned defaults hardly split at all.
 {stopped(records)}
 
@@ -324,11 +328,11 @@ def stopped(records: list[Record]) -> str:
     ]
     rule = (
         f"A training is stopped after {MOST_SECONDS} processor seconds ({LARGE_SECONDS} on a large "
-        "set) and does not count"
+        "set) and does not count; the earliest runs ended, unrecorded, after a minute of the clock"
     )
     if not names:
-        return f"{rule}: none was."
-    return f"{rule}: {', '.join(dict.fromkeys(names))}."
+        return f"{rule}."
+    return f"{rule}. Stopped: {', '.join(dict.fromkeys(names))}."
 
 
 def large_table(records: list[Record]) -> str:
@@ -346,13 +350,15 @@ def large_table(records: list[Record]) -> str:
         sizes = [f"{about[key]:,}" for key in ("rows", "columns", "classes")]
         rows.append([name, *sizes, *(scored(results_of, peer) for peer in OF_LARGE)])
     head = ["set", "training rows", "columns", "K", *map(shown, OF_LARGE)]
+    missing = [name for name in LARGE if name not in found]
+    unknown = f" Not run so far: {', '.join(missing)}." if missing else ""
     return f"""
 
 ### Large sets
 
 70% of the rows are trained on, one split: the Brier score on the others, its standard error, and
 processor seconds of fit and prediction. Numbers are given to everyone as the default encodes them,
-so CatBoost sees no categories.
+so CatBoost sees no categories.{unknown}
 
 {table(head, rows)}"""
 
@@ -478,7 +484,7 @@ def sentence(page: str) -> str:
     """How the peers compare, in one sentence that links the page with the table."""
     small = of_tables(results("peers"))
     found = places(small)
-    tables = {record["cell"]["table"] for record in small}
+    tables = {name for name, _ in by_case(small).get(OURS, {})}
     higher = sum(score > 1 for _, score in found.values())
     cheaper = [shown(peer) for peer, (cost, _) in found.items() if cost < 1]
     wins: dict[str, list[str]] = {}
