@@ -196,10 +196,15 @@ def largest_gradients(x: Float32) -> tuple[Float32, Float32]:
     """Gradients down and to the right, (n, H, W), of the channel where they are longest."""
     every_side = ((0, 0), (0, 0), (1, 1), (1, 1))
     padded = np.pad(x, every_side, mode="edge")
-    down = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
-    right = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]
-    squares = down**2 + right**2
-    longest = squares.argmax(axis=1)[:, None]
+    below = padded[:, :, 2:]
+    above = padded[:, :, :-2]
+    down = (below - above)[..., 1:-1]
+    after = padded[..., 2:]
+    before = padded[..., :-2]
+    right = (after - before)[:, :, 1:-1]
+    lengths = np.hypot(down, right)
+    numbers = lengths.argmax(axis=1)
+    longest = numbers[:, None]
     of_down = np.take_along_axis(down, longest, axis=1)
     of_right = np.take_along_axis(right, longest, axis=1)
     return of_down[:, 0], of_right[:, 0]
