@@ -82,4 +82,4 @@ print(collisions_by(P, y, strong))
 # %%
 # And what is the best value of the metric that you report?
 
-ceilings(P, y).table[["metric", "now", "low", "high", "direction"]].round(3)
+ceilings(P, y).table[["metric", "now", "low", "high", "higher_is_better"]].round(3)

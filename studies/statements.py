@@ -147,6 +147,7 @@ def plan_statements(trial: Trial) -> Statements:
         predict_proba=None,
         posteriors_=trial.sample.posteriors,
         labels_=trial.sample.labels,
+        groups_=trial.sample.options.get("groups"),
         classes_=cm.classes,
         collision_matrix_=cm,
         limit_=trial.limit,

@@ -402,19 +402,30 @@ def test_the_most_likely_values_have_the_least_expected_loss_where_too_much_exce
         0.2, 0.1, 0.5, np.random.default_rng(3), level=0.0, difference=0.02
     )
     limit = replace(
-        scores, errors=scores.scores, error_covariance=scores.covariance, stderr=0.1
+        scores,
+        errors=0.7 * scores.scores,
+        error_covariance=0.49 * scores.covariance,
+        stderr=0.1,
     )
-    fit = limit._pber_curve
-    for found, stderr in (
-        (limit.pber, 0.98 * limit.stderr),
-        (limit.bayes_error, np.sqrt(limit.covariance[-1, -1])),
+    of_errors = np.sqrt(limit.error_covariance[-1, -1])
+    for found, now, fit, stderr in (
+        (limit.pber, limit.scores[-1], limit._pber_curve, 0.98 * limit.stderr),
+        (limit.bayes_error, limit.errors[-1], limit._error_curve, of_errors),
     ):
         scale = np.maximum(fit.excess, 0) + np.hypot(stderr, 0.5 / limit.n_rows)
         gaps = fit.excess[:, None] - fit.excess  # guessed less true
         losses = np.where(gaps > 0, 2 * gaps, -gaps) @ (fit.weights / scale)
-        assert found == pytest.approx(
-            limit.scores[-1] - fit.excess[losses.argmin()], abs=1e-4
-        )
+        assert found == pytest.approx(now - fit.excess[losses.argmin()], abs=1e-4)
+
+
+def test_the_most_likely_bayes_error_is_no_higher_than_the_most_likely_pber():
+    scores = planted(
+        0.2, 0.1, 0.5, np.random.default_rng(3), level=0.0, difference=0.02
+    )
+    limit = replace(scores, errors=scores.scores, error_covariance=scores.covariance)
+    assert limit.bayes_error <= limit.pber
+    low, high = limit.bayes_error_interval()
+    assert low <= limit.bayes_error <= high
 
 
 def test_wrong_numbers_of_dimensions_are_named():

@@ -67,6 +67,26 @@ def test_of_two_models_that_do_the_same_work_one_stays():
     assert len({"helper", "hopeless"} & set(either)) == 1
 
 
+@pytest.mark.parametrize("size", [2_000.0, 20_000.0])
+@pytest.mark.parametrize("of_shares", [0.48, 0.9])
+def test_few_rows_drop_no_model_before_one_beats_the_class_shares(size, of_shares):
+    models = [SimpleNamespace(name=name) for name in (*NAMES, "priors")]
+    costs = COSTS | {"priors": 0.0}
+    raced = Raced(models, costs, n_held_out=1_000)
+    for each in (FEW, replace(MORE, size=size)):
+        each = replace(each, losses=each.losses | {"priors": of_shares})
+        raced.drop(each, 32_000, lambda names: 0.5)
+    assert bool(raced.found.dropped) == (of_shares == 0.9 or size == 20_000)
+
+
+def test_a_wave_that_no_heat_has_seen_is_learned_from_all_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3_000, 6))
+    y = (rng.random(3_000) < 0.5 + 0.45 * np.sin(1.4 * X.sum(axis=1))).astype(int)
+    clf = CollisionClassifier(limit=False, random_state=0).fit(X, y)
+    assert clf.collision_matrix_.pber < 0.35
+
+
 def test_with_all_rows_in_the_last_round_the_leader_is_not_dropped():
     last = replace(MORE, size=32_000.0)
     found = run_round(FEW, last, 32_000, COSTS, lambda names: 0.5)

@@ -70,7 +70,8 @@ class CollisionClassifier(FittedCollisions):
     posteriors_by_size_ : dict, the same by rows trained on, fewer too (empty without ``limit``)
     member_weights_ : list of dict, with which weights the held-out rows of each fold were pooled
     race_ : Race, which models of ``members="auto"`` were dropped, and why (``race_.table``)
-    labels_, groups_, sample_weight_ : as given to the fit; row_priors_ : class shares of the rows
+    labels_, groups_, sample_weight_ : as given to the fit
+    row_priors_ : array of shape (K,), class shares of the rows
     classes_, priors_, n_features_in_, history_, interrupted_
 
     Examples

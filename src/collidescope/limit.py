@@ -231,7 +231,7 @@ class Limit(Value):
         last = self.errors[-1]
         now = float(last)
         left = now - excess
-        return max(left, 0.0)
+        return min(max(left, 0.0), self.pber)
 
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
         """(low, high) of the Bayes error, low under the assumption of :meth:`pber_interval`.
@@ -257,8 +257,10 @@ class Limit(Value):
                 grouped=self.grouped,
                 counted=True,
             )
-            high = float(at_most)
-        return min(low, high), high
+            high = min(high, float(at_most))
+        likely = self.bayes_error
+        assert likely is not None  # there is a curve of the errors
+        return min(low, likely, high), max(likely, high)
 
     def _cover_hart(self, pber: float) -> float:
         """The least Bayes error of such a PBER."""
@@ -345,7 +347,7 @@ class Limit(Value):
         ends = [self._ends(band, level) for band in bands]
         low, high = np.transpose(ends)
         medians = [band.quantile(0.5) for band in bands]
-        middle = np.maximum(medians, self.pber)
+        middle = np.clip(medians, self.pber, 1.0)
         low = np.minimum(low, middle)
         return low, middle, high
 

@@ -16,12 +16,12 @@ has no weight in the pool at m rows, or if that pool without it loses next to no
 next to nothing stays. Costs are counted (``Member.cost``), not timed, so the same seed runs the
 same race on any machine, busy or not; only with a ``budget`` does the clock decide too.
 
-Small samples have no race: too few rows tell who leads. It is run once, before the folds are
-trained, on nested subsets (1/16 to 1/2, and of many rows smaller ones) of the training rows of the
-first fold; other training rows of that fold are scored. The last heat is the first fold itself, if
-it holds out enough rows: what has no place in the pool of these is not trained on the other folds.
-What a heat has trained is not trained again for the curve. The race decides which models are
-trained, never how they are weighed.
+Small samples have no race: too few rows tell who leads, and none is dropped before one of them has
+learned something. It is run once, before the folds are trained, on nested subsets (1/16 to 1/2, and
+of many rows smaller ones) of the training rows of the first fold; other training rows of that fold
+are scored. The last heat is the first fold itself, if it holds out enough rows: what has no place
+in the pool of these is not trained on the other folds. What a heat has trained is not trained again
+for the curve. The race decides which models are trained, never how they are weighed.
 """
 
 from __future__ import annotations
@@ -225,6 +225,17 @@ def _not_worth(
     return dropped
 
 
+def tells(last: Round, skill: float = 0.01, many_rows: float = 5_000) -> bool:
+    """Whether a model beats the class shares, or none did with so many rows.
+
+    On 3,000 rows of a noisy chessboard, and of a wave along one direction, heats saw nothing yet,
+    and dropped the models that learn it from all rows.
+    """
+    of_shares = last.losses.get("priors", math.inf)
+    best = min(last.losses.values())
+    return best < (1 - skill) * of_shares or last.size > many_rows
+
+
 def continued(before: Round, last: Round, model: str, doublings: float) -> float:
     """The loss of a model after more doublings of the rows that each lower it in proportion."""
     loss = last.losses[model]
@@ -318,10 +329,13 @@ class Raced(Choice):
     def drop(
         self, last: Round, n: float, pool_loss: PoolLoss, worth: float = 0.01
     ) -> list[Dropped]:
-        """Add a round, and drop the models that cannot matter with n rows after it."""
+        """Add a round, and drop the models that cannot matter with n rows after it.
+
+        None goes before one of them has learned something: all losses are noise until then.
+        """
         found = self.found
         out = list[Dropped]()
-        if found.rounds:
+        if found.rounds and tells(last):
             before = found.rounds[-1]
             out = run_round(before, last, n, self.costs, pool_loss, worth=worth)
         self.found = replace(

@@ -358,7 +358,7 @@ def ceilings(
     table = []
     for name, metric in jackknife.metrics(rows.posteriors, costs).items():
         units = _units(name, rows)
-        low, high = metric.interval(level, units, groups is not None)
+        low, high = metric.interval(level, units, rows.clusters is not None)
         row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
         if name in limits:
             row["limit_low"], row["limit_high"] = limits[name]
