@@ -21,6 +21,7 @@ MODULES = (
     "accuracy.scenarios",
     "accuracy.limit",
     "accuracy.lifelike",
+    "accuracy.few_rows",
     "accuracy.trained",
     "accuracy.fashion",
     "accuracy.images",

@@ -16,8 +16,16 @@ from studies.store import results
 
 ROOT = Path(__file__).parents[1]
 #: Sections of docs/benchmarks.md, in their order.
-BENCHMARKS = ("scenarios", "limit", "lifelike", "trained", "fashion", "images")
-BENCHMARKS += ("images-length", "images-members", "real", "peers", "made-up", "feebee")
+BENCHMARKS = ("scenarios", "limit", "lifelike", "few-rows", "trained", "fashion")
+BENCHMARKS += (
+    "images",
+    "images-length",
+    "images-members",
+    "real",
+    "peers",
+    "made-up",
+    "feebee",
+)
 BENCHMARKS += ("feebee-matrix", "members", "engine", "sizes", "cores", "scale")
 
 

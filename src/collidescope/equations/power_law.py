@@ -5,8 +5,8 @@
     s_t = L · (1 - f + f · (m_t / n)^-c) + noise
     s(m) = L · (1 - f + f · (m / n)^-c)    the curve continued; L · (1 - f) at its end
 
-L is the score at n rows, f the share of it that will fall. Priors: L flat, f ~ Beta, c log-normal
-(:class:`Prior`). For every (c, f) of a grid L is normal, so s(m) is a mixture of normals with
+L is the score at n rows, f the share of it that will fall. Priors: L flat, c log-normal, f ~ Beta or,
+where labels follow from the inputs by a rule, f = 1 (:class:`Prior`). For every (c, f) of a grid L is normal, so s(m) is a mixture of normals with
 marginal likelihoods as weights; 0 ≤ f ≤ 1 keeps the end and the fall from being negative.
 """
 
@@ -30,6 +30,9 @@ class Prior(NamedTuple):
     alpha: float = 0.5  #: f ~ Beta(alpha, 1): nothing is ruled out, little is likelier
     #: how far a curve strays from a power: standard deviation of s_t in units of s_t - s_T
     discrepancy: float = 0.2
+    #: chance that labels follow from the inputs by a rule, so that nothing is left at the end: about
+    #: as many real tables have a PBER near 0
+    rule: float = 0.25
 
     def of_members(self, members: float) -> Prior:
         """Of a pool of so many members: where none is right, many share the weight."""
@@ -46,7 +49,8 @@ class Prior(NamedTuple):
         last = [1.0]
         edges = np.concatenate([first, middles, last])
         below_edges = edges**self.alpha
-        masses = np.diff(below_edges)
+        masses = (1 - self.rule) * np.diff(below_edges)
+        masses[-1] += self.rule
         of_shares = np.log(masses)
         # On an even grid of c the density of a log-normal is exp(-z²/2) / c.
         logs = np.log(exponents)
