@@ -5,9 +5,10 @@
     s_t = L · (1 - f + f · (m_t / n)^-c) + noise
     s(m) = L · (1 - f + f · (m / n)^-c)    the curve continued; L · (1 - f) at its end
 
-L is the score at n rows, f the share of it that will fall. Priors: L flat, c log-normal, f ~ Beta or,
-where labels follow from the inputs by a rule, f = 1 (:class:`Prior`). For every (c, f) of a grid L is normal, so s(m) is a mixture of normals with
-marginal likelihoods as weights; 0 ≤ f ≤ 1 keeps the end and the fall from being negative.
+L is the score at n rows, f the share of it that will fall. Priors: L flat, c log-normal, f ~ Beta
+or, where labels follow from the inputs by a rule, f = 1 (:class:`Prior`). For every (c, f) of a
+grid L is normal, so s(m) is a mixture of normals with marginal likelihoods as weights; 0 ≤ f ≤ 1
+keeps the end and the fall from being negative.
 """
 
 from __future__ import annotations
