@@ -193,8 +193,7 @@ def check_posteriors(
     array = check_finite(P, name, ndim=2)
     _check_columns(array.shape, name, n_classes)
     lowest = _check_probabilities(array, name)
-    totals = array.sum(axis=1)
-    farthest = _check_sums(totals, sum_tolerance(P), name)
+    farthest = _check_sums(array.sum(axis=1), sum_tolerance(P), name)
     # as good as it gets: a copy of many rows costs more than all checks
     if lowest >= 0 and farthest <= EXACT_SUM:
         return array

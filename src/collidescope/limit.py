@@ -157,8 +157,7 @@ class Limit(Value):
                 symmetric = array + array.T
                 eigenvalues = np.linalg.eigvalsh(symmetric)
                 lowest = eigenvalues.min()
-                largest = np.abs(array).max()
-                rounding = 1e-9 * largest
+                rounding = 1e-9 * np.abs(array).max()
                 if lowest < -rounding:
                     raise ValueError(f"{name} must be positive semi-definite")
                 values[name] = array
@@ -386,8 +385,7 @@ class Limit(Value):
         likely = _smallest_size(curve, target, 0.5, most)
         high = _smallest_size(curve, target, 1 - tail, most)
         # Of such a curve nobody knows where it ends, and few errors leave its height open.
-        last = float(self.scores[-1])
-        errors = last / 2 * self._units
+        errors = float(self.scores[-1]) / 2 * self._units
         if self._no_lower_end or errors < 10:
             low = min(low, curve.rows)
             high = np.inf
@@ -746,8 +744,7 @@ class _Sample(NamedTuple):
         if groups is not None:
             units = check.group_numbers(groups, n)
         given = check.check_weights(weights, n)
-        scaled = check.unit_weights(given)
-        return cls(scaled, numbers, units)
+        return cls(check.unit_weights(given), numbers, units)
 
 
 def without_end_if_miscalibrated(
@@ -996,8 +993,7 @@ class _Rows(NamedTuple):
             for second, v in by_size:
                 both = weighted * v
                 squares += first * second * (both.T @ both)
-            own = onehot * weighted
-            cross += first * own.T @ weighted
+            cross += first * (onehot * weighted).T @ weighted
         w_squared = self.w**2
         of_class = w_squared @ onehot
         squares += slope * (2 * cross + slope * of_class[:, None])
@@ -1008,8 +1004,7 @@ class _Rows(NamedTuple):
     ) -> FloatArray:
         units = self.units
         order = np.argsort(units, kind="stable")
-        ends = np.cumsum(np.bincount(units))
-        groups = np.split(order, ends[:-1])
+        groups = np.split(order, np.cumsum(np.bincount(units))[:-1])
         squares = np.zeros_like(slope)
         for rows in groups:
             w = self.w[rows]

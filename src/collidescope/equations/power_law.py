@@ -31,8 +31,8 @@ class Prior(NamedTuple):
     alpha: float = 0.5  #: f ~ Beta(alpha, 1): nothing is ruled out, little is likelier
     #: how far a curve strays from a power: standard deviation of s_t in units of s_t - s_T
     discrepancy: float = 0.2
-    #: chance that labels follow from the inputs by a rule, so that nothing is left at the end; about
-    #: that share of real tables has a PBER near 0
+    #: chance that labels follow from the inputs by a rule, so that nothing is left at the
+    #: end; about that share of real tables has a PBER near 0
     rule: float = 0.25
 
     def of_members(self, members: float) -> Prior:
@@ -73,8 +73,7 @@ class Mixture(NamedTuple):
         reach = 9 * self.deviations
         low = (self.means - reach).min()
         high = (self.means + reach).max()
-        found = brentq(beyond, low, high, xtol=1e-9)
-        return max(float(found), 0.0)
+        return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
 
 
 class PowerLaw(NamedTuple):
@@ -146,6 +145,5 @@ def fit_power_law(
     log_weights = log_likelihood + log_prior.ravel()
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
-    total = scores @ precision @ scores
-    misfit = float(total - explained.max())
+    misfit = float(scores @ precision @ scores - explained.max())
     return PowerLaw(weights, c, f, level, information, n, floor, misfit)
