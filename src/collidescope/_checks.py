@@ -861,6 +861,21 @@ def _objects(values: Sequence[Any]) -> Array:
     return array
 
 
+def collected(X: Any) -> Any:
+    """What a lazy frame of polars stands for; all else as it is."""
+    if hasattr(X, "collect") and hasattr(X, "collect_schema"):
+        return X.collect()
+    return X
+
+
+def from_polars(X: object) -> Any:
+    """Frames of polars as those of pandas, lazy ones collected; all else as it is."""
+    X = collected(X)
+    if hasattr(X, "to_pandas") and hasattr(X, "columns"):
+        return X.to_pandas()
+    return X
+
+
 def _is_missing(label: object) -> bool:
     try:
         return label is None or bool(label != label)
