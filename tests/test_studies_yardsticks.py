@@ -7,9 +7,10 @@ from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.limit import limit_from_scores
 from studies.accuracy import feebee, feebee_matrix
+from studies.accuracy.limit import said_now
 from studies.baselines.bounds import BOUNDS, knn_bounds, mst_bounds
 from studies.measures import clear_best
-from studies.problems import KINDS
+from studies.problems import KINDS, OfKind
 
 
 def test_the_spanning_tree_has_the_edges_one_would_draw():
@@ -107,3 +108,26 @@ def test_made_up_labels_are_drawn_from_the_posteriors_beside_them(name):
     surprise = logs[np.arange(4_000), y] - (P * logs).sum(axis=1)
     assert abs(surprise.mean()) <= 5 * surprise.std() / np.sqrt(4_000)
     assert abs(P.sum(axis=0) - np.bincount(y)).max() < 5 * np.sqrt(1_000)
+
+
+def coin(n: int, rng: np.random.Generator) -> tuple:
+    """A kind whose inputs tell the chance of heads, even from 0 to 1."""
+    chance = rng.random(n)
+    P = np.column_stack([chance, 1 - chance])
+    return chance[:, None], (rng.random(n) >= chance).astype(int), P
+
+
+def test_a_kind_knows_its_own_truth():
+    kind = OfKind(coin)
+    assert kind.collision_matrix().pber == pytest.approx(1 / 3, abs=0.005)
+    assert kind.bayes_error() == pytest.approx(1 / 4, abs=0.005)
+
+
+def test_todays_prior_gives_the_range_of_a_recorded_curve():
+    scores = np.random.default_rng(0).exponential([0.4, 0.35, 0.32], (2000, 3))
+    limit = limit_from_scores(scores, [250, 500, 1000], errors=scores > 0.5)
+    recorded = {"curve": limit.to_dict(), "classes": 3, "low": -1.0, "high": -1.0}
+    found = said_now(recorded)
+    assert (found["low"], found["high"]) == pytest.approx(
+        limit.pber_interval(), abs=1e-6
+    )
