@@ -507,7 +507,7 @@ def run_units(
     except BrokenExecutor as error:
         done = sum(last <= len(units) for last in steps)
         said = f"a worker process died with {done} of {len(steps)} folds trained"
-        why = "mostly because the system ended it for want of memory"
+        why = "most likely because the system ran out of memory"
         hint = "With checkpoint= networks resume from their last epochs"
         raise WorkerError(f"{said}, {why}: use n_jobs=1. {hint}") from error
     return units, False

@@ -256,8 +256,17 @@ class AnnotatorReport(
         odd = people["annotator"][people["flagged"]]
         words = "nobody differs beyond chance"
         if len(odd):
-            words = f"votes otherwise than the rest: {', '.join(map(str, odd))}"
+            words = f"voting differently from the rest: {', '.join(map(str, odd))}"
         return f"{len(people)} annotators, {words}."
+
+    def section(self) -> Record:
+        found = super().section()
+        found["sentences"].append(
+            "rate: how often the annotator agrees with another one; difference: to the rate at "
+            "which two others agree on the same items; used: the class whose share of the votes "
+            "differs most from that of the others, and by how much."
+        )
+        return found
 
 
 def compare_annotators(
@@ -282,7 +291,7 @@ def compare_annotators(
     >>> truth = rng.integers(0, 3, 200)[items]
     >>> wrong = rng.random(800) < np.where(who == "Dee", 0.6, 0.1)
     >>> compare_annotators(items, np.where(wrong, (truth + 1) % 3, truth), who).verdict
-    '4 annotators, votes otherwise than the rest: Dee.'
+    '4 annotators, voting differently from the rest: Dee.'
     """
     check_rates(level=level, alpha=alpha)
     numbers = input_groups(items)

@@ -177,8 +177,8 @@ class AuditReport(
     def _nothing_found(self) -> str:
         fix = self._points(*self.fixable_interval)
         words = (
-            "Nothing that a better model would fix is found (difference to the best rule "
-            f"known {fix} points): {self._rest()}. To err less takes better features or "
+            "No error was found that a better model would fix (difference to the best rule "
+            f"known {fix} points): {self._rest()}. Fewer errors need better features or "
             "more rows."
         )
         flagged = self.pairs[self.pairs["flagged"]].head(5)

@@ -110,7 +110,7 @@ class Plan(Result, title="What to do with the next euro"):
         name = row["what"]
         what = name[0].upper() + name[1:]
         fall = f"PBER {self.pber:.1%} would fall by about {_points(row)}"
-        end = "." if row["low"] > 0 else "; whether it falls at all cannot be told."
+        end = "." if row["low"] > 0 else "; it may not fall at all."
         return f"{what} for {row['cost']:,.6g}: {fall}{end}"
 
     @property

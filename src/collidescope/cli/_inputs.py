@@ -415,14 +415,14 @@ class Run(Options):
         The report has the result as a section.
         """
         note(*rows.notes)
-        told = found.to_dict()
-        told["notes"] = [*told.get("notes", ()), *rows.notes]
+        data = found.to_dict()
+        data["notes"] = [*data.get("notes", ()), *rows.notes]
         table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
 
         def page() -> Record:
             return self.summary(rows, **({"sections": [found]} | shown))
 
-        self.tell(for_terminal(str(found)), told, *more, table=table, page=page)
+        self.tell(for_terminal(str(found)), data, *more, table=table, page=page)
 
     def summary(self, known: Rows, **shown: Any) -> Record:
         """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""

@@ -40,11 +40,17 @@ def votes(
     run: Run,
     table: opt.Table,
     item: Annotated[
-        Column, option("COLUMN", "What was voted on.", "--item", "-i")
+        Column,
+        option("COLUMN", "The column that names the items voted on.", "--item", "-i"),
     ] = None,
     annotator: Annotated[
         Column,
-        option("COLUMN", "Who voted: finds who differs.", "--annotator", "-a"),
+        option(
+            "COLUMN",
+            "The column that names the voters: shows who votes differently.",
+            "--annotator",
+            "-a",
+        ),
     ] = None,
     wide: Annotated[
         bool,
@@ -79,8 +85,8 @@ def votes(
         Columns,
         option(
             "COLUMN",
-            "What a model or another judge says of the item: is it as good as one more human? "
-            "Repeat for more.",
+            "The column with the labels of a model or another judge: is it as good as one more "
+            "human? Repeat for more.",
         ),
     ] = None,
     drop: opt.Drop = None,
@@ -129,13 +135,13 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
 
     with notes_as_they_come() as met:
         cm = cs.collision_matrix_from_votes(found.counts, found.classes)
-        told = cs.agreement(found.counts, found.classes)
+        agreement = cs.agreement(found.counts, found.classes)
     found.notes += met
     once = cm.diagnostics.inputs_seen_once or 0
     if once:
         found.notes.append(
-            f"{once:,} items have a single vote, which has nothing to be compared "
-            "with: not counted"
+            f"{once:,} items have a single vote, which cannot be compared with another: "
+            "they are left out"
         )
     note(*found.notes)
     beside = None
@@ -144,7 +150,9 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
     judged = _judged(found)
     more = [result for result in (found.people, judged, beside) if result is not None]
     shown = section(
-        "Agreement", ["With 95% intervals, as functions of B."], told.reset_index()
+        "Agreement",
+        ["With 95% intervals. B is the joint collision matrix, π are its row sums."],
+        agreement.reset_index(),
     )
     summary = summarised(
         cm,
@@ -153,14 +161,14 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
         about=run.about(table.name, run.label),
         sections=[shown, *more],
     )
-    summary["votes"] = {"agreement": plain(told)}
+    summary["votes"] = {"agreement": plain(agreement)}
     if found.people is not None:
         summary["votes"] = found.people.to_dict()
     if judged is not None:
         summary["votes"]["judges"] = judged.to_dict()
     if beside is not None:
         summary["votes"]["compared"] = beside.to_dict()
-    rates = told.drop(columns="formula").rename_axis(None)
+    rates = agreement.drop(columns="formula").rename_axis(None)
     rows = rates.to_string(float_format="{:.4f}".format)
     agreed = f"\nAgreement, with 95% intervals:\n{rows}"
     run.finish(cm, summary, said="\n\n".join([agreed, *map(str, more)]))

@@ -31,8 +31,8 @@ class Prior(NamedTuple):
     alpha: float = 0.5  #: f ~ Beta(alpha, 1): nothing is ruled out, little is likelier
     #: how far a curve strays from a power: standard deviation of s_t in units of s_t - s_T
     discrepancy: float = 0.2
-    #: chance that labels follow from the inputs by a rule, so that nothing is left at the end: about
-    #: as many real tables have a PBER near 0
+    #: chance that labels follow from the inputs by a rule, so that nothing is left at the end:
+    #: about the share of real tables with a PBER near 0
     rule: float = 0.25
 
     def of_members(self, members: float) -> Prior:
