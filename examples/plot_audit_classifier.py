@@ -38,10 +38,10 @@ for name, predicted in said.items():
 # %%
 # A second opinion
 # ----------------
-# An audit needs posteriors of the audited rows from a model that has not seen them. ``posteriors_``
-# of a fitted :class:`~collidescope.CollisionClassifier` are such posteriors: every row was scored by
-# models that did not train on it. (One member keeps this page quick. The default pools several kinds
-# of models.)
+# An audit needs posteriors of the audited rows from a model that has not seen them, such as
+# ``posteriors_`` of a fitted :class:`~collidescope.CollisionClassifier`: every row was scored by
+# models that did not train on it. (One member keeps this page quick. The default pools several
+# kinds of models.)
 
 second_opinion = cs.CollisionClassifier(members=["linear"], random_state=0).fit(X, y)
 

@@ -55,8 +55,8 @@ for name, scores in (("as it is", P), ("made overconfident", bold)):
 
 # %%
 # Plugged in, the bold forest sees hardly any ambiguity. With labels its overconfidence shows: its
-# PBER is its held-out Brier score, which went up. So the smaller number *with labels* always belongs
-# to the better model:
+# PBER is its held-out Brier score, which went up. So the smaller number *with labels* always
+# belongs to the better model:
 
 models = {
     "random forest": forest,

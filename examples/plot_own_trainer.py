@@ -98,9 +98,9 @@ plt.show()
 # %%
 # Back to the classifier
 # ----------------------
-# An entry of ``members`` may be a function that builds a network. Here it puts a new linear layer on
-# the encoder, whose weights stay fixed: each fold learns a few numbers only, and neither encoder nor
-# layer has seen the rows that the fold is scored on.
+# An entry of ``members`` may be a function that builds a network. Here it puts a new linear layer
+# on the encoder, whose weights stay fixed: each fold learns a few numbers only, and neither encoder
+# nor layer has seen the rows that the fold is scored on.
 
 
 def on_top_of(trained):

@@ -61,7 +61,7 @@ class Engine:
     started: float = field(
         default_factory=time.monotonic
     )  #: when the budget began to be spent
-    #: what models have chosen once, whatever the fold and the size: see :class:`Task`
+    #: what models have chosen once, for all folds and sizes: see :class:`Task`
     memory: dict[str, Any] = field(default_factory=dict)
 
     @property

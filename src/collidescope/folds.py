@@ -276,15 +276,15 @@ def _numbered_splits(
         # Distinct pairs (class, group): a class can be in as many folds as it has groups.
         unit = "groups"
         units = np.unique(np.column_stack([codes, groups]), axis=0)[:, 0]
-        hint = "merge or drop it"
     counts = np.bincount(units, minlength=len(classes))
-    name = classes.tolist()[int(counts.argmin())]
-    least = int(counts.min())
+    smallest = int(counts.argmin())
+    name = classes.tolist()[smallest]
+    least = int(counts[smallest])
+    if (codes == smallest).sum() > 1:
+        hint = "join it with another class, or leave its rows out"
     if least < 2:
-        said = f"class {name!r} of y has {least} of the {unit}"
-        needs = (
-            "every class needs at least 2 of them to be both trained on and held out"
-        )
+        said = f"class {name!r} of y is in {least} of the {unit}"
+        needs = "every class needs at least 2, one to train on and one to hold out"
         raise ValueError(f"{said}, and {needs}: {hint}")
     said = f"class {name!r} has only {least} {unit}"
     if groups is not None:

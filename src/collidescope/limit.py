@@ -306,7 +306,7 @@ class Limit(Value):
 
     @property
     def undecided(self) -> bool:
-        """Whether too few rows tell if more would help: neither settled nor seen to fall."""
+        """Whether the rows are too few to say if more would help."""
         drop, stderr = self._contrast([1.0, -1.0])
         return self.state == "still learning" and drop < SEEN * stderr
 
@@ -478,7 +478,7 @@ class Limit(Value):
             return f"limited by training, not by rows: {why}"
         if self.power is not None:
             kind = "over" if self.power < 1 else "under"
-            return f"posteriors are {kind}-confident, which rows do not cure: calibrate them"
+            return f"posteriors are {kind}-confident, which more rows do not change: calibrate them"
         return self._not_begun or self._refuted
 
     @cached_property
@@ -596,8 +596,8 @@ def limit_from_scores(
         size: the curve is read from differences.
     sizes : (T,) training rows of the models, increasing; four that double are a good choice
     baseline : float or (n,), optional; Brier score of the class shares, or that of every row
-        Without it models that have learned nothing cannot be told from models that have nothing
-        left to learn.
+        Without it models that have learned nothing look like models that have nothing left to
+        learn.
     folds, sample_weight : (n,), optional; the fold whose models scored each row, and its weight
     groups : (n,), optional; of rows of one patient, document or site: errors then count groups
     capped : whether a model stopped at a cap of steps or time: there is no lower end then
@@ -933,7 +933,7 @@ def _matrix(
 
 
 def _doubt(limit: Limit) -> float:
-    """How wrong the excess may be: what the range of the PBER has beyond the sampling error."""
+    """Standard error of the excess: the width of the range beyond the sampling error."""
     last = limit.scores[-1]
     now = float(last)
     tail = 0.025

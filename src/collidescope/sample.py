@@ -494,9 +494,13 @@ def handle_rare(
     if len(single) > 5:
         shown += ", …"
     many = f"{len(single)} classes with a single row"
+    were = "were"
+    if len(single) == 1:
+        many = "a class with a single row"
+        were = "was"
     is_single = np.isin(y, single)
     if rare == "drop":
-        notes.append(f"{many} were left out: {shown}")
+        notes.append(f"{many} {were} left out: {shown}")
         return y, used[~is_single[used]]
     if len(single) == 1:
         raise ValueError(

@@ -384,7 +384,7 @@ def linear_error(v: FloatArray, covariance: FloatArray) -> float:
 
 
 def is_table(values: object) -> bool:
-    """Has it two dimensions, as posteriors have? Lists of different lengths have not."""
+    """Does it have two dimensions, like posteriors? Lists of different lengths do not."""
     try:
         return np.ndim(values) == 2  # type: ignore[arg-type]
     except ValueError:

@@ -283,10 +283,9 @@ class Ceilings(
         shown = {name: f"{row[name]:.1%}" for name in COLUMNS[1:7]}
         words = "Reachable accuracy {now} ({low} to {high})"
         if pd.notna(row["yours"]):
-            words = f"Your model {{yours}}. {words}"
+            words = f"Your model has an accuracy of {{yours}}. {words}"
         if pd.notna(row["limit_high"]):
             words += "; with unlimited rows {limit_low} to {limit_high}"
-            words += ", nothing above {limit_high}"
         return f"{words}.".format_map(shown)
 
 

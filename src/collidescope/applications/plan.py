@@ -4,7 +4,7 @@ Every option is judged by the fall of the PBER that it buys, with an interval, p
 Its numbers come from what the package says elsewhere::
 
     rows      the learning curve, continued (:class:`~collidescope.Limit`)
-    labels    suspect labels, put right, and models trained on them (:func:`ambiguous`)
+    labels    suspect labels, corrected, and models trained on them (:func:`ambiguous`)
     columns   the rise of PBER without a column (:func:`column_value`)
     merge     the PBER that merging classes removes (:func:`consolidate`)
     votes     measure the PBER, and do not lower it: shown without rank
@@ -325,7 +325,7 @@ def _labels(
     money: _Money,
     level: float,
 ) -> Option:
-    """A wrong label that is put right moves from a small posterior to the largest one.
+    """A wrong label that is corrected moves from a small posterior to the largest one.
 
     Posteriors alone cannot tell wrong labels from rare ones. At least those are wrong that chance
     does not explain, at most all; most likely, labels are wrong as often as on the clearest rows
@@ -351,7 +351,7 @@ def _labels(
     likely = float(_wrong_chances(given, rows) @ with_training)
     return Option(
         "labels",
-        f"check {amount:,} suspect labels",
+        f"check {amount:,} suspect label{'' if amount == 1 else 's'}",
         amount,
         money.cost("label", amount),
         fall=max(likely, beyond_chance * float(with_training.sum())),
@@ -510,7 +510,7 @@ def _merged_interval(
 
 
 def _votes(given: Scored, money: _Money) -> Option:
-    """Second votes on the most ambiguous rows: the share of the doubt that they would check."""
+    """Second votes on the most ambiguous rows, and their share of the expected disagreement."""
     n = len(given.codes)
     agreement = (given.posteriors**2).sum(axis=1)
     largest = np.sort(1 - agreement)[::-1]
@@ -519,7 +519,7 @@ def _votes(given: Scored, money: _Money) -> Option:
     if bought is not None:
         amount = min(n, bought)
     share = largest[:amount].sum() / (largest.sum() or 1.0)
-    what = f"second votes on {amount:,} rows ({share:.0%} of the doubt)"
+    what = f"second votes on {amount:,} rows ({share:.0%} of all ambiguity)"
     cost = money.cost("vote", amount)
     return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
 

@@ -151,7 +151,7 @@ def _without_label(fitted: CollisionClassifier, X: pd.DataFrame) -> pd.DataFrame
 
 
 def _training_rows(fitted: CollisionClassifier, X: pd.DataFrame) -> list[str]:
-    """What to know about rows that the model has seen: it is too sure of them."""
+    """A warning about rows that the model has seen: it is overconfident on them."""
     import numpy as np
 
     from collidescope._rows import row_hashes

@@ -210,19 +210,27 @@ def _from_counts(items: _Items, skip_empty: bool) -> Votes:
         column = counts[name]
         if column.dtype.kind not in "iufb":
             raise ValueError(
-                f"column {name!r} holds no numbers of votes: is it the item (--item)? "
-                "Else --drop it"
+                f"column {name!r} does not hold numbers of votes: if it names the items, "
+                f"use --item {name!r}, otherwise --drop {name!r}"
             )
-        if not items.named and _looks_like_id(column):
-            raise ValueError(
-                f"column {name!r} names the items, and is no class: name it with "
-                f"--item {name!r}, or --drop {name!r}"
-            )
+    _check_names_of_items(items, "class")
     empty = (counts.fillna(0) == 0).all(axis=1).to_numpy()
     _check_empty(empty, skip_empty, items.notes)
     table, classes = vote_table(counts[~empty])
     judged = _by_name(items.judges[~empty])
     return Votes(table, classes, judges=judged, notes=items.notes)
+
+
+def _check_names_of_items(items: _Items, other: str) -> None:
+    """Refuse a column that looks like the names of the items, where no column was named so."""
+    if items.named:
+        return
+    for name in items.frame.columns:
+        if _looks_like_id(items.frame[name]):
+            raise ValueError(
+                f"column {name!r} seems to name the items, not a {other}: use --item "
+                f"{name!r}, or --drop {name!r}"
+            )
 
 
 def _check_empty(empty: BoolArray, skip_empty: bool, notes: list[str]) -> None:
@@ -270,7 +278,7 @@ def _items(
 
 
 def _looks_like_id(column: pd.Series, fewest: int = 5) -> bool:
-    """A name like that of an id, or another number in every row: numbers of votes repeat."""
+    """A name like that of an id, or another value in every row: numbers and classes repeat."""
     name = str(column.name).casefold()
     named = re.search(r"(^|[^a-z])(id|item|index|key|row)$", name)
     return named is not None or (len(column) >= fewest and column.is_unique)
@@ -282,6 +290,7 @@ def _from_annotators(items: _Items, skip_empty: bool) -> Votes:
 
     from collidescope.cli._inputs import clean_labels
 
+    _check_names_of_items(items, "annotator")
     frame = items.frame
     if frame.index.has_duplicates:
         twice = frame.index[frame.index.duplicated()][0]

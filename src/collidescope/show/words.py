@@ -50,7 +50,7 @@ def points(share: float, signed: bool = False) -> str:
 
 
 def title(about: Summary) -> str:
-    """What the page is called when nobody says.
+    """The default title of the page.
 
     >>> title({"label": "income", "file": "adult.csv"})
     'Which classes of “income” are mistaken for which? (adult.csv)'
@@ -62,7 +62,7 @@ def title(about: Summary) -> str:
 
 
 def call(summary: Summary, python: str, command: str) -> str:
-    """What to type: the command where the reader came from one, else the call in Python."""
+    """What to type: a command if the report was made by one, else the call in Python."""
     return f"`{command if summary['about'].get('command') else python}`"
 
 
@@ -102,8 +102,8 @@ def what_to_do(summary: Summary) -> list[str]:
 def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
     """The finding in a sentence.
 
-    That nothing needs doing only where it is ``calm`` (no warning) and all inputs are spoken for,
-    with confidence or because S is known.
+    It says that nothing needs doing only if there is no warning (``calm``) and the estimate covers
+    all inputs, with an interval or because S is known.
     """
     pber = summary["pber"]
     at_most = highest(pber)
@@ -129,7 +129,7 @@ def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
 
 
 def _sure_pair(summary: Summary) -> Summary | None:
-    """The leading collision that is told apart from zero; without intervals all count."""
+    """The leading collision whose interval excludes 0; without intervals the first."""
     pairs: list[Summary] = summary["top_collisions"]
     sure = [pair for pair in pairs if pair["low"] is None or pair["low"] > 0]
     return sure[0] if sure else None
@@ -141,7 +141,7 @@ def chance(summary: Summary) -> float:
 
 
 def at_chance(summary: Summary, nearly: float = 0.95) -> bool:
-    """Can the inputs not be said to tell the classes apart better than the class shares do?"""
+    """May the inputs predict the class no better than the class shares do?"""
     return bool(
         summary["complete"] and highest(summary["pber"]) >= nearly * chance(summary)
     )
@@ -294,9 +294,10 @@ def _small_classes(summary: Summary, few: int = 30) -> list[str]:
     if len(names) > 3:
         named += " and others"
     which = "a class" if len(names) == 1 else "these classes"
+    unit = "items" if summary["how"] == "counted votes" else "rows"
     return [
         (
-            f"Gather more rows of {named}: fewer than {few} (the fewest are "
+            f"Gather more {unit} of {named}: fewer than {few} (the fewest are "
             f"{small[0][0]:,.0f}) say little about {which}."
         )
     ]

@@ -106,8 +106,8 @@ class Screening:
             found.append(
                 f"rows with the same {name!r} have the same label {share:.0%} of the time "
                 f"({chance:.0%} by chance): if it names patients, documents or the like, S is too "
-                f"good for new ones. Keep their rows in one fold with groups=X[{name!r}], which "
-                f"also leaves the column out"
+                f"optimistic about new ones. Keep their rows in one fold with groups=X[{name!r}], "
+                f"which also leaves the column out"
             )
         found.extend(
             f"column {name!r} is sorted, and so are the labels: if rows were collected class "
@@ -117,8 +117,8 @@ class Screening:
         )
         found.extend(
             f"labels come in runs along {name!r}: rows near each other in time share their "
-            f"label, so S is too good for a later time. Keep rows of one period in one fold "
-            f"(groups=), or leave the column out (drop=[{name!r}])"
+            f"label, so S is too optimistic about a later time. Keep rows of one period in one "
+            f"fold (groups=), or leave the column out (drop=[{name!r}])"
             for name in self.in_runs
         )
         return found

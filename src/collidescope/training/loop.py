@@ -426,7 +426,7 @@ class Run:
             tree = _store.read(path, "checkpoint")
         except _store.ModelFileError as error:
             raise ValueError(
-                f"{error}: delete it to start anew, or use another folder"
+                f"{error}: delete it to start again, or use another folder"
             ) from None
         _check_settings(path, tree.get("fingerprint"), settings)
         try:
