@@ -374,7 +374,8 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     seen, scale = contrast @ limit.scores, np.outer(priors, priors)
     share = max(
         1
-        - (spread / scale).sum() / (((learned_shape - seen * alike) ** 2) / scale).sum(),
+        - (spread / scale).sum()
+        / (((learned_shape - seen * alike) ** 2) / scale).sum(),
         0,
     )
     assert 0 < share < 1
