@@ -312,7 +312,7 @@ def _numbered_splits(
 
 
 def fold_numbers(splits: Sequence[Split], n_rows: int) -> IntArray:
-    """In which fold every row is held out; -1 for rows that are never held out."""
+    """The fold in which each row is held out; -1 for rows that are never held out."""
     folds = np.full(n_rows, -1, dtype=np.intp)
     for number, (_, test) in enumerate(splits):
         folds[test] = number
@@ -320,7 +320,7 @@ def fold_numbers(splits: Sequence[Split], n_rows: int) -> IntArray:
 
 
 def enough_folds(folds: Folds, enough: int = 40_000, many: int = 100_000) -> Folds:
-    """Of many rows only as many folds as give enough held-out ones, and at least two.
+    """With many rows, only as many folds as give enough held-out rows, and at least two.
 
     With 40,000 the sampling error of PBER is at most .0025, mostly far less than what is not known
     about unlimited rows. Two, as the weights of the models come from rows of other folds.
@@ -430,7 +430,7 @@ def _subset(
 def _places(
     codes: IntArray, groups: IntArray | None, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """In which order rows are taken, by any fraction: so subsets are nested."""
+    """The order in which rows are taken, for any fraction: so subsets are nested."""
     n = len(codes)
     order = rng.permutation(n)
     shuffled = codes[order]

@@ -444,12 +444,12 @@ class Limit(Value):
         return self.n_units
 
     def _contrast(self, weights: Sequence[float]) -> tuple[float, float]:
-        """Of the last scores: value and standard error."""
+        """A contrast of the last scores, and its standard error."""
         w = np.concatenate([np.zeros(len(self.sizes) - len(weights)), weights])
         return float(w @ self.scores), float(np.sqrt(max(w @ self.covariance @ w, 0.0)))
 
     def _plain_interval(self, level: float) -> tuple[float, float]:
-        """Of the last score, as :meth:`CollisionMatrix.pber_interval` has it."""
+        """The interval of the last score, as in :meth:`CollisionMatrix.pber_interval`."""
         now = float(self.scores[-1])
         return brier_interval(
             now, self.stderr, self._units, level, grouped=self.grouped
@@ -464,7 +464,7 @@ class Limit(Value):
 
     @property
     def _skill(self) -> tuple[float, float, float]:
-        """By how much the last score beats the class shares, its standard error, and its share."""
+        """How much the last score beats the class shares: value, standard error, and share."""
         if self.baseline is None or self.skill_stderr is None:
             return np.inf, 0.0, np.inf
         skill = self.baseline - float(self.scores[-1])
@@ -843,7 +843,7 @@ def _covariance(
 
 
 def _fold_factor(by_fold: FloatArray, V: FloatArray, share: FloatArray) -> float:
-    """By what sums of folds (folds × differences) vary more than rows, of covariance V, explain.
+    """The factor by which sums of folds vary more than rows of covariance V explain.
 
     If rows alone varied, the sum of fold g would have covariance share_g (1 - share_g) V, as all
     folds add up to 0; on average the whitened squares would add up to (T - 1)(1 - Σ share²), and
@@ -868,7 +868,7 @@ def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
 
 
 def _cluster_covariance(influence: FloatArray, units: IntArray) -> FloatArray:
-    """Of the sums of rows' influences, each of mean 0: over independent units, by G/(G-1)."""
+    """Covariance of summed influences, each of mean 0, over independent units, by G/(G-1)."""
     sums = influence
     n_units = units.max() + 1
     if n_units < len(units):

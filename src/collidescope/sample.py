@@ -165,7 +165,7 @@ class Sample:
 
 
 def taken(values: NumberArray | None, rows: IntArray) -> NumberArray | None:
-    """Those of some rows, where there are any."""
+    """The values of some rows; None stays None."""
     return None if values is None else values[rows]
 
 
@@ -376,7 +376,7 @@ def validated(
 
 
 def dimensions_of(X: list[Any]) -> int:
-    """Of the array that a list makes."""
+    """The number of dimensions of the array that a list makes."""
     try:
         return np.ndim(X)
     except ValueError:

@@ -73,7 +73,7 @@ class Scored:
         return len(self.posteriors if clusters is None else np.unique(clusters))
 
     def mean(self, values: FloatArray, here: Here = ...) -> Mean:
-        """Of values of the rows, or of some of them."""
+        """The mean of values over the rows, or over some of them."""
         return mean_and_error(values[here], self._clusters(here))
 
     def part(self, here: Here) -> Scored:
@@ -447,7 +447,7 @@ class Mean(NamedTuple):
         return self._replace(stderr=np.hypot(self.stderr, UNSEEN / n_units))
 
     def p_value(self, sides: int = 2) -> Any:
-        """Of zero, or with one side of "not above zero"."""
+        """The p-value of "zero", or with one side of "not above zero"."""
         value = np.abs(self.value) if sides == 2 else self.value
         with np.errstate(invalid="ignore", divide="ignore"):
             tail = stdtr(self.df, -value / self.stderr)
@@ -529,7 +529,7 @@ def wilson_interval(count: float, n: float, level: float) -> Interval:
 
 
 def share_interval(hits: BoolArray, rows: Scored, level: float) -> Interval:
-    """Of the share of rows that are hits: Wilson's, of as many rows as the clusters are worth.
+    """Wilson's interval of the share of hits, for as many rows as the clusters are worth.
 
     Rows of a cluster are alike: n rows are worth n · (variance of a share) / (that of the mean by
     cluster sums) independent ones, never more than n. Student's t for so few clusters widens it.

@@ -382,7 +382,7 @@ class _ByAnnotator:
         return np.bincount(self.who, minlength=self.n_people)
 
     def sums(self, table: csr_array) -> FloatArray:
-        """Of the rows of a table with one row per vote."""
+        """The sums over the votes of each annotator, from a table with one row per vote."""
         rows = np.arange(len(self.who))
         shape = (self.n_people, len(rows))
         chosen = csr_array((np.ones(len(rows)), (self.who, rows)), shape=shape)
@@ -627,7 +627,7 @@ def _population_notes(
 
 
 def _ends(interval: tuple[ArrayLike, ArrayLike] | None) -> Ends:
-    """Of an interval that is there: both matrices have standard errors."""
+    """The ends of an interval, which both matrices have, as they have standard errors."""
     assert interval is not None
     low, high = interval
     return np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)

@@ -311,7 +311,7 @@ def audit(
 def _fixable_interval(
     wrong: BoolArray, best_wrong: BoolArray, rows: Scored, level: float
 ) -> Interval:
-    """Of the difference of two errors on the same rows; never narrower for clusters."""
+    """The interval of a difference of errors on the same rows; never narrower for clusters."""
     worse = (wrong & ~best_wrong).sum()
     better = (best_wrong & ~wrong).sum()
     low, high = paired_interval(worse, better, np.array(len(wrong)), level)
@@ -465,7 +465,7 @@ class _PairCounts(NamedTuple):
         )
 
     def p_values(self, i: IntArray, j: IntArray) -> FloatArray:
-        """Of "no more errors than by the best rule", for i called j and for both directions."""
+        """P-values of "no more errors than the best rule", for i called j and both directions."""
         one_way = mcnemar_p(self.more[i, j], self.fewer[i, j])
         more = self.more + self.more.T
         fewer = self.fewer + self.fewer.T
@@ -538,7 +538,7 @@ def _flagged(p_values: FloatArray, differing: IntArray, fdr: float) -> BoolArray
 
 
 def _design_effect(stderr: FloatArray, of_rows: FloatArray) -> float:
-    """By what variances over clusters exceed those of independent rows, over all pairs."""
+    """How much variances over clusters exceed those of independent rows, over all pairs."""
     total = float(of_rows.sum())
     if total <= 0:
         return 1.0
@@ -546,7 +546,7 @@ def _design_effect(stderr: FloatArray, of_rows: FloatArray) -> float:
 
 
 class _ClusterErrors(NamedTuple):
-    """Of every pair of classes, by sums of clusters."""
+    """Errors of every pair of classes, by sums of clusters."""
 
     share: FloatArray  #: standard error of (worse - better) / rows
     p_value: FloatArray  #: the larger of those of one direction and of both together

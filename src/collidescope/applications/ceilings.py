@@ -130,7 +130,7 @@ class _Jackknife(NamedTuple):
         return found
 
     def metrics_of_labels(self, said: IntArray, costs: Costs) -> Metrics:
-        """Those that need no probabilities, of given decisions."""
+        """The metrics of given decisions that need no probabilities."""
         C = self._confusion(said)
         found = _of_decisions(C, C)
         for name, cost in costs.items():
@@ -226,7 +226,7 @@ def _curve_areas(used: Array, hit: Array, last: Array) -> Interval:
 
 
 def _of_decisions(C: FloatArray, even: FloatArray) -> Metrics:
-    """Of confusion matrices; balanced accuracy has its own rule, ``even``."""
+    """The metrics of confusion matrices; balanced accuracy has its own rule, ``even``."""
     total = C.sum(axis=(1, 2))
     true = C.sum(axis=2)
     right = np.diagonal(C, axis1=1, axis2=2)

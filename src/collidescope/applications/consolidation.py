@@ -521,7 +521,7 @@ class _Tree:
             scores[:, a] = scores[a]
 
     def scores_of(self, a: int, balance: float) -> FloatArray:
-        """Of merging group a with every other: the gain, for ``balance`` 1 per pair of classes."""
+        """Scores of merging group a with others: with ``balance`` 1 the gain per class pair."""
         pairs = self.size * self.size[a]
         scores = self.W[a] / np.maximum(pairs, 1) ** balance
         scores[pairs == 0] = FORBIDDEN
@@ -548,7 +548,7 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
 
 
 def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
-    """Of every number of groups the grouping with the lowest PBER, by looking at all of them.
+    """The grouping with the lowest PBER for every number of groups, by looking at all of them.
 
     Those of 10 classes (115,975) take a second; of 12 there are 4 million.
     """

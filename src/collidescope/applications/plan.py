@@ -118,7 +118,7 @@ class Plan(Result, title="What to do with the next euro"):
         return self.best
 
     def _shown(self, most: int | None) -> pd.DataFrame:
-        """For people: falls in points, also per 100 units of money."""
+        """The table as shown: falls in points, also per 100 units of money."""
         table = self.table
         columns = {
             "rank": _written(table["rank"], ".0f"),
@@ -292,7 +292,7 @@ class _Money(NamedTuple):
         return cls(prices, columns, budget)
 
     def or_budget(self, n: int, n_suspects: int) -> _Money:
-        """With a budget, where none was given, that doubles the rows, else checks all labels."""
+        """With a default budget: it doubles the rows, or else checks all suspect labels."""
         amounts = {"row": n, "label": max(n_suspects, 1)}
         for what, amount in amounts.items():
             if self.budget is None and what in self.prices:
@@ -306,7 +306,7 @@ class _Money(NamedTuple):
         return int(self.budget / self.prices[what])
 
     def cost(self, what: str, amount: float) -> float:
-        """Of so many; nan without a price."""
+        """The cost of ``amount`` of a thing; nan without a price."""
         return self.prices.get(what, np.nan) * amount
 
 
@@ -488,7 +488,7 @@ def _merged(found: ConsolidationPlan, money: _Money, level: float) -> Option:
 def _merged_interval(
     cm: CollisionMatrix, grouping: Groupings, fall: float, level: float
 ) -> Interval:
-    """Of the PBER that a grouping removes, as far as errors are known.
+    """The interval of the PBER that a grouping removes, as far as errors are known.
 
     The best of many pairs looks better than it is: see :func:`level_of_choice`.
     """

@@ -31,7 +31,7 @@ DEBUG = "COLLIDESCOPE_TRACEBACK"
 
 
 class State:
-    """Of the running command: which notes were said, what was written, could it print?"""
+    """State of the running command: the notes shown, the files written, whether it could print."""
 
     quiet = False
     noted: frozenset[str] = frozenset()

@@ -27,7 +27,7 @@ class ImageFiles:
 
     @property
     def chosen(self) -> npt.NDArray[np.uint8]:
-        """Of the files in the table."""
+        """The images of the files in the table."""
         return self.X[self.files.numbers]
 
 

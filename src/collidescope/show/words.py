@@ -72,7 +72,7 @@ def highest(pber: Summary) -> float:
 
 
 def _ended(said: str) -> str:
-    """With a full stop, unless it ends in a question."""
+    """A sentence with a full stop, unless it ends with a question mark."""
     return said if said.endswith((".", "?")) else f"{said}."
 
 

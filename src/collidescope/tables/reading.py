@@ -231,7 +231,7 @@ def _text_plan(
 
 
 def _found_delimiter(path: Path, lines: list[str], sniffed: int = 50) -> str:
-    """That of the name, or of the first lines."""
+    """The delimiter, from the name of the file or from its first lines."""
     packed = path.suffix.lower() in OPENERS
     plain = path.with_suffix("") if packed else path
     return "\t" if plain.suffix.lower() == ".tsv" else _delimiter(lines[:sniffed])

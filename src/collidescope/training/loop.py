@@ -254,7 +254,7 @@ def _cycle_rate(
 
 
 def _finite(entry: dict[str, Any]) -> dict[str, Any]:
-    """Without the held-out loss where nothing was held out: files hold finite numbers alone."""
+    """The entry without a held-out loss that is nan: files hold finite numbers only."""
     return {key: value for key, value in entry.items() if not math.isnan(value)}
 
 
