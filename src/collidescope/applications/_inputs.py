@@ -232,7 +232,7 @@ def scored(
 
 
 def row_posteriors(P: FloatArray, source: object) -> FloatArray:
-    """Posteriors of a fit at the class shares of its rows, whatever priors were asked for."""
+    """Posteriors of a fit at the class shares of its rows, for any priors of the fit."""
     own: FloatArray | None = getattr(source, "row_priors_", None)
     if own is None:
         return P

@@ -102,7 +102,7 @@ def predict(
     Takes raw rows with the columns that the model was fitted on (others are ignored) and writes for
     each row its number from 0, the most likely class, and a column `p_CLASS` of every class: as CSV
     to standard output, or to `--out`. Levels that training did not have and missing cells are fine,
-    and counted. Of images a folder is taken, whatever its subfolders.
+    and counted. For a model of images give a folder, with or without subfolders.
 
     **Examples**
 
