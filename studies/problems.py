@@ -7,20 +7,52 @@ posteriors. ``FRESH`` holds :class:`~collidescope.datasets.Problem` objects made
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import stats
 from scipy.special import logsumexp, softmax
 
+from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.datasets import Problem
 from studies.known import drawn, taught
 
 #: Inputs, labels, true posteriors.
 Sample = tuple[np.ndarray, np.ndarray, np.ndarray]
 Kind = Callable[[int, np.random.Generator], Sample]
+TRUTH_ROWS = 50_000  #: drawn to know what is true of a kind
 Inputs = Callable[[int, np.random.Generator], np.ndarray]
 Logits = Callable[[np.ndarray], Any]
+
+
+@dataclass(frozen=True)
+class OfKind:
+    """A kind, asked as a :class:`~collidescope.datasets.Problem` is."""
+
+    kind: Kind
+
+    def sample(
+        self, n_samples: int, random_state: int, *, stratified: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and labels; the shares of the classes are those of the draw."""
+        if stratified:
+            raise ValueError("a kind draws labels as they come: stratified=False")
+        X, y, _ = self.kind(n_samples, np.random.default_rng(random_state))
+        return X, y
+
+    def collision_matrix(self) -> CollisionMatrix:
+        """The true S: the mean of p pᵀ over many rows."""
+        return collision_matrix_from_posteriors(self._posteriors())
+
+    def bayes_error(self) -> float:
+        """The error of the most likely class, over as many rows."""
+        largest = self._posteriors().max(axis=1)
+        return float(1 - largest.mean())
+
+    def _posteriors(self) -> np.ndarray:
+        _, _, P = self.kind(TRUTH_ROWS, np.random.default_rng(5))
+        return P
 
 
 def posteriors_of(logits: np.ndarray) -> np.ndarray:

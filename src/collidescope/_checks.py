@@ -193,8 +193,7 @@ def check_posteriors(
     array = check_finite(P, name, ndim=2)
     _check_columns(array.shape, name, n_classes)
     lowest = _check_probabilities(array, name)
-    totals = array.sum(axis=1)
-    farthest = _check_sums(totals, sum_tolerance(P), name)
+    farthest = _check_sums(array.sum(axis=1), sum_tolerance(P), name)
     # as good as it gets: a copy of many rows costs more than all checks
     if lowest >= 0 and farthest <= EXACT_SUM:
         return array
@@ -860,6 +859,21 @@ def _objects(values: Sequence[Any]) -> Array:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
+
+
+def collected(X: Any) -> Any:
+    """What a lazy frame of polars stands for; all else as it is."""
+    if hasattr(X, "collect") and hasattr(X, "collect_schema"):
+        return X.collect()
+    return X
+
+
+def from_polars(X: object) -> Any:
+    """Frames of polars as those of pandas, lazy ones collected; all else as it is."""
+    X = collected(X)
+    if hasattr(X, "to_pandas") and hasattr(X, "columns"):
+        return X.to_pandas()
+    return X
 
 
 def _is_missing(label: object) -> bool:

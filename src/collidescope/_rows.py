@@ -47,8 +47,7 @@ def row_hashes(X: object) -> Hashes:
         with np.errstate(over="ignore"):
             products = bits * multipliers
             # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
-            mixed = products ^ products >> np.uint64(29)
-            summands = mixed * reverse
+            summands = (products ^ products >> np.uint64(29)) * reverse
             hashes[block] = summands.sum(axis=1, dtype=np.uint64)
     return hashes
 
@@ -82,8 +81,7 @@ def _bits(values: npt.ArrayLike) -> Hashes:
     bits = numbers.view(np.uint32).astype(np.uint64)
     too_large = np.isinf(numbers)
     is_zero = numbers == 0
-    lost = too_large | is_zero & (exact != 0)
-    beyond = lost & np.isfinite(exact)
+    beyond = (too_large | is_zero & (exact != 0)) & np.isfinite(exact)
     # what float32 cannot hold is compared as it is
     bits[beyond] = exact[beyond].view(np.uint64)
     return bits
@@ -151,12 +149,10 @@ def _too_regular(pairs: IntArray, fewest: int = 30, excess: float = 2.5) -> Bool
     # Three more of each, so that few pairs prove nothing.
     below = n_pairs[k - 1] + 3.0
     above = n_pairs[k + 1] + 3.0
-    ratio = (k + 1) / k
-    most = np.sqrt(ratio * below * above)
+    most = np.sqrt(((k + 1) / k) * below * above)
     found = n_pairs[k]
     many = found >= fewest
-    beyond = found > excess * most
-    suspicious = np.isin(times, k[many & beyond])
+    suspicious = np.isin(times, k[many & (found > excess * most)])
     return suspicious[pairs]
 
 

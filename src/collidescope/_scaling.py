@@ -30,13 +30,11 @@ def fit_scaling(X: Any) -> tuple[FloatArray, FloatArray]:
     width = max(1, math.prod(X.shape[1:]))
     # Of wide tables fewer rows, so that they stay below so many numbers, but not too few.
     n_sampled = min(n, QUANTILE_ROWS, max(64_000_000 // width, FEWEST_ROWS))
-    places = np.linspace(0, n - 1, n_sampled)
-    chosen = np.unique(places.astype(np.intp))
+    chosen = np.unique(np.linspace(0, n - 1, n_sampled).astype(np.intp))
     sample = _dense(X[chosen])
     if sample.ndim > 2:
         values = sample.reshape(-1, 1)
-        step = len(values) // (10 * QUANTILE_ROWS)
-        sample = values[:: max(1, step)]
+        sample = values[:: max(1, len(values) // (10 * QUANTILE_ROWS))]
     n_rows, n_columns = sample.shape
     centres = []
     scales = []
@@ -65,8 +63,7 @@ def _centre_and_scale(columns: Array) -> tuple[FloatArray, FloatArray]:
     deviation = sample.std(axis=0)
     centre = np.where(mostly_equal, mean, median)
     scale = np.where(mostly_equal, deviation, np.minimum(robust, 1.0))
-    least = np.where(scale > 0, smallest, 0.0)
-    scale = np.maximum(scale * unit, least)
+    scale = np.maximum(scale * unit, np.where(scale > 0, smallest, 0.0))
     scale[lowest == highest] = 0.0
     return centre * unit, scale
 

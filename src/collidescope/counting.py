@@ -62,6 +62,7 @@ def input_groups(X: Inputs) -> IntArray:
     >>> input_groups([[1, "a"], [2, "b"], [1, "a"]])
     array([0, 1, 0])
     """
+    X = check.from_polars(X)
     if isinstance(X, (pd.DataFrame, pd.Series)):
         table = pd.DataFrame(X)
     elif np.ma.is_masked(X):

@@ -148,8 +148,7 @@ class Ensemble:
         n_rows = rows.shape[0]
         out = np.zeros((n_rows, n_classes))
         for block in row_blocks(rows, n_classes):
-            own = rows[block]
-            out[block] = self._score(own)
+            out[block] = self._score(rows[block])
         return out
 
     def similarity(self, A: Table, B: Table) -> FloatArray | None:
@@ -940,9 +939,7 @@ def pool_folds(
         weights = _weights(sample, tests, scores, others)
         by_name = named(names, weights)
         fold_weights.append(by_name)
-        place = np.searchsorted(rows, test)
-        own = scores[number]
-        P[place] = pool(own, weights)
+        P[np.searchsorted(rows, test)] = pool(scores[number], weights)
     weights = _weights(sample, tests, scores, numbers)
     final = named(names, weights)
     kept = {}

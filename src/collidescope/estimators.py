@@ -85,6 +85,7 @@ def estimate_collisions(
     """
     if _dask.is_dask(X):
         return _estimate_dask(classifier, X, y, cv, priors, sample_weight, groups)
+    X = check.collected(X)
     # Before the folds are fitted, which may take hours.
     sample = sample_as_given(
         X, y, sample_weight=sample_weight, groups=groups, priors=priors

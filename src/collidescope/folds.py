@@ -135,8 +135,7 @@ def _strata(sample: Sample) -> tuple[Array, Array]:
         leading = np.array([0])
     votes = sample.votes[:, leading]
     most_voted = votes.argmax(axis=1)
-    chosen = leading[most_voted]
-    labels = classes[chosen]
+    labels = classes[leading[most_voted]]
     return labels, np.unique(labels)
 
 
@@ -423,8 +422,7 @@ def _subset(
         own_groups = groups[rows]
     place = _places(codes[rows], own_groups, rng)
     order = np.argsort(place, kind="stable")
-    first = order[:size]
-    return np.sort(rows[first])
+    return np.sort(rows[order[:size]])
 
 
 def _places(

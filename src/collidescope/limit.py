@@ -157,8 +157,7 @@ class Limit(Value):
                 symmetric = array + array.T
                 eigenvalues = np.linalg.eigvalsh(symmetric)
                 lowest = eigenvalues.min()
-                largest = np.abs(array).max()
-                rounding = 1e-9 * largest
+                rounding = 1e-9 * np.abs(array).max()
                 if lowest < -rounding:
                     raise ValueError(f"{name} must be positive semi-definite")
                 values[name] = array
@@ -228,9 +227,7 @@ class Limit(Value):
         unseen = UNSEEN / self.n_rows
         noise = float(np.hypot(self._error_stderr, unseen))
         excess = curve.cautious_excess(noise)
-        last = self.errors[-1]
-        now = float(last)
-        left = now - excess
+        left = float(self.errors[-1]) - excess
         return min(max(left, 0.0), self.pber)
 
     def bayes_error_interval(self, level: float = 0.95) -> tuple[float, float]:
@@ -388,8 +385,7 @@ class Limit(Value):
         likely = _smallest_size(curve, target, 0.5, most)
         high = _smallest_size(curve, target, 1 - tail, most)
         # Of such a curve nobody knows where it ends, and few errors leave its height open.
-        last = float(self.scores[-1])
-        errors = last / 2 * self._units
+        errors = float(self.scores[-1]) / 2 * self._units
         if self._no_lower_end or errors < 10:
             low = min(low, curve.rows)
             high = np.inf
@@ -493,9 +489,7 @@ class Limit(Value):
             drops = -np.diff(self.scores) / doublings
             before, last = doublings[-2:]
             # The last drop less the one before: (s₂ - s₃) / last - (s₁ - s₂) / before.
-            per_before = 1 / before
-            per_last = 1 / last
-            weights = [-per_before, per_before + per_last, -per_last]
+            weights = [-1 / before, 1 / before + 1 / last, -1 / last]
             growth, stderr = self._contrast(weights)
             allowed = SEEN * stderr + 1e-12
             # Where an earlier drop was larger, the one before was small by chance.
@@ -620,15 +614,13 @@ def limit_from_scores(
     means, covariance, row_covariance = _covariance(rows, sample)
     stderr = np.sqrt(row_covariance[-1, -1])
     w = sample.weights
-    total = w.sum()
-    squares = (w**2).sum()
     of_units = np.bincount(sample.units, w).astype(np.float64)
     limit = Limit(
         sizes,
         means,
         covariance,
         float(stderr),
-        n_rows=float(total**2 / squares),
+        n_rows=float(w.sum() ** 2 / (w**2).sum()),
         n_units=float(effective_units(*_power_sums(of_units))),
         grouped=groups is not None,
         capped=capped,
@@ -648,23 +640,14 @@ def _with_skill(
 ) -> Limit:
     """The limit with the score of the class shares, and the error of its difference to the last."""
     given = check.check_finite(baseline, "baseline", ndim=(0, 1))
-    n = len(last)
-    shapes = ((), (n,))
-    if given.shape not in shapes:
-        wanted = f"one number or one per row ({n})"
-        n_given = len(given)
-        raise ValueError(f"baseline must be {wanted}, got {n_given}")
+    if given.shape not in ((), last.shape):
+        wanted = f"one number or one per row ({len(last)})"
+        raise ValueError(f"baseline must be {wanted}, got {len(given)}")
     gained = given - last
-    column = gained[:, None]
-    means, covariance, _ = _covariance(column, sample)
-    skill = means[0]
-    variance = covariance[0, 0]
-    root = np.sqrt(variance)
-    stderr = float(root)
-    now = limit.scores[-1]
-    of_shares = now + skill
-    score = max(float(of_shares), 0.0)
-    return replace(limit, baseline=score, skill_stderr=stderr)
+    (skill,), covariance, _ = _covariance(gained[:, None], sample)
+    stderr = float(np.sqrt(covariance[0, 0]))
+    of_shares = max(float(limit.scores[-1] + skill), 0.0)
+    return replace(limit, baseline=of_shares, skill_stderr=stderr)
 
 
 def limit_from_posteriors(
@@ -700,11 +683,8 @@ def limit_from_posteriors(
     weights = check.unit_weights(given)
     totals = np.bincount(labels, weights, k)
     check.check_class_sizes(totals, names)
-    squared = weights**2
-    squares = np.bincount(labels, squared, k)
-    counts = totals**2 / squares
-    total = totals.sum()
-    pi = totals / total
+    counts = totals**2 / np.bincount(labels, weights**2, k)
+    pi = totals / totals.sum()
     if priors is not None:
         # Shifted posteriors, and every row weighs as its class does in that population.
         target = check.check_priors(priors, k)
@@ -742,8 +722,7 @@ def effective_members(weights: Iterable[float]) -> float:
     2.0
     """
     w = np.array(list(weights))
-    squares = w @ w
-    return float(w.sum() ** 2 / squares)
+    return float(w.sum() ** 2 / (w @ w))
 
 
 class _Sample(NamedTuple):
@@ -765,8 +744,7 @@ class _Sample(NamedTuple):
         if groups is not None:
             units = check.group_numbers(groups, n)
         given = check.check_weights(weights, n)
-        scaled = check.unit_weights(given)
-        return cls(scaled, numbers, units)
+        return cls(check.unit_weights(given), numbers, units)
 
 
 def without_end_if_miscalibrated(
@@ -849,15 +827,10 @@ def _fold_factor(by_fold: FloatArray, V: FloatArray, share: FloatArray) -> float
     folds add up to 0; on average the whitened squares would add up to (T - 1)(1 - Σ share²), and
     the factor would be 1.
     """
-    inverse = np.linalg.pinv(V, hermitian=True)
-    whitened = by_fold @ inverse
-    squares = by_fold * whitened
-    same_fold = (share**2).sum()
-    other_folds = 1 - same_fold
-    expected = len(V) * other_folds
-    seen = squares.sum()
-    factor = float(seen / expected)
-    return max(factor, 1.0)
+    whitened = by_fold @ np.linalg.pinv(V, hermitian=True)
+    seen = (by_fold * whitened).sum()
+    expected = len(V) * (1 - (share**2).sum())
+    return max(float(seen / expected), 1.0)
 
 
 def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
@@ -870,14 +843,11 @@ def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
 def _cluster_covariance(influence: FloatArray, units: IntArray) -> FloatArray:
     """Covariance of summed influences, each of mean 0, over independent units, by G/(G-1)."""
     sums = influence
-    n_units = units.max() + 1
-    if n_units < len(units):
+    if units.max() + 1 < len(units):
         sums = _sums(influence, units)
-    is_seen = sums.any(axis=1)  # not those of weight 0
-    seen = float(np.count_nonzero(is_seen))
+    seen = float(np.count_nonzero(sums.any(axis=1)))  # not those of weight 0
     bessel = seen / max(seen - 1, 1)
-    products = sums.T @ sums
-    return bessel * products
+    return bessel * (sums.T @ sums)
 
 
 def _matrix(
@@ -934,20 +904,15 @@ def _matrix(
 
 def _doubt(limit: Limit) -> float:
     """Standard error of the excess: the width of the range beyond the sampling error."""
-    last = limit.scores[-1]
-    now = float(last)
     tail = 0.025
     low = 0.0
     if not limit._no_lower_end:
         low = limit._pber_curve.at().quantile(tail)
-    believed = now - limit._excess
-    distance = max(believed - low, 0.0)
+    believed = float(limit.scores[-1]) - limit._excess
     z = -float(ndtri(tail))
-    reach = distance / z
-    beyond = reach**2 - limit.stderr**2
-    variance = max(beyond, 0.0)
-    doubt = np.sqrt(variance)
-    return float(doubt)
+    reach = max(believed - low, 0.0) / z
+    variance = max(reach**2 - limit.stderr**2, 0.0)
+    return float(np.sqrt(variance))
 
 
 def _excess_contrast(limit: Limit) -> FloatArray:
@@ -968,27 +933,19 @@ def _learned_share(
     seen = float(contrast @ scores)
     # The contrast sums to 0, so diag(π) - B∞ cancels: this estimates E[δ δᵀ], of trace ``seen``.
     learned = np.tensordot(contrast, Z, 1)
-    positive = max(now, TINY)
-    alike = Z[-1] / positive
+    alike = Z[-1] / max(now, TINY)
     noise = rows.sum_of_squares(contrast, mean=learned)
     scale = np.outer(priors, priors)
     apart = learned - seen * alike
-    squared = apart**2 / scale
-    distinct = float(squared.sum())
+    distinct = float((apart**2 / scale).sum())
     if distinct <= 0:
         return 0.0
     # E[δ δᵀ] is positive semi-definite, so no entry exceeds its trace: where one does, most of the
     # shape is noise.
-    entries = np.abs(learned)
-    largest = max(float(entries.max()), TINY)
-    trace = max(seen, 0.0)
-    ratio = trace / largest
-    possible = min(ratio, 1.0)
-    noise_squared = noise / scale
-    total = float(noise_squared.sum())
-    noisy = total / distinct
-    rest = max(1 - noisy, 0.0)
-    share = min(rest, 1.0)
+    largest = max(float(np.abs(learned).max()), TINY)
+    possible = min(max(seen, 0.0) / largest, 1.0)
+    noisy = float((noise / scale).sum()) / distinct
+    share = min(max(1 - noisy, 0.0), 1.0)
     return possible * share
 
 
@@ -1035,60 +992,41 @@ class _Rows(NamedTuple):
             weighted = w * r
             for second, v in by_size:
                 both = weighted * v
-                products = both.T @ both
-                factor = first * second
-                squares += factor * products
-            own = onehot * weighted
-            cross += first * own.T @ weighted
+                squares += first * second * (both.T @ both)
+            cross += first * (onehot * weighted).T @ weighted
         w_squared = self.w**2
         of_class = w_squared @ onehot
-        sloped = slope * of_class[:, None]
-        mixed = 2 * cross + sloped
-        squares += slope * mixed
-        total = w_squared.sum()
-        of_mean = total * mean**2
-        return squares - of_mean
+        squares += slope * (2 * cross + slope * of_class[:, None])
+        return squares - w_squared.sum() * mean**2
 
     def _over_groups(
         self, g: FloatArray, slope: FloatArray, mean: FloatArray
     ) -> FloatArray:
         units = self.units
         order = np.argsort(units, kind="stable")
-        sizes = np.bincount(units)
-        ends = np.cumsum(sizes)
-        inner = ends[:-1]
-        groups = np.split(order, inner)
+        groups = np.split(order, np.cumsum(np.bincount(units))[:-1])
         squares = np.zeros_like(slope)
         for rows in groups:
             w = self.w[rows]
             labels = self.onehot[rows]
-            of_class = w @ labels
-            sloped = slope * of_class[:, None]
-            total = w.sum()
-            own = sloped - total * mean
+            own = slope * (w @ labels)[:, None] - w.sum() * mean
             for weight, residuals in zip(g, self.residuals, strict=True):
                 r = residuals[rows]
-                weighted = w[:, None] * r
-                products = r.T @ weighted
-                own += weight * products
+                own += weight * (r.T @ (w[:, None] * r))
             squares += own**2
         n_groups = len(groups)
-        others = max(n_groups - 1, 1)
-        bessel = n_groups / others
+        bessel = n_groups / max(n_groups - 1, 1)
         return squares * bessel
 
 
 def _check_sizes(sizes: ArrayLike, most: int = 100) -> FloatArray:
     """More sizes than ``most`` do not help, and a forged file should cost nothing."""
     array = check.check_finite(sizes, "sizes", ndim=1)
-    steps = np.diff(array)
-    increasing = (steps > 0).all()
-    n_sizes = len(array)
-    allowed = 2 <= n_sizes <= most
+    increasing = (np.diff(array) > 0).all()
+    allowed = 2 <= len(array) <= most
     if not allowed or array[0] < 1 or not increasing:
         wanted = f"2 to {most} increasing numbers of training rows"
-        shown = array[:most]
-        came = shown.tolist()
+        came = array[:most].tolist()
         raise ValueError(f"sizes must be {wanted}, got {came}")
     return array
 
@@ -1106,15 +1044,13 @@ def _check_rows(values: ArrayLike, name: str, n_sizes: int) -> FloatArray:
 
 
 def _check_arrays(posteriors: Sequence[ArrayLike], n_sizes: int) -> list[FloatArray]:
-    n_given = len(posteriors)
-    if n_given != n_sizes:
+    if len(posteriors) != n_sizes:
         wanted = f"one array per size ({n_sizes})"
-        raise ValueError(f"posteriors must hold {wanted}, got {n_given}")
+        raise ValueError(f"posteriors must hold {wanted}, got {len(posteriors)}")
     first = check.check_posteriors(posteriors[0], "posteriors[0]")
     k = first.shape[1]
-    others = posteriors[1:]
     rest = [
         check.check_posteriors(P, f"posteriors[{t}]", k)
-        for t, P in enumerate(others, start=1)
+        for t, P in enumerate(posteriors[1:], start=1)
     ]
     return [first, *rest]

@@ -473,8 +473,7 @@ class CollisionMatrix(Value):
         """Per class, the share of other inputs predicted as it: Σ_{i≠k} π_i S_ik / Σ_{i≠k} π_i."""
         priors = self._population(population_priors)
         predicted = priors @ self.matrix
-        found = priors * self.recall()
-        return (predicted - found) / (1 - priors)
+        return (predicted - (priors * self.recall())) / (1 - priors)
 
     def _population(self, priors: ArrayLike | str | None) -> FloatArray:
         if priors is None:
@@ -866,8 +865,7 @@ def _largest(values: FloatArray, n: int) -> IntArray:
         return np.empty(0, np.intp)
     # Not a full sort: thousands of classes have millions of pairs.
     place = values.size - n
-    least = np.partition(values, place)[place]
-    found = np.flatnonzero(values >= least)
+    found = np.flatnonzero(values >= np.partition(values, place)[place])
     order = np.argsort(-values[found], kind="stable")
     return found[order[:n]]
 

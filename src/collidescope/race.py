@@ -373,8 +373,7 @@ def keep_affordable(raced: Raced, seconds: float, budget: float) -> None:
     models = raced.models
     losses: Mapping[str, float] = {}
     if found.rounds:
-        last = found.rounds[-1]
-        losses = last.losses
+        losses = found.rounds[-1].losses
     paid = affordable(models, losses, raced.costs, seconds)
     notes = left_out(models, paid, budget)
     raced.found = replace(found, notes=notes)

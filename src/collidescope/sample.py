@@ -314,21 +314,12 @@ def _indexable(X: Any) -> Table:
     return array
 
 
-def collected(X: object) -> Any:
-    """Frames of polars as those of pandas, lazy ones collected; all else as it is."""
-    if hasattr(X, "collect") and hasattr(X, "collect_schema"):
-        X = X.collect()
-    if hasattr(X, "to_pandas") and hasattr(X, "columns"):
-        return X.to_pandas()
-    return X
-
-
 def validated(
     estimator: BaseEstimator, X: object, *labels: ArrayLike, channels_first: bool = True
 ) -> Any:
     """X as an array of floats, and the labels where given: scikit-learn's checks in our words."""
+    X = check.from_polars(X)
     check_table(X)
-    X = collected(X)
     dimensions = getattr(X, "ndim", 2)
     if isinstance(X, list):
         dimensions = dimensions_of(X)

@@ -13,7 +13,6 @@ few classifiers reach on held-out rows when trained on up to 20,000 others (``re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,9 @@ from sklearn.svm import SVC
 
 from collidescope import CollisionClassifier
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix
 from studies import real_data
 from studies.accuracy import real
+from studies.accuracy.limit import of_classes
 from studies.baselines.bounds import BOUNDS, Bounds
 from studies.baselines.stock import scaled
 from studies.markdown import made, table
@@ -187,18 +186,11 @@ def outside(value: float, share: float, K: int, best: float) -> float:
 
 
 def ours_now(run: Result, name: str) -> Bounds:
-    """What the recorded curve says now.
-
-    Of its matrix, which is not kept, the number of classes and the PBER matter.
-    """
+    """What the recorded curve says now."""
     limit = Limit.from_dict(run["limit"])
-    K = run["classes"]
     if name == LIKELY:
         return limit.bayes_error, limit.bayes_error
-    ambiguous = min(limit.pber, 1 - 1 / K)
-    others = ambiguous / (K - 1)
-    S = np.full((K, K), others) + (1 - K * others) * np.eye(K)
-    return replace(limit, matrix=CollisionMatrix(S)).bayes_error_interval()
+    return of_classes(limit, run["classes"]).bayes_error_interval()
 
 
 def scores(runs: Iterable[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:

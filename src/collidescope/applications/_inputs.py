@@ -296,9 +296,10 @@ def with_held_out(P: FloatArray, source: object, X: Given) -> tuple[FloatArray, 
         return P, ()
     if hasattr(source, "encode"):
         X = source.encode(X)
+    rows = check.from_polars(X)
     # A row that occurs several times gets the mean of its held-out posteriors.
     means = pd.DataFrame(known).groupby(trained).mean().dropna()
-    place = means.index.get_indexer(pd.Index(row_hashes(X)))
+    place = means.index.get_indexer(pd.Index(row_hashes(rows)))
     seen = place >= 0
     if not seen.any():
         return P, ()

@@ -112,8 +112,7 @@ class AuditReport(
             return None
         low, high = self.inherent_interval
         best_low, best_high = self.best_interval
-        least = max(best_low - high, 0.0)
-        return least, max(best_high - low, 0.0)
+        return max(best_low - high, 0.0), max(best_high - low, 0.0)
 
     def rows(self, true: object, predicted: object, kind: str = "fixable") -> IntArray:
         """Numbers of the rows of class ``true`` that the classifier took for ``predicted``.

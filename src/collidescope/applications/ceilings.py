@@ -342,8 +342,7 @@ def ceilings(
         raise ValueError(
             "y must have rows of every class: leave the others out of the columns of P"
         )
-    parts = _parts(n, rows.clusters, random_state)
-    jackknife = _Jackknife(rows.codes, parts, k)
+    jackknife = _Jackknife(rows.codes, _parts(n, rows.clusters, random_state), k)
     costs = _costs(cost, ordered, k)
     rival = _rival(jackknife, y_pred, rows.classes, costs)
     limits = {}

@@ -217,6 +217,7 @@ def column_value(
     check.check_count(budget, "budget", least=5)
     labels = check.check_labels(y)
     names = check_targets(labels)
+    X = check.from_polars(X)
     check_rows(X, labels)
     every = _column_names(X)
     units, notes = _units(X, every, columns, (budget - 1) // 2, random_state)

@@ -436,8 +436,7 @@ class _FallMixture(NamedTuple):
 
         reach = 9 * self.deviation  # the mass beyond it is 1e-19
         lowest = self.means.min() - reach
-        highest = self.means.max() + reach
-        return float(brentq(below, lowest, highest, xtol=1e-9))
+        return float(brentq(below, lowest, self.means.max() + reach, xtol=1e-9))
 
 
 def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:

@@ -102,8 +102,7 @@ class CostCrossEntropy(nn.Module):
         cost = _rows_of(self.cost, labels, logits)
         with torch.no_grad():
             others = torch.softmax(logits, dim=1) * (cost > 0)
-            smallest = torch.finfo(logits.dtype).tiny
-            total = others.sum(dim=1).clamp_min(smallest)
+            total = others.sum(dim=1).clamp_min(torch.finfo(logits.dtype).tiny)
             weight = (others * cost).sum(dim=1) / total
         loss = nn.functional.cross_entropy(logits, labels.long(), reduction="none")
         return weight * loss

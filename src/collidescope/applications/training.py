@@ -130,6 +130,7 @@ def choose_smoothing(
     """
     check_matrix(cm)
     codes = check.encode_labels(y, cm.classes)
+    X = check.collected(X)
     check_rows(X, codes)
     given = check.check_finite(strengths, "strengths", ndim=1)
     tried = np.unique([check_strength(value, "strengths") for value in given])

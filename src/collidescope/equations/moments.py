@@ -183,8 +183,7 @@ class Moments:
 
         def onto(values: FloatArray) -> csr_array:
             """K×n: the value of each row in the line of its class."""
-            entries = values.astype(r.dtype)
-            return csr_array((entries, (codes, rows)), shape=(k, n))
+            return csr_array((values.astype(r.dtype), (codes, rows)), shape=(k, n))
 
         def by_class(values: FloatArray) -> FloatArray:
             return np.bincount(codes, values, k).astype(np.float64)
@@ -487,8 +486,7 @@ def _group_matrices(units: Units, member: csr_array) -> csr_array:
     if n_groups == 1:  # its rows may be too many for a matrix each
         square = csr_array(sH.T @ H)
         k = H.shape[1]
-        flat = square.reshape((1, k**2))
-        return of_a + flat.tocsr()
+        return of_a + square.reshape((1, k**2)).tocsr()
     of_H = member @ _sparse.outer_products(sH, H)
     return of_a + of_H
 
@@ -568,8 +566,7 @@ def _whole_groups(
     """Rows, group by group, and where each group starts; at most ``most_rows``, or one group."""
     order = np.argsort(groups, kind="stable")
     in_order = groups[order]
-    numbers = np.arange(groups.max() + 2)
-    starts = np.searchsorted(in_order, numbers)
+    starts = np.searchsorted(in_order, np.arange(groups.max() + 2))
     n_groups = len(starts) - 1
     first = 0
     while first < n_groups:

@@ -31,8 +31,8 @@ class Prior(NamedTuple):
     alpha: float = 0.5  #: f ~ Beta(alpha, 1): nothing is ruled out, little is likelier
     #: how far a curve strays from a power: standard deviation of s_t in units of s_t - s_T
     discrepancy: float = 0.2
-    #: chance that labels follow from the inputs by a rule, so that nothing is left at the end:
-    #: about the share of real tables with a PBER near 0
+    #: chance that labels follow from the inputs by a rule, so that nothing is left at the
+    #: end; about that share of real tables has a PBER near 0
     rule: float = 0.25
 
     def of_members(self, members: float) -> Prior:
@@ -42,26 +42,14 @@ class Prior(NamedTuple):
     def log_mass(self, exponents: FloatArray, shares: FloatArray) -> FloatArray:
         """The log mass of every point (c, f) of the grid, up to a constant: (exponents, shares)."""
         # The mass of f between the middles to its neighbours.
-        after = shares[1:]
-        before = shares[:-1]
-        sums = after + before
-        middles = sums / 2
-        first = [0.0]
-        last = [1.0]
-        edges = np.concatenate([first, middles, last])
-        below_edges = edges**self.alpha
-        masses = (1 - self.rule) * np.diff(below_edges)
+        middles = (shares[1:] + shares[:-1]) / 2
+        edges = np.concatenate([[0.0], middles, [1.0]])
+        masses = (1 - self.rule) * np.diff(edges**self.alpha)
         masses[-1] += self.rule
-        of_shares = np.log(masses)
         # On an even grid of c the density of a log-normal is exp(-z²/2) / c.
-        logs = np.log(exponents)
-        ratios = exponents / self.exponent
-        distances = np.log(ratios)
-        z = distances / self.log_deviation
-        squares = z**2
-        halves = squares / 2
-        of_exponents = -logs - halves
-        return np.add.outer(of_exponents, of_shares)
+        z = np.log(exponents / self.exponent) / self.log_deviation
+        of_exponents = -np.log(exponents) - z**2 / 2
+        return np.add.outer(of_exponents, np.log(masses))
 
 
 class Mixture(NamedTuple):
@@ -83,12 +71,9 @@ class Mixture(NamedTuple):
 
         # A normal has 1e-19 of its mass beyond 9 deviations: the ends enclose every quantile.
         reach = 9 * self.deviations
-        lowest = self.means - reach
-        highest = self.means + reach
-        low = lowest.min()
-        high = highest.max()
-        found = brentq(beyond, low, high, xtol=1e-9)
-        return max(float(found), 0.0)
+        low = (self.means - reach).min()
+        high = (self.means + reach).max()
+        return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
 
 
 class PowerLaw(NamedTuple):
@@ -129,15 +114,10 @@ class PowerLaw(NamedTuple):
         # above it.
         excess = self.excess
         order = np.argsort(excess)
-        positive = np.maximum(excess, 0.0)
-        scale = positive + noise
-        loss = self.weights / scale
-        in_order = loss[order]
-        below = in_order.cumsum()
+        loss = self.weights / (np.maximum(excess, 0.0) + noise)
+        below = loss[order].cumsum()
         wanted = loss.sum() / (1 + too_high)
-        place = np.searchsorted(below, wanted)
-        chosen = order[place]
-        best = excess[chosen]
+        best = excess[order[np.searchsorted(below, wanted)]]
         return float(max(best, 0.0))
 
 
@@ -146,15 +126,13 @@ def fit_power_law(
 ) -> PowerLaw:
     """Generalised least squares for L at every point of the grid; ``noise`` is a covariance."""
     c_values = np.linspace(0.05, 2.0, 40)
-    some = np.geomspace(1e-3, 1.0, 90)
-    f_values = np.append(0.0, some)
+    f_values = np.append(0.0, np.geomspace(1e-3, 1.0, 90))
     c = np.repeat(c_values, len(f_values))
     f = np.tile(f_values, len(c_values))
     n = float(sizes[-1])
     halvings = np.log2(n / sizes)
     # s = L h + noise, h_t = 1 - f + f (m_t / n)^-c: (points of the grid, sizes).
-    powers = np.multiply.outer(c, halvings)
-    rise = 2.0**powers - 1
+    rise = 2.0 ** np.multiply.outer(c, halvings) - 1
     h = 1 + f[:, None] * rise
     precision = np.linalg.inv(noise)
     # As L is flat, given (c, f) it is normal with mean ``level`` and precision ``information``, and
@@ -165,9 +143,7 @@ def fit_power_law(
     log_likelihood = (explained - np.log(information)) / 2
     log_prior = prior.log_mass(c_values, f_values)
     log_weights = log_likelihood + log_prior.ravel()
-    highest = log_weights.max()
-    weights = np.exp(log_weights - highest)
+    weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
-    total = scores @ precision @ scores
-    misfit = float(total - explained.max())
+    misfit = float(scores @ precision @ scores - explained.max())
     return PowerLaw(weights, c, f, level, information, n, floor, misfit)

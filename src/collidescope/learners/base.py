@@ -79,8 +79,7 @@ class Task:
         """Weighted shares of the classes; half a row is added to each, so that logarithms exist."""
         counts = class_weights(self.codes, self.weights, self.n_classes)
         shares = counts + 0.5
-        total = shares.sum()
-        return double(shares / total)
+        return double(shares / shares.sum())
 
     def sample(
         self,
@@ -128,16 +127,14 @@ class Task:
         sd = rows.std(axis=0)
         varies = sd > 0
         as_given = np.ones(len(sd))
-        inverse = 1 / np.maximum(sd, 1e-6)
-        to_one = np.where(varies, inverse, 0.0)
+        to_one = np.where(varies, 1 / np.maximum(sd, 1e-6), 0.0)
         found = [as_given, to_one]
         if self.spread is not None:
             as_measured = double(self.spread)
             found.append(as_measured)
         kept: list[Float32] = []
         for factors in found:
-            positive = factors > 0
-            in_use = positive & varies
+            in_use = (factors > 0) & varies
             if not in_use.any():
                 continue
             if any(_same_scale(factors, own, varies) for own in kept):
@@ -168,8 +165,7 @@ class Task:
         by_class = np.argsort(classes, kind="stable")
         order = shuffled[by_class]
         n = len(order)
-        most = min(n_parts, n // 2)
-        n_parts = max(2, most)
+        n_parts = max(2, min(n_parts, n // 2))
         part[order] = np.arange(n) % n_parts
         return part
 
@@ -197,8 +193,7 @@ def _same_scale(
 ) -> bool:
     """Whether they agree but for a common factor: then they give the same neighbours."""
     divisor = np.maximum(other[varies], 1e-6)
-    ratio = factors[varies] / divisor
-    return bool(np.ptp(ratio) < 0.1)
+    return bool(np.ptp(factors[varies] / divisor) < 0.1)
 
 
 def some(rows: IntArray, most: int, generator: np.random.Generator) -> IntArray:
@@ -393,18 +388,15 @@ class Foreign(Member):
 def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
     """Normalised logarithms of posteriors, float64 and at least :data:`LOG_FLOOR`."""
     z = double(logits)
-    largest = z.max(axis=1, keepdims=True)
-    z = z - largest
+    z = z - z.max(axis=1, keepdims=True)
     p = np.exp(z)
-    total = p.sum(axis=1, keepdims=True)
-    z -= np.log(total)
+    z -= np.log(p.sum(axis=1, keepdims=True))
     return floored(z)
 
 
 def log_shares(counts: FloatArray) -> FloatArray:
     """Logarithms of the shares of every row's sum, at least :data:`LOG_FLOOR`."""
-    total = counts.sum(axis=1, keepdims=True)
-    shares = counts / total
+    shares = counts / counts.sum(axis=1, keepdims=True)
     return floored(np.log(shares))
 
 

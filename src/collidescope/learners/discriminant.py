@@ -82,8 +82,7 @@ class NormalScores:
 
 def _levels(n: int) -> FloatArray:
     """The middles of n equal parts of (0, 1)."""
-    middles = np.arange(n) + 0.5
-    return middles / n
+    return (np.arange(n) + 0.5) / n
 
 
 def _slopes(at: Float32, normal: FloatArray) -> tuple[float, float]:
@@ -288,8 +287,7 @@ class Labels:
         """
         mean_weight = self.w.sum() / len(self.w)
         unit = self.w / mean_weight
-        largest = logs.max(axis=1, keepdims=True)
-        logs = logs - largest
+        logs = logs - logs.max(axis=1, keepdims=True)
         own = of_class(logs, self.codes)
         temperature = 0.8
         for _ in range(most_steps):
@@ -330,17 +328,14 @@ class Within:
         unit = np.eye(n_classes, dtype=np.float32)
         weights = single(w)
         onehot = unit[codes] * weights[:, None]
-        total = w @ X
-        centre = total / w.sum()
+        centre = w @ X / w.sum()
         centred = X - single(centre)
         sums = onehot.T @ centred
         size = np.maximum(n, 1e-3)
         means = sums / size[:, None]
         deviations = centred - single(means[codes])
-        root = np.sqrt(w, dtype=np.float32)
-        weighted = deviations * root[:, None]
-        products = weighted.T @ weighted
-        scatter = double(products)
+        weighted = deviations * np.sqrt(w, dtype=np.float32)[:, None]
+        scatter = double(weighted.T @ weighted)
         free = max(n.sum() - n_classes, 1.0)
         variances, directions = eigh(
             scatter / free,
@@ -380,8 +375,7 @@ def shrunk_means(means: FloatArray, n: FloatArray, low_rank: bool) -> Float32:
     variance = np.square(means[present]).mean()
     typical = sampling[present].mean()
     signal = np.maximum(variance - typical, 0)
-    total = signal + sampling
-    share = signal / np.maximum(total, 1e-30)
+    share = signal / np.maximum(signal + sampling, 1e-30)
     return single(means * share[:, None])
 
 
@@ -422,7 +416,6 @@ def log_density(squares: Float32, degrees: float, d: int) -> FloatArray:
     exact = double(squares)
     if degrees == 0:
         return -0.5 * exact
-    ratio = exact / degrees
-    logs = np.log1p(ratio)
+    logs = np.log1p(exact / degrees)
     power = 0.5 * (degrees + d)
     return np.asarray(-power * logs)

@@ -72,11 +72,9 @@ class FittedGaussian(FittedArrays):
         _, B, p, _ = self.factor.shape
         df = self.degrees[c]
         away = scaled - self.mean[c]
-        deviations = _in_blocks(away, B)
-        by_block = deviations.transpose(1, 0, 2)
+        by_block = _in_blocks(away, B).transpose(1, 0, 2)
         whitened = by_block @ self.factor[c]
-        squares = np.square(whitened).sum(axis=2)
-        logs = np.log1p(squares / df)
+        logs = np.log1p(np.square(whitened).sum(axis=2) / df)
         power = 0.5 * (df + p)
         density: FloatArray = self.constant[c] - power * logs.sum(axis=0)
         return density
@@ -116,8 +114,7 @@ class Gaussian(ArrayMember):
             determinants = 1e-7 * tried * k * d
         else:
             moments = 3e-10 * rows * d * d
-            cubes = 1.3e-10 * d**3
-            determinant = cubes + 1e-5
+            determinant = 1.3e-10 * d**3 + 1e-5
             determinants = tried * k * determinant
         return moments + determinants
 
@@ -142,8 +139,7 @@ class Gaussian(ArrayMember):
     def _scale(self, X: Float32) -> Float32:
         clipped = X.clip(-LARGEST_INPUT, LARGEST_INPUT)
         sd = clipped.std(axis=0, dtype=np.float64)
-        positive = np.maximum(sd, self.smallest_sd)
-        return single(1 / positive)
+        return single(1 / np.maximum(sd, self.smallest_sd))
 
 
 @dataclass(frozen=True)
@@ -197,8 +193,7 @@ def class_moments(
 def _rows_of_classes(codes: IntArray, n_classes: int) -> list[IntArray]:
     order = np.argsort(codes, kind="stable")
     sizes = np.bincount(codes, minlength=n_classes)
-    ends = np.cumsum(sizes)
-    return np.split(order, ends[:-1])
+    return np.split(order, np.cumsum(sizes)[:-1])
 
 
 @dataclass(frozen=True)
@@ -272,8 +267,7 @@ def _log_marginal_likelihood(
     prior_volume = log_volume + d * np.log(more)
     counted = nu + n
     after = multigammaln(counted / 2, p)
-    before = multigammaln(nu / 2, p)
-    gammas = B * (after - before)
+    gammas = B * (after - multigammaln(nu / 2, p))
     spread_before = 0.5 * nu * prior_volume
     spread_after = 0.5 * counted * volumes
     spread = spread_before - spread_after
@@ -287,8 +281,7 @@ def posterior_scatter(classes: ClassMoments, prior: Prior) -> FloatArray:
     """The scatter of every class, (K, B, p, p): prior, rows, and the mean of the rows around m."""
     n = classes.n[:, None, None, None]
     kappa = prior.kappa
-    both = kappa + n
-    share = kappa * n / both
+    share = kappa * n / (kappa + n)
     of_means = share * classes.shifts
     of_rows = classes.scatter
     around = of_rows + of_means
@@ -313,8 +306,7 @@ def predictive_t(
     # F = L⁻ᵀ: ‖(x - μ)ᵀ F‖² is the squared Mahalanobis distance, Σ log L_ii half of log det.
     inverse = np.linalg.inv(lower)
     diagonal = np.einsum("cbii->cbi", lower)
-    logs = np.log(diagonal)
-    volume = logs.sum(axis=(1, 2))
+    volume = np.log(diagonal).sum(axis=(1, 2))
     at_mean = B * _log_t_at_mean(degrees, p)
     return FittedGaussian(
         name=name,
@@ -332,8 +324,7 @@ def _posterior_mean(classes: ClassMoments, kappa: float) -> FloatArray:
     own = n * classes.mean
     common = kappa * classes.centre
     strength = n + kappa
-    total = own + common
-    mean = total / strength
+    mean = (own + common) / strength
     return double(mean)
 
 
@@ -341,8 +332,7 @@ def _log_t_at_mean(degrees: FloatArray, p: int) -> FloatArray:
     """Log density of a t in p dimensions at its mean, without π^(-p/2), which all classes share."""
     above = (degrees + p) / 2
     gammas = gammaln(above) - gammaln(degrees / 2)
-    powers = 0.5 * p * np.log(degrees)
-    return double(gammas - powers)
+    return double(gammas - 0.5 * p * np.log(degrees))
 
 
 def _scaled(x: Float32, scale: Float32) -> FloatArray:

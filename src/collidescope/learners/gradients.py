@@ -63,8 +63,7 @@ class FittedGradients(FittedKernel):
 
     def score(self, x: Float32) -> FloatArray:
         rows = features(x, self.faint, self.brightness)
-        parts = self.evidence(rows)
-        return log_posteriors(parts, self.calibration)
+        return log_posteriors(self.evidence(rows), self.calibration)
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,7 @@ class Gradients(Kernel):
 
     def takes_part(self, n: int, d: int, k: int) -> bool:
         """Not with more images: networks learn more then, and a kernel machine uses a sample."""
-        most = 20_000
-        return n <= most
+        return n <= 20_000
 
     def cost(self, n: int, d: int, k: int) -> float:
         rows = min(n, self.most_rows)
@@ -112,8 +110,7 @@ class Gradients(Kernel):
         lowest = math.inf
         for noise, sharper in product(NOISES, SHARPER):
             tried = np.append(sharper * weights, noise)
-            logs = log_posteriors(parts, tried)
-            own = logs[rows, codes]
+            own = log_posteriors(parts, tried)[rows, codes]
             prior = 20 * noise  # exponential, of mean .05
             loss = prior - float(w @ own)
             if loss < lowest:
@@ -138,8 +135,7 @@ def log_posteriors(parts: Floats, calibration: FloatArray) -> FloatArray:
 def scale_of(x: Float32) -> tuple[float, float]:
     """What is added to lengths, and the factor of the means, as fits these images."""
     small = scaled_down(x)
-    lengths = around(histograms(small))
-    faint = 0.01 * float(lengths.mean()) + 1e-30
+    faint = 0.01 * float(around(histograms(small)).mean()) + 1e-30
     edges = edges_of(small, faint)
     means = in_cells(small)
     spread = math.sqrt(_total_variance(means))
@@ -148,8 +144,7 @@ def scale_of(x: Float32) -> tuple[float, float]:
 
 
 def _total_variance(x: Float32) -> float:
-    each = double(x).var(axis=0)
-    return float(each.sum())
+    return float(double(x).var(axis=0).sum())
 
 
 def n_features(shape: tuple[int, ...]) -> int:
@@ -202,9 +197,7 @@ def largest_gradients(x: Float32) -> tuple[Float32, Float32]:
     after = padded[..., 2:]
     before = padded[..., :-2]
     right = (after - before)[:, :, 1:-1]
-    lengths = np.hypot(down, right)
-    numbers = lengths.argmax(axis=1)
-    longest = numbers[:, None]
+    longest = np.hypot(down, right).argmax(axis=1)[:, None]
     of_down = np.take_along_axis(down, longest, axis=1)
     of_right = np.take_along_axis(right, longest, axis=1)
     return of_down[:, 0], of_right[:, 0]
@@ -257,9 +250,7 @@ def nearness(side: int, n_centres: int) -> Any:
     """How much pixels count at every centre: less in proportion to their distance, up to a cell."""
     length = side / n_centres
     places = np.arange(side) + 0.5
-    numbers = np.arange(n_centres) + 0.5
-    centres = numbers * length
+    centres = (np.arange(n_centres) + 0.5) * length
     distance = np.abs(places - centres[:, None]) / length
     near = np.maximum(1 - distance, 0)
-    total = near.sum(axis=1, keepdims=True)
-    return single(near / total)
+    return single(near / near.sum(axis=1, keepdims=True))

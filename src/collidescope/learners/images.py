@@ -183,8 +183,7 @@ def small_images(task: Task, images_at_once: int = 1_024) -> Tensor:
     n = len(task.codes)
     parts = []
     for block in blocks(n, 1, images_at_once):
-        own = task.X[block]
-        large = tensor(own)
+        large = tensor(task.X[block])
         on_device = large.to(task.device)
         small = scaled_down(on_device)
         parts.append(small.cpu())
@@ -484,8 +483,7 @@ def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
         # 0.05.
         prior = 2 * power**2 + 20 * noise
         weights = w.to(losses)
-        total = torch.dot(losses, weights)
-        loss = float(total) + prior
+        loss = float(torch.dot(losses, weights)) + prior
         if loss < lowest:
             lowest = loss
             best = (temperature, noise)
@@ -495,13 +493,11 @@ def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
 def paired_gain(before: Tensor, after: Tensor, weights: Tensor) -> tuple[float, float]:
     """By how much the mean score fell, and the standard error of that."""
     precise = weights.double()
-    total = precise.sum()
-    share = precise / total
+    share = precise / precise.sum()
     difference = (before - after).double()
     gain = torch.dot(share, difference)
     deviation = difference - gain
-    spread = share * deviation
-    variance = spread.square().sum()
+    variance = (share * deviation).square().sum()
     error = math.sqrt(variance)
     return float(gain), error
 
@@ -558,8 +554,7 @@ class Training:
         """Epochs of a run on n images that has ``multiple`` times the usual length."""
         fewest = 4
         usual = self.usual_epochs * math.sqrt(1000 / n)
-        whole = round(multiple * usual)
-        wanted = max(fewest, whole)
+        wanted = max(fewest, round(multiple * usual))
         if self._says("max_epochs"):
             return min(wanted, self.config.max_epochs)
         return wanted
@@ -719,8 +714,7 @@ class ImageObjective:
         device = data.device
         order = torch.randperm(n, generator=generator, device=device)
         noise = torch.rand(N_RANDOM, n, generator=generator, device=device)
-        scaled = noise * RANDOM_NUMBERS
-        whole = scaled.long()
+        whole = (noise * RANDOM_NUMBERS).long()
         images = order[None]
         epoch = torch.cat([images, whole])
         for batch in torch.split(epoch, size, 1):
@@ -730,16 +724,14 @@ class ImageObjective:
 
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         rows = batch[0]
-        whole = batch[1:].float()
-        random = whole / RANDOM_NUMBERS
+        random = batch[1:].float() / RANDOM_NUMBERS
         images = self.data.X[rows]
         labels = self.targets[rows]
         varied, targets = augment(images, labels, random, self.variation)
         x = varied.contiguous(memory_format=torch.channels_last)
         with half_precision(x.device):
             logits = module(x)
-        precise = logits.float()
-        return functional.cross_entropy(precise, targets)
+        return functional.cross_entropy(logits.float(), targets)
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         return torch.full((1,), math.nan, device=self.data.device)
@@ -790,8 +782,7 @@ def build(shape: tuple[int, ...], n_classes: int, width: int) -> nn.Sequential:
     channels, *size = shape
     small = small_size(tuple(size))
     shorter = min(small)
-    exact = math.log2(shorter / 4)
-    nearest = round(exact)
+    nearest = round(math.log2(shorter / 4))
     halvings = max(0, nearest)
     side = min(2, shorter)  # of a patch
     n_filters = 2 * channels * side**2
@@ -827,8 +818,7 @@ def whiten(module: Any, data: Images, n_images: int = 4_000) -> None:
     rows = patches.transpose(1, 2).reshape(-1, d)
     moments = rows.T @ rows / len(rows)
     eigenvalues, vectors = torch.linalg.eigh(moments.cpu())
-    least = 5e-4 * eigenvalues.mean() + 1e-12
-    spread = torch.sqrt(eigenvalues + least)
+    spread = torch.sqrt(eigenvalues + (5e-4 * eigenvalues.mean() + 1e-12))
     filters = (vectors / spread).T
     both = torch.cat([filters, -filters])
     weight.data = both.reshape(weight.shape).to(weight)
@@ -897,8 +887,7 @@ def reflected(side: int, random: Tensor) -> Tensor:
     largest = round(side / 8)
     n_shifts = 2 * largest + 1
     scaled = random * n_shifts
-    number = scaled.long()
-    shift = number - largest
+    shift = scaled.long() - largest
     unmoved = torch.arange(side, device=random.device)
     place = unmoved + shift[:, None]
     last = side - 1
@@ -912,8 +901,7 @@ def blanked(side: int, random: Tensor) -> Tensor:
     length = round(side / 4)
     n_starts = side - length + 1
     scaled = random * n_starts
-    first = scaled.long()
-    start = first[:, None]
+    start = scaled.long()[:, None]
     end = start + length
     place = torch.arange(side, device=random.device)
     from_start = place >= start

@@ -94,8 +94,7 @@ class Histograms(ArrayMember):
         n_cells = self.bins * K
         N = []
         for bins in _bins(edges, X):
-            first = bins * K
-            cells = first + codes
+            cells = bins * K + codes
             counted = np.bincount(cells, w, n_cells)
             N.append(counted)
         shape = (-1, self.bins, K)
@@ -153,14 +152,12 @@ class Counts(ArrayMember):
         # Features come standardised: the smallest difference of a count is one.
         differs = above > self.smallest_gap
         gaps = np.where(differs, above, np.inf)
-        smallest = gaps.min(axis=0)
-        per_unit = single(1 / smallest)
+        per_unit = single(1 / gaps.min(axis=0))
         counts = _counts(X, lowest, per_unit)
         K = task.n_classes
         shape = (X.shape[1], K)
         weight = np.zeros(shape, np.float32)
-        rounded = np.rint(counts)
-        from_whole = np.abs(counts - rounded)
+        from_whole = np.abs(counts - np.rint(counts))
         if from_whole.mean() < self.whole:
             onehot = np.eye(K)[codes]
             onehot *= w[:, None]
@@ -194,8 +191,7 @@ def _edges(column: Float32, bins: int) -> Float32:
     values = np.unique(column)
     if len(values) > bins:
         levels = np.linspace(0, 1, bins + 1)
-        inner = levels[1:-1]
-        edges = np.quantile(column, inner)
+        edges = np.quantile(column, levels[1:-1])
     else:
         sums = values[1:] + values[:-1]
         between = sums / 2

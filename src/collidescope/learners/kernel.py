@@ -65,8 +65,7 @@ class FittedKernel(FittedArrays):
         return sum(self.coefficients.shape) + len(self.spread)
 
     def score(self, x: Float32) -> FloatArray:
-        parts = self.evidence(x)
-        logits = np.tensordot(self.calibration, parts, 1)
+        logits = np.tensordot(self.calibration, self.evidence(x), 1)
         return log_softmax(logits)
 
     def evidence(self, x: Float32) -> Floats:
@@ -115,18 +114,15 @@ class Kernel(ArrayMember):
         used = np.flatnonzero(task.weights > 0)
         shuffled = generator.permutation(used)
         # Landmarks are the first.
-        first = shuffled[: self.most_rows]
-        rows = task.rows(first)
+        rows = task.rows(shuffled[: self.most_rows])
         w = single(rows.weights)
         priors = task.priors
         onehot = np.eye(task.n_classes, dtype=np.float32)
         Y = onehot[rows.codes] - single(priors)
-        scales = task.scales()
-        gamma, spread = self._chosen_kernel(rows.X, Y, w, scales)
+        gamma, spread = self._chosen_kernel(rows.X, Y, w, task.scales())
         m = self._n_landmarks(len(w))
         scaled = rows.X * spread
-        squares = squared_distances(scaled, scaled[:m])
-        best = ridge(squares, Y, w, gamma)
+        best = ridge(squared_distances(scaled, scaled[:m]), Y, w, gamma)
         log_priors = single(np.log(priors))
         return FittedKernel(
             name=self.name,
@@ -235,8 +231,7 @@ def _median_square(scaled: Float32) -> float:
     steps = np.diff(scaled, axis=0)
     if len(steps) == 0:
         return 1.0
-    each = np.square(steps)
-    squares = each.sum(axis=1)
+    squares = np.square(steps).sum(axis=1)
     median = float(np.median(squares))
     return median or float(squares.mean())
 
@@ -347,8 +342,7 @@ def _best_penalty(
 def _ridge_cost(n: int, d: int, k: int, m: int) -> float:
     """Seconds of :func:`ridge`: kernel values, the Gram matrix, eigenvectors, penalties."""
     n_values = n * m
-    value = 2e-11 * d + 1.5e-9
-    values = n_values * value
+    values = n_values * (2e-11 * d + 1.5e-9)
     gram = 2.5e-11 * n * m * m
     eigenvectors = 1.2e-10 * m**3
     penalty = 1e-10 * len(PENALTIES)

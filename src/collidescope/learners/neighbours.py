@@ -98,8 +98,7 @@ class FittedNeighbours(FittedArrays):
         # (row, class) as one number: one bincount serves all rows.
         first = K * np.arange(n)
         classes = self.codes[index]
-        places = first[:, None] + classes
-        flat = places.ravel()
+        flat = (first[:, None] + classes).ravel()
         counts = np.bincount(flat, nearness.ravel(), n * K)
         return double(counts.reshape(shape))
 
@@ -119,8 +118,7 @@ class Neighbours(ArrayMember):
 
     def cost(self, n: int, d: int, k: int) -> float:
         references = min(n, MOST_ROWS)
-        scales = 3
-        choosing = scales * min(n, self.choosing_rows)
+        choosing = 3 * min(n, self.choosing_rows)
         scored = n / 4  # those that one of five folds holds out
         pair = 2.5e-9 + 1.5e-11 * d
         distances = (choosing + scored) * references * pair
@@ -161,8 +159,7 @@ class Neighbours(ArrayMember):
         """The lowest log loss of rows scored by the others, and the k and count that reach it."""
         n = len(tried.rows)
         if n < 2:
-            largest = self.prior_counts[-1]
-            return 0.0, 1, largest
+            return 0.0, 1, self.prior_counts[-1]
         smaller = [k for k in self.sizes if k < n]
         sizes = smaller or [1]
         rows = single(tried.rows[chosen])
@@ -174,8 +171,7 @@ class Neighbours(ArrayMember):
         )
         every_weight = np.broadcast_to(tried.weights, n)
         chosen_weight = every_weight[chosen]
-        total = chosen_weight.sum()
-        w = chosen_weight / total
+        w = chosen_weight / chosen_weight.sum()
         found = []
         for k in sizes:
             counts = tried.class_counts(
@@ -184,9 +180,7 @@ class Neighbours(ArrayMember):
             )
             for prior_count in self.prior_counts:
                 shrunk = counts + prior_count * tried.priors
-                logs = log_shares(shrunk)
-                own = of_class(logs, codes)
-                loss = float(-w @ own)
+                loss = float(-w @ of_class(log_shares(shrunk), codes))
                 found.append((loss, k, prior_count))
         return min(found)
 
@@ -199,8 +193,7 @@ def without_itself(
     Among duplicates a row may not be found, and then the last neighbour goes.
     """
     own = index == rows[:, None]
-    found = own.any(axis=1)
-    own[~found, -1] = True
+    own[~own.any(axis=1), -1] = True
     others = ~own
     shape = (len(rows), -1)
     kept = distance[others]

@@ -82,8 +82,7 @@ class FittedModule(Fitted):
             rows = tensor(x)
 
             def part_of(part: slice, _: slice) -> Tensor:
-                own = rows[part].to(device)
-                return self.logs(own).cpu()
+                return self.logs(rows[part].to(device)).cpu()
 
             parts = halved(part_of, slice(0, len(x)), slice(0, 1))
             logs = torch.cat([logs for _, _, logs in parts])
@@ -235,8 +234,7 @@ class Network(Member):
         epochs = self.many_epochs
         networks = self._n_networks(n)
         rows = networks * epochs * n
-        products = n_weights * 4e-11
-        per_row = products + 7e-7
+        per_row = n_weights * 4e-11 + 7e-7
         return rows * per_row
 
     def _n_networks(self, n: int) -> int:
@@ -300,8 +298,7 @@ class Network(Member):
         if M == 1:
             n_parts = self.parts
         part = task.inner_parts(n_parts, task.seed)
-        known = int(part.max()) + 1
-        used = range(min(M, known))
+        used = range(min(M, int(part.max()) + 1))
         splits = [
             _split(part, held_out, task.device)  # each network has its own
             for held_out in used
@@ -327,8 +324,7 @@ def _split(part: IntArray, held_out: int, device: str) -> Split:
 
 def _half(parameter: Tensor, largest: float = 60_000.0) -> Half:
     clipped = parameter.detach().clamp(-largest, largest)
-    rounded = clipped.half().cpu()
-    return np.asarray(rounded.numpy())
+    return np.asarray(clipped.half().cpu().numpy())
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,8 @@ def pool_weights(
     logs = np.maximum(given_logs[:, rows], LOG_FLOOR)
     # A sample stands for all rows, or shrinkage would weigh more.
     sampled = given[rows]
-    factor = n / sampled.sum()
-    w = sampled * factor
-    places = np.arange(len(rows))
-    own = logs[:, places, labels]
+    w = sampled * (n / sampled.sum())
+    own = logs[:, np.arange(len(rows)), labels]
     with one_thread():
         prior = _prior_weights(own, w)
         return _likeliest_weights(logs, labels, w, prior)
@@ -113,11 +111,9 @@ def _prior_weights(scores: FloatArray, w: FloatArray) -> FloatArray:
         # Exponential weights, scaled to the sum of w: the Bayesian bootstrap.
         draw = generator.exponential(size=len(w))
         draw = draw * w
-        ratio = w.sum() / draw.sum()
-        scaled = draw * ratio
+        scaled = draw * (w.sum() / draw.sum())
         total = scores @ scaled
-        largest = total.max()
-        each = np.exp(total - largest)
+        each = np.exp(total - total.max())
         sum_of_all = each.sum()
         chances += each / sum_of_all
     equal = EQUAL_SHARE / M
@@ -147,8 +143,7 @@ def pool(
         logs = log_softmax(total)
     p = np.exp(logs)
     # Floored logarithms leave sums a little above 1.
-    sums = p.sum(axis=1, keepdims=True)
-    normalised = p / sums
+    normalised = p / p.sum(axis=1, keepdims=True)
     return np.asarray(normalised)
 
 
@@ -206,7 +201,6 @@ def _loss(
     loss += 0.5 * away @ distance
     # ∂loss/∂a_m = Σ_n w (Σ_k p_k logs_mk - logs_m,label), with w in p already.
     expected = np.tensordot(logs, p, 2)
-    own = logs[:, rows, codes]
-    gradient = expected - own @ w
+    gradient = expected - logs[:, rows, codes] @ w
     gradient += away
     return loss / n, gradient / n

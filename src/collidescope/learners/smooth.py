@@ -131,8 +131,7 @@ class Smooth(ArrayMember):
         """Factors of the features that give them deviation 1, and 0 where they are constant."""
         sd = X.std(axis=0, dtype=np.float64)
         varies = sd > self.constant
-        inverse = 1 / np.maximum(sd, self.constant)
-        return single(np.where(varies, inverse, 0.0))
+        return single(np.where(varies, 1 / np.maximum(sd, self.constant), 0.0))
 
 
 def _scaled(x: Float32, mean: Float32, scale: Float32) -> Float32:

@@ -149,12 +149,9 @@ class Scores:
             return scores
         steepness = np.float32(2.0)
         along = scores[:, self.stepped, None]
-        distance = along - STEPS
-        steps = np.tanh(steepness * distance)
+        steps = np.tanh(steepness * (along - STEPS))
         n = len(x)
-        flat = steps.reshape(n, -1)
-        both = [scores, flat]
-        return np.concatenate(both, axis=1)
+        return np.concatenate([scores, steps.reshape(n, -1)], axis=1)
 
     def normal_scores(self, x: Float32, largest: float = 3.5) -> Float32:
         """Quantiles of a normal at the ranks of the values; beyond ``largest`` is a handful."""
@@ -170,11 +167,9 @@ class Scores:
             below = np.interp(values, at, levels)
             from_last = at[::-1]
             backwards = -from_last
-            negated = -values
-            above = np.interp(negated, backwards, falling)
+            above = np.interp(-values, backwards, falling)
             twice = below - above
-            middle = twice / 2
-            score = ndtri(middle)
+            score = ndtri(twice / 2)
             clipped = np.clip(score, -largest, largest)
             scores[:, j] = clipped
         return scores
@@ -240,8 +235,7 @@ class Softmax(ArrayMember):
         """D."""
         if not self.quadratic:
             return d
-        products = Products(d)
-        return products.size
+        return Products(d).size
 
     def takes_part(self, n: int, d: int, k: int) -> bool:
         if not super().takes_part(n, d, k):
@@ -266,8 +260,7 @@ class Softmax(ArrayMember):
             passes += 35
         seconds = passes * n * row
         if self.sparse:
-            most = self.sparse_work // max(numbers, 1)
-            rows = min(n, most)
+            rows = min(n, self.sparse_work // max(numbers, 1))
             passes = self.rounds * self.round_iterations // 2
             seconds += passes * rows * row
         return seconds
@@ -342,8 +335,7 @@ class Softmax(ArrayMember):
         """
         U, s, Vt = np.linalg.svd(W, full_matrices=False)
         r = min(self.rank or 0, *W.shape)
-        smallest = 1e-2
-        leading = np.maximum(s[:r], smallest)
+        leading = np.maximum(s[:r], 1e-2)
         root = np.sqrt(leading)
         left = U[:, :r] * root
         right = Vt[:r].T * root
@@ -390,21 +382,15 @@ class Softmax(ArrayMember):
         self, fitted: FittedSoftmax, F: Float32, w: FloatArray
     ) -> FloatArray:
         """√(τ_new / τ_old) of every feature, given its fit on the features F."""
-        products = F @ fitted.weight
-        logits = products + fitted.bias
-        logs = log_softmax(logits)
-        p = np.exp(logs)
+        logits = F @ fitted.weight + fitted.bias
+        p = np.exp(log_softmax(logits))
         # W has prior variance 1/penalty, so v = √penalty W. With H = Σ w F² p (1-p), the diagonal
         # of the Hessian, the posterior precision of v is about 1 + H/penalty:
         # 1 - s² = H / (H + penalty).
-        rest = 1 - p
-        variance = p * rest
+        variance = p * (1 - p)
         variance *= w[:, None]
-        squares = np.square(F)
-        precise = double(squares.T)
-        curvature = precise @ variance
-        total = curvature + self.penalty
-        shares = curvature / total
+        curvature = double(np.square(F).T) @ variance
+        shares = curvature / (curvature + self.penalty)
         known = shares.sum(axis=1)  # Σ_k (1 - s²_jk)
         w2 = np.square(fitted.weight, dtype=np.float64)
         v2 = self.penalty * w2.sum(axis=1)
@@ -458,8 +444,7 @@ class TunedSoftmax(Softmax):
         return super().cost(n, d, k) + 1.5 * super().cost(few, d, k)
 
     def learn(self, task: Task) -> FittedSoftmax:
-        chosen = replace(self, penalty=self._best_penalty(task))
-        return Softmax.learn(chosen, task)
+        return Softmax.learn(replace(self, penalty=self._best_penalty(task)), task)
 
     def _best_penalty(self, task: Task) -> float:
         """Try penalties from large to small, each from the last fit, until held-out loss rises."""
@@ -485,8 +470,7 @@ class TunedSoftmax(Softmax):
                 self.max_iterations,
                 F,
             )
-            logs = fitted.log_posteriors(held_out.X)
-            own = of_class(logs, held_out.codes)
+            own = of_class(fitted.log_posteriors(held_out.X), held_out.codes)
             loss = float(-held_out.weights @ own)
             if loss > lowest:
                 break
@@ -551,13 +535,11 @@ def weighted_moments(
     mean = total / weight
     variance = squares / weight
     variance -= mean * mean
-    positive = np.maximum(variance, 0)
-    sd = np.sqrt(positive)
+    sd = np.sqrt(np.maximum(variance, 0))
     size = 1 + np.abs(mean)
     rounding = constant * size
     varies = sd > rounding
-    inverse = 1 / np.maximum(sd, 1e-30)
-    scale = np.where(varies, inverse, 0.0)
+    scale = np.where(varies, 1 / np.maximum(sd, 1e-30), 0.0)
     return single(mean), single(scale)
 
 
@@ -615,15 +597,13 @@ class Rows:
         db = np.zeros(len(bias))
         for F, codes, share in self:
             z = F @ W + bias
-            highest = z.max(axis=1, keepdims=True)
-            z -= highest
+            z -= z.max(axis=1, keepdims=True)
             every = np.arange(len(z))
             own = (every, codes)
             right = double(z[own])
             p = np.exp(z, out=z)
             total = p.sum(axis=1)
-            precise = double(total)
-            log_total = np.log(precise)
+            log_total = np.log(double(total))
             losses = log_total - right
             loss += float(share @ losses)
             factor = share / total
@@ -656,9 +636,7 @@ def minimised(
         half = 0.5 * penalty
         pairs = zip(parts, gradients, strict=True)
         for part, gradient in pairs:
-            squares = part * part
-            square = float(squares.sum())
-            loss += half * square
+            loss += half * float((part * part).sum())
             gradient += penalty * part
         by_part = [*gradients, db]
         packed = _packed(by_part)
@@ -724,17 +702,13 @@ def minimised_whitened(
         W_single = single(W)
         b_single = single(bias)
         loss, dW, db = own.cross_entropy(W_single, b_single)
-        squares = W * W
-        square = float(squares.sum())
-        half = 0.5 * penalty
-        loss += half * square
+        loss += 0.5 * penalty * float((W * W).sum())
         dW += penalty * W
         dV = inverse.T @ dW
         gradient = _packed([dV, db])
         return loss, gradient
 
-    first = double(start.weight[used])
-    V = solve_triangular(inverse, first)
+    V = solve_triangular(inverse, double(start.weight[used]))
     begin = _packed([V, start.bias])
     flat = _lowest(loss_and_gradient, begin, limit, rows)
     V, bias = _unpacked(flat, shapes)

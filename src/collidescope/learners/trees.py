@@ -61,8 +61,7 @@ class Grown:
     @cached_property
     def levels(self) -> list[IntArray]:
         """Inner nodes of the same depth, the roots first."""
-        ends = np.cumsum(self.sizes)
-        nodes = ends - self.sizes
+        nodes = np.cumsum(self.sizes) - self.sizes
         found = []
         while len(nodes):
             inner = nodes[self.left[nodes] >= 0]
@@ -223,8 +222,7 @@ class Trees:
         sizes = self.sizes
         ends = self.ends
         starts = ends - sizes
-        roots = np.repeat(starts, sizes)
-        own_root = roots[inner]
+        own_root = np.repeat(starts, sizes)[inner]
         place = inner - own_root  # within its tree
         nodes = np.zeros(self.n_nodes, NODE_DTYPE)
         nodes["left_child"] = TREE_LEAF
@@ -252,8 +250,7 @@ class Trees:
     def leaf_numbers(self) -> list[IntArray]:
         """The leaf numbers of the nodes of every tree."""
         is_leaf = ~self.is_inner
-        numbers = np.cumsum(is_leaf) - 1
-        return np.split(numbers, self.ends[:-1])
+        return np.split(np.cumsum(is_leaf) - 1, self.ends[:-1])
 
     def leaves(self, x: Float32) -> IntArray:
         """Leaf numbers, (n, T), of rows (n, d)."""
@@ -263,8 +260,7 @@ class Trees:
         for number in range(n_trees):
             walker = self.walkers[number]
             nodes = walker.apply(x)
-            numbers = self.leaf_numbers[number]
-            reached = numbers[nodes]
+            reached = self.leaf_numbers[number][nodes]
             found[:, number] = reached
         return found
 
@@ -334,8 +330,7 @@ class FittedForest(FittedArrays):
         classes = self.share_class.astype(np.int32)
         n_classes = len(self.priors)
         shape = (n_leaves, n_classes)
-        entries = (values, classes, indptr)
-        return sparse.csr_array(entries, shape)
+        return sparse.csr_array((values, classes, indptr), shape)
 
     @property
     def row_numbers(self) -> int:
@@ -349,12 +344,10 @@ class FittedForest(FittedArrays):
         rows = np.arange(n + 1)
         indptr = rows * T
         n_leaves = self.trees.n_leaves
-        numbers = leaves.ravel()
-        entries = (ones, numbers, indptr)
+        entries = (ones, leaves.ravel(), indptr)
         shape = (n, n_leaves)
         reached = sparse.csr_array(entries, shape)
-        total = reached @ self.shares
-        dense = double(total.toarray())
+        dense = double((reached @ self.shares).toarray())
         shares = dense / 255
         # The priors count as much as a tree.
         counts = shares + self.priors
@@ -390,8 +383,7 @@ class Forest(ArrayMember):
         rows = min(n, self.most_rows)
         chosen = choosing_trees * few
         grown = self.n_trees * rows
-        both = chosen + grown
-        walks = 5e-8 * both
+        walks = 5e-8 * (chosen + grown)
         per_row = math.sqrt(d) + 0.1 * k
         seconds = walks * per_row
         return 0.15 + seconds
@@ -453,8 +445,7 @@ class Forest(ArrayMember):
             counts = np.nan_to_num(p) * left_out * self.choosing_trees
             counts += priors[present]
             likelihoods = of_class(counts, own)
-            logs = np.log(likelihoods)
-            weighted = rows.weights * logs
+            weighted = rows.weights * np.log(likelihoods)
             losses.append(-weighted.sum())
         best = int(np.argmin(losses))
         return self.leaf_sizes[best]
@@ -517,8 +508,7 @@ def _kept_forest(
     total = value.sum(axis=1, keepdims=True)
     full = np.zeros((len(value), len(priors)))
     full[:, forest.classes_] = value / total
-    rounded = np.round(full * 255)
-    shares = sparse.csr_array(rounded.astype(np.uint8))
+    shares = sparse.csr_array(np.round(full * 255).astype(np.uint8))
     small: Any = np.uint16
     if len(priors) < 256:
         small = np.uint8
@@ -536,8 +526,7 @@ def _numbered(children: Sequence[IntArray], sizes: IntArray) -> IntArray:
     """Children by their numbers among the nodes of all trees; those of leaves stay -1."""
     own = np.concatenate(children)
     starts = np.cumsum(sizes) - sizes
-    moved = own + np.repeat(starts, sizes)
-    return np.where(own < 0, -1, moved)
+    return np.where(own < 0, -1, own + np.repeat(starts, sizes))
 
 
 def _threshold(tree: Tree, edges: list[FloatArray]) -> FloatArray:
@@ -555,8 +544,7 @@ def _threshold(tree: Tree, edges: list[FloatArray]) -> FloatArray:
     first_edge = first[feature]
     edge = first_edge + number
     is_leaf = feature < 0
-    place = np.where(is_leaf, -1, edge)
-    return every_edge[place]
+    return every_edge[np.where(is_leaf, -1, edge)]
 
 
 def _edges(column: Float32, levels: int) -> FloatArray:
@@ -569,8 +557,7 @@ def _edges(column: Float32, levels: int) -> FloatArray:
     exact = double(values)
     lower = exact[:-1]
     upper = exact[1:]
-    sums = upper + lower
-    return sums / 2
+    return (upper + lower) / 2
 
 
 # Gradient-boosted trees
@@ -608,8 +595,7 @@ class FittedBoosting(FittedArrays):
         if n_classes == 2:
             log_odds = values.sum(axis=1, dtype=np.float64)
             zeros = np.zeros(n)
-            both = [zeros, log_odds]
-            logits = np.column_stack(both)
+            logits = np.column_stack([zeros, log_odds])
         else:
             rounds = values.reshape(n, -1, n_classes)
             logits = rounds.sum(axis=1, dtype=np.float64)

@@ -151,8 +151,7 @@ class PairModel:
         total = np.zeros(())
         for each in self.networks:
             if each.weight > least:
-                weighted = each.weight * score(each.module)
-                total = total + weighted.double().numpy()
+                total = total + (each.weight * score(each.module)).double().numpy()
         return total
 
 

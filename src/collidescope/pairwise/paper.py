@@ -118,8 +118,7 @@ class PrintedClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Table | ArrayLike) -> Array:
         """The class with the largest entry of S⁻¹ q(x)."""
-        largest = self.predict_proba(X).argmax(axis=1)
-        return np.asarray(self.classes_[largest])
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def similarity(self, A: Table | ArrayLike, B: Table | ArrayLike) -> FloatArray:
         """V, which the paper takes for the similarity, of every row of A with every one of B."""

@@ -336,17 +336,14 @@ def descent_direction(
     """(a + λ b of Algorithm 1, ‖S Sᵀ - G‖_F), for one matrix or for a stack of them (..., K, K)."""
     gramian = S @ S.swapaxes(-1, -2)
     E = gramian - G
-    squares = E * E
-    total = squares.sum(axis=(-2, -1))
+    total = (E * E).sum(axis=(-2, -1))
     gap = np.sqrt(total)
     # E + Eᵀ and not 2 E: G is not quite symmetric, as V(x, x') is not.
     twice = E + E.swapaxes(-1, -2)
-    smallest = np.finfo(np.float64).tiny
-    per_matrix = np.maximum(gap, smallest)[..., None, None]
+    per_matrix = np.maximum(gap, np.finfo(np.float64).tiny)[..., None, None]
     a = twice @ S / per_matrix
     excess = S.sum(axis=-1, keepdims=True) - 1
-    negative = S < 0
-    b = np.sign(excess) - negative
+    b = np.sign(excess) - (S < 0)
     return a + penalty * b, gap
 
 
@@ -393,8 +390,7 @@ def _nearest_on_simplex(rows: FloatArray, mass: float) -> FloatArray:
     counts = np.arange(1, k + 1)
     moves = sums - mass
     moves /= counts
-    positive = falling > moves
-    last = positive.sum(axis=1)[:, None] - 1
+    last = (falling > moves).sum(axis=1)[:, None] - 1
     moved = rows - np.take_along_axis(moves, last, axis=1)
     return np.maximum(moved, 0.0)
 

@@ -103,6 +103,7 @@ def summarise(
     >>> summarise(cm)["headline"][0]
     'If labelled again, 13.3% of the inputs would get another label. [PBER]'
     """
+    X = check.from_polars(X)
     known = resolve(source, X, y, groups)
     of_rows = limit
     if limit is None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from collidescope import _checks as check
 from collidescope._checks import Array, FloatArray, IntArray
 from collidescope.sample import check_table
 from collidescope.tables.numerals import NumberForm, number_form
@@ -209,8 +210,7 @@ def as_frame(X: TableLike) -> pd.DataFrame:
     X is a table of pandas, polars or pyarrow, or another that has ``__arrow_c_stream__``; a polars
     LazyFrame is collected.
     """
-    if hasattr(X, "collect_schema") and hasattr(X, "collect"):
-        X = X.collect()
+    X = check.collected(X)
     if not isinstance(X, pd.DataFrame) and hasattr(X, "__arrow_c_stream__"):
         import pyarrow as pa
 

@@ -311,8 +311,7 @@ def _taken(values: FloatArray | None, rows: IntArray) -> FloatArray | None:
 def _renumbered(levels: IntArray) -> tuple[IntArray, IntArray]:
     """The levels that occur, and the same levels with numbers from 0; -1 stays."""
     present = np.unique(levels[levels >= 0])
-    places = np.searchsorted(present, levels)
-    return present, np.where(levels >= 0, places, -1)
+    return present, np.where(levels >= 0, np.searchsorted(present, levels), -1)
 
 
 # ---------------------------------------------------------------- ids
@@ -486,8 +485,7 @@ def follows_value(column: Column, labels: Labels) -> bool:
         return False
     order = np.lexsort((labels.codes, column.numbers))
     _, first = np.unique(column.numbers[order], return_index=True)
-    own = labels.codes[order][first]
-    changes = (np.diff(own) != 0).mean()
+    changes = (np.diff(labels.codes[order][first]) != 0).mean()
     return bool(changes <= 0.5 * (1 - labels.chance))
 
 

@@ -313,12 +313,10 @@ class BestWeights:
     minimum_gain = 1e-4
 
     def __init__(self, module: nn.Module, n_members: int) -> None:
-        first = next(module.parameters())
-        device = first.device
+        device = next(module.parameters()).device
         self.state = {}
         for name, tensor in module.state_dict().items():
-            own = tensor.detach()
-            self.state[name] = own.clone()
+            self.state[name] = tensor.detach().clone()
         self.loss = torch.full((n_members,), math.inf, device=device)
         self.epoch = torch.zeros(n_members, dtype=torch.long, device=device)
         self.waited = torch.zeros_like(self.epoch)
@@ -335,8 +333,7 @@ class BestWeights:
         if bool(better.any()):
             new = module.state_dict()
             state = {name: _kept(better, new[name], state[name]) for name in new}
-        longer = self.waited + 1
-        waited = torch.where(better, 0, longer)
+        waited = torch.where(better, 0, self.waited + 1)
         new_loss = val_loss.to(self.loss)
         loss = torch.where(better, new_loss, self.loss)
         at = torch.where(better, epoch, self.epoch)
@@ -347,8 +344,7 @@ class BestWeights:
         """The weights of this epoch, which are the best by definition."""
         state = {}
         for name, tensor in module.state_dict().items():
-            own = tensor.detach()
-            state[name] = own.clone()
+            state[name] = tensor.detach().clone()
         waited = torch.zeros_like(self.waited)
         loss = val_loss.to(self.loss)
         at = torch.full_like(self.epoch, epoch)
@@ -360,8 +356,7 @@ def _kept(better: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
     Members are rows of every tensor; a single one has all of it.
     """
-    ones = [1] * (new.ndim - 1)
-    of_member = better.view(-1, *ones)
+    of_member = better.view(-1, *([1] * (new.ndim - 1)))
     kept = torch.where(of_member, new.detach(), old)
     return kept.view(new.shape)
 
@@ -408,8 +403,7 @@ class Run:
         columns = {}
         for name in HISTORY:
             values = [entry[name] for entry in self.history]
-            column = np.array(values, np.float64)
-            columns[name] = column
+            columns[name] = np.array(values, np.float64)
         arrays = {}
         for name, tensor in self._tensors().items():
             own = tensor.detach().cpu().contiguous()

@@ -201,8 +201,7 @@ class FactorisedObjective:
                 inputs = self.X[part]
                 logits = self._member(module, member, inputs)
                 scored.append(logits)
-            whole = torch.cat(scored)
-            as_stack = whole[None]
+            as_stack = torch.cat(scored)[None]
             (loss,) = self._cross_entropy(as_stack, rows[None])
             losses[member] = loss
         return losses

@@ -105,8 +105,7 @@ def agrees(
 ) -> bool:
     """Whether both change the state alike, up to the rounding of half precision."""
     expected = _change(step, batch, state, before)
-    found = _change(played, batch, state, before)
-    difference = (found - expected).norm()
+    difference = (_change(played, batch, state, before) - expected).norm()
     most = tolerance * expected.norm()
     return bool(difference <= most)  # nan is not
 

@@ -82,8 +82,7 @@ class Rows:
     def _read(self, rows: slice | Tensor) -> Tensor:
         """Rows of an array, a file or a sparse matrix, standardised."""
         if isinstance(rows, slice):
-            ends = rows.indices(len(self))
-            rows = torch.arange(*ends)
+            rows = torch.arange(*rows.indices(len(self)))
         where = rows.cpu()
         if self.index is not None:
             where = self.index[where]
