@@ -55,8 +55,8 @@ plt.show()
 # %%
 # Labels to check, most suspect first
 # -----------------------------------
-# The score learns where labels go astray from rows that are clear: here, one key to the right. A
-# stray label in that direction is more suspect than one elsewhere.
+# The score learns from clear rows which classes wrong labels come from: here, one key to the right.
+# A label in that direction is more suspect than another.
 
 suspects = cs.applications.ambiguous(
     clf.posteriors_, y=labels, by="label", top=int(wrong.sum())
@@ -90,5 +90,5 @@ plt.show()
 
 # %%
 # How this compares with cleanlab's scores, on four data sets and two kinds of noise, is on
-# :doc:`/applications`. Where labels go astray in a pattern it leads throughout. Where they are
+# :doc:`/applications`. Where wrong labels follow a pattern it leads throughout. Where they are
 # flipped evenly, cleanlab is level or a little ahead.

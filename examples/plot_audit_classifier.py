@@ -2,8 +2,8 @@
 Is my classifier at the ceiling?
 ================================
 
-A classifier makes errors. Some are its own fault. Some are in the data: inputs that nobody could
-tell apart. Before time is spent on a better model it is worth knowing which are which.
+A classifier makes errors. Some come from the classifier, others from the data: inputs that nobody
+could tell apart. Before you spend time on a better model it is worth knowing which are which.
 
 We ask this of three classifiers of handwritten digits (1,797 images of 8×8 pixels).
 """
@@ -38,10 +38,10 @@ for name, predicted in said.items():
 # %%
 # A second opinion
 # ----------------
-# An audit needs posteriors of the audited rows from a model that has not seen them. ``posteriors_``
-# of a fitted :class:`~collidescope.CollisionClassifier` are such: every row was scored by a fold
-# that it was not part of. (One member keeps this page quick. The default pools several kinds of
-# models.)
+# An audit needs posteriors of the audited rows from a model that has not seen them, such as
+# ``posteriors_`` of a fitted :class:`~collidescope.CollisionClassifier`: every row was scored by
+# models that did not train on it. (One member keeps this page quick. The default pools several
+# kinds of models.)
 
 second_opinion = cs.CollisionClassifier(members=["linear"], random_state=0).fit(X, y)
 
@@ -116,7 +116,7 @@ plt.show()
 print(second_opinion.limit_)
 
 # %%
-# It cannot tell what another kind of model would see. So ask again with a stronger one:
+# It does not show what another kind of model would learn. So ask again with a stronger one:
 
 stronger = cs.CollisionClassifier(
     members=["linear", "kernel", "neighbours"], random_state=0

@@ -36,8 +36,8 @@ print(found.verdict)
 found.table.drop(columns="columns").round(4)
 
 # %%
-# A column can be informative alone and still not be needed, because others know the same. And pair
-# by pair: what collides without it?
+# A column can be informative alone and still not be needed, because others carry the same
+# information. And pair by pair: what collides without it?
 
 found.pairs.query("flagged").round(4)
 
@@ -62,8 +62,8 @@ axis.set(xlabel="points of PBER lost without it (95% intervals)")
 plt.show()
 
 # %%
-# The other way round: a measurement that is *offered*. Leave it out, and ``needed`` is what it
-# would take off; divided by its cost it can be compared with others.
+# The other way round: a measurement that you could buy. ``needed`` is then by how much it would
+# lower the PBER; divided by its cost it can be compared with others.
 
 found.table[["unit", "needed", "cost", "per_cost"]].dropna().sort_values(
     "per_cost", ascending=False

@@ -2,7 +2,7 @@
 Images with a custom network
 ============================
 
-Images need nothing else than ``CollisionClassifier().fit(images, y)``, where a residual network joins the
+Images need nothing else than ``CollisionClassifier().fit(images, y)``, where a convolutional network joins the
 pool (:doc:`/images`). For text, sound, or a network that you know to be better, bring your own:
 :class:`~collidescope.CollisionClassifier` takes any function ``(d, k) -> torch.nn.Module`` that builds an encoder with
 ``k`` logits, trains it fold by fold and scores every input with a network that did not see it.
@@ -79,8 +79,8 @@ print(
 
 # %%
 # The linear model does not know that neighbouring pixels belong together. What it could not learn for that reason it
-# counts as ambiguity of the digits. Its interval does not tell: intervals are about sampling error, and not
-# about what another model would have seen. See :doc:`/limits`.
+# counts as ambiguity of the digits. Its interval does not show that: intervals are about sampling error, and not
+# about what another model would have learned. See :doc:`/limits`.
 
 # %%
 # Ambiguous images
@@ -111,5 +111,4 @@ print(
 
 # %%
 # The paper's own model compares two images at once. ``members=[cs.Pairwise(network=body)]`` trains it, with
-# ``body(2d, 1)`` giving one logit for two images stacked as channels. It costs more and was never ahead in our benchmarks: see
-# :doc:`/choosing`.
+# ``body(2d, 1)`` giving one logit for two images stacked as channels: see :doc:`/choosing`.

@@ -3,9 +3,9 @@ Label smoothing by the collision matrix
 =======================================
 
 Somebody labelled these digits and mixed up 4 with 9, 3 with 8 and 1 with 7, one time in four. A
-classifier that believes every label learns to be certain of what is not. Label smoothing takes
-certainty away: uniform smoothing gives it to all classes alike, smoothing by the collision matrix
-to the classes that such inputs are found in when seen again.
+classifier that trusts every label becomes overconfident. Label smoothing moves part of the weight
+of a label to other classes: uniform smoothing to all of them alike, smoothing by the collision
+matrix to those that such inputs are in when seen again.
 """
 
 import matplotlib.pyplot as plt
@@ -91,5 +91,5 @@ axes.legend()
 plt.show()
 
 # %%
-# Labels were mixed up on purpose here, which is where it helps most. On data as they come the gain
-# is smaller, and on one of six problems there was none: :doc:`/applications`.
+# Labels were mixed up on purpose here, where smoothing helps most. On real data the gain is
+# smaller, and on one of six problems there was none: :doc:`/applications`.

@@ -30,8 +30,8 @@ print(clf.class_order_)
 cs.CollisionMatrixDisplay.from_estimator(clf).plot()
 
 # %%
-# Only neighbours are merged. The note says what to think of it: the middle band is hardly told from
-# the others, so that merging it would hide a lack of information.
+# Only neighbours are merged. The note warns that the middle band is hardly distinguished from the
+# others, so that merging it would only hide a lack of information.
 plan = cs.consolidate(clf.collision_matrix_, 2, ordered=clf.class_order_)
 print(plan)
 cs.DendrogramDisplay.from_plan(plan).plot()

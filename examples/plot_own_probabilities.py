@@ -44,19 +44,19 @@ print(cm)
 # Why the labels?
 # ---------------
 # Without labels the matrix is the mean of p pᵀ, the plug-in estimate: it takes the posteriors as
-# true. With labels, first-order errors of the model cancel. A forest that is too sure of itself
-# shows the difference, here one whose probabilities are pushed to the ends:
+# true. With labels, first-order errors of the model cancel. An overconfident forest shows the
+# difference, here one whose probabilities are pushed towards 0 and 1:
 
 bold = P**3 / (P**3).sum(axis=1, keepdims=True)
-for name, scores in (("as it is", P), ("made too sure", bold)):
+for name, scores in (("as it is", P), ("made overconfident", bold)):
     believed = cs.collision_matrix_from_posteriors(scores).pber
     checked = cs.collision_matrix_from_posteriors(scores, y).pber
     print(f"Forest {name}: PBER {believed:.1%} plugged in, {checked:.1%} with labels")
 
 # %%
-# Plugged in, the bold forest sees hardly any ambiguity. With labels it is found out: its PBER is
-# its held-out Brier score, which went up. So the smaller number *with labels* is always the better
-# model:
+# Plugged in, the bold forest sees hardly any ambiguity. With labels its overconfidence shows: its
+# PBER is its held-out Brier score, which went up. So the smaller number *with labels* always
+# belongs to the better model:
 
 models = {
     "random forest": forest,

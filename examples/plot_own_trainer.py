@@ -98,9 +98,9 @@ plt.show()
 # %%
 # Back to the classifier
 # ----------------------
-# ``model`` takes a function that builds a network. Here it puts a new linear layer on the encoder,
-# whose weights stay as they are: each fold learns a few numbers only, and the rows that it is
-# scored on were seen by nobody.
+# An entry of ``members`` may be a function that builds a network. Here it puts a new linear layer
+# on the encoder, whose weights stay fixed: each fold learns a few numbers only, and neither encoder
+# nor layer has seen the rows that the fold is scored on.
 
 
 def on_top_of(trained):
@@ -135,8 +135,8 @@ print(
 # %%
 # The mistake to avoid
 # --------------------
-# An encoder that was trained on the rows of S has learned their labels. Nothing in the result says
-# so: it is merely too good to be true, and a look at new rows would show it.
+# An encoder that was trained on the rows of S has learned their labels. Nothing in the result shows
+# it, except that it is too good to be true; only new rows would reveal it.
 
 seen, _ = train(X, y)
 wrong = cs.CollisionClassifier(members=[on_top_of(seen)], **settings).fit(X, y)

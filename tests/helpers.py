@@ -98,7 +98,7 @@ def random_posteriors(
 
 
 def tempered(P: np.ndarray, power: float) -> np.ndarray:
-    """Posteriors of a model that is too sure (power > 1) or not sure enough."""
+    """Posteriors of an overconfident model (power > 1), or of an underconfident one."""
     return P**power / (P**power).sum(axis=1, keepdims=True)
 
 

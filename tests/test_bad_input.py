@@ -550,7 +550,7 @@ def test_bad_annotators_is_refused_in_our_words(call, pattern):
     ),
     (
         lambda: cs.estimate_collisions(RidgeClassifier(), X, Y10),
-        "classifier must have predict_proba, RidgeClassifier has not",
+        "classifier must have predict_proba, RidgeClassifier does not",
     ),
     (
         lambda: cs.estimate_collisions(

@@ -736,7 +736,7 @@ MISTAKES = {
     "merge m.json --together basic,plus --apart basic,plus": "--together joins 'basic' and 'plus', which --apart",
     "merge m.json --apart basic,plsu": "--apart .*'plsu'",
     "merge m.json --groups 7": "--groups .*7",
-    "limit m.json": "holds no limit",
+    "limit m.json": "holds no learning curve",
     "merge m.json --groups 2 --apply shop.csv": "--apply TABLE and --out FILE go together",
     "merge m.json --mapping m2.json": "choose a merge first",
     "votes shop.csv --wide --annotator-columns": "two kinds of table",
@@ -801,7 +801,7 @@ def test_ctrl_c_in_the_middle_keeps_what_was_learned():
     options = {
         "stderr": subprocess.PIPE,
         "text": True,
-        # What a shell starts in the background ignores Ctrl-C, and so do its children unless they are told otherwise.
+        # What a shell starts in the background ignores Ctrl-C, and so do its children unless that is changed here.
         "preexec_fn": partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     }
     with subprocess.Popen([sys.executable, *command.split()], **options) as fit:
@@ -811,7 +811,7 @@ def test_ctrl_c_in_the_middle_keeps_what_was_learned():
                 break
         said = fit.stderr.read()
     assert fit.returncode == 130, said
-    assert "this is what the folds trained so far say" in said
+    assert "these are the results of the folds trained so far" in said
     assert cs.load("m").interrupted_
 
 

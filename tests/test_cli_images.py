@@ -142,9 +142,9 @@ def test_a_folder_is_nothing_for_a_model_of_a_table(photos):
     table = pd.DataFrame({"x": rng.normal(size=60), "y": np.arange(60) % 2})
     table.to_csv("table.csv", index=False)
     good(FAST.replace("photos", "table.csv --label y --save table.collide"))
-    assert "the model is none of images" in bad("predict table.collide photos")
+    assert "the model was fitted on a table" in bad("predict table.collide photos")
 
 
 def test_a_table_is_nothing_for_a_model_of_images(saved, tmp_path):
     (tmp_path / "table.csv").write_text("x,y\n1,2\n3,4\n")
-    assert "the model is one of images" in bad("predict photos.collide table.csv")
+    assert "the model was fitted on images" in bad("predict photos.collide table.csv")

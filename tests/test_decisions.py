@@ -133,7 +133,7 @@ def test_every_group_has_a_range_that_holds_what_the_true_posteriors_leave_in_it
 
 
 def overconfident_curve(n=2000):
-    """Rows whose posteriors, by models of three sizes, are too sure in the same way."""
+    """Rows whose posteriors, by models of three sizes, are overconfident in the same way."""
     X, y, P = rows(n, 7)
     rng = np.random.default_rng(0)
     by_size = {}
@@ -300,9 +300,9 @@ def test_ties_of_the_posteriors_go_to_the_first_class_in_every_metric():
 
 def test_jackknife_errors_of_class_shares_are_right():
     y = np.random.default_rng(0).random(1000) < 0.3
-    luck = metrics_of(np.tile([0.7, 0.3], (1000, 1)), y).iloc[0]
+    by_chance = metrics_of(np.tile([0.7, 0.3], (1000, 1)), y).iloc[0]
     half = 2.064 * 0.21**0.5 / 1000**0.5
-    assert (luck["high"] - luck["low"]) / 2 == pytest.approx(half, rel=0.5)
+    assert (by_chance["high"] - by_chance["low"]) / 2 == pytest.approx(half, rel=0.5)
 
 
 def test_a_rival_is_compared_in_pairs():
@@ -336,7 +336,7 @@ def test_a_limit_without_curves_bounds_two_metrics():
     known = ends.dropna()
     assert known.index.tolist() == ["accuracy", "Brier score"]
     assert known.to_numpy() == pytest.approx(np.array([[0.8, 0.9], [0.15, 0.3]]))
-    assert "nothing above 90.0%" in found.verdict
+    assert "to 90.0%" in found.verdict
     fields = {"classes_": NAMES, "posteriors_": P, "labels_": y, "limit_": limit}
     fitted = SimpleNamespace(predict_proba=None, **fields)
     assert cs.ceilings(fitted).table.equals(found.table)

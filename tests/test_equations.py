@@ -74,7 +74,7 @@ def test_posteriors_give_the_mean_similarity_of_all_pairs_of_different_rows(
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_similarities_give_the_same_gramian_as_the_pairs_behind_them(weighted):
-    """q from a symmetric pair score, the row itself left out: one road must lead where the other does."""
+    """q from a symmetric pair score, the row itself left out: both methods must agree."""
     P, codes, w = sample(3, weighted)
     sim = P @ P.T
     q = np.empty((len(codes), 3))
@@ -276,7 +276,7 @@ def assert_possible(B, priors):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_no_feasible_point_is_nearer(seed):
-    """Against a general-purpose solver (SLSQP over the upper triangle, K = 3), an independent road to that point."""
+    """Against a general-purpose solver (SLSQP over the upper triangle, K = 3), an independent method."""
     _, estimate, priors = noisy(seed, k=3, noise=0.3)
     scale = np.sqrt(np.outer(priors, priors))
     i, j = np.triu_indices(3)

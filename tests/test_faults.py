@@ -159,7 +159,7 @@ def test_a_checkpoint_of_another_version_or_that_is_damaged_is_refused_by_name(
         clf.fit(*data)
     half = file.read_bytes()[: file.stat().st_size // 2]
     file.write_bytes(half)
-    with pytest.raises(ValueError, match=r"is damaged.*: delete it to start anew"):
+    with pytest.raises(ValueError, match=r"is damaged.*: delete it to start again"):
         clf.fit(*data)
     assert file.read_bytes() == half
     with pytest.raises(ValueError, match=r"checkpoint .* cannot be a folder"):

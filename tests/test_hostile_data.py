@@ -253,7 +253,7 @@ CASES = {
         answered("perfectly separable", FIT, lambda: fit(X * 0.01 + 10 * np.column_stack([y, y == 1])),
             "S = I lies within the intervals", identity_inside),
         refused("one class with a single row", FIT, lambda: fit(labels=np.where(np.arange(N) == 0, 7, y)),
-            "class 7 of y has 1 of the rows.*rare='drop'.*rare='merge'", "says what leaves it out and what joins it"),
+            "class 7 of y is in 1 of the rows.*rare='drop'.*rare='merge'", "says what leaves it out and what joins it"),
         warned("one class with 2 members among 2,000, `cv=2`", FIT,
             lambda: fit(np.arange(2e3)[:, None], np.arange(2000) > 1997), "no better than the priors",
             "S says that the class cannot be told from the other",

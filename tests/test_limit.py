@@ -233,14 +233,14 @@ def test_rows_of_weight_zero_are_as_good_as_left_out():
         )
 
 
-def test_luck_shared_by_a_fold_widens_the_errors_of_differences():
+def test_errors_shared_by_a_fold_widen_the_errors_of_differences():
     """Over repeated samples the variance of the differences is that which the folds of one sample tell, on average."""
     rng = np.random.default_rng(0)
     folds, drops, told, without = np.repeat(np.arange(5), 80), [], [], []
     for _ in range(300):
         row = rng.exponential(0.3, (400, 1))
-        luck = 0.02 * rng.standard_normal((5, 4))[folds]
-        scores = np.maximum(row + 0.3 + luck + 0.1 * rng.standard_normal((400, 4)), 0)
+        noise = 0.02 * rng.standard_normal((5, 4))[folds]
+        scores = np.maximum(row + 0.3 + noise + 0.1 * rng.standard_normal((400, 4)), 0)
         limit, plain = (
             limit_from_scores(scores, SIZES, folds=folds),
             limit_from_scores(scores, SIZES),
@@ -252,7 +252,7 @@ def test_luck_shared_by_a_fold_widens_the_errors_of_differences():
     assert np.mean(without) < 0.5 * np.var(drops)
 
 
-def test_folds_that_share_no_luck_change_no_error():
+def test_folds_that_share_no_errors_change_no_standard_error():
     scores, sizes = np.random.default_rng(0).exponential(0.3, (40, 4)), [1, 2, 4, 8]
     folds = np.repeat(np.arange(5), 40)  # each has the same rows
     alike, plain = (
@@ -367,14 +367,15 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     drops = [sum(contrast[t] * errors[i][t] for t in range(4)) for i in range(150)]
     learned_shape = sum(w[i] * drops[i] for i in range(150))
     alike = sum(w[i] * errors[i][3] for i in range(150)) / now
-    luck = (
+    spread = (
         sum((w[i] * drops[i]) ** 2 for i in range(150))
         - (w**2).sum() * learned_shape**2
     )
     seen, scale = contrast @ limit.scores, np.outer(priors, priors)
     share = max(
         1
-        - (luck / scale).sum() / (((learned_shape - seen * alike) ** 2) / scale).sum(),
+        - (spread / scale).sum()
+        / (((learned_shape - seen * alike) ** 2) / scale).sum(),
         0,
     )
     assert 0 < share < 1
@@ -463,7 +464,7 @@ def test_wrong_numbers_of_dimensions_are_named():
         replace(limit, sizes=[0, 1, 2, 3])
 
 
-def test_what_luck_explains_does_not_shape_s():
+def test_what_sampling_error_explains_does_not_shape_s():
     rng = np.random.default_rng(0)
     posteriors = [rng.dirichlet(np.ones(3), 60) for _ in SIZES]
     assert (
@@ -474,7 +475,7 @@ def test_what_luck_explains_does_not_shape_s():
     )
 
 
-def test_luck_shared_by_folds_widens_the_upper_end():
+def test_errors_shared_by_folds_widen_the_upper_end():
     flat = planted(0.3, 0.0, 0.5, level=0.05)
     high = replace(flat, stderr=0.001).pber_interval()[1]
     assert high == pytest.approx(0.3 + 1.96 * 0.05, abs=0.01)

@@ -78,7 +78,7 @@ def test_no_sentence_about_an_estimate_is_refuted_by_a_support_vector_machine():
 @pytest.mark.parametrize(
     ("state", "says"),
     [
-        ("settled", "Whether more rows of this kind would change that cannot be told"),
+        ("settled", "It is unclear whether more rows of this kind would change that"),
         ("still learning", "the rest is what the model has not learned yet"),
         ("hardly begun", "no lower limit can be given: the curve bends the wrong way."),
     ],

@@ -181,11 +181,11 @@ def test_true_posteriors_are_not_warned_of(k, n):
     st.lists(st.integers(1, 119), max_size=6),
     st.integers(0, 2),
 )
-def test_parts_merged_in_any_order_give_the_one_shot_answer(k, seed, cuts, road):
+def test_parts_merged_in_any_order_give_the_one_shot_answer(k, seed, cuts, kind):
     rng = np.random.default_rng(seed)
     P, codes = random_posteriors(rng, 120, k)
     w = rng.random(120) + 0.5
-    priors, y = [(None, codes), (None, None), (np.full(k, 1 / k), codes)][road]
+    priors, y = [(None, codes), (None, None), (np.full(k, 1 / k), codes)][kind]
 
     def accumulator(rows):
         return CollisionAccumulator(range(k), priors).update(
@@ -476,11 +476,11 @@ def test_votes_lower_the_error_of_any_posteriors(
             :, None
         ] * rng.multinomial(1, Y)
         P, y = tempered(Y, sharpness), rng.multinomial(1, Y).argmax(axis=1)
-        roads = ((P, None, votes), (P, y, None), (P[::2], None, votes[::2]))
+        kinds = ((P, None, votes), (P, y, None), (P[::2], None, votes[::2]))
         found.append(
             [
                 collision_matrix_from_posteriors(p, labels, votes=v).pber
-                for p, labels, v in roads
+                for p, labels, v in kinds
             ]
         )
     votes_error, label_error, paired_error = (

@@ -292,7 +292,7 @@ def test_no_merge_at_chance_level_is_proposed():
     found = plan(given(P, y, collision_matrix_=cm), prices={"merge": 1.0})
     assert "merge" not in found.table["option"].tolist()
     assert found.mapping is None
-    assert "no better than chance" in consolidate(cm, 3).notes[0]
+    assert "no better than by chance" in consolidate(cm, 3).notes[0]
 
 
 def test_twins_that_no_data_tell_apart_are_no_merge_at_chance_level():

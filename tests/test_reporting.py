@@ -154,7 +154,8 @@ def test_the_limit_of_a_model_is_told_with_its_curve():
     found = [(P.argmax(axis=1) == codes)[codes == k].mean() for k in range(3)]
     np.testing.assert_allclose(classes["best_guess"], found)
     assert re.search(
-        r"not learned yet; twice the rows would take off about [\d.]+ percentage points\.$",
+        r"not learned yet; twice the rows would lower the share of other labels by about "
+        r"[\d.]+ percentage points\.$",
         summary["what_to_do"][1],
     )
     assert told["words"] in summary["headline"]
@@ -294,7 +295,7 @@ FIT = {"command": "collidescope fit t.csv --label y", "seconds": 90}
 @pytest.mark.parametrize(
     ("has_model", "about", "says"),
     [
-        (False, {}, "takes the model"),
+        (False, {}, "only the results of the model were given"),
         (
             True,
             {},
@@ -344,7 +345,7 @@ def with_errors(S, n=10_000, stderr=0.001):
             "With two classes there is nothing to merge. To tell 0 from 1",
         ),
         (with_errors(PAIR, stderr=0.2), {}, "More rows would make this more precise"),
-        (with_errors(PAIR, n=12), {}, "Gather more of 0, 1, 2: fewer than 30 rows"),
+        (with_errors(PAIR, n=12), {}, "Gather more rows of 0, 1, 2: fewer than 30"),
         (cs.CollisionMatrix(PAIR), {}, "No intervals were estimated"),
     ],
 )
@@ -380,7 +381,7 @@ def test_a_class_told_no_better_than_chance_is_not_to_be_merged():
     y = (drawn >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)
     said = cs.summarise(P, y=y)["what_to_do"]
     assert not any(line.startswith("Merge ") for line in said)
-    assert any("told from the others no better than chance" in line for line in said)
+    assert any("recognised no better than by chance" in line for line in said)
 
 
 def test_posteriors_without_labels_are_not_called_harmless():
@@ -416,7 +417,7 @@ def test_a_near_singular_matrix_is_no_matter_of_the_first_screen():
 def test_no_merge_is_advised_at_chance_level():
     priors = np.array([0.3, 0.3, 0.4])
     said = advice(cs.CollisionMatrix(np.tile(priors, (3, 1)), priors))
-    assert "hardly tell the classes apart better than their shares do" in said
+    assert "hardly predict the class better than the class shares alone" in said
     assert "Merge " not in said
     assert "consolidate" not in said
 
@@ -425,8 +426,8 @@ def test_no_merge_is_advised_at_chance_level():
     ("low", "high", "says"),
     [
         (0.19, 0.21, "would hardly help"),
-        (0.06, 0.21, "cannot be told"),
-        (0.0, 0.21, "cannot be told"),
+        (0.06, 0.21, "It is unclear whether"),
+        (0.0, 0.21, "It is unclear whether"),
     ],
 )
 def test_more_rows_are_said_to_hardly_help_only_where_the_range_is_narrow(
@@ -450,7 +451,7 @@ def test_posteriors_without_labels_carry_no_confidence_statement():
     assert summary["low"] is None
     assert summary["bayes_error_at_most"] is None
     assert "95%" not in " ".join(summary["headline"])
-    assert "to check that with" in summary["headline"][1]
+    assert "to check this with" in summary["headline"][1]
 
 
 def test_pairs_that_may_be_nothing_stand_behind_those_that_are_not():

@@ -99,7 +99,7 @@ def test_ctrl_c_ends_the_control():
 @pytest.mark.parametrize(
     ("state", "reason", "verdict", "converged"),
     [
-        ("settled", "what is left is smaller than luck", "settled", True),
+        ("settled", "what is left is smaller than the sampling error", "settled", True),
         (
             "still learning",
             "the last doubling lowered it",
@@ -108,7 +108,7 @@ def test_ctrl_c_ends_the_control():
         ),
         (
             "still learning",
-            "too few rows to say: the drop is within luck",
+            "too few rows to say: the drop is within sampling error",
             "too few rows to say",
             False,
         ),

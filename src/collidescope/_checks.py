@@ -595,7 +595,7 @@ def labelled_posteriors(
 def labelled_sparse_posteriors(
     P: SparseLike, y: Given = None, classes: Names | None = None
 ) -> tuple[csr_array, IntArray | None, Array]:
-    """As :func:`labelled_posteriors`, of posteriors in a sparse matrix of scipy."""
+    """Like :func:`labelled_posteriors`, for posteriors in a sparse matrix of scipy."""
     labels = None
     if y is not None:
         labels = check_labels(y)

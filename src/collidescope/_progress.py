@@ -57,7 +57,7 @@ class Progress:
         elapsed = time.perf_counter() - self._started
         text = f"{self.what}: {elapsed:.0f} s"
         if self.done >= 1:
-            text = f"{self.what}: {self.done:.0f}, {elapsed:.0f} s"
+            text = f"{self.what}: {self.done:.0f} done, {elapsed:.0f} s"
         if self.total:
             per_step = elapsed / self.done
             left = per_step * (self.total - self.done)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from collidescope._checks import Array, FloatArray
 
-#: values further out (in scales) are brought back to it: a single 1e30 must not own the network
+#: values further out (in scales) are cut to it: a single 1e30 must not dominate the network
 LARGEST = 20.0
 QUANTILE_ROWS = 100_000  #: rows that decide the quantiles: more would not change them
 FEWEST_ROWS = 10_000  #: of wide tables

@@ -316,7 +316,7 @@ def _digest(array: npt.NDArray[Any]) -> str:
 
 
 def _checksum(text: str, arrays: Arrays) -> str:
-    """Of all content, against damage that would otherwise pass as other numbers."""
+    """The checksum of all content: without it, damage could pass as other numbers."""
     lines = [
         f"{name} {own.dtype} {own.shape} {_digest(own)}"
         for name, own in sorted(arrays.items())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Up to this many classes S is shown in full; beyond it only its largest collisions.
 TEXT_CLASSES, HTML_CLASSES = 12, 30
 LEVEL = 0.95
-#: Shares below one in ten thousand are not told apart.
+#: Shares below one in ten thousand are all written as "less than 0.01%".
 SMALLEST = 0.0001
 #: States of a limit whose curve can be continued.
 READABLE = ("settled", "still learning")
@@ -34,7 +34,7 @@ UNKNOWN = "too few rows to say"
 
 
 def percent(value: float) -> str:
-    """A share in words: one decimal, two where it is close to 0 or 1.
+    """A share as a percentage: one decimal, two where it is close to 0 or 1.
 
     >>> percent(0.0237), percent(0.0008), percent(0.00002), percent(0.0)
     ('2.4%', '0.08%', 'less than 0.01%', '0%')
@@ -67,7 +67,7 @@ def span(low: float, high: float) -> str:
 
 
 def is_narrow(low: float, high: float, least: float = 0.75) -> bool:
-    """Does a range say nearly one number: is its low end at least this part of the high one?
+    """Is a range narrow: is its low end at least this share of the high end?
 
     >>> is_narrow(0.19, 0.22), is_narrow(0.06, 0.22), is_narrow(0.0, 0.00005)
     (True, False, False)
@@ -169,7 +169,7 @@ def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
     if not uses_labels(cm):
         said = f"If labelled again, {percent(cm.pber)} of the inputs would get another label"
         unchecked = (
-            "There were no labels to check that with, so no interval can be given."
+            "There were no labels to check this with, so no interval can be given."
         )
         return [f"{said}, if the posteriors are right. [plug-in PBER]", unchecked]
     known = limit or cm.limit
@@ -183,12 +183,17 @@ def another_label(cm: CollisionMatrix) -> str:
     return f"{percent(cm.pber)} of the inputs would get another label{interval}"
 
 
-def _known(cm: CollisionMatrix) -> list[str]:
-    first = f"If labelled again, {another_label(cm)}. [PBER]"
+def known_error(cm: CollisionMatrix) -> tuple[float, float]:
+    """Bounds on the Bayes error where S is known, from the interval of the PBER if it has one."""
     level = None
     if cm.pber_stderr is not None:
         level = LEVEL
-    least, most = cm.bayes_error_bounds(level)
+    return cm.bayes_error_bounds(level)
+
+
+def _known(cm: CollisionMatrix) -> list[str]:
+    first = f"If labelled again, {another_label(cm)}. [PBER]"
+    least, most = known_error(cm)
     if most == 0:
         return [
             first,
@@ -243,7 +248,7 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     if state not in READABLE:
         why = reason.rstrip(".") or "too few rows to see how it falls"
         return (
-            "What unlimited rows would leave cannot be said, and no lower limit can be "
+            "What unlimited rows would leave is not known, and no lower limit can be "
             f"given: {why}."
         )
     low, high, likely = ends
@@ -252,9 +257,7 @@ def limit_words(facts: Mapping[str, Any]) -> str:
     if state == "settled" and is_narrow(low, high):
         said = f"More rows of this kind would hardly change that: {left}"
     elif state == "settled" or facts.get("limit_undecided"):
-        said = (
-            f"Whether more rows of this kind would change that cannot be told: {left}"
-        )
+        said = f"It is unclear whether more rows of this kind would change that: {left}"
     else:
         said = (
             f"Unlimited rows of this kind would leave {pber_left}; the rest is what "
@@ -277,7 +280,7 @@ def _left(low: float, high: float, likely: float, state: str) -> str:
 
 
 def upper_limit(cm: CollisionMatrix) -> float | None:
-    """The error that the best possible classifier makes at most; None where it cannot be said."""
+    """Upper limit of the error of the best possible classifier; None where there is none."""
     if cm.pber_stderr is None or not uses_labels(cm):
         return None
     return cm.bayes_error_limit(LEVEL)
@@ -287,10 +290,9 @@ def _counted(
     cm: CollisionMatrix, coverage: float, low_coverage: float = 0.5
 ) -> list[str]:
     """Counted collisions of part of the rows: coverage comes first."""
-    unit = "rows"
+    unit = _unit(cm)
     which = "those whose input occurs more than once"
-    if cm.method == "counted votes":
-        unit = "items"
+    if unit == "items":
         which = "those with several labels"
     of_all = f"{percent(coverage)} of the {unit}"
     if cm.counts is not None and coverage > 0:
@@ -298,7 +300,9 @@ def _counted(
         of_all += f" ({n:,.0f} of {n / coverage:,.0f})"
     first = f"Counted without a model on {of_all}: {which}."
     if coverage < low_coverage:
-        first += " The others say nothing here, so this is not an answer for the whole table."
+        first += (
+            " The others are not counted, so this is not an answer for the whole table."
+        )
     lines = [
         first,
         f"If these are labelled again, {another_label(cm)}. [PBER of inputs with several labels]",
@@ -318,7 +322,7 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
 
     ``more`` says where all of them are.
     """
-    rows = "" if cm.counts is None else f" from {cm.counts.sum():,.0f} rows"
+    rows = "" if cm.counts is None else f" from {cm.counts.sum():,.0f} {_unit(cm)}"
     lines = [f"Collision matrix of {cm.n_classes} classes{rows}", *headline(cm), ""]
     if cm.n_classes > TEXT_CLASSES:
         return "\n".join(
@@ -343,6 +347,11 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
     return "\n".join(lines)
 
 
+def _unit(cm: CollisionMatrix) -> str:
+    """What the counts of a matrix count."""
+    return "items" if cm.method == "counted votes" else "rows"
+
+
 def _matrix_lines(cm: CollisionMatrix) -> list[str]:
     classes = cm.classes
     names = [short(name, 24) for name in classes]
@@ -364,7 +373,7 @@ def _matrix_lines(cm: CollisionMatrix) -> list[str]:
 
 
 def leading_pairs(cm: CollisionMatrix, n: int, level: float = LEVEL) -> pd.DataFrame:
-    """The ``n`` largest collisions; those that may be nothing stand behind those that are not."""
+    """The ``n`` largest collisions; those whose interval reaches 0 come last."""
     candidates = stated(cm).top_collisions(4 * n, level)
     perhaps_nothing = candidates["low"].fillna(1.0) <= 0
     order = perhaps_nothing.sort_values(kind="stable").index

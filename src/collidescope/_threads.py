@@ -29,8 +29,8 @@ class _Blocks:
 _known: dict[str, Any] = {"blocks": _Blocks(forked=False), "modules": 0}
 #: The blocks of this Python thread, as the torch that each of them has seen (None: none yet).
 _own = threading.local()
-# Of OpenMP's threads a forked child has none, yet the library believes in them and would wait for
-# ever.
+# A forked child has none of OpenMP's threads, but the library does not know that and would wait
+# for them forever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         after_in_child=lambda: _known.update(blocks=_Blocks(forked=True))

@@ -48,7 +48,7 @@ class CollisionClassifier(FittedCollisions):
         Seconds to keep within, by leaving out models of ``members="auto"`` and training sizes of
         the range. A warning says which.
     training : mapping, optional
-        What trains networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``,
+        Settings of networks: ``hidden_layer_sizes``, ``max_epochs``, ``patience``, ``batch_size``,
         ``learning_rate``, ``weight_decay``, ``dropout``
         (:class:`collidescope.training.config.TrainingConfig`).
     checkpoint : folder, optional, where networks are saved after every epoch, and resumed from
@@ -66,9 +66,10 @@ class CollisionClassifier(FittedCollisions):
     recovery_ : Recovery, S from ``gramian_``, with diagnostics
     posteriors_ : array of shape (n, K)
         Held-out posteriors of the training rows, at ``priors_``; beyond 67 million numbers float32.
-        nan: interrupted folds, weight 0, dropped classes, rows beyond the 40,000 that are enough.
-    posteriors_by_size_ : dict, the same by rows trained on, fewer too (empty without ``limit``)
-    member_weights_ : list of dict, with which weights the held-out rows of each fold were pooled
+        nan for rows without any: of interrupted folds or dropped classes, of weight 0, or beyond
+        the 40,000 held-out rows that are enough.
+    posteriors_by_size_ : dict, the same for every number of training rows (empty without ``limit``)
+    member_weights_ : list of dict, the weights with which held-out rows of each fold were pooled
     race_ : Race, which models of ``members="auto"`` were dropped, and why (``race_.table``)
     labels_, groups_, sample_weight_ : as given to the fit
     row_priors_ : array of shape (K,), class shares of the rows

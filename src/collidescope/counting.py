@@ -275,7 +275,7 @@ def _variances(
 
 
 def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
-    """Of (Z - S ρ) / π, for one item with two votes, entry by entry."""
+    """The variance of (Z - S ρ) / π for one item with two votes, entry by entry."""
     B = cm.joint
     S = cm.matrix
     priors = cm.priors[:, None]
@@ -610,7 +610,7 @@ def _as_matrix(
 def _with_vote_error(
     cm: CollisionMatrix, moments: FloatArray, items: float
 ) -> CollisionMatrix:
-    """With the error of the majority of the other votes, from its mean and mean square."""
+    """The matrix with the error of the majority of the other votes (mean and mean square)."""
     error, square = moments.tolist()
     variance = max(square - error**2, 0.0) / max(items - 1, 1)
     return replace(cm, held_out_error=error, held_out_stderr=float(np.sqrt(variance)))

@@ -61,12 +61,12 @@ class Engine:
     started: float = field(
         default_factory=time.monotonic
     )  #: when the budget began to be spent
-    #: what models have chosen once, whatever the fold and the size: see :class:`Task`
+    #: what models have chosen once, for all folds and sizes: see :class:`Task`
     memory: dict[str, Any] = field(default_factory=dict)
 
     @property
     def seconds_left(self) -> float:
-        """Of the budget."""
+        """The seconds of the budget that are left."""
         if self.budget is None:
             return math.inf
         return self.started + self.budget - time.monotonic()
@@ -252,7 +252,7 @@ class CrossFit:
 
     @property
     def held_out(self) -> HeldOut:
-        """With all training rows."""
+        """The held-out posteriors with all training rows."""
         return self.curve[-1]
 
     @property
@@ -489,7 +489,7 @@ def train_chosen(
     choice: Choice,
     ahead: Ahead | None = None,
 ) -> tuple[list[FoldUnits], bool]:
-    """As :func:`train_folds`, but the first fold decides which models the others train."""
+    """Like :func:`train_folds`, but the first fold decides which models the others train."""
     trained, interrupted = train_folds(
         sample, models, folds, engine, progress, [0], ahead=ahead
     )
@@ -533,7 +533,7 @@ class Part:
 
     @property
     def fold_numbers(self) -> Sequence[int]:
-        """Of the folds that are trained."""
+        """The numbers of the folds that are trained."""
         if self.numbers is None:
             return range(len(self.folds.splits))
         return self.numbers
@@ -1036,7 +1036,7 @@ def _seconds(trained: Sequence[FoldUnits]) -> dict[str, float]:
 
 
 def _histories(fold: FoldUnits, weights: dict[str, float]) -> History:
-    """Of the models that have a weight; one that is several networks has a history for each."""
+    """Histories of the models with a weight; a model of several networks has one for each."""
     found: History = {}
     for name in weights:
         history = getattr(fold[name].fitted, "history", None)

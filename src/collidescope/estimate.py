@@ -257,8 +257,8 @@ def cautions(
     """
     found = list[str]()
     from_gramian = collisions.method == Method.GRAMIAN
-    # Shrinking lifts eigenvalues that are zero for want of information: the one-step estimate shows
-    # them.
+    # Shrinking lifts eigenvalues that are zero because information is missing: the one-step
+    # estimate shows them.
     shown = collisions if from_gramian else one_step
     condition = condition_number(shown.matrix)
     if condition > near_singular:

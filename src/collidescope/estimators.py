@@ -253,7 +253,7 @@ def check_classifier(
         )
     if not hasattr(classifier, "predict_proba"):
         raise ValueError(
-            f"{name} must have predict_proba, {kind} has not (wrap it in "
+            f"{name} must have predict_proba, {kind} does not (wrap it in "
             "sklearn.calibration.CalibratedClassifierCV)"
         )
     if fitted and not hasattr(classifier, "classes_"):

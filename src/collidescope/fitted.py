@@ -24,7 +24,7 @@ from collidescope.scale import _dask
 
 
 class FittedCollisions(ClassifierMixin, BaseEstimator):
-    """The half of a classifier that a fit, or a file, brings to life."""
+    """What a classifier can do once it was fitted, or read from a file."""
 
     members: str | Sequence[Any]
     random_state: RandomState
@@ -73,8 +73,8 @@ class FittedCollisions(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Table | ArrayLike) -> FloatArray:
         """Posteriors of new rows at ``priors_``, a mean over the folds; lazy for Dask.
 
-        Models have seen the rows of the fit, and are too sure of them: ``posteriors_`` holds the
-        held-out posteriors of those.
+        The models have seen the rows of the fit and are overconfident on them: for those rows use
+        the held-out ``posteriors_``.
         """
         check_is_fitted(self, "collision_matrix_")
         if _dask.is_dask(X):

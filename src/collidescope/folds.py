@@ -275,15 +275,15 @@ def _numbered_splits(
         # Distinct pairs (class, group): a class can be in as many folds as it has groups.
         unit = "groups"
         units = np.unique(np.column_stack([codes, groups]), axis=0)[:, 0]
-        hint = "merge or drop it"
     counts = np.bincount(units, minlength=len(classes))
-    name = classes.tolist()[int(counts.argmin())]
-    least = int(counts.min())
+    smallest = int(counts.argmin())
+    name = classes.tolist()[smallest]
+    least = int(counts[smallest])
+    if (codes == smallest).sum() > 1:
+        hint = "join it with another class, or leave its rows out"
     if least < 2:
-        said = f"class {name!r} of y has {least} of the {unit}"
-        needs = (
-            "every class needs at least 2 of them to be both trained on and held out"
-        )
+        said = f"class {name!r} of y is in {least} of the {unit}"
+        needs = "every class needs at least 2, one to train on and one to hold out"
         raise ValueError(f"{said}, and {needs}: {hint}")
     said = f"class {name!r} has only {least} {unit}"
     if groups is not None:
@@ -311,7 +311,7 @@ def _numbered_splits(
 
 
 def fold_numbers(splits: Sequence[Split], n_rows: int) -> IntArray:
-    """In which fold every row is held out; -1 for rows that are never held out."""
+    """The fold in which each row is held out; -1 for rows that are never held out."""
     folds = np.full(n_rows, -1, dtype=np.intp)
     for number, (_, test) in enumerate(splits):
         folds[test] = number
@@ -319,7 +319,7 @@ def fold_numbers(splits: Sequence[Split], n_rows: int) -> IntArray:
 
 
 def enough_folds(folds: Folds, enough: int = 40_000, many: int = 100_000) -> Folds:
-    """Of many rows only as many folds as give enough held-out ones, and at least two.
+    """With many rows, only as many folds as give enough held-out rows, and at least two.
 
     With 40,000 the sampling error of PBER is at most .0025, mostly far less than what is not known
     about unlimited rows. Two, as the weights of the models come from rows of other folds.
@@ -428,7 +428,7 @@ def _subset(
 def _places(
     codes: IntArray, groups: IntArray | None, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """In which order rows are taken, by any fraction: so subsets are nested."""
+    """The order in which rows are taken, for any fraction: so subsets are nested."""
     n = len(codes)
     order = rng.permutation(n)
     shuffled = codes[order]
@@ -505,7 +505,7 @@ def run_units(
     except BrokenExecutor as error:
         done = sum(last <= len(units) for last in steps)
         said = f"a worker process died with {done} of {len(steps)} folds trained"
-        why = "mostly because the system ended it for want of memory"
+        why = "most likely because the system ran out of memory"
         hint = "With checkpoint= networks resume from their last epochs"
         raise WorkerError(f"{said}, {why}: use n_jobs=1. {hint}") from error
     return units, False

@@ -228,7 +228,7 @@ def effective_units(
 
 
 def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> FloatArray:
-    """Of the Beta distribution with that mean and concentration mean (1 - mean) / variance."""
+    """The quantile of a Beta distribution, of concentration mean (1 - mean) / variance."""
     rest = 1 - mean
     tiny = np.finfo(float).tiny
     concentration = mean * rest / np.maximum(variance, tiny)
@@ -245,7 +245,7 @@ def _beta_quantile(mean: FloatArray, variance: FloatArray, level: float) -> Floa
 
 
 def _beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
-    """Of many in closed form, where that is within 2% of a standard deviation: much faster."""
+    """Many quantiles in closed form, where it is within 2% of a standard deviation: much faster."""
     if a.size <= 20_000:
         return np.asarray(betaincinv(a, b, level))
     found = np.empty(a.shape)
@@ -263,7 +263,7 @@ def _beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
 
 
 def _skewed_beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
-    """For a ≤ b."""
+    """Quantiles of Beta distributions with a ≤ b."""
     found = np.empty(a.shape)
     large = a >= 8
     rare = ~large & (b >= 50)

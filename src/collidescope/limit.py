@@ -303,7 +303,7 @@ class Limit(Value):
 
     @property
     def undecided(self) -> bool:
-        """Whether too few rows tell if more would help: neither settled nor seen to fall."""
+        """Whether the rows are too few to say if more would help."""
         drop, stderr = self._contrast([1.0, -1.0])
         return self.state == "still learning" and drop < SEEN * stderr
 
@@ -440,12 +440,12 @@ class Limit(Value):
         return self.n_units
 
     def _contrast(self, weights: Sequence[float]) -> tuple[float, float]:
-        """Of the last scores: value and standard error."""
+        """A contrast of the last scores, and its standard error."""
         w = np.concatenate([np.zeros(len(self.sizes) - len(weights)), weights])
         return float(w @ self.scores), float(np.sqrt(max(w @ self.covariance @ w, 0.0)))
 
     def _plain_interval(self, level: float) -> tuple[float, float]:
-        """Of the last score, as :meth:`CollisionMatrix.pber_interval` has it."""
+        """The interval of the last score, as in :meth:`CollisionMatrix.pber_interval`."""
         now = float(self.scores[-1])
         return brier_interval(
             now, self.stderr, self._units, level, grouped=self.grouped
@@ -460,7 +460,7 @@ class Limit(Value):
 
     @property
     def _skill(self) -> tuple[float, float, float]:
-        """By how much the last score beats the class shares, its standard error, and its share."""
+        """How much the last score beats the class shares: value, standard error, and share."""
         if self.baseline is None or self.skill_stderr is None:
             return np.inf, 0.0, np.inf
         skill = self.baseline - float(self.scores[-1])
@@ -474,7 +474,7 @@ class Limit(Value):
             return f"limited by training, not by rows: {why}"
         if self.power is not None:
             kind = "over" if self.power < 1 else "under"
-            return f"posteriors are {kind}-confident, which rows do not cure: calibrate them"
+            return f"posteriors are {kind}-confident, which more rows do not change: calibrate them"
         return self._not_begun or self._refuted
 
     @cached_property
@@ -590,8 +590,8 @@ def limit_from_scores(
         size: the curve is read from differences.
     sizes : (T,) training rows of the models, increasing; four that double are a good choice
     baseline : float or (n,), optional; Brier score of the class shares, or that of every row
-        Without it models that have learned nothing cannot be told from models that have nothing
-        left to learn.
+        Without it models that have learned nothing look like models that have nothing left to
+        learn.
     folds, sample_weight : (n,), optional; the fold whose models scored each row, and its weight
     groups : (n,), optional; of rows of one patient, document or site: errors then count groups
     capped : whether a model stopped at a cap of steps or time: there is no lower end then
@@ -821,7 +821,7 @@ def _covariance(
 
 
 def _fold_factor(by_fold: FloatArray, V: FloatArray, share: FloatArray) -> float:
-    """By what sums of folds (folds × differences) vary more than rows, of covariance V, explain.
+    """The factor by which sums of folds vary more than rows of covariance V explain.
 
     If rows alone varied, the sum of fold g would have covariance share_g (1 - share_g) V, as all
     folds add up to 0; on average the whitened squares would add up to (T - 1)(1 - Σ share²), and
@@ -841,7 +841,7 @@ def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
 
 
 def _cluster_covariance(influence: FloatArray, units: IntArray) -> FloatArray:
-    """Of the sums of rows' influences, each of mean 0: over independent units, by G/(G-1)."""
+    """Covariance of summed influences, each of mean 0, over independent units, by G/(G-1)."""
     sums = influence
     if units.max() + 1 < len(units):
         sums = _sums(influence, units)
@@ -903,7 +903,7 @@ def _matrix(
 
 
 def _doubt(limit: Limit) -> float:
-    """How wrong the excess may be: what the range of the PBER has beyond the sampling error."""
+    """Standard error of the excess: the width of the range beyond the sampling error."""
     tail = 0.025
     low = 0.0
     if not limit._no_lower_end:

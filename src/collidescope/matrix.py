@@ -107,7 +107,7 @@ class Diagnostics:
                 )
 
     def known(self) -> dict[str, Any]:
-        """Those that apply, by name."""
+        """The diagnostics that apply, by name."""
         return {
             name: value for name, value in asdict(self).items() if value is not None
         }
@@ -530,7 +530,7 @@ class CollisionMatrix(Value):
         return pd.DataFrame(columns)
 
     def top_k(self, k: int = 10) -> SparseCollisions:
-        """Of every row of S the diagonal and the ``k`` largest other entries, and what is left.
+        """The diagonal and the ``k`` largest other entries of every row of S, and what is left.
 
         Of ties the first.
         """

@@ -303,7 +303,7 @@ class CollisionAccumulator:
     def _update(
         self, P: Posteriors, codes: IntArray | None, w: FloatArray, ratio: Floats = None
     ) -> Self:
-        """As :meth:`update`, checked; P is shifted by ``ratio``, wanted over observed priors."""
+        """Like :meth:`update`, checked; ``ratio`` (wanted over observed priors) shifts P."""
         low = check.SMALLEST_WEIGHT
         high = check.LARGEST_WEIGHT
         k = len(self.classes)
@@ -585,7 +585,7 @@ def _accumulated(
 
 
 def _empty_accumulator(names: Array, target: Floats) -> CollisionAccumulator:
-    """With the sums of every class apart where priors are given and classes are not too many."""
+    """An accumulator, with separate sums per class where priors are given and classes are few."""
     if len(names) > MAX_STRATA:
         target = None
     return CollisionAccumulator(names, target)

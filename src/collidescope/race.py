@@ -205,7 +205,7 @@ def run_round(
 def _not_worth(
     weighed: Sequence[Dropped], left: Sequence[str], pool_loss: PoolLoss, worth: float
 ) -> list[Dropped]:
-    """Of models with a weight those that lower the loss of the pool by too little for their cost.
+    """The models with a weight that lower the loss of the pool by too little for their cost.
 
     The most expensive first; of two that do the same work one stays.
     """

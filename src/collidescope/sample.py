@@ -165,7 +165,7 @@ class Sample:
 
 
 def taken(values: NumberArray | None, rows: IntArray) -> NumberArray | None:
-    """Those of some rows, where there are any."""
+    """The values of some rows; None stays None."""
     return None if values is None else values[rows]
 
 
@@ -367,7 +367,7 @@ def validated(
 
 
 def dimensions_of(X: list[Any]) -> int:
-    """Of the array that a list makes."""
+    """The number of dimensions of the array that a list makes."""
     try:
         return np.ndim(X)
     except ValueError:
@@ -485,9 +485,13 @@ def handle_rare(
     if len(single) > 5:
         shown += ", …"
     many = f"{len(single)} classes with a single row"
+    were = "were"
+    if len(single) == 1:
+        many = "a class with a single row"
+        were = "was"
     is_single = np.isin(y, single)
     if rare == "drop":
-        notes.append(f"{many} were left out: {shown}")
+        notes.append(f"{many} {were} left out: {shown}")
         return y, used[~is_single[used]]
     if len(single) == 1:
         raise ValueError(

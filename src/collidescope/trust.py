@@ -1,6 +1,6 @@
 """May the number be trusted? What can be asked of an estimate, and what each answer can see.
 
-- :func:`shuffled_control`: on shuffled labels every row of S must fall to the priors, or the method
+- :func:`shuffled_control`: on shuffled labels every row of S must equal the priors, or the method
   shows structure in noise. It cannot see leakage (a column made from the label, related rows
   in two folds): that is shuffled too.
 - :func:`learning_curve`: what the model could not learn is counted as collision, so PBER falls
@@ -39,7 +39,7 @@ from collidescope.sample import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What a state of ``limit_`` means for someone who can gather rows; any other state cannot be told.
+#: What a state of ``limit_`` means for someone who can gather rows; other states do not say.
 VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
 
 
@@ -47,7 +47,7 @@ VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
 class ShuffledControl:
     """S on shuffled labels: made by :func:`shuffled_control`.
 
-    ``largest_deviation`` is that of an entry of S from the prior it should fall to, ``z`` the same
+    ``largest_deviation`` is that of an entry of S from the prior it should equal, ``z`` the same
     in standard errors, ``limit`` what z stays below with probability 95% over all entries when
     nothing is wrong (Bonferroni).
     """
@@ -97,7 +97,7 @@ class LearningCurve:
 
     @property
     def words(self) -> str:
-        """The verdict, why it cannot be told where so, and what twice the rows would leave."""
+        """The verdict, the reason where there is none, and what twice the rows would leave."""
         said = self.verdict
         if said == UNKNOWN:
             why = self.reason.removeprefix(UNKNOWN).strip(" :.")
@@ -127,7 +127,7 @@ class LearningCurve:
 def shuffled_control(
     estimator: Any, X: Table | ArrayLike, y: ArrayLike, random_state: RandomState = 0
 ) -> ShuffledControl:
-    """Refit any classifier on shuffled labels: does every row of S fall to the priors?
+    """Refit any classifier on shuffled labels: does every row of S equal the priors?
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression

@@ -73,7 +73,7 @@ class Scored:
         return len(self.posteriors if clusters is None else np.unique(clusters))
 
     def mean(self, values: FloatArray, here: Here = ...) -> Mean:
-        """Of values of the rows, or of some of them."""
+        """The mean of values over the rows, or over some of them."""
         return mean_and_error(values[here], self._clusters(here))
 
     def part(self, here: Here) -> Scored:
@@ -232,7 +232,7 @@ def scored(
 
 
 def row_posteriors(P: FloatArray, source: object) -> FloatArray:
-    """Posteriors of a fit at the class shares of its rows, whatever priors were asked for."""
+    """Posteriors of a fit at the class shares of its rows, for any priors of the fit."""
     own: FloatArray | None = getattr(source, "row_priors_", None)
     if own is None:
         return P
@@ -385,7 +385,7 @@ def linear_error(v: FloatArray, covariance: FloatArray) -> float:
 
 
 def is_table(values: object) -> bool:
-    """Has it two dimensions, as posteriors have? Lists of different lengths have not."""
+    """Does it have two dimensions, like posteriors? Lists of different lengths do not."""
     try:
         return np.ndim(values) == 2  # type: ignore[arg-type]
     except ValueError:
@@ -448,7 +448,7 @@ class Mean(NamedTuple):
         return self._replace(stderr=np.hypot(self.stderr, UNSEEN / n_units))
 
     def p_value(self, sides: int = 2) -> Any:
-        """Of zero, or with one side of "not above zero"."""
+        """The p-value of "zero", or with one side of "not above zero"."""
         value = np.abs(self.value) if sides == 2 else self.value
         with np.errstate(invalid="ignore", divide="ignore"):
             tail = stdtr(self.df, -value / self.stderr)
@@ -530,7 +530,7 @@ def wilson_interval(count: float, n: float, level: float) -> Interval:
 
 
 def share_interval(hits: BoolArray, rows: Scored, level: float) -> Interval:
-    """Of the share of rows that are hits: Wilson's, of as many rows as the clusters are worth.
+    """Wilson's interval of the share of hits, for as many rows as the clusters are worth.
 
     Rows of a cluster are alike: n rows are worth n · (variance of a share) / (that of the mean by
     cluster sums) independent ones, never more than n. Student's t for so few clusters widens it.

@@ -256,8 +256,17 @@ class AnnotatorReport(
         odd = people["annotator"][people["flagged"]]
         words = "nobody differs beyond chance"
         if len(odd):
-            words = f"votes otherwise than the rest: {', '.join(map(str, odd))}"
+            words = f"voting differently from the rest: {', '.join(map(str, odd))}"
         return f"{len(people)} annotators, {words}."
+
+    def section(self) -> Record:
+        found = super().section()
+        found["sentences"].append(
+            "rate: how often the annotator agrees with another one; difference: to the rate at "
+            "which two others agree on the same items; used: the class whose share of the votes "
+            "differs most from that of the others, and by how much."
+        )
+        return found
 
 
 def compare_annotators(
@@ -282,7 +291,7 @@ def compare_annotators(
     >>> truth = rng.integers(0, 3, 200)[items]
     >>> wrong = rng.random(800) < np.where(who == "Dee", 0.6, 0.1)
     >>> compare_annotators(items, np.where(wrong, (truth + 1) % 3, truth), who).verdict
-    '4 annotators, votes otherwise than the rest: Dee.'
+    '4 annotators, voting differently from the rest: Dee.'
     """
     check_rates(level=level, alpha=alpha)
     numbers = input_groups(items)
@@ -373,7 +382,7 @@ class _ByAnnotator:
         return np.bincount(self.who, minlength=self.n_people)
 
     def sums(self, table: csr_array) -> FloatArray:
-        """Of the rows of a table with one row per vote."""
+        """The sums over the votes of each annotator, from a table with one row per vote."""
         rows = np.arange(len(self.who))
         shape = (self.n_people, len(rows))
         chosen = csr_array((np.ones(len(rows)), (self.who, rows)), shape=shape)
@@ -618,7 +627,7 @@ def _population_notes(
 
 
 def _ends(interval: tuple[ArrayLike, ArrayLike] | None) -> Ends:
-    """Of an interval that is there: both matrices have standard errors."""
+    """The ends of an interval, which both matrices have, as they have standard errors."""
     assert interval is not None
     low, high = interval
     return np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)

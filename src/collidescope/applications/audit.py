@@ -176,8 +176,8 @@ class AuditReport(
     def _nothing_found(self) -> str:
         fix = self._points(*self.fixable_interval)
         words = (
-            "Nothing that a better model would fix is found (difference to the best rule "
-            f"known {fix} points): {self._rest()}. To err less takes better features or "
+            "No error was found that a better model would fix (difference to the best rule "
+            f"known {fix} points): {self._rest()}. Fewer errors need better features or "
             "more rows."
         )
         flagged = self.pairs[self.pairs["flagged"]].head(5)
@@ -310,7 +310,7 @@ def audit(
 def _fixable_interval(
     wrong: BoolArray, best_wrong: BoolArray, rows: Scored, level: float
 ) -> Interval:
-    """Of the difference of two errors on the same rows; never narrower for clusters."""
+    """The interval of a difference of errors on the same rows; never narrower for clusters."""
     worse = (wrong & ~best_wrong).sum()
     better = (best_wrong & ~wrong).sum()
     low, high = paired_interval(worse, better, np.array(len(wrong)), level)
@@ -464,7 +464,7 @@ class _PairCounts(NamedTuple):
         )
 
     def p_values(self, i: IntArray, j: IntArray) -> FloatArray:
-        """Of "no more errors than by the best rule", for i called j and for both directions."""
+        """P-values of "no more errors than the best rule", for i called j and both directions."""
         one_way = mcnemar_p(self.more[i, j], self.fewer[i, j])
         more = self.more + self.more.T
         fewer = self.fewer + self.fewer.T
@@ -537,7 +537,7 @@ def _flagged(p_values: FloatArray, differing: IntArray, fdr: float) -> BoolArray
 
 
 def _design_effect(stderr: FloatArray, of_rows: FloatArray) -> float:
-    """By what variances over clusters exceed those of independent rows, over all pairs."""
+    """How much variances over clusters exceed those of independent rows, over all pairs."""
     total = float(of_rows.sum())
     if total <= 0:
         return 1.0
@@ -545,7 +545,7 @@ def _design_effect(stderr: FloatArray, of_rows: FloatArray) -> float:
 
 
 class _ClusterErrors(NamedTuple):
-    """Of every pair of classes, by sums of clusters."""
+    """Errors of every pair of classes, by sums of clusters."""
 
     share: FloatArray  #: standard error of (worse - better) / rows
     p_value: FloatArray  #: the larger of those of one direction and of both together

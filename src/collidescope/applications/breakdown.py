@@ -204,7 +204,7 @@ def _limit(rows: Scored) -> Limit:
 
 
 def _power(rows: Scored) -> float | None:
-    """That calibrates the posteriors of all rows, where more rows would not: else None."""
+    """The power that calibrates the posteriors where more rows would not; else None."""
     posteriors = list(rows.by_size.values())
     found = without_end_if_miscalibrated(
         _limit(rows), posteriors, rows.codes, groups=rows.clusters
@@ -354,7 +354,7 @@ def collision_change(
 
 
 def _rate_intervals(mean: Mean, rows: Scored, level: float) -> Ends:
-    """Of a PBER and the rates of pairs: they hold with few errors too."""
+    """Intervals of a PBER and of the rates of pairs, which hold with few errors too."""
     grouped = rows.clusters is not None
     top = max(1.0 if grouped else LARGEST_SCORE, float(np.max(mean.value)))
     return interval(

@@ -130,7 +130,7 @@ class _Jackknife(NamedTuple):
         return found
 
     def metrics_of_labels(self, said: IntArray, costs: Costs) -> Metrics:
-        """Those that need no probabilities, of given decisions."""
+        """The metrics of given decisions that need no probabilities."""
         C = self._confusion(said)
         found = _of_decisions(C, C)
         for name, cost in costs.items():
@@ -226,7 +226,7 @@ def _curve_areas(used: Array, hit: Array, last: Array) -> Interval:
 
 
 def _of_decisions(C: FloatArray, even: FloatArray) -> Metrics:
-    """Of confusion matrices; balanced accuracy has its own rule, ``even``."""
+    """The metrics of confusion matrices; balanced accuracy has its own rule, ``even``."""
     total = C.sum(axis=(1, 2))
     true = C.sum(axis=2)
     right = np.diagonal(C, axis1=1, axis2=2)
@@ -283,10 +283,9 @@ class Ceilings(
         shown = {name: f"{row[name]:.1%}" for name in COLUMNS[1:7]}
         words = "Reachable accuracy {now} ({low} to {high})"
         if pd.notna(row["yours"]):
-            words = f"Your model {{yours}}. {words}"
+            words = f"Your model has an accuracy of {{yours}}. {words}"
         if pd.notna(row["limit_high"]):
             words += "; with unlimited rows {limit_low} to {limit_high}"
-            words += ", nothing above {limit_high}"
         return f"{words}.".format_map(shown)
 
 

@@ -152,7 +152,7 @@ class _Effects:
         return pd.DataFrame(columns)
 
     def _ends(self, fall: FloatArray, worth: Mean) -> Ends:
-        """Of the means of falls, which miss the largest ones by rare errors."""
+        """Interval ends of mean falls, which allow for large falls in rows too rare to be seen."""
         most = fall.max(axis=0)
         grouped = self.rows.clusters is not None
         near, far = interval(
@@ -266,7 +266,7 @@ def column_value(
 
 
 def _pber_interval(mean: Mean, clusters: IntArray | None, level: float) -> Interval:
-    """Of the mean of scores, also where few errors were seen."""
+    """The interval of a mean score, which holds with few errors too."""
     value = float(mean.value)
     low, high = score_interval(
         value, mean.stderr, mean.df + 1, level, grouped=clusters is not None
@@ -275,7 +275,7 @@ def _pber_interval(mean: Mean, clusters: IntArray | None, level: float) -> Inter
 
 
 def _training_widening(full: FloatArray, reduced: FloatArray, rise: float) -> float:
-    """By what the standard error of a rise of PBER grows, as held-out rows also train models.
+    """The factor on the standard error of a rise of PBER, as held-out rows also train models.
 
     Of E‖p - p'‖², by how much the posteriors move without the column, the rise is what the column
     tells; the rest is noise of training. That part of the difference of losses is a sum over pairs
@@ -408,7 +408,7 @@ def _together(
 
 
 def _association(frame: pd.DataFrame) -> FloatArray:
-    """Of every two columns: rank correlation, or with text normalised mutual information."""
+    """Association of all pairs: rank correlation, or normalised mutual information with text."""
     is_number = pd.api.types.is_numeric_dtype
     number = frame.apply(is_number).to_numpy()
 

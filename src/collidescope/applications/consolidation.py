@@ -9,7 +9,7 @@ The greedy path merges the two groups with the largest gain, again and again; la
 the rest. ``balance`` β divides the gain by (n_a n_b)^β, with n the number of classes of a group:
 1 is the mean collision between classes of the two groups (average linkage).
 
-A class at *chance level* is found again no more often than its prior: S_kk ≤ π_k. Then y_k(x) does
+A class at *chance level* is seen again no more often than its prior: S_kk ≤ π_k. Then y_k(x) does
 not vary, B[k, j] = π_k π_j for every j, and merging k with anything lowers PBER as much as it would
 without any data. Such merges are marked in the path and in words.
 """
@@ -133,14 +133,16 @@ class ConsolidationPlan(
         if at_chance.empty:
             return ()
         row = at_chance.iloc[0]
-        pair = "some of them"
-        if row["first"]:
-            pair = f"{row['first']} with {row['second']}"
+        example = (
+            f", such as {row['first']} with {row['second']}," if row["first"] else ""
+        )
+        which = f"{len(at_chance)} of {len(merged)} merges{example} join"
+        if len(at_chance) == 1 and example:
+            which = f"Merging {row['first']} with {row['second']} joins"
         return (
             (
-                f"{len(at_chance)} of {len(merged)} merges ({pair}, for instance) join a "
-                "class that is told from the others no better than chance: they are no "
-                "reason to merge, but one for better columns or more rows."
+                f"{which} a class that is recognised no better than by chance: look for "
+                "better columns or more rows before you merge."
             ),
         )
 
@@ -177,7 +179,7 @@ class ConsolidationPlan(
             "group": self.matrix.classes,
             "classes": [len(group) for group in self.groups],
             "prior": self.matrix.priors,
-            "found again in it": self.matrix.recall(),
+            "seen again in it": self.matrix.recall(),
         }
         table = pd.DataFrame(columns).sort_values(
             "classes", ascending=False, kind="stable"
@@ -185,7 +187,7 @@ class ConsolidationPlan(
         left = table.iloc[most:]
         if not len(left):
             return table
-        again = np.average(left["found again in it"], weights=left["prior"])
+        again = np.average(left["seen again in it"], weights=left["prior"])
         rest = [
             f"({len(left)} more)",
             left["classes"].sum(),
@@ -519,7 +521,7 @@ class _Tree:
             scores[:, a] = scores[a]
 
     def scores_of(self, a: int, balance: float) -> FloatArray:
-        """Of merging group a with every other: the gain, for ``balance`` 1 per pair of classes."""
+        """Scores of merging group a with others: with ``balance`` 1 the gain per class pair."""
         pairs = self.size * self.size[a]
         scores = self.W[a] / np.maximum(pairs, 1) ** balance
         scores[pairs == 0] = FORBIDDEN
@@ -546,7 +548,7 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
 
 
 def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
-    """Of every number of groups the grouping with the lowest PBER, by looking at all of them.
+    """The grouping with the lowest PBER for every number of groups, by looking at all of them.
 
     Those of 10 classes (115,975) take a second; of 12 there are 4 million.
     """
@@ -665,7 +667,7 @@ def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:
 
 
 def at_chance_level(cm: CollisionMatrix) -> BoolArray:
-    """Which classes are told from the others no better than chance: S_kk not above π_k.
+    """Which classes are recognised no better than by chance: S_kk not above π_k.
 
     Where S has errors, not above it with 95% confidence.
     """

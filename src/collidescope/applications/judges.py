@@ -66,14 +66,14 @@ class JudgeReport(
         said = []
         for row in self.table.to_dict("records"):
             words = (
-                f"{row['judge']}: {row['verdict']} ({row['agreement']:.1%} agreement with a "
-                f"human, {row['human']:.1%} among them)"
+                f"{row['judge']}: {row['verdict']} (agrees with a human {row['agreement']:.1%} of "
+                f"the time, two humans {row['human']:.1%})"
             )
             found = self._flagged(row["judge"])
             if len(found):
                 top = found.iloc[0]
                 taken = f"taken for {top['says']}" if top["says"] else "missed"
-                words += f", most of all {top['human']} {taken}"
+                words += f", most often with {top['human']} {taken}"
             said.append(words)
         low, high = self.best_interval
         best = f"At best a judge would agree {low:.1%} to {high:.1%} of the time."

@@ -4,7 +4,7 @@ Every option is judged by the fall of the PBER that it buys, with an interval, p
 Its numbers come from what the package says elsewhere::
 
     rows      the learning curve, continued (:class:`~collidescope.Limit`)
-    labels    suspect labels, put right, and models trained on them (:func:`ambiguous`)
+    labels    suspect labels, corrected, and models trained on them (:func:`ambiguous`)
     columns   the rise of PBER without a column (:func:`column_value`)
     merge     the PBER that merging classes removes (:func:`consolidate`)
     votes     measure the PBER, and do not lower it: shown without rank
@@ -110,7 +110,7 @@ class Plan(Result, title="What to do with the next euro"):
         name = row["what"]
         what = name[0].upper() + name[1:]
         fall = f"PBER {self.pber:.1%} would fall by about {_points(row)}"
-        end = "." if row["low"] > 0 else "; whether it falls at all cannot be told."
+        end = "." if row["low"] > 0 else "; it may not fall at all."
         return f"{what} for {row['cost']:,.6g}: {fall}{end}"
 
     @property
@@ -118,7 +118,7 @@ class Plan(Result, title="What to do with the next euro"):
         return self.best
 
     def _shown(self, most: int | None) -> pd.DataFrame:
-        """For people: falls in points, also per 100 units of money."""
+        """The table as shown: falls in points, also per 100 units of money."""
         table = self.table
         columns = {
             "rank": _written(table["rank"], ".0f"),
@@ -292,7 +292,7 @@ class _Money(NamedTuple):
         return cls(prices, columns, budget)
 
     def or_budget(self, n: int, n_suspects: int) -> _Money:
-        """With a budget, where none was given, that doubles the rows, else checks all labels."""
+        """With a default budget: it doubles the rows, or else checks all suspect labels."""
         amounts = {"row": n, "label": max(n_suspects, 1)}
         for what, amount in amounts.items():
             if self.budget is None and what in self.prices:
@@ -306,7 +306,7 @@ class _Money(NamedTuple):
         return int(self.budget / self.prices[what])
 
     def cost(self, what: str, amount: float) -> float:
-        """Of so many; nan without a price."""
+        """The cost of ``amount`` of a thing; nan without a price."""
         return self.prices.get(what, np.nan) * amount
 
 
@@ -325,7 +325,7 @@ def _labels(
     money: _Money,
     level: float,
 ) -> Option:
-    """A wrong label that is put right moves from a small posterior to the largest one.
+    """A wrong label that is corrected moves from a small posterior to the largest one.
 
     Posteriors alone cannot tell wrong labels from rare ones. At least those are wrong that chance
     does not explain, at most all; most likely, labels are wrong as often as on the clearest rows
@@ -351,7 +351,7 @@ def _labels(
     likely = float(_wrong_chances(given, rows) @ with_training)
     return Option(
         "labels",
-        f"check {amount:,} suspect labels",
+        f"check {amount:,} suspect label{'' if amount == 1 else 's'}",
         amount,
         money.cost("label", amount),
         fall=max(likely, beyond_chance * float(with_training.sum())),
@@ -487,7 +487,7 @@ def _merged(found: ConsolidationPlan, money: _Money, level: float) -> Option:
 def _merged_interval(
     cm: CollisionMatrix, grouping: Groupings, fall: float, level: float
 ) -> Interval:
-    """Of the PBER that a grouping removes, as far as errors are known.
+    """The interval of the PBER that a grouping removes, as far as errors are known.
 
     The best of many pairs looks better than it is: see :func:`level_of_choice`.
     """
@@ -509,7 +509,7 @@ def _merged_interval(
 
 
 def _votes(given: Scored, money: _Money) -> Option:
-    """Second votes on the most ambiguous rows: the share of the doubt that they would check."""
+    """Second votes on the most ambiguous rows, and their share of the expected disagreement."""
     n = len(given.codes)
     agreement = (given.posteriors**2).sum(axis=1)
     largest = np.sort(1 - agreement)[::-1]
@@ -518,7 +518,7 @@ def _votes(given: Scored, money: _Money) -> Option:
     if bought is not None:
         amount = min(n, bought)
     share = largest[:amount].sum() / (largest.sum() or 1.0)
-    what = f"second votes on {amount:,} rows ({share:.0%} of the doubt)"
+    what = f"second votes on {amount:,} rows ({share:.0%} of all ambiguity)"
     cost = money.cost("vote", amount)
     return Option("votes", what, amount, cost, np.nan, np.nan, np.nan)
 

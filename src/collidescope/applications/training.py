@@ -159,7 +159,7 @@ def choose_smoothing(
 
 
 def _log_losses(model: BaseEstimator, X: ArrayLike, labels: Array) -> FloatArray:
-    """Of every row; a class ruled out costs the logarithm of the rounding, and not infinity."""
+    """The log loss of every row; a class ruled out costs the log of the rounding, not infinity."""
     P = check.check_posteriors(model.predict_proba(X), "predict_proba of classifier")
     own = check.encode_labels(labels, np.asarray(model.classes_))
     p = np.maximum(P[np.arange(len(P)), own], np.finfo(np.float64).eps)

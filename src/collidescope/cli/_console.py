@@ -31,7 +31,7 @@ DEBUG = "COLLIDESCOPE_TRACEBACK"
 
 
 class State:
-    """Of the running command: which notes were said, what was written, could it print?"""
+    """State of the running command: the notes shown, the files written, whether it could print."""
 
     quiet = False
     noted: frozenset[str] = frozenset()
@@ -88,7 +88,7 @@ def for_terminal(words: str) -> str:
         r": limit_ is None": ", so the range is not known",
         r", votes\.groupby\(level=0\)\.sum\(\)": "",
         r"merge what top_collisions shows": "merge the pairs that collide most",
-        r"\bX lacks a column": "the table lacks a column",
+        r"\bX lacks (a column|columns)": r"the table lacks \1",
         r"pass prices=\{.*?\}": "give --price row=0.1 or --price label=0.5",
         r"pass errors='skip'": "go on without them, with --skip-bad",
         r"pass a smaller size=.*most_bytes=": "use a smaller --size, such as --size 64",
@@ -205,7 +205,7 @@ def notes_as_they_come() -> Iterator[list[str]]:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Around a command: every failure told in a paragraph, and an exit code that says its kind."""
+    """Around a command: every failure is explained in a paragraph, with an exit code."""
     State.quiet = False
     State.noted = frozenset()
     State.written = ()

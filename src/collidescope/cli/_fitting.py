@@ -54,14 +54,14 @@ def train(run: Run, asked: Fit, fit: Callable[[], Any]) -> None:
         fit()
         checked = None
         if asked.control and not model.interrupted_:
-            say("Again, on shuffled labels, where nothing must be found:")
+            say("Fitting again on shuffled labels, where there is nothing to find:")
             checked = model.shuffled_control(asked.X, rows.y)
             say(str(checked))
         seconds = time.perf_counter() - started
         say(f"Took {duration(seconds)} and {_peak_memory()}.")
         about = run.about(
             rows.table.name,
-            rows.label,
+            rows.label or None,
             saved=asked.save or run.matrix,
             seconds=seconds,
             cautions=asked.cautions,
@@ -83,8 +83,8 @@ def train(run: Run, asked: Fit, fit: Callable[[], Any]) -> None:
     run.finish(model.collision_matrix_, summary, saved, table=heldout)
     if model.interrupted_:
         say(
-            "Stopped by Ctrl-C: this is what the folds trained so far say; all that "
-            "was asked is written.",
+            "Stopped by Ctrl-C: these are the results of the folds trained so far, and "
+            "all requested files are written.",
             always=True,
         )
         raise typer.Exit(INTERRUPTED)

@@ -111,7 +111,7 @@ class Rows:
         )
 
     def with_rare_handled(self, rare: str) -> Rows:
-        """Without classes of a single row, or with these joined, as ``rare`` says."""
+        """The rows without classes of a single row, or with these joined, as ``rare`` says."""
         notes: list[str] = []
         check_choice(rare, ["error", "drop", "merge"], "--rare")
         y, used = handle_rare(self.y, np.arange(len(self.y)), rare, notes)
@@ -189,7 +189,7 @@ class Rows:
         return self.part(np.flatnonzero(there), *notes), said
 
     def scored(self) -> Rows:
-        """The same with the columns of probabilities, without rows that lack one, as posteriors."""
+        """The rows with posteriors from columns of probabilities, without rows that lack one."""
         classes = np.unique(self.y).tolist()
         prefix, found = probability_columns(self.X, classes)
         missing = [name for name in classes if name not in found]
@@ -415,17 +415,17 @@ class Run(Options):
         The report has the result as a section.
         """
         note(*rows.notes)
-        told = found.to_dict()
-        told["notes"] = [*told.get("notes", ()), *rows.notes]
+        data = found.to_dict()
+        data["notes"] = [*data.get("notes", ()), *rows.notes]
         table = getattr(found, found.TABLE).drop(columns="columns", errors="ignore")
 
         def page() -> Record:
             return self.summary(rows, **({"sections": [found]} | shown))
 
-        self.tell(for_terminal(str(found)), told, *more, table=table, page=page)
+        self.tell(for_terminal(str(found)), data, *more, table=table, page=page)
 
     def summary(self, known: Rows, **shown: Any) -> Record:
-        """For the report: of the posteriors that are known, or of the ``source`` in ``shown``."""
+        """The summary for the report, from the known posteriors or the ``source`` in ``shown``."""
         source = None
         used = list(known.X.columns)
         if known.P is not None:
@@ -483,7 +483,7 @@ def posteriors(
 def _features(
     fitted: CollisionClassifier, X: pd.DataFrame
 ) -> pd.DataFrame | FloatArray:
-    """For a model that is no TableClassifier: columns by name, or as they are."""
+    """The features of a model that is not a TableClassifier: columns by name, or as they are."""
     names = getattr(fitted, "feature_names_in_", None)
     if names is not None:
         wanted = [str(name) for name in names]

@@ -77,7 +77,15 @@ Table = Annotated[
     Path,
     argument(
         "TABLE",
-        "CSV, TSV (also .gz), Parquet, JSON lines or Excel; a folder of images.",
+        "CSV, TSV (also .gz), Parquet, JSON lines or Excel.",
+    ),
+]
+#: For commands that also take images.
+TableOrImages = Annotated[
+    Path,
+    argument(
+        "TABLE",
+        "CSV, TSV (also .gz), Parquet, JSON lines or Excel; or a folder of images.",
     ),
 ]
 Drop = Annotated[
@@ -86,11 +94,11 @@ Drop = Annotated[
 ]
 Keep = Annotated[
     Columns,
-    columns("COLUMN", "Use a column though it looks like an id."),
+    columns("COLUMN", "Use a column even though it looks like an id. Repeat for more."),
 ]
 Sample = Annotated[
     int | None,
-    columns("N", "Use N rows drawn at random: a first look.", min=20),
+    columns("N", "Use N rows drawn at random, for a first look.", min=20),
 ]
 Seed = Annotated[int, training(None, "Same seed, same result.", min=0)]
 #: ``report`` of the commands whose main job it is.
@@ -133,7 +141,7 @@ class Options:
     quiet: Annotated[
         bool,
         results(
-            None, "No notes and no progress, only results and errors.", "--quiet", "-q"
+            None, "Only results and errors: no notes, no progress.", "--quiet", "-q"
         ),
     ] = False
     header: Annotated[
@@ -387,7 +395,7 @@ def load_model(path: Path) -> CollisionClassifier:
     source = load(path)
     if not hasattr(source, "predict_proba"):
         raise ValueError(
-            f"{path} is no model: give a file written by `collidescope fit … --save "
+            f"{path} is not a model: give a file written by `collidescope fit … --save "
             "model.collide`"
         )
     return source

@@ -51,9 +51,9 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback(
-    epilog="Exit codes: 0 all is well; 2 something about the input (an option, a file, a column); "
-    "1 an unexpected failure; 130 ended by Ctrl-C. Results go to standard output, notes and "
-    "progress to standard error."
+    epilog="Exit codes: 0 success; 1 an unexpected failure; 2 an error in the input (an option, a "
+    "file, a column); 3 above --fail-above; 130 ended by Ctrl-C. Results go to standard output, "
+    "notes and progress to standard error."
 )
 def main(
     version: Annotated[
@@ -62,24 +62,24 @@ def main(
             "--version",
             callback=_version,
             is_eager=True,
-            help="Print the version and leave.",
+            help="Print the version and exit.",
         ),
     ] = False,
 ) -> None:
     """Which classes can your data not tell apart, and how sure is that?
 
-    Show the same input again: how often would it get another label? That is the collision matrix S.
-    It says which classes overlap, what more rows could still change and what they could not, which
-    classes to merge, and where a classifier can still improve. Every number comes with an interval.
+    If an input were labelled again, how often would it get another label? The collision matrix S
+    says so for every pair of classes. It shows which classes overlap, what more rows could change
+    and what they could not, which classes to merge, and where a classifier can still improve.
 
-    Ten minutes: `collidescope fit table.csv --label COLUMN --report report.html`, then open the
+    To start: `collidescope fit table.csv --label COLUMN --report report.html`, then open the
     report.
     """
 
 
 @command("quiet", "matrix", report=PAGE)
 def demo(run: Run) -> None:
-    """The main job on handwritten digits that come with scikit-learn: a minute or two."""
+    """Try it on the handwritten digits of scikit-learn: a minute or two."""
     from sklearn.datasets import load_digits
 
     from collidescope.cli._inputs import summarised
@@ -103,7 +103,7 @@ def demo(run: Run) -> None:
             File,
             results(
                 "FILE.csv",
-                "Write the rows with held-out posteriors: of models that did not see the row.",
+                "Write the rows with held-out posteriors, from models that did not see the row.",
             ),
         ],
         None,
@@ -111,7 +111,7 @@ def demo(run: Run) -> None:
 )
 def fit(
     run: Run,
-    table: opt.Table,
+    table: opt.TableOrImages,
     save: Annotated[
         File,
         results("MODEL.collide", "Write the model, for `predict` and `audit`."),
@@ -119,7 +119,9 @@ def fit(
     copied: Annotated[
         Columns,
         results(
-            "COLUMN", "Input columns to write with --out, in place of all.", "--with"
+            "COLUMN",
+            "Input columns to write with --out, instead of all. Repeat for more.",
+            "--with",
         ),
     ] = None,
     sample: opt.Sample = None,
@@ -129,15 +131,16 @@ def fit(
         Columns,
         opt.columns(
             "COLUMN",
-            "Its values are names even if they look like numbers (a postcode, a region code).",
+            "Treat the values of this column as names even if they look like numbers (a postcode, "
+            "a region code).",
         ),
     ] = None,
     groups: Annotated[
         Column,
         opt.columns(
             "COLUMN",
-            "Rows with the same value (one patient, one document) stay together in a fold, or the "
-            "model would know them already. The column itself is not used.",
+            "Rows with the same value (one patient, one document) are kept in one fold, so that no "
+            "model is scored on relatives of its training rows. The column itself is not used.",
             "--groups",
             "--group",
         ),
@@ -149,14 +152,13 @@ def fit(
     ordered: Annotated[
         str | None,
         opt.columns(
-            "A,B,…", "The classes have this order: shown so, and only neighbours merge."
+            "A,B,…",
+            "The order of the classes: they are shown in it, and only neighbours are merged.",
         ),
     ] = None,
     unique: Annotated[
         bool,
-        opt.columns(
-            None, "Use rows that repeat, label included, only once.", "--unique"
-        ),
+        opt.columns(None, "Use identical rows, label included, only once.", "--unique"),
     ] = False,
     rare: Annotated[
         str,
@@ -188,8 +190,8 @@ def fit(
         bool,
         training(
             None,
-            "Train on parts of the rows too, for what unlimited rows would leave (adds about 50% "
-            "to the time).",
+            "Also train on parts of the rows, to estimate what unlimited rows would leave (adds "
+            "about 50% to the time).",
             "--limit/--no-limit",
         ),
     ] = True,
@@ -203,7 +205,7 @@ def fit(
         bool,
         training(
             None,
-            "Fit again on shuffled labels, where nothing must be found (twice the time).",
+            "Fit again on shuffled labels, to check that nothing is found there (twice the time).",
             "--control",
         ),
     ] = False,
@@ -211,7 +213,7 @@ def fit(
         int | None,
         training(
             "N",
-            "Models at a time.  [default: all cores, from 5,000 rows on]",
+            "Models to train in parallel.  [default: all cores, from 5,000 rows on]",
             "--jobs",
             "--n-jobs",
         ),
@@ -245,16 +247,20 @@ def fit(
     ] = None,
     skip_bad: Annotated[
         bool,
-        opt.images(None, "Name files that are no images and go on.", "--skip-bad"),
+        opt.images(
+            None,
+            "Skip files that cannot be read as images, with a warning.",
+            "--skip-bad",
+        ),
     ] = False,
 ) -> None:
     """Which classes of a labelled table, or of images, cannot be told apart, and how sure is that?
 
-    Trains on part of the rows and scores the others, in turn, then estimates S: how often an input
-    seen in one class would carry the label of another if it were seen again. Numbers, text, dates
-    and missing cells are fine. Columns that name rows (ids) are left out; target leakage, groups of
-    rows that belong together and repeated rows are warned about. After the first fold it says how
-    long the rest will take. After Ctrl-C the folds trained so far are used.
+    Cross-fits a pool of models and estimates S: how often an input with one label would get another
+    if it were labelled again. Numbers, text, dates and missing cells are fine. Columns that name
+    rows (ids) are left out; you are warned about target leakage, groups of rows that belong
+    together and repeated rows. Progress shows the time left. After Ctrl-C the folds trained so far
+    are used.
 
     **Examples**
 

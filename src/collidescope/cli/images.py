@@ -27,7 +27,7 @@ class ImageFiles:
 
     @property
     def chosen(self) -> npt.NDArray[np.uint8]:
-        """Of the files in the table."""
+        """The images of the files in the table."""
         return self.X[self.files.numbers]
 
 
@@ -57,7 +57,7 @@ def read_files(
         )
     folder = source if source.is_dir() else source.parent
     table = pd.DataFrame({"file": [_relative(path, folder) for path in paths]})
-    label = run.label or "class"
+    label = run.label or ""  # a folder has no column of labels
     return ImageFiles(X, Rows(source, label, table, y, np.arange(len(y)), list(met)))
 
 
@@ -67,9 +67,15 @@ def predict_files(
     """Files of a folder and their posteriors, and what was met on the way."""
     shape = fitted._ensemble.row_shape
     if len(shape) != 3:
-        raise ValueError(f"{folder} is a folder, and the model is none of images")
+        raise ValueError(
+            f"{folder} is a folder, but the model was fitted on a table: give a table "
+            "with the same columns"
+        )
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder, and the model is one of images")
+        raise ValueError(
+            f"{folder} is not a folder, but the model was fitted on images: give a "
+            "folder of images"
+        )
     errors = "raise"
     if skip_bad:
         errors = "skip"

@@ -43,7 +43,7 @@ Model = Annotated[
     File,
     option(
         "MODEL",
-        "A file that `fit … --save` wrote; the table has raw rows.",
+        "A model that `fit … --save` wrote, to score the raw rows of the table.",
         "--model",
         "-m",
     ),
@@ -52,17 +52,21 @@ Predicted = Annotated[
     Column,
     option(
         "COLUMN",
-        "The column that holds what your classifier says.",
+        "The column that holds the predictions of your classifier.",
         "--predicted",
         "-p",
     ),
 ]
 FailAbove = Annotated[
     float | None,
-    option("X", "Exit with code 3 where it is above X beyond chance: for CI."),
+    option("X", "Exit with code 3 if the number is above X beyond chance (for CI)."),
 ]
 Cluster = Annotated[
-    Column, option("COLUMN", "Rows with the same value belong together.")
+    Column,
+    option(
+        "COLUMN",
+        "Rows with the same value belong together: intervals count groups, not rows.",
+    ),
 ]
 #: A command that answers a question about labelled rows.
 decision = command(*opt.READING, "out", "report", "title", *opt.PRINTING)
@@ -75,7 +79,7 @@ def predict(
         Path,
         argument("MODEL", "A file that `collidescope fit … --save` has written."),
     ],
-    table: opt.Table,
+    table: opt.TableOrImages,
     copied: Annotated[
         Columns,
         option(
@@ -85,7 +89,12 @@ def predict(
         ),
     ] = None,
     skip_bad: Annotated[
-        bool, option(None, "Name files that are no images and go on.", "--skip-bad")
+        bool,
+        option(
+            None,
+            "Skip files that cannot be read as images, with a warning.",
+            "--skip-bad",
+        ),
     ] = False,
 ) -> None:
     """How likely is each class for new rows?
@@ -93,7 +102,7 @@ def predict(
     Takes raw rows with the columns that the model was fitted on (others are ignored) and writes for
     each row its number from 0, the most likely class, and a column `p_CLASS` of every class: as CSV
     to standard output, or to `--out`. Levels that training did not have and missing cells are fine,
-    and counted. Of images a folder is taken, whatever its subfolders.
+    and counted. For a model of images give a folder, with or without subfolders.
 
     **Examples**
 
@@ -142,7 +151,7 @@ def _without_label(fitted: CollisionClassifier, X: pd.DataFrame) -> pd.DataFrame
 
 
 def _training_rows(fitted: CollisionClassifier, X: pd.DataFrame) -> list[str]:
-    """What to know about rows that the model has seen: it is too sure of them."""
+    """A warning about rows that the model has seen: it is overconfident on them."""
     import numpy as np
 
     from collidescope._rows import row_hashes
@@ -154,8 +163,8 @@ def _training_rows(fitted: CollisionClassifier, X: pd.DataFrame) -> list[str]:
         hashes = row_hashes(fitted.encode(X))
     seen = int(np.isin(hashes, trained).sum())
     said = (
-        f"{seen:,} of {len(X):,} rows are training rows of the model, which is too "
-        "sure of them: held-out posteriors are those of `fit … --out`"
+        f"{seen:,} of {len(X):,} rows are training rows of the model, which is "
+        "overconfident on them: `fit … --out` writes held-out posteriors"
     )
     return [said] if seen else []
 
@@ -168,7 +177,7 @@ def merge(
     ],
     groups: Annotated[
         int | None,
-        option(None, "Merge until so many groups are left.", min=2),
+        option(None, "Merge until this many groups are left.", min=2),
     ] = None,
     max_pber: Annotated[
         float | None,
@@ -391,8 +400,8 @@ def limit(
     """What would twice the rows, or unlimited ones, leave? How good could it get?
 
     Reads the learning curve that `fit` stored with the model: how often an input would get another
-    label, from models trained on an eighth, a quarter, half and all of the rows, and where that
-    goes. Of a table it fits a model first.
+    label, by models trained on an eighth, a quarter, half and all of the rows, and the continuation
+    of that curve. Given a table, it fits a model first.
 
     **Examples**
 
@@ -412,8 +421,9 @@ def limit(
     found = limit_of(model)
     if found is None:
         raise ValueError(
-            f"{source.name} holds no limit: it takes a model that was fitted with one "
-            "(fit TABLE --label COLUMN --save model.collide), or a table with --label"
+            f"{source.name} holds no learning curve: give a model that was fitted with one "
+            "(fit TABLE --label COLUMN --save model.collide, without --no-limit), or a table "
+            "with --label"
         )
     curve = learning_curve(found)
     said = headline(model.collision_matrix_, found)
@@ -427,8 +437,8 @@ def limit(
         words += f"\n{needed}"
         ends = {"low": needed.low, "likely": needed.likely, "high": needed.high}
         reachable = {name: rows for name, rows in ends.items() if math.isfinite(rows)}
-        told = {"target": needed.target, "words": str(needed)}
-        data["rows_needed"] = told | reachable
+        stated = {"target": needed.target, "words": str(needed)}
+        data["rows_needed"] = stated | reachable
     drawn = _picture(
         "curve", plot, lambda: cs.LimitDisplay.from_limit(found).plot().ax_
     )

@@ -40,11 +40,17 @@ def votes(
     run: Run,
     table: opt.Table,
     item: Annotated[
-        Column, option("COLUMN", "What was voted on.", "--item", "-i")
+        Column,
+        option("COLUMN", "The column that names the items voted on.", "--item", "-i"),
     ] = None,
     annotator: Annotated[
         Column,
-        option("COLUMN", "Who voted: finds who differs.", "--annotator", "-a"),
+        option(
+            "COLUMN",
+            "The column that names the voters: shows who votes differently.",
+            "--annotator",
+            "-a",
+        ),
     ] = None,
     wide: Annotated[
         bool,
@@ -79,8 +85,8 @@ def votes(
         Columns,
         option(
             "COLUMN",
-            "What a model or another judge says of the item: is it as good as one more human? "
-            "Repeat for more.",
+            "The column with the labels of a model or another judge: is it as good as one more "
+            "human? Repeat for more.",
         ),
     ] = None,
     drop: opt.Drop = None,
@@ -129,13 +135,13 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
 
     with notes_as_they_come() as met:
         cm = cs.collision_matrix_from_votes(found.counts, found.classes)
-        told = cs.agreement(found.counts, found.classes)
+        agreement = cs.agreement(found.counts, found.classes)
     found.notes += met
     once = cm.diagnostics.inputs_seen_once or 0
     if once:
         found.notes.append(
-            f"{once:,} items have a single vote, which has nothing to be compared "
-            "with: not counted"
+            f"{once:,} items have a single vote, which cannot be compared with another: "
+            "they are left out"
         )
     note(*found.notes)
     beside = None
@@ -144,7 +150,9 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
     judged = _judged(found)
     more = [result for result in (found.people, judged, beside) if result is not None]
     shown = section(
-        "Agreement", ["With 95% intervals, as functions of B."], told.reset_index()
+        "Agreement",
+        ["With 95% intervals. B is the joint collision matrix, π are its row sums."],
+        agreement.reset_index(),
     )
     summary = summarised(
         cm,
@@ -153,14 +161,14 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
         about=run.about(table.name, run.label),
         sections=[shown, *more],
     )
-    summary["votes"] = {"agreement": plain(told)}
+    summary["votes"] = {"agreement": plain(agreement)}
     if found.people is not None:
         summary["votes"] = found.people.to_dict()
     if judged is not None:
         summary["votes"]["judges"] = judged.to_dict()
     if beside is not None:
         summary["votes"]["compared"] = beside.to_dict()
-    rates = told.drop(columns="formula").rename_axis(None)
+    rates = agreement.drop(columns="formula").rename_axis(None)
     rows = rates.to_string(float_format="{:.4f}".format)
     agreed = f"\nAgreement, with 95% intervals:\n{rows}"
     run.finish(cm, summary, said="\n\n".join([agreed, *map(str, more)]))
@@ -202,19 +210,27 @@ def _from_counts(items: _Items, skip_empty: bool) -> Votes:
         column = counts[name]
         if column.dtype.kind not in "iufb":
             raise ValueError(
-                f"column {name!r} holds no numbers of votes: is it the item (--item)? "
-                "Else --drop it"
+                f"column {name!r} does not hold numbers of votes: if it names the items, "
+                f"use --item {name!r}, otherwise --drop {name!r}"
             )
-        if not items.named and _looks_like_id(column):
-            raise ValueError(
-                f"column {name!r} names the items, and is no class: name it with "
-                f"--item {name!r}, or --drop {name!r}"
-            )
+    _check_names_of_items(items, "class")
     empty = (counts.fillna(0) == 0).all(axis=1).to_numpy()
     _check_empty(empty, skip_empty, items.notes)
     table, classes = vote_table(counts[~empty])
     judged = _by_name(items.judges[~empty])
     return Votes(table, classes, judges=judged, notes=items.notes)
+
+
+def _check_names_of_items(items: _Items, other: str) -> None:
+    """Refuse a column that looks like the names of the items, where no column was named so."""
+    if items.named:
+        return
+    for name in items.frame.columns:
+        if _looks_like_id(items.frame[name]):
+            raise ValueError(
+                f"column {name!r} seems to name the items, not a {other}: use --item "
+                f"{name!r}, or --drop {name!r}"
+            )
 
 
 def _check_empty(empty: BoolArray, skip_empty: bool, notes: list[str]) -> None:
@@ -262,7 +278,7 @@ def _items(
 
 
 def _looks_like_id(column: pd.Series, fewest: int = 5) -> bool:
-    """A name like that of an id, or another number in every row: numbers of votes repeat."""
+    """A name like that of an id, or another value in every row: numbers and classes repeat."""
     name = str(column.name).casefold()
     named = re.search(r"(^|[^a-z])(id|item|index|key|row)$", name)
     return named is not None or (len(column) >= fewest and column.is_unique)
@@ -274,6 +290,7 @@ def _from_annotators(items: _Items, skip_empty: bool) -> Votes:
 
     from collidescope.cli._inputs import clean_labels
 
+    _check_names_of_items(items, "annotator")
     frame = items.frame
     if frame.index.has_duplicates:
         twice = frame.index[frame.index.duplicated()][0]

@@ -246,7 +246,7 @@ class Moments:
                 self.add_labelled(rows, codes[block], w[block])
 
     def add_groups(self, units: Units, groups: IntArray) -> None:
-        """As :meth:`add`, with all units of a group (0 … G-1, none empty) as one.
+        """Like :meth:`add`, with all units of a group (0 … G-1, none empty) as one.
 
         Z, ρ and N of the units of a group are added up first.
         """

@@ -36,11 +36,11 @@ class Prior(NamedTuple):
     rule: float = 0.25
 
     def of_members(self, members: float) -> Prior:
-        """Of a pool of so many members: where none is right, many share the weight."""
+        """The prior of a pool with so many members: where none is right, many share the weight."""
         return self._replace(exponent=self.exponent / members)
 
     def log_mass(self, exponents: FloatArray, shares: FloatArray) -> FloatArray:
-        """Of every point (c, f) of the grid, up to a constant: (exponents, shares)."""
+        """The log mass of every point (c, f) of the grid, up to a constant: (exponents, shares)."""
         # The mass of f between the middles to its neighbours.
         middles = (shares[1:] + shares[:-1]) / 2
         edges = np.concatenate([[0.0], middles, [1.0]])

@@ -49,7 +49,7 @@ def brier_scores(posteriors: FloatArray, codes: IntArray) -> FloatArray:
 def recalibration_gains(
     posteriors: FloatArray, codes: IntArray, weights: FloatArray, units: IntArray
 ) -> tuple[FloatArray, float]:
-    """By how much each row's Brier score falls with the other half's power, and the mean power.
+    """The fall of each row's Brier score with the power of the other half, and the mean power.
 
     Every other independent unit is in the same half.
     """

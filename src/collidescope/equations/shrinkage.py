@@ -11,7 +11,7 @@ PBER of B₁, B₀' = Π - f (Π - B₀), and only the rest is shrunk::
 
 with bias² ≈ ‖B₁ - B₀'‖² - V and V the variance of the difference. A bias that cannot be seen may
 still be there, so the *upper* end of what the data allow is used for it; and with few classes (up
-to about 20) nothing can vouch for the model: the one-step estimate is kept.
+to about 20) the bias cannot be estimated: the one-step estimate is kept.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ class Member(ABC):
         """About the processor seconds of a fit: counted from the sizes, the same everywhere."""
 
     def cost_once(self, n: int, d: int, k: int) -> float:
-        """Of what is chosen once for all folds and sizes, in the same seconds."""
+        """The cost of what is chosen once for all folds and sizes, in the same seconds."""
         return 0.0
 
     @abstractmethod

@@ -86,7 +86,7 @@ def _levels(n: int) -> FloatArray:
 
 
 def _slopes(at: Float32, normal: FloatArray) -> tuple[float, float]:
-    """Of the first and the last step; 0 where many rows share the outermost value."""
+    """The slopes of the first and the last step; 0 where many rows share the outermost value."""
     steps = np.diff(double(at))
     rises = np.diff(normal)
     apart = steps > 1e-6
@@ -412,7 +412,7 @@ class Space:
 
 
 def log_density(squares: Float32, degrees: float, d: int) -> FloatArray:
-    """Of a round t distribution in d dimensions, but for a constant; normal for 0 degrees."""
+    """The log density of a round t distribution, up to a constant; normal for 0 degrees."""
     exact = double(squares)
     if degrees == 0:
         return -0.5 * exact

@@ -278,7 +278,7 @@ def _log_marginal_likelihood(
 
 
 def posterior_scatter(classes: ClassMoments, prior: Prior) -> FloatArray:
-    """Of every class, (K, B, p, p): of the prior, of the rows, and of their mean around m."""
+    """The scatter of every class, (K, B, p, p): prior, rows, and the mean of the rows around m."""
     n = classes.n[:, None, None, None]
     kappa = prior.kappa
     share = kappa * n / (kappa + n)

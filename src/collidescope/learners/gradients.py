@@ -76,7 +76,7 @@ class Gradients(Kernel):
     learned: ClassVar[type[Fitted]] = FittedGradients
 
     def takes_part(self, n: int, d: int, k: int) -> bool:
-        """Of more images networks learn more, and a kernel machine only learns from some."""
+        """Not with more images: networks learn more then, and a kernel machine uses a sample."""
         return n <= 20_000
 
     def cost(self, n: int, d: int, k: int) -> float:
@@ -148,7 +148,7 @@ def _total_variance(x: Float32) -> float:
 
 
 def n_features(shape: tuple[int, ...]) -> int:
-    """Of images of this shape, (C, H, W)."""
+    """The number of features of images of this shape, (C, H, W)."""
     channels, *size = shape
     height, width = (n_cells(min(side, LARGEST_SIDE)) for side in size)
     return (N_DIRECTIONS + channels) * height * width

@@ -211,11 +211,11 @@ class Convolution(Member):
     learned: ClassVar[type[Fitted]] = FittedConvolution
 
     def cost(self, n: int, d: int, k: int) -> float:
-        """Of the last run on a CPU, should it be doubled once."""
+        """The cost of the last run on a CPU, if it is doubled once."""
         return 2 * self._run_seconds(n, d)
 
     def cost_once(self, n: int, d: int, k: int) -> float:
-        """Of the runs that choose: two of the usual length, one of twice it."""
+        """The cost of the runs that choose: two of the usual length, one of twice that."""
         held_out = n // self.parts
         not_held_out = n - held_out
         tried = min(not_held_out, self.cpu_tried)
@@ -631,7 +631,7 @@ class Trials:
     )  #: logits, by name of the run
 
     def epochs(self, multiple: float) -> int:
-        """Of a run of ``multiple`` times the usual length."""
+        """The epochs of a run of ``multiple`` times the usual length."""
         n = len(self.tried)
         return self.training.epochs(n, multiple)
 
@@ -647,7 +647,7 @@ class Trials:
         return means[True] < means[False]
 
     def scores(self, multiple: float, mirrored: bool) -> Scores:
-        """Of held-out images by all networks, after ``multiple`` times the usual epochs."""
+        """Scores of held-out images by all networks, after ``multiple`` times the usual epochs."""
         logits = {}
         for kind in self.training.kinds:
             variation = Variation(mirrored, kind == "mixed")
@@ -655,7 +655,7 @@ class Trials:
         return scored(logits, self.held_out.y.cpu(), self.held_out.w.cpu())
 
     def logits(self, multiple: float, variation: Variation) -> Tensor:
-        """Of held-out images, by a network that is trained once."""
+        """Logits of held-out images, by a network that is trained once."""
         epochs = self.epochs(multiple)
         words = [self.name, f"{epochs}-epochs"]
         for kind, used in variation._asdict().items():

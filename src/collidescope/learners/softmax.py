@@ -322,7 +322,7 @@ class Softmax(ArrayMember):
         )
 
     def full_penalty(self, D: int) -> float:
-        """Of D regression features."""
+        """The penalty for D regression features."""
         return self.penalty
 
     def _of_low_rank(
@@ -447,7 +447,7 @@ class TunedSoftmax(Softmax):
         return Softmax.learn(replace(self, penalty=self._best_penalty(task)), task)
 
     def _best_penalty(self, task: Task) -> float:
-        """From large to small ones, each fit from the last, until held-out rows lose by it."""
+        """Try penalties from large to small, each from the last fit, until held-out loss rises."""
         part = task.inner_parts(self.parts, task.seed)
         test = np.flatnonzero(part == 0)
         if len(test) == 0:

@@ -72,7 +72,7 @@ class Grown:
 
     @cached_property
     def place(self) -> IntArray:
-        """Of every node its place in pre-order, tree after tree."""
+        """The place of every node in pre-order, tree after tree."""
         below = np.ones(len(self.left), dtype=np.int64)  # nodes of the subtree
         for nodes in reversed(self.levels):
             below[nodes] += below[self.left[nodes]]
@@ -115,7 +115,7 @@ class Grown:
 
     @property
     def steps(self) -> IntArray:
-        """Of inner nodes in pre-order, how much further on the right child is written."""
+        """The distance from each inner node to its right child, in pre-order."""
         nodes = self.preorder[self.inner]
         right = self.right[nodes]
         steps = self.place[right] - self.place[nodes]
@@ -248,7 +248,7 @@ class Trees:
 
     @cached_property
     def leaf_numbers(self) -> list[IntArray]:
-        """Of every tree, the number of the leaf that each node is."""
+        """The leaf numbers of the nodes of every tree."""
         is_leaf = ~self.is_inner
         return np.split(np.cumsum(is_leaf) - 1, self.ends[:-1])
 
@@ -284,7 +284,7 @@ def _walker(nodes: npt.NDArray[np.void], n_features: int) -> Tree:
 
 
 def _rounded_down(threshold: FloatArray) -> Float32:
-    """As float32, of which rows are: a threshold rounded down separates the same rows."""
+    """Thresholds as float32, like the rows: rounded down they separate the same rows."""
     rounded = threshold.astype(np.float32)
     below = np.nextafter(rounded, np.float32(-np.inf))
     return np.where(rounded > threshold, below, rounded)
@@ -470,7 +470,7 @@ class LevelRows:
 
 
 def _levels(X: Float32, edges: list[FloatArray]) -> Float32:
-    """Of every value the number of its interval between the edges."""
+    """The number of the interval between the edges in which each value lies."""
     levels = np.empty(X.shape, np.float32)
     for j, own in enumerate(edges):
         levels[:, j] = np.searchsorted(own, X[:, j])
@@ -614,7 +614,7 @@ class TreeShape:
     lambda_l2: float = 1.0
 
     def larger(self, growth: float) -> TreeShape:
-        """With so many times the leaves."""
+        """The shape with ``growth`` times the leaves."""
         leaves = round(self.num_leaves * growth)
         deeper = math.ceil(math.log2(growth))
         return replace(self, num_leaves=leaves, max_depth=self.max_depth + deeper)
@@ -702,7 +702,7 @@ class Boosting(ArrayMember):
         return tuple(kind.larger(growth) for kind in self.large_kinds)
 
     def _growth(self, n: int, n_classes: int) -> float:
-        """By which factor trees are larger, and fewer."""
+        """The factor by which trees are larger, and fewer."""
         if n_classes == 2:
             return 1.0
         growth = n / self.growing_rows

@@ -500,7 +500,7 @@ def _references(sample: Sample, rows: IntArray) -> References:
 
 
 def _mean_finite(errors: FloatArray) -> float | None:
-    """Without nan: from a single reference of a class no standard error can be told."""
+    """The mean of the finite errors: a single reference of a class has no standard error."""
     finite = errors[np.isfinite(errors)]
     if not finite.size:
         return None

@@ -68,7 +68,7 @@ def _check_alike(P: Collection, other: Collection | None, name: str) -> None:
 def _frame_blocks(
     P: Collection, y: Collection | None, sample_weight: Collection | None
 ) -> Any:
-    """As one table: on their own, few columns of a file come in other partitions than many."""
+    """Blocks of one table: read alone, few columns of a file have other partitions than many."""
     y_name = "collidescope: y"
     weight_name = "collidescope: sample_weight"
     more = {}

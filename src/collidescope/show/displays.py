@@ -379,7 +379,7 @@ def continuation(
 ) -> dict[str, FloatArray] | None:
     """Where the curve goes from its last size on: ``rows``, ``low``, ``middle``, ``high``.
 
-    None if nobody can tell.
+    None if the curve cannot be continued.
     """
     if limit.state not in READABLE:
         return None

@@ -5,6 +5,7 @@
   const $ = (id) => document.getElementById(id);
   const summary = JSON.parse($("summary").textContent);
   const { classes, matrix, joint, merge_path: path } = summary;
+  const unit = summary.how === "counted votes" ? "items" : "rows";
   const LABEL = 22, SHORT = 12; // characters of a name on an axis, on wide and on narrow screens
   const ROOM = 13; // pixels that a name needs on an axis
   const VALUES = 12; // up to this many classes the numbers stand in the cells
@@ -37,7 +38,7 @@
 
   function cellWords(i, j) {
     const of = `Labelled ${apart(classes[i], 60)}, seen again as ${i === j ? "the same" : apart(classes[j], 60)}: `;
-    const rows = summary.counts === null ? "" : `; ${count(summary.counts[i])} rows of ${apart(classes[i], 60)}`;
+    const rows = summary.counts === null ? "" : `; ${count(summary.counts[i])} ${unit} of ${apart(classes[i], 60)}`;
     return of + percent(matrix[i][j]) + between(end("low", i, j), end("high", i, j)) + rows + ".";
   }
 
@@ -46,7 +47,7 @@
     const interval = between(end("low", i, j), end("high", i, j));
     if (interval) lines.push(`interval${interval}`);
     if (i !== j) lines.push(`the other way ${percent(matrix[j][i])}`);
-    if (summary.counts !== null) lines.push(`rows ${count(summary.counts[i])} \u2192 ${count(summary.counts[j])}`);
+    if (summary.counts !== null) lines.push(`${unit} ${count(summary.counts[i])} \u2192 ${count(summary.counts[j])}`);
     return lines.join("\n");
   }
 
@@ -160,7 +161,7 @@
     div.names = names.join("\n");
     const n = S.length, { top: first, left: start, size } = div.view;
     const side = room(div, Math.max(400, Math.min(760, 250 + 90 * n))), narrow = side < 480;
-    const label = narrow ? SHORT : LABEL, longest = Math.max(...names.map((name) => cut(name, label).length));
+    const label = room(div, 760) < 480 ? SHORT : LABEL, longest = Math.max(...names.map((name) => cut(name, label).length));
     const margin = Math.min(side * 0.34, 34 + 6.6 * longest), bar = n > 1 && !narrow ? 86 : 8;
     const length = side - margin - bar, cell = length / size;
     const upright = size * longest * 6.8 > length, below = upright ? margin : 44;
@@ -249,7 +250,7 @@
     const x = (n) => left + (width - 15 - left) * (Math.log10(n) - ends[0]) / (ends[1] - ends[0]);
     const y = (p) => 10 + (height - 52) * (1 - p / most);
     const shown = curve.rows.filter((_, i) => !narrow || (curve.rows.length - 1 - i) % 2 === 0);
-    const page = chart(div, { width, height, left, x, y, xtitle: "rows", ytitle: "",
+    const page = chart(div, { width, height, left, x, y, xtitle: "training rows", ytitle: "",
       xticks: [...shown.map((n) => [n, count(n)]), [edge, "unlimited"]],
       yticks: roundNumbers(most).filter((p) => p <= most).map((p) => [p, inPercent(p)]) });
     const accent = colour("accent"), ink = colour("ink"), points = (list, rows) => rows.map((n, i) => [x(n), y(list[i])]);

@@ -49,7 +49,7 @@ class Source:
 
     @property
     def scored_groups(self) -> Array | None:
-        """Those of the rows that were scored."""
+        """The groups of the rows that were scored."""
         return None if self.groups is None else self.groups[self.rows]
 
 
@@ -178,7 +178,7 @@ def colliding_images(
     most_images: int = 4,
     least_probability: float = 0.1,
 ) -> list[Record]:
-    """Of the pairs that collide most the images that are most likely of both classes."""
+    """For the pairs that collide most, the images that could belong to either class."""
     P = view.source.posteriors
     if view.image_shape is None or P is None:
         return []

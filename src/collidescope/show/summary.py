@@ -26,7 +26,7 @@ from collidescope.applications._inputs import (
     row_limit,
     row_posteriors,
 )
-from collidescope.applications._inputs import section as told_section
+from collidescope.applications._inputs import section as section_of
 from collidescope.applications.audit import (
     AuditReport,
     audit,
@@ -137,6 +137,10 @@ def overall(cm: CollisionMatrix, limit: Limit | None) -> Record:
     """The answer about all classes together."""
     low, high = _text.stated(cm).pber_interval(LEVEL) or (None, None)
     known = cm._is_known()
+    error_at_least = None
+    error_at_most = _text.upper_limit(cm)
+    if known:
+        error_at_least, error_at_most = _text.known_error(cm)
     n_rows = None if cm.counts is None else round(float(cm.counts.sum()), 3)
     return {
         "n_classes": cm.n_classes,
@@ -146,7 +150,8 @@ def overall(cm: CollisionMatrix, limit: Limit | None) -> Record:
         "known": known,
         "coverage": cm.coverage,
         "pber": {"value": cm.pber, "low": low, "high": high},
-        "bayes_error_at_most": cm.pber if known else _text.upper_limit(cm),
+        "bayes_error_at_least": error_at_least,
+        "bayes_error_at_most": error_at_most,
         "limit": limit_part(limit),
         "headline": _text.headline(cm, limit),
     }
@@ -414,7 +419,7 @@ def race(model: object) -> list[Record]:
     if not isinstance(table, pd.DataFrame) or table.empty:
         return []
     said = "Models that fell behind on few rows were not trained on all of them."
-    return [told_section("The models tried", [said], table)]
+    return [section_of("The models tried", [said], table)]
 
 
 def trust(
@@ -431,12 +436,12 @@ def trust(
         )
     cm = source.matrix
     model = source.model
-    told: Record = {
+    checked: Record = {
         "passed": None,
         "words": words.control(summary, model is not None),
     }
     if control is not None:
-        told = {"passed": control.passed, "words": text(control)}
+        checked = {"passed": control.passed, "words": text(control)}
     seed = getattr(model, "random_state", None)
     if not isinstance(seed, int | np.integer):
         seed = None
@@ -444,7 +449,7 @@ def trust(
     return {
         "warnings": _warnings(cm, model, _texts(more, "cautions of about")),
         "intervals": _interval_words(_text.stated(cm)),
-        "control": told,
+        "control": checked,
         "conditioning": words.conditioning(condition, cm.is_diagonally_dominant),
         "computed": {
             text(key): text(value) for key, value in cm.diagnostics.known().items()

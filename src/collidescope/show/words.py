@@ -50,7 +50,7 @@ def points(share: float, signed: bool = False) -> str:
 
 
 def title(about: Summary) -> str:
-    """What the page is called when nobody says.
+    """The default title of the page.
 
     >>> title({"label": "income", "file": "adult.csv"})
     'Which classes of “income” are mistaken for which? (adult.csv)'
@@ -62,7 +62,7 @@ def title(about: Summary) -> str:
 
 
 def call(summary: Summary, python: str, command: str) -> str:
-    """What to type: the command where the reader came from one, else the call in Python."""
+    """What to type: a command if the report was made by one, else the call in Python."""
     return f"`{command if summary['about'].get('command') else python}`"
 
 
@@ -72,7 +72,7 @@ def highest(pber: Summary) -> float:
 
 
 def _ended(said: str) -> str:
-    """With a full stop, unless it ends in a question."""
+    """A sentence with a full stop, unless it ends with a question mark."""
     return said if said.endswith((".", "?")) else f"{said}."
 
 
@@ -102,8 +102,8 @@ def what_to_do(summary: Summary) -> list[str]:
 def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
     """The finding in a sentence.
 
-    That nothing needs doing only where it is ``calm`` (no warning) and all inputs are spoken for,
-    with confidence or because S is known.
+    It says that nothing needs doing only if there is no warning (``calm``) and the estimate covers
+    all inputs, with an interval or because S is known.
     """
     pber = summary["pber"]
     at_most = highest(pber)
@@ -129,7 +129,7 @@ def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
 
 
 def _sure_pair(summary: Summary) -> Summary | None:
-    """The leading collision that is told apart from zero; without intervals all count."""
+    """The leading collision whose interval excludes 0; without intervals the first."""
     pairs: list[Summary] = summary["top_collisions"]
     sure = [pair for pair in pairs if pair["low"] is None or pair["low"] > 0]
     return sure[0] if sure else None
@@ -141,7 +141,7 @@ def chance(summary: Summary) -> float:
 
 
 def at_chance(summary: Summary, nearly: float = 0.95) -> bool:
-    """Can the inputs not be said to tell the classes apart better than the class shares do?"""
+    """May the inputs predict the class no better than the class shares do?"""
     return bool(
         summary["complete"] and highest(summary["pber"]) >= nearly * chance(summary)
     )
@@ -173,17 +173,20 @@ def _from_curve(now: float, limit: Summary) -> str:
     settled = limit["state"] == "settled"
     if settled and is_narrow(limit["low"], limit["high"]):
         return (
-            "More rows of this kind would hardly help: it takes inputs that say more, "
-            "or fewer classes."
+            "More rows of this kind would hardly help: more informative inputs, or fewer "
+            "classes, would."
         )
     gain = max(0.0, now - limit["doubled"][1])
     twice = "twice the rows would do little"
     if gain >= SMALLEST:
-        twice = f"twice the rows would take off about {points(gain)} percentage points"
+        twice = (
+            "twice the rows would lower the share of other labels by about "
+            f"{points(gain)} percentage points"
+        )
     if settled or limit["undecided"]:
         return (
-            "Whether more rows of this kind would help cannot be told yet: what the "
-            f"last doubling changed is within sampling error. At a guess, {twice}."
+            "It is unclear whether more rows of this kind would help: the change from the "
+            f"last doubling of the rows is within sampling error. As a rough guess, {twice}."
         )
     left = max(0.0, now - limit["pber"])
     return (
@@ -194,14 +197,20 @@ def _from_curve(now: float, limit: Summary) -> str:
 
 
 def _about_classes(summary: Summary) -> list[str]:
-    different = "inputs that differ between them: other columns, sharper measurements"
+    different = (
+        "inputs that differ between them, such as other columns or better measurements"
+    )
+    if _are_images(summary):
+        different = "images that show a difference, such as sharper or larger ones"
+    elif summary["how"] == "counted votes":
+        different = "clearer guidelines for the voters, or items that show more of each"
     names = summary["classes"]
     if not summary["top_collisions"]:
         return []
     if at_chance(summary):
         return [
             (
-                "These inputs hardly tell the classes apart better than their shares do "
+                "These inputs hardly predict the class better than the class shares alone "
                 f"(by chance {percent(chance(summary))} would get another label): look for "
                 "other inputs; merging classes would only hide that."
             )
@@ -210,7 +219,7 @@ def _about_classes(summary: Summary) -> list[str]:
         return [
             (
                 "With two classes there is nothing to merge. To tell "
-                f"{quote(names[0])} from {quote(names[1])} more often takes "
+                f"{quote(names[0])} from {quote(names[1])} more often, look for "
                 f"{different}."
             )
         ]
@@ -224,6 +233,11 @@ def _about_classes(summary: Summary) -> list[str]:
     return lines
 
 
+def _are_images(summary: Summary) -> bool:
+    rows = summary["ambiguous_rows"]
+    return rows is not None and any(row["image"] for row in rows["rows"])
+
+
 def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
     """The first merge, where it makes up much of all collisions; else how many it takes."""
     path = summary["merge_path"]
@@ -234,8 +248,7 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
     if path["chance"][1]:
         return (
             f"Merging {one} and {other}, the best first step, would only hide that one of them "
-            "is told from the others no better than chance: look for other inputs, or more rows "
-            "of it."
+            "is recognised no better than by chance: look for other inputs, or more rows of it."
         )
     rests = path["pber"]
     groups = path["n_groups"][1]
@@ -245,7 +258,7 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
         advice = (
             f"Merge {one} and {other} if your use allows it: they make up {percent(share)} "
             f"of all collisions, and merging them lowers the share of other labels {after}. "
-            "That is exact and takes no retraining"
+            "The result is exact, with no retraining"
         )
     else:
         gain = f"lowers the share of other labels only {after}"
@@ -255,7 +268,7 @@ def _merge_advice(summary: Summary, dominates: float = 0.25) -> str:
         halves = [step for step, rest in enumerate(rests) if rest <= pber / 2]
         if halves:
             groups = path["n_groups"][halves[0]]
-            advice += f". To halve it takes merging down to {groups} groups"
+            advice += f". To halve it, merge down to {groups} groups"
     python = f"cs.consolidate(cm, n_groups={groups})"
     how = call(summary, python, _merge_command(summary, groups))
     return f"{advice}: {how}."
@@ -281,9 +294,10 @@ def _small_classes(summary: Summary, few: int = 30) -> list[str]:
     if len(names) > 3:
         named += " and others"
     which = "a class" if len(names) == 1 else "these classes"
+    unit = "items" if summary["how"] == "counted votes" else "rows"
     return [
         (
-            f"Gather more of {named}: fewer than {few} rows (the least is "
+            f"Gather more {unit} of {named}: fewer than {few} (the fewest are "
             f"{small[0][0]:,.0f}) say little about {which}."
         )
     ]
@@ -329,11 +343,13 @@ def rows_to_look_at(rows: Summary) -> list[str]:
 
 
 def control(summary: Summary, has_model: bool) -> str:
-    """Why the shuffled-label control was not run, what it would cost and what it would not see."""
+    """Why the shuffled-label control was not run, what it would cost and what it would miss."""
+    if summary["how"].startswith("counted"):
+        return "Not needed: no model was fitted."
     if not has_model:
         return (
-            "Not run: it fits again on shuffled labels, which takes the model and not "
-            "only its results."
+            "Not run: it refits the model on shuffled labels, and only the results of the "
+            "model were given."
         )
     seconds = summary["about"].get("seconds")
     cost = "as long as the fit took"
@@ -345,14 +361,14 @@ def control(summary: Summary, has_model: bool) -> str:
     python = "report(clf, X, y, control=clf.shuffled_control(X, y))"
     how = call(summary, python, f"{command} --control")
     return (
-        "Not run. It fits again on shuffled labels, where nothing must be found, and "
-        f"takes {cost}: {how}. It would not find target leakage, nor related rows in "
+        "Not run. It fits again on shuffled labels, where there is nothing to find, and "
+        f"takes {cost}: {how}. It does not detect target leakage, nor related rows in "
         "different folds."
     )
 
 
 def conditioning(number: float, dominant: bool, near_singular: float = 1e3) -> str:
-    """How far apart the classes are, as a whole."""
+    """What the condition number of S says about the classes as a whole."""
     if not math.isfinite(number):
         return "S is singular: some classes, or mixtures of them, cannot be told apart at all."
     said = f"Condition number of S: {number:.3g} (1 is no collision at all)."
@@ -361,31 +377,32 @@ def conditioning(number: float, dominant: bool, near_singular: float = 1e3) -> s
             " S is nearly singular: some classes, or mixtures of them, look alike here."
         )
     if dominant:
-        return f"{said} Every class, seen again, is more often itself than all others together."
-    return f"{said} Some class, seen again, is more often another class than itself."
+        return f"{said} Every class keeps its label in more than half of all cases."
+    return f"{said} At least one class keeps its label in at most half of all cases."
 
 
 def method(name: str) -> str:
     """How the matrix was made.
 
     >>> method("one-step")
-    'one-step: held-out probabilities of every row, corrected by the labels'
+    'one-step estimate: held-out probabilities of every row, corrected by the labels'
     """
     one_step = "held-out probabilities of every row, corrected by the labels"
     made = {
         "one-step, shrunk": (
-            f"{one_step}, shrunk towards the probabilities themselves where labels are "
-            "too few to tell"
+            f"one-step estimate, shrunk: {one_step}, and shrunk towards the probabilities "
+            "themselves where labels are too few"
         ),
-        "one-step": one_step,
-        "mean of p pᵀ": "the plug-in estimate from held-out probabilities: no labels were used",
-        "gramian": "from how alike pairs of rows are (the paper's estimator)",
-        "counted votes": "counted over several labels per input: no model",
+        "one-step": f"one-step estimate: {one_step}",
+        "mean of p pᵀ": "plug-in estimate: the mean of p pᵀ over held-out probabilities p, "
+        "without labels",
+        "gramian": "from the similarity of pairs of rows (the paper's estimator)",
+        "counted votes": "counted over inputs with several labels, without a model",
         "limit": "with unlimited rows, by continuing the learning curve",
-        "counted": "counted over inputs that occur more than once: no model",
+        "counted": "counted over inputs that occur more than once, without a model",
         "densities": "from known distributions, by simulation",
     }
     for start, said in made.items():
         if name.startswith(start):
-            return f"{name}: {said}"
+            return said
     return name

@@ -185,7 +185,7 @@ class TableEncoder:
         return None
 
     def _with_scales(self, table: pd.DataFrame) -> TableEncoder:
-        """The same with units, medians and gaps of the numbers."""
+        """The encoder with units, medians and gaps of the numbers."""
         numbers = self._numbers(table, {})
         largest = np.nanmax(np.abs(numbers), axis=0, initial=0.0)
         extreme = (largest <= 1 / LARGEST) | (largest >= LARGEST)
@@ -451,7 +451,7 @@ def _note_odd(
 
 
 def _note_gaps(odd: dict[str, Odd], column: pd.Series, values: FloatArray) -> None:
-    """The same where gaps of ``values`` are missing cells, or cells that are no numbers."""
+    """Note gaps of ``values``: missing cells, or cells that are not numbers."""
     gaps = np.isnan(values)
     if gaps.any():
         empty = _empty_cells(column)

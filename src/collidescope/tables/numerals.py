@@ -86,7 +86,7 @@ def number_form(words: Sequence[str]) -> NumberForm | None:
 
 
 def amounts(words: Sequence[str], most_units: int = 3) -> list[str]:
-    """Those of ``words`` that look like numbers, if in more than one form.
+    """The ``words`` that look like numbers, if they do so in more than one form.
 
     None of them where more than ``most_units`` letters or units follow the digits, as in codes.
 

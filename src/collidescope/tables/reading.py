@@ -148,7 +148,7 @@ def _reader(
 
 
 def _no_text(suffix: str, start: bytes) -> str | None:
-    """What a file is, by its first bytes, when it is no text, with what to do; None for text."""
+    """What a file is, by its first bytes, and what to do, if it is not text; None for text."""
     archive = "an archive: unpack it, and give the table in it"
     save = "save the table as CSV or Parquet"
     signs = {
@@ -158,11 +158,13 @@ def _no_text(suffix: str, start: bytes) -> str | None:
         b"\x1f\x8b": "compressed by gzip: let its name end in .gz",
         b"7z\xbc\xaf": archive,
         b"\x28\xb5\x2f\xfd": archive,
-        b"%PDF": f"no text: {save}",
-        b"\x93NUM": f"no text: {save}",
+        b"%PDF": f"not a text file: {save}",
+        b"\x93NUM": f"not a text file: {save}",
     }
     if suffix == ".tar" or start[257:262] == b"ustar":
         return archive
+    if start[8:10] == b'{"':  # safetensors: the length of a JSON header, and the header
+        return "a model or matrix of collidescope, where a table is needed"
     for sign, what in signs.items():
         if start.startswith(sign):
             return what
@@ -229,7 +231,7 @@ def _text_plan(
 
 
 def _found_delimiter(path: Path, lines: list[str], sniffed: int = 50) -> str:
-    """That of the name, or of the first lines."""
+    """The delimiter, from the name of the file or from its first lines."""
     packed = path.suffix.lower() in OPENERS
     plain = path.with_suffix("") if packed else path
     return "\t" if plain.suffix.lower() == ".tsv" else _delimiter(lines[:sniffed])

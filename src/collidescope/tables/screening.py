@@ -73,7 +73,7 @@ class Screening:
     def without(
         self, columns: Container[str], ids_too: Container[str] = ()
     ) -> Screening:
-        """The same without some columns; those of ``ids_too`` are only no ids."""
+        """The findings without some columns; ``ids_too`` are no longer taken for ids."""
 
         def kept(found: dict[str, T]) -> dict[str, T]:
             return {name: own for name, own in found.items() if name not in columns}
@@ -106,8 +106,8 @@ class Screening:
             found.append(
                 f"rows with the same {name!r} have the same label {share:.0%} of the time "
                 f"({chance:.0%} by chance): if it names patients, documents or the like, S is too "
-                f"good for new ones. Keep their rows in one fold with groups=X[{name!r}], which "
-                f"also leaves the column out"
+                f"optimistic about new ones. Keep their rows in one fold with groups=X[{name!r}], "
+                f"which also leaves the column out"
             )
         found.extend(
             f"column {name!r} is sorted, and so are the labels: if rows were collected class "
@@ -117,8 +117,8 @@ class Screening:
         )
         found.extend(
             f"labels come in runs along {name!r}: rows near each other in time share their "
-            f"label, so S is too good for a later time. Keep rows of one period in one fold "
-            f"(groups=), or leave the column out (drop=[{name!r}])"
+            f"label, so S is too optimistic about a later time. Keep rows of one period in one "
+            f"fold (groups=), or leave the column out (drop=[{name!r}])"
             for name in self.in_runs
         )
         return found
@@ -210,7 +210,7 @@ class Labels(NamedTuple):
         return sorted_by_class or changes <= 0.2 * expected
 
     def distinct_rows(self) -> IntArray:
-        """Of rows that are alike, label included, the first (places among the labelled rows)."""
+        """The first of identical rows, label included (places among the labelled rows)."""
         hashes = _rows.row_hashes(self.table.iloc[self.rows])
         pairs = np.column_stack([hashes, self.codes.astype(np.uint64)])
         return np.sort(np.unique(pairs, axis=0, return_index=True)[1])
@@ -283,7 +283,7 @@ class Column:
         )
 
     def take(self, rows: IntArray) -> Column:
-        """The same of some rows, or of all in another order."""
+        """The column with some of the rows, or with all in another order."""
         levels = self.levels
         words = self.words
         n_values = self.n_values
@@ -563,7 +563,7 @@ def class_leak(column: Column, codes: IntArray, labels: Labels) -> Leak | None:
 
 
 def level_leak(column: Column, labels: Labels) -> Leak | None:
-    """The same for many values that repeat."""
+    """Do values that repeat predict the label?"""
     if column.levels is None:
         return None
     share = level_accuracy(column.levels, labels.codes)
@@ -708,7 +708,7 @@ def tree_accuracy(
 
 
 def text_accuracy(column: Column, codes: IntArray, most_rows: int = 4000) -> float:
-    """The same for the words in a text, or in a path: a few of them may name the class."""
+    """Like :func:`tree_accuracy`, for the words of texts or paths, which may name the class."""
     codes = codes[:most_rows]
     levels = np.asarray(column.levels)[:most_rows]
     texts = [*column.words, ""]

@@ -124,7 +124,7 @@ def items_with_votes(votes: pd.DataFrame, empty: str = "raise") -> pd.DataFrame:
     if times > 1 and voted.sum() >= 30:
         warnings.warn(
             f"votes holds the same {int(voted.sum()) // times:,} items {times} times over: if they "
-            f"are copies, S is too sure and its intervals too narrow; keep one of each",
+            f"are copies, the intervals of S are too narrow; keep one of each",
             CollisionWarning,
             stacklevel=2,
         )

@@ -254,7 +254,7 @@ def _cycle_rate(
 
 
 def _finite(entry: dict[str, Any]) -> dict[str, Any]:
-    """Without the held-out loss where nothing was held out: files hold finite numbers alone."""
+    """The entry without a held-out loss that is nan: files hold finite numbers only."""
     return {key: value for key, value in entry.items() if not math.isnan(value)}
 
 
@@ -420,7 +420,7 @@ class Run:
             tree = _store.read(path, "checkpoint")
         except _store.ModelFileError as error:
             raise ValueError(
-                f"{error}: delete it to start anew, or use another folder"
+                f"{error}: delete it to start again, or use another folder"
             ) from None
         _check_settings(path, tree.get("fingerprint"), settings)
         try:

@@ -88,7 +88,7 @@ def explained_errors(doing: str, remedy: str, device: str) -> Iterator[None]:
         if device != "cpu" and _device_failed(error):
             raise DeviceError(
                 f"device {device!r} failed while {doing} ({first_line}): use device='cpu', or "
-                "start Python anew; the rest starts from its last epoch when fit again with the "
+                "restart Python; training resumes from its last epoch when fit again with the "
                 "same checkpoint folder, where one was set"
             ) from error
         raise

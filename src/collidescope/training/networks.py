@@ -17,8 +17,8 @@ from torch.nn.functional import cross_entropy
 from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.rows import SCORING_BATCH, Rows, Split, as_rows, signature
 
-#: ``model=lambda d, k: ...``: number of features (channels of an image) and of classes → encoder
-#: with k logits.
+#: ``members=[lambda d, k: ...]``: number of features (channels of an image) and of classes →
+#: encoder with k logits.
 EncoderFactory = Callable[[int, int], nn.Module]
 Layers = list[tuple[Tensor, Tensor]]
 Product = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -177,7 +177,7 @@ def stratified_split(y: Tensor, fraction: float, seed: int) -> Split:
 
 
 def signature(X: Rows, *data: Tensor | None, numbers_at_once: int = 4_000_000) -> str:
-    """Of every bit: sums would differ with the number of threads, and agree for any order."""
+    """A digest of every bit; sums would depend on the threads, and not on the order of the rows."""
     shape = X.shape
     digest = hashlib.sha256(f"{shape}".encode())
 
