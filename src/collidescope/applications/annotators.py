@@ -54,7 +54,7 @@ from collidescope.applications._inputs import (
     Result,
     check_matrix,
     check_rates,
-    wilson_interval,
+    exact_interval,
 )
 from collidescope.counting import (
     collision_matrix_from_votes,
@@ -233,7 +233,7 @@ class AnnotatorReport(
     ``others`` on the same items, their ``difference`` with ``low`` and ``high``; ``pber_without``,
     the PBER of all other votes; ``used`` (the class whose use differs most), ``used_by`` (by how
     much), ``p_value`` (corrected for classes and annotators) and ``flagged``. ``pairs`` has
-    ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high`` (Wilson), least
+    ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high``, least
     agreement first.
     """
 
@@ -323,7 +323,7 @@ def _pairs(votes: _Votes, level: float) -> pd.DataFrame:
     second = shared.col
     both = shared.data.astype(int)
     agreed = np.asarray((said @ said.T).tocsr()[first, second]).ravel()
-    ends = [wilson_interval(a, b, level) for a, b in zip(agreed, both, strict=True)]
+    ends = [exact_interval(a, b, level) for a, b in zip(agreed, both, strict=True)]
     low, high = np.reshape(ends, (-1, 2)).T
     columns = {
         "first": votes.people[first],
@@ -415,7 +415,8 @@ def _against_others(
         # taking the smaller.
         p_disagree = stdtr(df, difference / stderr)
         p = 2 * np.minimum(p_disagree, 2 * matrix.n_classes * stdtr(df, -z))
-        low, high = Mean(difference, stderr, df).interval(level)
+        size = people.sums(csr_array(np.abs(rate - others)[:, None]))[:, 0] / n
+        ends = Mean(difference, stderr, df).signed_interval(size, n, level)
         used = matrix.classes[most].astype(object)
         used[n == 0] = None
         columns = {
@@ -423,8 +424,8 @@ def _against_others(
             "rate": np.bincount(kept.who, rate, n_people) / n,
             "others": np.bincount(kept.who, others, n_people) / n,
             "difference": difference,
-            "low": np.maximum(low, -1),
-            "high": np.minimum(high, 1),
+            "low": ends[0],
+            "high": ends[1],
             "pber_without": pber_without,
             "used": used,
             "used_by": used_by,
