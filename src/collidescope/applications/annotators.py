@@ -63,7 +63,11 @@ from collidescope.counting import (
     label_codes,
     vote_table,
 )
-from collidescope.intervals import difference_interval
+from collidescope.intervals import (
+    difference_interval,
+    effective_units,
+    upper_limit,
+)
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
 NOT_LEARNED = "not learned yet"
@@ -155,12 +159,18 @@ class _Items(NamedTuple):
         # d(1 - ‖π‖²) = -2 π·dπ, item by item.
         influence = -2 * (self.shares @ priors)
         rarest = float(priors.min())
+        units = effective_units(1.0, weight @ weight, (weight**3).sum())
 
         def beyond(kappa: float) -> float:
             """How far D - (1 - κ) C is from zero, less what sampling error allows."""
             values = self.disagree - (1 - kappa) * influence
             reach = _reach(values, weight, (1 - kappa) * 2 * rarest, level)
-            return abs(observed - (1 - kappa) * (1 - between_items)) - reach
+            gap = observed - (1 - kappa) * (1 - between_items)
+            if gap < 0:  # items that disagree may be too rare to be among these
+                stderr = np.sqrt(_squares(values, weight).sum())
+                most = upper_limit(observed, stderr, units, (1 + level) / 2)
+                reach = max(reach, float(most) - observed)
+            return abs(gap) - reach
 
         low, high = _accepted(beyond, np.linspace(-1.0, 1.0, 201))
         return value, min(low, value), max(high, value)
@@ -174,10 +184,7 @@ def _reach(
     One more item may be unlike all others: both votes for the rarest class, which is ``unseen``.
     """
     mean = float(weight @ values)
-    # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
-    # deviation is too small by that much (as HC3 has it for regressions).
-    leverage = np.minimum(3 * weight, 0.75)
-    squares = (weight * (values - mean) / (1 - leverage)) ** 2
+    squares = _squares(values, weight)
     variance = float(squares.sum())
     if variance <= 0:
         return 4.0  # more than any distance
@@ -186,6 +193,15 @@ def _reach(
     # those of D and C.
     df = max(variance**2 / float((squares**2).sum()) - 2, 1.0)
     return float(stdtrit(df, (1 + level) / 2) * np.sqrt(variance))
+
+
+def _squares(values: FloatArray, weight: FloatArray) -> FloatArray:
+    """What every item adds to the variance of the mean."""
+    # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
+    # deviation is too small by that much (as HC3 has it for regressions).
+    leverage = np.minimum(3 * weight, 0.75)
+    deviations = values - weight @ values
+    return np.asarray((weight * deviations / (1 - leverage)) ** 2)
 
 
 def _accepted(beyond: Callable[[float], float], grid: FloatArray) -> Interval:
