@@ -61,3 +61,13 @@ def test_a_class_without_votes_changes_no_coefficient():
     votes = np.array([[4, 0], [4, 0], [3, 1], [1, 3], [0, 4]])
     with_empty = np.insert(votes, 1, 0, axis=1)
     pd.testing.assert_frame_equal(agreement(with_empty), agreement(votes))
+
+
+def test_kappa_of_unanimous_items_is_no_surer_than_their_agreement():
+    table = agreement([[3, 0], [0, 3]] * 30)
+    # Classes are even: two votes agree by chance half of the time.
+    least = 2 * table.loc["agreement", "low"] - 1
+    for coefficient in ("Fleiss' kappa", "Krippendorff's alpha"):
+        low, high = table.loc[coefficient, ["low", "high"]]
+        assert low <= least + 0.01  # 1.000: one sample in six or three refutes it
+        assert high == 1

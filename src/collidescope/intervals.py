@@ -192,6 +192,44 @@ def difference_interval(
     return low, high
 
 
+def signed_interval(
+    mean: ArrayLike,
+    size: ArrayLike,
+    stderr: ArrayLike,
+    units: Given,
+    level: float,
+    *,
+    top: float = 1.0,
+    grouped: bool = False,
+) -> tuple[FloatArray, FloatArray]:
+    """(low, high) of the mean of values between -``top`` and ``top``, as paired differences are.
+
+    What lies above zero and what lies below it are two means of scores, each with the limits of
+    :func:`interval`: where no difference was seen, n units cannot rule out shares below about 4/n
+    in either direction. ``size`` is the mean over units of the absolute values: it tells how many
+    units have shown what one more could. Of groups of rows, those that differ noticeably count.
+
+    >>> low, high = signed_interval(0.0, 0.0, 0.0, 1000, 0.95)
+    >>> float(low.round(4)), float(high.round(4))
+    (-0.0037, 0.0037)
+    """
+    m = np.asarray(mean, dtype=np.float64)
+    s = np.asarray(stderr, dtype=np.float64)
+    magnitude = np.clip(size, np.abs(m), top)
+    above = (magnitude + m) / 2
+    below = (magnitude - m) / 2
+    # The variance of the whole is shared out as that of counts would be.
+    share = above / np.maximum(magnitude, np.finfo(float).tiny)
+    of_above = s * np.sqrt(share)
+    of_below = s * np.sqrt(1 - share)
+    return difference_interval(
+        above,
+        interval(above, of_above, units, level, top=top, grouped=grouped),
+        below,
+        interval(below, of_below, units, level, top=top, grouped=grouped),
+    )
+
+
 def half_width(
     stderr: ArrayLike, counts: Given, level: float, units: Given = None
 ) -> FloatArray:

@@ -19,6 +19,7 @@ from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._rows import row_hashes
 from collidescope._text import words_html
 from collidescope.equations.posterior import shift_rows
+from collidescope.intervals import effective_units, interval, signed_interval
 from collidescope.limit import Limit
 from collidescope.matrix import UNSEEN, CollisionMatrix, largest_pairs
 
@@ -67,14 +68,40 @@ class Scored:
         return self.classes[self.codes]
 
     @property
-    def units(self) -> int:
+    def n_units(self) -> int:
         """Independent units among the rows."""
         clusters = self.clusters
         return len(self.posteriors if clusters is None else np.unique(clusters))
 
+    @property
+    def units(self) -> float:
+        """Effective number of independent units among the rows."""
+        if self.clusters is None:
+            return float(len(self.posteriors))
+        return effective_clusters(self.clusters)
+
     def mean(self, values: FloatArray, here: Here = ...) -> Mean:
         """The mean of values over the rows, or over some of them."""
         return mean_and_error(values[here], self._clusters(here))
+
+    def signed_interval(
+        self, mean: Mean, values: FloatArray, level: float, top: float = 1.0
+    ) -> Ends:
+        """Of the mean of differences between -``top`` and ``top``; they may be rare."""
+        size = top * self.apart(values / top)
+        grouped = self.clusters is not None
+        return mean.signed_interval(size, self.units, level, top, grouped)
+
+    def apart(self, differences: FloatArray, noticeable: float = 0.1) -> FloatArray:
+        """Mean absolute value of differences up to 1; of clusters, how many have noticeable ones.
+
+        A cluster counts in full where one of its rows differs by ``noticeable``.
+        """
+        sizes = np.abs(differences)
+        if self.clusters is not None:
+            largest = cluster_values(np.maximum, sizes, self.clusters)
+            sizes = np.minimum(largest / noticeable, 1.0)
+        return np.asarray(sizes.mean(axis=0))
 
     def part(self, here: Here) -> Scored:
         """Some of the rows."""
@@ -438,10 +465,22 @@ class Mean(NamedTuple):
         half = stdtrit(self.df, (1 + level) / 2) * self.stderr
         return self.value - half, self.value + half
 
-    def columns(self, name: str, level: float, before: str = "") -> Record:
-        """The means and the ends of their intervals by the names of their columns."""
-        low, high = self.interval(level)
-        return {name: self.value, f"{before}low": low, f"{before}high": high}
+    def signed_interval(
+        self,
+        size: ArrayLike,
+        units: Given,
+        level: float,
+        top: float = 1.0,
+        grouped: bool = False,
+    ) -> Ends:
+        """Of differences between -``top`` and ``top``, of mean absolute ``size``.
+
+        Never narrower than Student's.
+        """
+        ends = signed_interval(
+            self.value, size, self.stderr, units, level, top=top, grouped=grouped
+        )
+        return no_narrower(ends, self.interval(level), top)
 
     def wider(self, n_units: float) -> Mean:
         """Allow for one more unit of another kind: n units cannot rule out rates below 1/n."""
@@ -482,13 +521,37 @@ def mean_and_error(values: FloatArray, clusters: Given = None) -> Mean:
         if n < 2:
             return Mean(mean, np.full_like(mean, np.nan), 1)
         return Mean(mean, values.std(axis=0, ddof=1) / np.sqrt(n), n - 1)
-    names, own = np.unique(clusters, return_inverse=True)
-    n_clusters = len(names)
-    df = max(n_clusters - 1, 1)
-    sums = np.zeros((n_clusters, *values.shape[1:]))
-    np.add.at(sums, own, values - mean)
-    variance = (sums**2).sum(axis=0) * n_clusters / df
+    sums = cluster_values(np.add, values - mean, clusters)
+    n_clusters = len(sums)
+    bessel = n_clusters / max(n_clusters - 1, 1)
+    variance = (sums**2).sum(axis=0) * bessel
+    # A few large clusters carry the variance: as many degrees of freedom.
+    df = max(effective_clusters(clusters) - 1, 1.0)
     return Mean(mean, np.sqrt(variance) / n, df)
+
+
+def cluster_values(
+    combine: np.ufunc, values: FloatArray, clusters: ArrayLike
+) -> FloatArray:
+    """Sums (``np.add``) or the largest (``np.maximum``) of the rows of every cluster."""
+    names, own = np.unique(clusters, return_inverse=True)
+    found = np.zeros((len(names), *values.shape[1:]))
+    combine.at(found, own, values)
+    return found
+
+
+def effective_clusters(clusters: ArrayLike) -> float:
+    """How many clusters of one size would tell as much: see ``effective_units``."""
+    _, sizes = np.unique(clusters, return_counts=True)
+    rows = sizes.astype(np.float64)
+    return float(effective_units(rows.sum(), (rows**2).sum(), (rows**3).sum()))
+
+
+def no_narrower(ends: Ends, others: Ends, top: float = 1.0) -> Ends:
+    """The hull of two intervals, within -``top`` and ``top``."""
+    low = np.minimum(ends[0], others[0])
+    high = np.maximum(ends[1], others[1])
+    return np.maximum(low, -top), np.minimum(high, top)
 
 
 def largest_collisions(r: FloatArray, most: int = 20) -> tuple[IntArray, IntArray]:
@@ -523,35 +586,19 @@ def discovered(p_values: ArrayLike, fdr: float) -> BoolArray:
     return false_discovery_control(given) <= fdr
 
 
-def wilson_interval(count: float, n: float, level: float) -> Interval:
-    """Wilson's interval for a share: right for small counts too."""
-    interval = binomtest(int(count), int(n)).proportion_ci(level, method="wilson")
+def exact_interval(count: float, n: float, level: float) -> Interval:
+    """Clopper and Pearson's interval for a share: it holds for small counts too."""
+    interval = binomtest(int(count), int(n)).proportion_ci(level, method="exact")
     return float(interval.low), float(interval.high)
 
 
 def share_interval(hits: BoolArray, rows: Scored, level: float) -> Interval:
-    """Wilson's interval of the share of hits, for as many rows as the clusters are worth.
-
-    Rows of a cluster are alike: n rows are worth n · (variance of a share) / (that of the mean by
-    cluster sums) independent ones, never more than n. Student's t for so few clusters widens it.
-    """
-    n = len(hits)
+    """Of the share of rows that are hits."""
     if rows.clusters is None:
-        return wilson_interval(hits.sum(), n, level)
-    mean, stderr, df = rows.mean(hits.astype(np.float64))
-    variance = mean * (1 - mean)
-    worth = df + 1
-    if stderr > 0:
-        worth = variance / stderr**2
-    worth = min(n, worth)
-    z = stdtrit(df, (1 + level) / 2)
-    # Wilson's interval with ``worth`` rows.
-    half = z * np.sqrt(variance / worth + (z / (2 * worth)) ** 2)
-    shrink = 1 + z**2 / worth
-    centre = mean + z**2 / (2 * worth)
-    low = (centre - half) / shrink
-    high = (centre + half) / shrink
-    return max(float(low), 0.0), min(float(high), 1.0)
+        return exact_interval(hits.sum(), len(hits), level)
+    mean, stderr, _ = rows.mean(hits.astype(np.float64))
+    low, high = interval(mean, stderr, rows.units, level, grouped=True)
+    return float(low), float(high)
 
 
 def check_rates(**rates: float) -> None:

@@ -54,7 +54,7 @@ from collidescope.applications._inputs import (
     Result,
     check_matrix,
     check_rates,
-    wilson_interval,
+    exact_interval,
 )
 from collidescope.counting import (
     collision_matrix_from_votes,
@@ -63,7 +63,11 @@ from collidescope.counting import (
     label_codes,
     vote_table,
 )
-from collidescope.intervals import difference_interval
+from collidescope.intervals import (
+    difference_interval,
+    effective_units,
+    upper_limit,
+)
 from collidescope.matrix import UNSEEN, CollisionMatrix
 
 NOT_LEARNED = "not learned yet"
@@ -155,12 +159,18 @@ class _Items(NamedTuple):
         # d(1 - ‖π‖²) = -2 π·dπ, item by item.
         influence = -2 * (self.shares @ priors)
         rarest = float(priors.min())
+        units = effective_units(1.0, weight @ weight, (weight**3).sum())
 
         def beyond(kappa: float) -> float:
             """How far D - (1 - κ) C is from zero, less what sampling error allows."""
             values = self.disagree - (1 - kappa) * influence
             reach = _reach(values, weight, (1 - kappa) * 2 * rarest, level)
-            return abs(observed - (1 - kappa) * (1 - between_items)) - reach
+            gap = observed - (1 - kappa) * (1 - between_items)
+            if gap < 0:  # items that disagree may be too rare to be among these
+                stderr = np.sqrt(_squares(values, weight).sum())
+                most = upper_limit(observed, stderr, units, (1 + level) / 2)
+                reach = max(reach, float(most) - observed)
+            return abs(gap) - reach
 
         low, high = _accepted(beyond, np.linspace(-1.0, 1.0, 201))
         return value, min(low, value), max(high, value)
@@ -174,10 +184,7 @@ def _reach(
     One more item may be unlike all others: both votes for the rarest class, which is ``unseen``.
     """
     mean = float(weight @ values)
-    # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
-    # deviation is too small by that much (as HC3 has it for regressions).
-    leverage = np.minimum(3 * weight, 0.75)
-    squares = (weight * (values - mean) / (1 - leverage)) ** 2
+    squares = _squares(values, weight)
     variance = float(squares.sum())
     if variance <= 0:
         return 4.0  # more than any distance
@@ -186,6 +193,15 @@ def _reach(
     # those of D and C.
     df = max(variance**2 / float((squares**2).sum()) - 2, 1.0)
     return float(stdtrit(df, (1 + level) / 2) * np.sqrt(variance))
+
+
+def _squares(values: FloatArray, weight: FloatArray) -> FloatArray:
+    """What every item adds to the variance of the mean."""
+    # An item pulls D towards itself by its weight, and C by twice of it: what is left of its
+    # deviation is too small by that much (as HC3 has it for regressions).
+    leverage = np.minimum(3 * weight, 0.75)
+    deviations = values - weight @ values
+    return np.asarray((weight * deviations / (1 - leverage)) ** 2)
 
 
 def _accepted(beyond: Callable[[float], float], grid: FloatArray) -> Interval:
@@ -233,7 +249,7 @@ class AnnotatorReport(
     ``others`` on the same items, their ``difference`` with ``low`` and ``high``; ``pber_without``,
     the PBER of all other votes; ``used`` (the class whose use differs most), ``used_by`` (by how
     much), ``p_value`` (corrected for classes and annotators) and ``flagged``. ``pairs`` has
-    ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high`` (Wilson), least
+    ``first``, ``second``, ``items`` they share, ``agreement``, ``low``, ``high``, least
     agreement first.
     """
 
@@ -332,7 +348,7 @@ def _pairs(votes: _Votes, level: float) -> pd.DataFrame:
     second = shared.col
     both = shared.data.astype(int)
     agreed = np.asarray((said @ said.T).tocsr()[first, second]).ravel()
-    ends = [wilson_interval(a, b, level) for a, b in zip(agreed, both, strict=True)]
+    ends = [exact_interval(a, b, level) for a, b in zip(agreed, both, strict=True)]
     low, high = np.reshape(ends, (-1, 2)).T
     columns = {
         "first": votes.people[first],
@@ -424,7 +440,8 @@ def _against_others(
         # taking the smaller.
         p_disagree = stdtr(df, difference / stderr)
         p = 2 * np.minimum(p_disagree, 2 * matrix.n_classes * stdtr(df, -z))
-        low, high = Mean(difference, stderr, df).interval(level)
+        size = people.sums(csr_array(np.abs(rate - others)[:, None]))[:, 0] / n
+        ends = Mean(difference, stderr, df).signed_interval(size, n, level)
         used = matrix.classes[most].astype(object)
         used[n == 0] = None
         columns = {
@@ -432,8 +449,8 @@ def _against_others(
             "rate": np.bincount(kept.who, rate, n_people) / n,
             "others": np.bincount(kept.who, others, n_people) / n,
             "difference": difference,
-            "low": np.maximum(low, -1),
-            "high": np.minimum(high, 1),
+            "low": ends[0],
+            "high": ends[1],
             "pber_without": pber_without,
             "used": used,
             "used_by": used_by,

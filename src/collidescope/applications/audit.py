@@ -52,13 +52,14 @@ from collidescope.applications._inputs import (
     check_rates,
     discovered,
     is_table,
+    no_narrower,
     plain,
     row_limit,
     scored,
     share_interval,
 )
 from collidescope.equations.moments import row_blocks
-from collidescope.intervals import brier_interval
+from collidescope.intervals import brier_interval, signed_interval
 from collidescope.limit import Limit
 
 CLEAR = 0.8  #: a row is clear when one class has this posterior: odds of 4 to 1 against the rest
@@ -313,19 +314,13 @@ def _fixable_interval(
     """The interval of a difference of errors on the same rows; never narrower for clusters."""
     worse = (wrong & ~best_wrong).sum()
     better = (best_wrong & ~wrong).sum()
-    low, high = paired_interval(worse, better, np.array(len(wrong)), level)
+    ends = paired_interval(worse, better, np.array(len(wrong)), level)
     if rows.clusters is not None:
-        difference = rows.mean(wrong.astype(np.float64) - best_wrong)
-        low, high = _no_narrower(low, high, *difference.interval(level))
+        difference = wrong.astype(np.float64) - best_wrong
+        mean = rows.mean(difference)
+        ends = no_narrower(ends, rows.signed_interval(mean, difference, level))
+    low, high = ends
     return float(low), float(high)
-
-
-def _no_narrower(
-    low: FloatArray, high: FloatArray, other_low: FloatArray, other_high: FloatArray
-) -> Ends:
-    """The hull of two intervals of differences of shares."""
-    low = np.maximum(np.minimum(low, other_low), -1.0)
-    return low, np.minimum(np.maximum(high, other_high), 1.0)
 
 
 def _error_limit(best_wrong: BoolArray, rows: Scored, level: float) -> float:
@@ -414,10 +409,10 @@ def predicted_codes(y_pred: object, X: Given, classes: Array) -> IntArray:
 def paired_interval(
     only_first: Counts, only_second: Counts, n: Counts, level: float
 ) -> Ends:
-    """Agresti and Min's interval of the difference of two shares of ``n`` rows.
+    """Of the difference of two shares of ``n`` rows.
 
-    It adds 1/2 to each of the four cells of the paired 2×2 table (2005): Wald's interval is too
-    short. Widened to the difference itself.
+    Agresti and Min's interval adds 1/2 to each of the four cells of the paired 2×2 table (2005):
+    Wald's is too short. Where hardly any rows differ the limits of both counts reach further.
     """
     b = only_first + 0.5
     c = only_second + 0.5
@@ -427,9 +422,10 @@ def paired_interval(
     variance = b + c - (b - c) ** 2 / total
     half = ndtri((1 + level) / 2) * np.sqrt(variance) / total
     difference = (only_first - only_second) / n
-    low = np.minimum(centre - half, difference)
-    high = np.maximum(centre + half, difference)
-    return np.maximum(low, -1.0), np.minimum(high, 1.0)
+    size = (only_first + only_second) / n
+    stderr = np.sqrt(np.maximum(size - difference**2, 0.0) / n)
+    ends = signed_interval(difference, size, stderr, n, level)
+    return no_narrower(ends, (centre - half, centre + half))
 
 
 def mcnemar_p(only_first: IntArray, only_second: IntArray) -> FloatArray:
@@ -499,9 +495,9 @@ def _pair_table(
         stderr = errors.share[i, j]
         # Rows of a cluster are alike: so many of them are worth one.
         alike = _design_effect(stderr, (worse + better) / rows**2)
-        low, high = paired_interval(worse / alike, better / alike, rows / alike, level)
-        ends = Mean(fixable, stderr, errors.df).interval(level)
-        low, high = _no_narrower(low, high, *ends)
+        ends = paired_interval(worse / alike, better / alike, rows / alike, level)
+        of_clusters = Mean(fixable, stderr, errors.df).interval(level)
+        low, high = no_narrower(ends, of_clusters)
         p = np.maximum(p, errors.p_value[i, j])
     # A rule that prefers other classes than the best one does, of several that nobody can tell
     # apart, confuses its favourites more and is right about them more often: where their rows come

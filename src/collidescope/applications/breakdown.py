@@ -144,7 +144,7 @@ def collisions_by(
     judged = [
         name
         for name, here in parts.items()
-        if fewest <= here.sum() < n and rows.part(here).units >= fewest / 3
+        if fewest <= here.sum() < n and rows.part(here).n_units >= fewest / 3
     ]
     per_group = 2  # PBER and difference
     if rows.by_size:
@@ -164,9 +164,15 @@ def collisions_by(
             line["verdict"] = "too few rows" if n_rows < n else "the only group"
             continue
         part = rows.part(here)
-        mean = rows.mean(stats, here)
-        gap = mean.minus(rows.mean(stats, ~here), n_rows, n - n_rows)
-        line |= _line(mean.wider(part.units), gap, each)
+        rest = rows.part(~here)
+        mean = part.mean(stats[here])
+        of_rest = rest.mean(stats[~here])
+        gap = mean.minus(of_rest, n_rows, n - n_rows)
+        ends = _rate_intervals(mean, part, each)
+        gap_ends = difference_interval(
+            mean.value, ends, of_rest.value, _rate_intervals(of_rest, rest, each)
+        )
+        line |= _line(mean, ends, gap, gap_ends)
         if part.by_size:
             limit = replace(_limit(part), power=power)
             line["limit_low"], line["limit_high"] = limit.pber_interval(each)
@@ -212,10 +218,10 @@ def _power(rows: Scored) -> float | None:
     return found.power
 
 
-def _line(mean: Mean, gap: Mean, level: float) -> Record:
+def _line(mean: Mean, ends: Ends, gap: Mean, gap_ends: Ends) -> Record:
     """PBER and difference of a subgroup, with their intervals and a verdict."""
-    low, high = mean.interval(level)
-    gap_low, gap_high = gap.interval(level)
+    low, high = ends
+    gap_low, gap_high = gap_ends
     verdict = "not different"
     if gap_low[0] > 0:
         verdict = "higher"
@@ -223,8 +229,8 @@ def _line(mean: Mean, gap: Mean, level: float) -> Record:
         verdict = "lower"
     return {
         "pber": mean.value[0],
-        "low": max(low[0], 0.0),
-        "high": min(high[0], LARGEST_SCORE),
+        "low": low[0],
+        "high": high[0],
         "difference": gap.value[0],
         "difference_low": gap_low[0],
         "difference_high": gap_high[0],
@@ -319,8 +325,9 @@ def collision_change(
     before = loss_and_rates(r_before, (i, j))
     after = loss_and_rates(r_after, (i, j))
     if y_after is None:
-        gap = first.mean(after - before).wider(first.units)
-        low, high = gap.interval(level)
+        seen = first.mean(after - before)
+        low, high = first.signed_interval(seen, after - before, level, LARGEST_SCORE)
+        gap = seen.wider(first.units)
     else:
         earlier = first.mean(before)
         later = second.mean(after)

@@ -74,6 +74,7 @@ class _Metric(NamedTuple):
     best: float = 1.0  #: the best possible value
     higher_is_better: bool = True
     span: float = 1.0  #: from the best to the worst value that a single row can have
+    of_decisions: bool = True  #: whether it depends on probabilities by decisions alone
 
     @property
     def distances(self) -> FloatArray:
@@ -101,11 +102,22 @@ class _Metric(NamedTuple):
         )
         return self.from_distances(float(near), float(far))
 
-    def beside(self, other: _Metric, level: float, units: float) -> dict[str, float]:
-        """Another model's values less these, on the same rows, as columns of a table."""
+    def beside(
+        self, other: _Metric, apart: float, level: float, units: float, grouped: bool
+    ) -> dict[str, float]:
+        """Another model's values less these, on the same rows, as columns of a table.
+
+        ``apart`` is the share of the rows, or groups, in which the two differ.
+        """
+        gap = _jackknifed(other.values - self.values)
         # One more row may tell the two apart by the whole span.
-        gap = _jackknifed(other.values - self.values).wider(units / self.span)
-        return gap.columns("difference", level, "difference_")
+        top = max(self.span, abs(gap.value))
+        low, high = gap.signed_interval(apart * top, units, level, top, grouped)
+        return {
+            "difference": gap.value,
+            "difference_low": float(low),
+            "difference_high": float(high),
+        }
 
 
 Metrics = dict[str, _Metric]
@@ -149,9 +161,11 @@ class _Jackknife(NamedTuple):
         own = floored[np.arange(len(P)), self.codes]
         log_loss = self._mean(-np.log(own / floored.sum(axis=1)))
         worst = float(-np.log(floored.min()))
-        found["log loss"] = _Metric(log_loss, 0.0, False, worst)
+        found["log loss"] = _Metric(log_loss, 0.0, False, worst, of_decisions=False)
         brier = self._mean(brier_scores(P, self.codes))
-        found["Brier score"] = _Metric(brier, 0.0, False, LARGEST_SCORE)
+        found["Brier score"] = _Metric(
+            brier, 0.0, False, LARGEST_SCORE, of_decisions=False
+        )
         return found
 
     def _mean(self, values: Array) -> FloatArray:
@@ -197,7 +211,10 @@ class _Jackknife(NamedTuple):
         # A class that is in no other part has no area there.
         known = np.ma.masked_invalid(np.array(areas))
         roc, precision = known.mean(axis=0).filled(np.nan).T
-        return {name: _Metric(roc), "average precision": _Metric(precision)}
+        return {
+            name: _Metric(roc, of_decisions=False),
+            "average precision": _Metric(precision, of_decisions=False),
+        }
 
     def _areas_of_class(self, score: FloatArray, c: int) -> list[Interval]:
         """Sorted once for all parts: scikit-learn's functions would sort and check 26 times."""
@@ -344,7 +361,7 @@ def ceilings(
         )
     jackknife = _Jackknife(rows.codes, _parts(n, rows.clusters, random_state), k)
     costs = _costs(cost, ordered, k)
-    rival = _rival(jackknife, y_pred, rows.classes, costs)
+    rival, apart = _rival(jackknife, y_pred, rows, costs)
     limits = {}
     if (
         limit is not None
@@ -365,7 +382,13 @@ def ceilings(
             row["limit_low"], row["limit_high"] = _not_worse(metric, ends, (low, high))
         if name in rival:
             row["yours"] = rival[name].values[0]
-            row |= metric.beside(rival[name], level, units)
+            row |= metric.beside(
+                rival[name],
+                apart[metric.of_decisions],
+                level,
+                units,
+                rows.clusters is not None,
+            )
         row["higher_is_better"] = metric.higher_is_better
         table.append(row)
     return Ceilings(pd.DataFrame(table).reindex(columns=list(COLUMNS)), level)
@@ -384,17 +407,29 @@ def _costs(cost: Given, ordered: bool, k: int) -> Costs:
 
 
 def _rival(
-    jackknife: _Jackknife, y_pred: Given, classes: Array, costs: Costs
-) -> Metrics:
-    """Metrics of another classifier, from its labels or posteriors."""
+    jackknife: _Jackknife, y_pred: Given, rows: Scored, costs: Costs
+) -> tuple[Metrics, dict[bool, float]]:
+    """Metrics of another classifier, from its labels or posteriors; how far it is apart.
+
+    By whether a metric is one of decisions: the share of the rows, or groups, that differ in them,
+    and that of those that differ in probabilities (a half by half).
+    """
     if y_pred is None:
-        return {}
+        return {}, {}
     check.one_each(y_pred, len(jackknife.codes), "y_pred")  # type: ignore[arg-type]
-    if is_table(y_pred):
-        posteriors = check.check_posteriors(y_pred, "y_pred", jackknife.k)
-        return jackknife.metrics(posteriors, costs)
-    said = check.encode_labels(y_pred, classes, "y_pred")
-    return jackknife.metrics_of_labels(said, costs)
+    best = rows.posteriors.argmax(axis=1)
+    if not is_table(y_pred):
+        said = check.encode_labels(y_pred, rows.classes, "y_pred")
+        metrics = jackknife.metrics_of_labels(said, costs)
+        return metrics, {True: float(rows.apart((said != best).astype(np.float64)))}
+    posteriors = check.check_posteriors(y_pred, "y_pred", jackknife.k)
+    differ = posteriors.argmax(axis=1) != best
+    moved = np.abs(posteriors - rows.posteriors).sum(axis=1) / 2
+    apart = {
+        True: float(rows.apart(differ.astype(np.float64))),
+        False: float(rows.apart(moved)),
+    }
+    return jackknife.metrics(posteriors, costs), apart
 
 
 def _units(name: str, rows: Scored) -> float:

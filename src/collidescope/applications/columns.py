@@ -132,18 +132,22 @@ class _Effects:
         """The PBER first, then the pairs; from residuals without a unit, and with it alone."""
         pairs = (self.i, self.j)
         fall = self.with_none - loss_and_rates(alone, pairs)
-        needed = self.rows.mean(loss_and_rates(without, pairs) - self.with_all)
+        rise = loss_and_rates(without, pairs) - self.with_all
+        needed = self.rows.mean(rise)
         widening = _training_widening(self.full, without, float(needed.value[0]))
         needed = needed._replace(stderr=widening * needed.stderr)
         worth = self.rows.mean(fall)
         low, high = self._ends(fall, worth)
+        needed_ends = self.rows.signed_interval(needed, rise, self.level, LARGEST_SCORE)
         columns = {
             "unit": name,
             "class": ["", *self.rows.classes[self.i]],
             "other": ["", *self.rows.classes[self.j]],
             "rate": self.with_all.mean(axis=0),
             # Rows that a column changes may be too rare to be among these.
-            **needed.wider(len(self.with_all)).columns("needed", self.level),
+            "needed": needed.value,
+            "low": needed_ends[0],
+            "high": needed_ends[1],
             "p_value": needed.p_value(sides=1),
             "alone": worth.value,
             "alone_low": low,

@@ -37,6 +37,7 @@ from collidescope.applications._inputs import (
     mean_and_error,
 )
 from collidescope.counting import label_codes, vote_table
+from collidescope.intervals import interval
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,16 +188,18 @@ def _overall(
     n = len(said)
     agreement = shares[np.arange(n), said]
     among_humans = np.trace(humans, axis1=1, axis2=2)
-    gap = mean_and_error(agreement - among_humans).wider(n)
-    low, high = gap.interval(level)
+    differences = agreement - among_humans
+    seen = mean_and_error(differences)
+    low, high = seen.signed_interval(np.abs(differences).mean(), n, level)
+    gap = seen.wider(n)
     return {
         "judge": name,
         "items": n,
         "agreement": float(agreement.mean()),
         "human": float(among_humans.mean()),
         "difference": float(gap.value),
-        "low": max(float(low), -1.0),
-        "high": min(float(high), 1.0),
+        "low": float(low),
+        "high": float(high),
         "p_value": float(stdtr(gap.df, gap.value / gap.stderr)),
     }
 
@@ -259,6 +262,13 @@ def _best(counts: FloatArray, level: float) -> Interval:
         others[:, k] -= 1
         tied = others == others.max(axis=1)[:, None]
         majority += votes / n * tied[:, k] / tied.sum(axis=1)
-    low, _ = mean_and_error(majority).interval(level)
-    _, high = mean_and_error(counts.max(axis=1) / n).interval(level)
-    return max(float(low), 0.0), min(float(high), 1.0)
+    low, _ = _share_ends(majority, level)
+    _, high = _share_ends(counts.max(axis=1) / n, level)
+    return low, high
+
+
+def _share_ends(values: FloatArray, level: float) -> Interval:
+    """Of the mean of one share per item; all may be the same."""
+    mean, stderr, _ = mean_and_error(values)
+    low, high = interval(mean, stderr, len(values), level)
+    return float(low), float(high)

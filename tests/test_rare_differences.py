@@ -1,0 +1,92 @@
+"""What n rows without a single difference cannot rule out, and groups of very unequal size."""
+
+import numpy as np
+import pytest
+
+import collidescope as cs
+from collidescope.applications import collision_change
+from collidescope.votes import compare_annotators, compare_judges
+
+N = 60
+LABELS = np.arange(N) % 2
+SURE = np.where(LABELS[:, None] == np.arange(2), 0.999, 0.001)
+#: A share of which 60 rows show nothing with a chance of 1 in 20.
+UNSEEN = 1 - 0.05 ** (1 / N)
+
+
+def of_a_judge():
+    found = compare_judges(3 * np.eye(2)[LABELS], LABELS)
+    return found.table.loc[0, ["low", "high"]]
+
+
+def of_an_annotator():
+    items = np.repeat(np.arange(N), 4)
+    found = compare_annotators(items, LABELS[items], np.tile(np.arange(4), N))
+    return found.annotators.loc[0, ["low", "high"]]
+
+
+def of_a_change():
+    return collision_change(SURE, LABELS, SURE).interval
+
+
+def of_an_audit():
+    return cs.audit(SURE, y_true=LABELS, y_pred=LABELS).fixable_interval
+
+
+def of_a_metric(name="accuracy"):
+    table = cs.ceilings(SURE, LABELS, y_pred=SURE).table.set_index("metric")
+    return table.loc[name, ["difference_low", "difference_high"]]
+
+
+def of_a_score():
+    return of_a_metric("Brier score")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [of_a_judge, of_an_annotator, of_a_change, of_an_audit, of_a_metric, of_a_score],
+)
+def test_rows_that_show_no_difference_cannot_rule_out_rare_ones(made):
+    low, high = made()
+    assert low <= -UNSEEN  # one more row of another kind: half of it
+    assert high >= UNSEEN
+    assert high <= 10 / N
+
+
+def test_a_subgroup_without_an_error_may_have_some():
+    p = np.where(LABELS[:, None] == np.arange(2), 0.97, 0.03)
+    found = cs.collisions_by(
+        np.tile(p, (20, 1)), np.tile(LABELS, 20), np.repeat([0, 1], [N, 19 * N])
+    )
+    line = found.table.loc[0]
+    assert line["low"] <= 0.03 * 0.97 * 2 <= line["high"]  # 0.033 before
+
+
+def test_judges_of_unanimous_items_may_be_right_less_than_always():
+    low, high = compare_judges(3 * np.eye(2)[LABELS], LABELS).best_interval
+    assert low <= 1 - UNSEEN  # "100.0% to 100.0%"
+    assert high == 1
+
+
+def test_one_error_is_no_proof_of_a_fifth_of_its_rate():
+    wrong = LABELS.copy()
+    wrong[0] = 1 - wrong[0]
+    low, _ = cs.audit(SURE, y_true=LABELS, y_pred=wrong).error_interval
+    assert low <= 0.026 / N  # Wilson: .18/n, which one sample in six refutes
+
+
+@pytest.mark.parametrize("sizes", [[1000, *[20] * 30], [40] * 40])
+def test_an_audit_holds_where_one_group_is_most_of_the_rows(sizes):
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    held = []
+    for _ in range(60):
+        e = 0.5 * rng.beta(1, 4, len(sizes))[groups]
+        p = rng.integers(0, 2, len(e))
+        P = np.where(p[:, None] == np.arange(2), 1 - e[:, None], e[:, None])
+        y = np.where(rng.random(len(e)) < e, 1 - p, p)
+        found = cs.audit(P, y_true=y, y_pred=np.where(e > 0.3, 0, p), groups=groups)
+        (low, high), (least, most) = found.best_interval, found.fixable_interval
+        # Where e > .3, in .4⁴ of the groups, half of the rows lose 1 - 2e.
+        held.append((low <= 0.1 <= high, least <= 0.4**6 <= most))
+    assert np.mean(held, axis=0).min() >= 0.93  # 60% and 43%, of equal groups 60%
