@@ -248,6 +248,69 @@ def test_v_is_that_of_the_ordered_pair(fitted):
     )
 
 
+class SecondReading:
+    """Algorithms 1 and 2 written again from the text, pair by pair, with gradients by torch."""
+
+    def __init__(self, V, settings):
+        self.V = V
+        self.settings = settings
+
+    def gramian(self, T):
+        of_pairs = [[[[self.V(x, y) for y in B] for x in A] for B in T] for A in T]
+        return torch.tensor(
+            [[np.mean(pairs) for pairs in row] for row in of_pairs], dtype=torch.float64
+        )
+
+    def descend(self, G):
+        S = torch.eye(len(G), dtype=torch.float64)
+        zero = torch.zeros_like(S)
+        steps = 0
+        while torch.linalg.norm(S @ S.T - G) > self.settings.tolerance:
+            if steps == self.settings.max_steps:
+                break
+            S = S.detach().requires_grad_()
+            excess = (S.sum(dim=1) - 1).abs().sum()
+            penalties = excess - torch.minimum(S, zero).sum()
+            a, b = (
+                torch.autograd.grad(part, S)[0]
+                for part in (torch.linalg.norm(S @ S.T - G), penalties)
+            )
+            S = S.detach() - self.settings.step_size * (a + self.settings.penalty * b)
+            steps += 1
+        return S.detach().numpy(), steps
+
+    def posterior(self, S, points, x):
+        q = [np.mean([self.V(x, y) for y in of_class]) for of_class in points]
+        return np.linalg.inv(S) @ q
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 0.6])
+def test_a_second_reading_of_both_algorithms_gives_the_same(tolerance):
+    X, y = scenario_a(3).sample(60, 0)
+    X = X.astype(np.float32).astype(np.float64)
+    settings = replace(SMALL, step_size=1e-3, max_steps=500, tolerance=tolerance)
+    fit = printed_fit(X, y, 3, settings, seed=3)
+
+    def V(a, b):
+        pair = torch.tensor(np.concatenate([a, b])[None], dtype=torch.float32)
+        with torch.inference_mode():
+            logit = fit.contrast.network.body(pair)
+        return float(torch.sigmoid(logit.double()))
+
+    kept_apart = {tuple(row) for part in fit.points for row in part}
+    T = [[x for x in X[y == k] if tuple(x) not in kept_apart] for k in range(3)]
+    assert [len(part) for part in T] == [18, 18, 18]
+    again = SecondReading(V, settings)
+    G = again.gramian(T)
+    np.testing.assert_allclose(fit.gramian, G, atol=1e-6)
+    S, steps = again.descend(G)
+    assert (steps < 500) == fit.descent.converged == (tolerance > 0.1)
+    assert fit.descent.steps == steps
+    np.testing.assert_allclose(fit.matrix, S, atol=1e-4)
+    posteriors = [again.posterior(S, fit.points, x) for x in X[:5]]
+    np.testing.assert_allclose(fit.posteriors(X[:5]), posteriors, atol=1e-3)
+
+
 def test_training_lowers_the_risk():
     X, y = scenario_a(3).sample(300, 0)
     longer = PrintedSettings(hidden_layer_sizes=(32,), max_epochs=15)

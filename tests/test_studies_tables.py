@@ -71,6 +71,24 @@ def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
     )
 
 
+@pytest.mark.parametrize(
+    ("study", "dataset", "said"),
+    [(tabular, "breast cancer", "rows"), (counted, "digits", "rows_scored")],
+)
+def test_rows_that_were_not_held_out_are_not_scored(study, dataset, said, monkeypatch):
+    """Of many rows the default gives as many posteriors as are enough."""
+
+    def every_second(method, X, y, seed, settings):
+        P = np.random.default_rng(seed).dirichlet(np.ones(2), len(y))
+        P[::2] = np.nan
+        return P, {}
+
+    monkeypatch.setattr(study, "posteriors", every_second)
+    cell = {"dataset": dataset, "method": tabular.OURS, "rows": 300, "seed": 0}
+    found = study.run(cell | {"settings": {}, "train": "repeated"})
+    assert found[said] == 150
+
+
 def test_known_inequalities_hold_between_the_divergences():
     gaps = relations([0.0, 0.5, 2.0], step=0.05)["gaps"]
     assert min(gaps.values()) > -1e-9  # quadrature is right to about 1e-13

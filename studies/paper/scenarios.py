@@ -181,14 +181,14 @@ def posterior_cells(settings: Cell = SMALL) -> list[Cell]:
     ]
 
 
-def grid_cells() -> list[Cell]:
+def grid_cells(settings: Cell = SMALL) -> list[Cell]:
     """Figure 9A: classes × dimensions × distance of neighbours, one sample each."""
     cells = []
     for k in (3, 5):
         for d in (2, 10):
             for gap in (1, 2):
                 problem: Name = ["line", k, d, float(gap * (k - 1))]
-                cells.append(cell_of(problem, 250 * k, 0, SMALL))
+                cells.append(cell_of(problem, 250 * k, 0, settings))
     return cells
 
 
@@ -203,7 +203,7 @@ def architecture_cells() -> list[Cell]:
 
 def printed_cells() -> list[Cell]:
     """As printed with the paper's own network and epochs, where a sample takes seconds."""
-    return [*scenario_a_cells(FULL), *posterior_cells(FULL)]
+    return [*scenario_a_cells(FULL), *posterior_cells(FULL), *grid_cells(FULL)]
 
 
 def pool_cells() -> list[Cell]:

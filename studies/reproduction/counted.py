@@ -43,6 +43,7 @@ from studies.reproduction.tabular import (
     Table,
     describe,
     has_data,
+    has_posterior,
     posteriors,
     rounded,
 )
@@ -112,7 +113,7 @@ def run(cell: Cell) -> Result:
     P, _ = posteriors(
         cell["method"], X.iloc[rows], y[rows], cell["seed"], cell["settings"]
     )
-    scored = repeated[rows]
+    scored = repeated[rows] & has_posterior(P)
     estimator = collision_matrix_from_posteriors
     if cell["method"] == OURS:
         estimator = shrunk_collision_matrix
