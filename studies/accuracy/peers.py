@@ -46,6 +46,7 @@ from studies.store import Cell, Record, Study, results
 
 OURS = "collidescope"
 TABPFN = "TabPFN v1"
+BEST = "AutoGluon, best"
 Pair = tuple[dict[str, Any], dict[str, Any]]
 MOST_ROWS = 2_000
 SPLITS = 2
@@ -156,7 +157,7 @@ PEERS: dict[str, Callable[[], Any]] = {
     "RealMLP": of_pytabkit("RealMLP_TD_Classifier"),
     "TabM": of_pytabkit("TabM_D_Classifier"),
     "AutoGluon, medium": lambda: AutoGluon("medium_quality"),
-    "AutoGluon, best": lambda: AutoGluon("best_quality", BEST_SECONDS),
+    BEST: lambda: AutoGluon("best_quality", BEST_SECONDS),
     TABPFN: tabpfn,
 }
 
@@ -310,7 +311,7 @@ with fewer cases has the smaller tables.{unknown} AutoGluon has neither XGBoost 
 at most {TABPFN_SIZES[0]:,} rows, {TABPFN_SIZES[1]} columns and {TABPFN_SIZES[2]} classes; weights of its
 successors come from a network. Several peers have settings that were tuned for
 thousands of rows: on the smallest tables LightGBM's tuned defaults hardly split at all.
-{stopped(records)}
+{stopped(records)}{given(small)}
 
 {table(head, rows)}
 
@@ -335,6 +336,16 @@ def stopped(records: list[Record]) -> str:
     if not names:
         return f"{rule}."
     return f"{rule}. Stopped: {', '.join(dict.fromkeys(names))}."
+
+
+def given(records: list[Record]) -> str:
+    """What the limit by the clock left AutoGluon on a machine with other work."""
+    cases = by_case(records).get(BEST, {})
+    seconds = [result["seconds"] for result in cases.values()]
+    if not seconds:
+        return ""
+    return f""" {shown(BEST)} is given {BEST_SECONDS} s by the clock, on a machine with other work: it got
+{min(seconds):.0f} to {max(seconds):.0f} processor seconds."""
 
 
 def large_table(records: list[Record]) -> str:
