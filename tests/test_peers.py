@@ -96,6 +96,20 @@ def test_a_large_set_does_not_count_among_the_tables():
     assert f"| {large} |" in peers.large_table(records)
 
 
+def test_a_large_set_has_a_row_for_every_peer_that_is_run_there():
+    large = next(iter(peers.LARGE))
+    shown = peers.large_table([record(peers.OURS, OURS, large)])
+    assert f"| {peers.OURS} | 0.2500" in shown
+    assert "| TabM | not run |" in shown
+    assert "AutoGluon" not in shown
+
+
+def test_what_the_clock_left_a_peer_is_said():
+    assert peers.given([record(peers.OURS, OURS)]) == ""
+    said = peers.given([record(peers.BEST, OURS | {"seconds": 24.0})])
+    assert "24 to 24 processor seconds" in said
+
+
 def test_tabpfn_refuses_more_rows_than_it_was_made_for(monkeypatch):
     X = np.zeros((2_000, 2))
     y = np.arange(2_000) % 2
