@@ -362,7 +362,7 @@ def test_rare_classes_are_held_out_in_fewer_folds_refused_left_out_or_joined(sma
     weight[np.flatnonzero(y == 2)[1:]] = (
         0  # such rows do not help a class that is too small
     )
-    with pytest.raises(ValueError, match="class 2 of y has 1"):
+    with pytest.raises(ValueError, match="class 2 of y is in 1"):
         CollisionClassifier(**QUICK).fit(X, y, weight)
     dropped = CollisionClassifier(**QUICK, rare="drop").fit(X, names)
     assert dropped.classes_.tolist() == ["a", "b", "c"]
