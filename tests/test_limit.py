@@ -74,7 +74,8 @@ def test_a_curve_that_may_end_at_nothing_has_a_range_from_nothing():
 
 
 def test_the_mixture_is_that_of_a_loop_over_the_grid():
-    limit = replace(planted(0.2, 0.1, 0.5, np.random.default_rng(1)), members=2)
+    curve = planted(0.2, 0.1, 0.5, np.random.default_rng(1))
+    limit = replace(curve, members=2, parametric=1)
     noise = limit.covariance + np.diag(
         (module.PRIOR.discrepancy * (limit.scores - limit.scores[-1])) ** 2 + 0.0005**2
     )
@@ -802,28 +803,69 @@ def test_the_range_is_narrower_where_one_member_has_all_the_weight():
     assert len(set(lows)) == 4
 
 
-def test_effective_members_are_those_of_equal_weights():
-    assert module.effective_members([0.3] * 5 + [0.0]) == pytest.approx(5)
-    assert module.effective_members([1.2]) == 1
-    assert 1 < module.effective_members([0.9, 0.1]) < 2
+def test_the_range_is_narrower_where_the_weight_is_parametric():
+    limit = planted(0.2, 0.05, 0.5)
+    lows = [
+        replace(limit, members=1.5, parametric=share).pber_interval()[0]
+        for share in (1, 0.5, 0)
+    ]
+    assert lows == sorted(lows, reverse=True)
+    assert len(set(lows)) == 3
 
 
-def test_a_record_without_the_number_of_members_is_read():
+@pytest.mark.parametrize(
+    ("weights", "members"), [([0.3] * 5 + [0.0], 5), ([1.2], 1), ([0.9, 0.1], 1 / 0.82)]
+)
+def test_members_that_share_the_weight_are_counted_by_their_weights(weights, members):
+    by_name = dict(zip("abcdef", weights, strict=False))
+    assert module.Pool.of_weights(by_name, []).members == pytest.approx(members)
+
+
+def test_the_parametric_share_is_that_of_the_weight():
+    weights = {"linear": 0.2, "network": 0.1, "forest": 0.1, "trees": 0.4}
+    pool = module.Pool.of_weights(weights, ["linear", "network", "gaussian"])
+    assert pool.parametric == pytest.approx(0.3 / 0.8)
+
+
+def test_a_parametric_share_beyond_one_is_refused():
+    with pytest.raises(ValueError, match=r"parametric must be a share.* got 1\.5"):
+        replace(planted(0.2, 0.1, 0.5), parametric=1.5)
+
+
+@pytest.mark.parametrize("name", ["members", "parametric"])
+def test_a_record_that_does_not_know_the_pool_is_read(name):
     limit = planted(0.2, 0.1, 0.5)
     data = limit.to_dict()
-    del data["members"]
+    del data[name]
     assert Limit.from_dict(data) == limit
 
 
-def test_only_of_a_pool_of_several_models_is_the_number_of_members_known():
+@pytest.fixture(scope="module")
+def of_several():
+    """A pool of members of both kinds, and its limit."""
     X, y = ring().sample(200, 0)
     several = ["linear", "quadratic", "neighbours", "gaussian"]
-    pool = CollisionClassifier(several, random_state=0).fit(X, y)
-    weights = np.array(list(pool._ensemble.weights.values()))
+    return CollisionClassifier(several, random_state=0).fit(X, y)
+
+
+def test_a_fit_knows_how_many_members_share_the_weight(of_several):
+    weights = np.array(list(of_several._ensemble.weights.values()))
     share = weights / weights.sum()
-    assert pool.limit_.members == pytest.approx(1 / (share**2).sum())
-    alone = CollisionClassifier(several[:1], random_state=0).fit(X, y)
+    assert of_several.limit_.members == pytest.approx(1 / (share**2).sum())
+
+
+def test_a_fit_knows_the_parametric_share_of_the_weight(of_several):
+    weights = of_several._ensemble.weights
+    nearby = weights.get("neighbours", 0.0)
+    expected = 1 - nearby / sum(weights.values())
+    assert of_several.limit_.parametric == pytest.approx(expected)
+
+
+def test_of_a_model_alone_the_pool_is_not_known():
+    X, y = ring().sample(200, 0)
+    alone = CollisionClassifier(["linear"], random_state=0).fit(X, y)
     assert alone.limit_.members is None
+    assert alone.limit_.parametric is None
 
 
 def test_a_curve_that_no_power_fits_is_refuted():

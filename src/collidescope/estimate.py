@@ -26,7 +26,7 @@ from collidescope.equations.recovery import Recovery, recover
 from collidescope.folds import fold_numbers
 from collidescope.limit import (
     Limit,
-    effective_members,
+    Pool,
     limit_from_posteriors,
     limit_from_scores,
 )
@@ -154,7 +154,7 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
     folds = fold_numbers(crossfit.folds.splits, sample.n_rows)[rows]
     weights = taken(sample.weights, rows)
     groups = taken(sample.groups, rows)
-    members = _members(crossfit)
+    pool = _pool(crossfit)
     if sample.votes is None:
         return limit_from_posteriors(
             posteriors,
@@ -166,7 +166,7 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
             priors=sample.target,
             groups=groups,
             capped=crossfit.capped,
-            members=members,
+            pool=pool,
         )
     # The Brier score of a vote drawn from those on a row.
     votes = sample.votes[rows]
@@ -184,16 +184,19 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
         groups=groups,
         capped=crossfit.capped,
     )
-    return replace(limit, members=members)
+    if pool is None:
+        return limit
+    return replace(limit, **pool._asdict())
 
 
-def _members(crossfit: CrossFit, several: int = 4) -> float | None:
-    """The effective number of members in the pool; None where it had hardly any to choose from."""
+def _pool(crossfit: CrossFit, several: int = 4) -> Pool | None:
+    """What the pool is made of; None where it had hardly any members to choose from."""
     n_trained = len(crossfit.seconds)
     if n_trained < several:
         return None
-    weights = crossfit.ensemble.weights
-    return effective_members(weights.values())
+    ensemble = crossfit.ensemble
+    parametric = [model.name for model in ensemble.models.values() if model.parametric]
+    return Pool.of_weights(ensemble.weights, parametric)
 
 
 def posteriors_by_size(sample: Sample, crossfit: CrossFit) -> dict[int, Posteriors]:

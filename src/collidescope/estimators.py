@@ -221,6 +221,7 @@ class AsGiven:
     name = "classifier"
     images = True  #: rows keep their shape
     simple = False
+    parametric = False
     own_threads = True
 
     def fit(self, task: Task) -> FittedAsGiven:

@@ -22,7 +22,7 @@ miscalibration that more rows do not remove (:func:`without_end_if_miscalibrated
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,10 +61,35 @@ if TYPE_CHECKING:
 
 HEADER = {"format": "collidescope.limit", "version": 1}
 PRIOR = Prior()
-UNKNOWN_MEMBERS = 2.5  #: where nothing is known of a pool
 MOST_MEMBERS = 4.0  #: more are weights of few rows, which stay near equal ones
 SEEN = 2.0  #: z-value from which a difference counts as seen
 TINY = float(np.finfo(float).tiny)
+
+
+class Pool(NamedTuple):
+    """What a pool of models is made of, as far as it tells how soon learning ends."""
+
+    members: float  #: (Σ w)² / Σ w²: how many share the weight
+    parametric: float  #: share of the weight of models of a fixed form
+
+    @classmethod
+    def of_weights(
+        cls, weights: Mapping[str, float], parametric: Container[str]
+    ) -> Pool:
+        """The pool of models with these weights, by the names of those that are parametric.
+
+        >>> Pool.of_weights({"linear": 0.5, "trees": 0.5, "forest": 0.0}, ["linear"])
+        Pool(members=2.0, parametric=0.5)
+        """
+        w = np.array(list(weights.values()))
+        fixed = np.array([name in parametric for name in weights])
+        members = w.sum() ** 2 / (w @ w)
+        share = w[fixed].sum() / w.sum()
+        # Two sums of the same numbers may differ in rounding.
+        return cls(float(members), min(float(share), 1.0))
+
+
+UNKNOWN_POOL = Pool(members=2.5, parametric=0.34)  #: the median exponent is then 1/2
 
 
 class RowsNeeded(NamedTuple):
@@ -135,8 +160,10 @@ class Limit(Value):
     capped: bool = False  #: whether a model stopped at a cap of steps or time
     #: to which posteriors are raised to be calibrated, where more rows do not do that; else None
     power: float | None = None
-    #: effective number of members that share the weight of the pool: see :func:`effective_members`
+    #: effective number of members that share the weight of the pool: see :class:`Pool`
     members: float | None = None
+    #: share of that weight that members of a fixed form have
+    parametric: float | None = None
 
     def __post_init__(self) -> None:
         sizes = _check_sizes(self.sizes)
@@ -163,10 +190,14 @@ class Limit(Value):
                 values[name] = array
         least_of = {"stderr": 0, "n_rows": 1, "n_units": 1}
         least_of |= {"baseline": 0, "skill_stderr": 0, "power": 0, "members": 1}
+        least_of |= {"parametric": 0}
         for name, least in least_of.items():
             value = getattr(self, name)
             if value is not None:
                 values[name] = check.check_at_least(value, least, name)
+        if self.parametric is not None and self.parametric > 1:
+            wanted = "a share, at most 1"
+            raise ValueError(f"parametric must be {wanted}, got {self.parametric}")
         values["grouped"] = bool(self.grouped)
         values["capped"] = bool(self.capped)
         if not isinstance(self.matrix, CollisionMatrix | None):
@@ -412,10 +443,12 @@ class Limit(Value):
 
     @property
     def _prior(self) -> Prior:
-        members = self.members
-        if members is None:
-            members = UNKNOWN_MEMBERS
-        return PRIOR.of_members(min(members, MOST_MEMBERS))
+        pool = UNKNOWN_POOL
+        if self.members is not None:
+            pool = pool._replace(members=min(self.members, MOST_MEMBERS))
+        if self.parametric is not None:
+            pool = pool._replace(parametric=self.parametric)
+        return PRIOR.of_pool(*pool)
 
     @property
     def _floor(self) -> float:
@@ -540,6 +573,7 @@ class Limit(Value):
             "capped",
             "power",
             "members",
+            "parametric",
         }  # a record of an earlier release has none
         if found != names:
             wrong = ", ".join(sorted(map(str, names ^ found)))
@@ -661,15 +695,14 @@ def limit_from_posteriors(
     priors: Given = None,
     groups: Given = None,
     capped: bool = False,
-    members: float | None = None,
+    pool: Pool | None = None,
 ) -> Limit:
     """What unlimited rows would leave of S, from held-out posteriors at several training sizes.
 
     Takes one n×K array of posteriors of the same rows per size, the class number of every row, the
     names of the classes, the ``priors`` to estimate for (by default the class shares of the rows)
-    and, of a pool of several models, how many ``members`` share the weight
-    (:func:`effective_members`): where one has it all, learning ends sooner. The rest as
-    :func:`limit_from_scores`.
+    and, of a ``pool`` of several models, what it is made of (:class:`Pool`), which tells how soon
+    learning ends. The rest as :func:`limit_from_scores`.
     """
     n_sizes = np.size(sizes)
     arrays = _check_arrays(posteriors, n_sizes)
@@ -707,22 +740,13 @@ def limit_from_posteriors(
         groups=groups,
         capped=capped,
     )
-    limit = replace(limit, members=members)
+    if pool is not None:
+        limit = replace(limit, **pool._asdict())
     sample = _Sample.checked(n, weights, None, groups)
     limit = without_end_if_miscalibrated(limit, arrays, labels, weights, groups)
     matrix = _matrix(limit, residuals, onehot, sample, pi)
     named = replace(matrix, classes=names, counts=counts)
     return replace(limit, matrix=named)
-
-
-def effective_members(weights: Iterable[float]) -> float:
-    """(Σ w)² / Σ w²: how many members of a pool share its weight.
-
-    >>> effective_members([0.5, 0.5, 0.0])
-    2.0
-    """
-    w = np.array(list(weights))
-    return float(w.sum() ** 2 / (w @ w))
 
 
 class _Sample(NamedTuple):

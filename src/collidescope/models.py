@@ -48,6 +48,10 @@ class Model(Protocol):
     def simple(self) -> bool:
         """Whether it has so few parameters that it may be best with few rows, if not with many."""
 
+    @property
+    def parametric(self) -> bool:
+        """Whether its form is fixed, however many the rows, so that it is soon done learning."""
+
     def fit(self, task: Task) -> Fitted:
         """Learn from the rows of ``task``. Ctrl-C raises KeyboardInterrupt."""
 

@@ -25,8 +25,10 @@ from collidescope._checks import FloatArray
 class Prior(NamedTuple):
     """What is believed before a curve is seen; ``studies/accuracy/limit.py`` tells from where."""
 
-    #: median of c where one member has all the weight; a correct parametric model has 1
-    exponent: float = 1.25
+    #: median of c where one parametric model has all the weight of a pool
+    exponent: float = 2.5
+    #: by which the median is multiplied where no model of the pool is parametric
+    slower: float = 0.35
     log_deviation: float = 0.5  #: standard deviation of log c
     alpha: float = 0.5  #: f ~ Beta(alpha, 1): nothing is ruled out, little is likelier
     #: how far a curve strays from a power: standard deviation of s_t in units of s_t - s_T
@@ -35,9 +37,14 @@ class Prior(NamedTuple):
     #: end; about that share of real tables has a PBER near 0
     rule: float = 0.25
 
-    def of_members(self, members: float) -> Prior:
-        """The prior of a pool with so many members: where none is right, many share the weight."""
-        return self._replace(exponent=self.exponent / members)
+    def of_pool(self, members: float, parametric: float) -> Prior:
+        """The prior of a pool, by how many members share the weight and the parametric share of it.
+
+        Where no member is right, many share the weight. Members that average the labels of nearby
+        rows (trees, neighbours, kernels) learn more slowly than those of a fixed form.
+        """
+        one = self.exponent * self.slower ** (1 - parametric)
+        return self._replace(exponent=one / members)
 
     def log_mass(self, exponents: FloatArray, shares: FloatArray) -> FloatArray:
         """The log mass of every point (c, f) of the grid, up to a constant: (exponents, shares)."""

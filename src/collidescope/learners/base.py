@@ -244,6 +244,8 @@ class Member(ABC):
     images: ClassVar[bool] = False  #: whether rows are images
     #: so few parameters that it may be best with few rows, if not with many
     simple: ClassVar[bool] = False
+    #: of a fixed form, however many the rows, so that it is soon done learning
+    parametric: ClassVar[bool] = False
     knows_cost: ClassVar[bool] = True  #: whether :meth:`cost` is more than a guess
     learned: ClassVar[type[Fitted]]  #: what :meth:`fit` returns
 

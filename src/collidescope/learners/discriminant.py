@@ -141,6 +141,7 @@ class Discriminant(ArrayMember):
     ranked_features: int = 200
 
     simple: ClassVar[bool] = True
+    parametric: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedDiscriminant
 
     def takes_part(self, n: int, d: int, k: int) -> bool:

@@ -97,6 +97,7 @@ class Gaussian(ArrayMember):
     most_logarithms: int = 50_000  #: of a row with independent features
 
     simple: ClassVar[bool] = True
+    parametric: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedGaussian
 
     def takes_part(self, n: int, d: int, k: int) -> bool:

@@ -78,6 +78,7 @@ class Histograms(ArrayMember):
     most_logarithms: int = 600_000  #: bins of all features and classes
 
     simple: ClassVar[bool] = True
+    parametric: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedHistograms
 
     def takes_part(self, n: int, d: int, k: int) -> bool:
@@ -137,6 +138,7 @@ class Counts(ArrayMember):
     whole: float = 0.02
 
     simple: ClassVar[bool] = True
+    parametric: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedCounts
 
     def takes_part(self, n: int, d: int, k: int) -> bool:

@@ -72,6 +72,7 @@ class Priors(ArrayMember):
     """The class shares of the training rows: what a pool falls back on where nothing has skill."""
 
     simple: ClassVar[bool] = True
+    parametric: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedPriors
 
     def cost(self, n: int, d: int, k: int) -> float:
@@ -229,6 +230,7 @@ class Softmax(ArrayMember):
     most_work: int = 1_000_000_000
 
     simple: ClassVar[bool] = True
+    parametric: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedSoftmax
 
     def n_regression_features(self, d: int) -> int:

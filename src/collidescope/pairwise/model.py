@@ -56,6 +56,7 @@ class Pairwise:
     name = "pairwise"
     images = True  #: rows keep their shape
     simple = False
+    parametric = False
 
     def __post_init__(self) -> None:
         check.check_choice(self.recovery, ["root", "gradient"], "recovery")
