@@ -418,6 +418,16 @@ def test_nominal_95_percent_intervals_cover_93_to_98_percent(k, priors, n):
     assert ((np.mean(found, axis=0) >= 0.93) & (np.mean(found, axis=0) <= 0.98)).all()
 
 
+@pytest.mark.parametrize("options", [{}, {"priors": "uniform"}])
+def test_rows_that_weigh_nothing_count_for_nothing(options):
+    P, codes = random_posteriors(np.random.default_rng(3), 30, 3)
+    w = np.where(np.arange(30) < 12, 1.0, 0.0)
+    weighted = collision_matrix_from_posteriors(P, codes, sample_weight=w, **options)
+    alone = collision_matrix_from_posteriors(P[:12], codes[:12], **options)
+    assert weighted.pber_interval() == pytest.approx(alone.pber_interval())
+    assert np.allclose(weighted.stderr, alone.stderr)
+
+
 def test_every_entry_is_covered_where_few_rows_of_one_class_stand_for_many():
     target = population(3, 2.0).shifted(np.full(3, 1 / 3))
     draw = skewed(target, [10, 1000, 1000], "uniform")
