@@ -327,16 +327,19 @@ class CollisionMatrix(Value):
         )
 
     def _entry_units(self, i: IntArray, j: IntArray) -> FloatArray | None:
-        """Independent units behind the entries S[i, j]: rows of class i and of class j move it."""
+        """Independent units behind the entries S[i, j]: rows of every class move it."""
         units = self.units
         if units is None:
             units = self.counts
         if units is None:
             return None
         # A unit of class k has the share π_k / units_k of the population, and moves
-        # S_ij = B_ij / π_i by its share over π_i. Those of other classes only lower it.
+        # S_ij = B_ij / π_i by at most its share over π_i. One of a third class moves B_ij by
+        # its p_i p_j: by a quarter of its share off the diagonal, by all of it on the diagonal.
         share = self.priors / np.maximum(units, 1.0)
-        larger = np.maximum(share[i], share[j])
+        own = np.maximum(share[i], share[j])
+        of_others = np.where(i == j, 1.0, 0.25) * share.max()
+        larger = np.maximum(own, of_others)
         return self.priors[i] / larger
 
     @property

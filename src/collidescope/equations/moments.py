@@ -91,7 +91,7 @@ class Moments:
     ρ = w c, N = w.
     """
 
-    units: float  #: number of units
+    units: float  #: number of units with a weight
     size: float  #: Σ N
     size2: float  #: Σ N²
     size3: float  #: Σ N³
@@ -306,7 +306,7 @@ class Moments:
     def _add_sizes(
         self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray
     ) -> None:
-        self.units += m.sum()
+        self.units += np.dot(m, N > 0)  # a weight of 0 leaves a row out
         self.size += np.dot(m, N)
         self.size2 += np.dot(m, N**2)
         self.size3 += np.dot(m, N**3)
