@@ -256,15 +256,7 @@ def limit_part(limit: Limit | None) -> Record | None:
     curve = limit.curve[["rows", "pber", "pber_stderr"]].rename(
         columns={"pber_stderr": "stderr"}
     )
-    return {
-        "state": facts["limit_state"],
-        "reason": facts["limit_reason"],
-        "undecided": facts["limit_undecided"],
-        "pber": facts["limit_pber"],
-        "low": facts["limit_pber_low"],
-        "high": facts["limit_pber_high"],
-        "error_low": facts["limit_error_low"],
-        "error_high": facts["limit_error_high"],
+    return facts | {
         "words": _text.limit_words(facts),
         "curve": curve.to_dict("list"),
         "band": continuation(limit, LEVEL),
