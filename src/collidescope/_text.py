@@ -88,6 +88,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:,.1f} h"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says first, or its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def short(name: object, longest: int) -> str:
     """A name on one line, cut in the middle: both ends tell names apart."""
     # Characters that turn the direction of writing would reach beyond the name.

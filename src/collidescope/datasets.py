@@ -153,13 +153,9 @@ class GaussianProblem(Problem):
         self.scales = np.broadcast_to(widths, (k,)).copy()
         if (self.scales <= 0).any():
             raise ValueError(f"scales must be positive, got {self.scales.min():.6g}")
-        shares = np.full(k, 1 / k)
-        if priors is not None:
-            shares = check.check_priors(priors, k)
-        names = check.check_classes(classes, k)
         super().__init__(
-            priors=shares,
-            classes=names,
+            priors=check.priors_or_uniform(priors, k),
+            classes=check.check_classes(classes, k),
             draw=self._draw,
             teacher=self._posteriors,
             n_features=self.means.shape[1],

@@ -171,6 +171,11 @@ def optimism(by_chance: float, n_classes: int, units: float, level: float) -> fl
     return by_chance / units * largest / freedom
 
 
+def level_together(level: float, n: float) -> float:
+    """The level of each of n intervals that hold together at ``level`` (Bonferroni)."""
+    return 1 - (1 - level) / n
+
+
 def difference_interval(
     first: ArrayLike,
     of_first: tuple[ArrayLike, ArrayLike],

@@ -29,7 +29,11 @@ from collidescope import _checks as check
 from collidescope import _store, intervals
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import as_html, as_text
-from collidescope.equations.bounds import bayes_error_bounds
+from collidescope.equations.bounds import (
+    bayes_error_bounds,
+    dominance_factor,
+    highest_pber,
+)
 from collidescope.intervals import UNSEEN as UNSEEN
 from collidescope.intervals import half_width
 
@@ -191,12 +195,9 @@ class CollisionMatrix(Value):
     def __post_init__(self) -> None:
         S = check.check_stochastic(self.matrix, "matrix")
         k = S.shape[0]
-        priors = np.full(k, 1 / k)
-        if self.priors is not None:
-            priors = check.check_priors(self.priors, k)
         values: dict[str, Any] = {
             "matrix": S,
-            "priors": priors,
+            "priors": check.priors_or_uniform(self.priors, k),
             "classes": check.check_classes(self.classes, k),
             "method": self._check_method(),
             "merged": bool(self.merged),
@@ -293,9 +294,7 @@ class CollisionMatrix(Value):
     @property
     def dominance_factor(self) -> float:
         """The paper's ε = max_i Σ_{k≠i} S_ik / S_ii: below 1 when S is diagonally dominant."""
-        diagonal = np.diag(self.matrix)
-        with np.errstate(divide="ignore"):
-            return float(np.max((1 - diagonal) / diagonal))
+        return dominance_factor(self.matrix)
 
     @property
     def is_diagonally_dominant(self) -> bool:
@@ -368,7 +367,7 @@ class CollisionMatrix(Value):
         scored = self.diagnostics.brier is not None and units is not None
         if scored and not _skilled(pber, priors):
             # It is that of the class shares, which were seen in the same rows.
-            by_chance = 1 - float((priors**2).sum())
+            by_chance = highest_pber(priors)
             high += intervals.optimism(by_chance, len(priors), float(units or 1), level)
         return low, min(high, 1.0)
 
@@ -514,8 +513,8 @@ class CollisionMatrix(Value):
         if interval is not None:
             # The largest of many estimates is large by chance too: the lower ends hold for all
             # pairs together (Bonferroni), of which these were chosen.
-            n_others = max(n_pairs(self.n_classes - 1), 1)
-            together = self._entry_interval(i, j, 1 - (1 - level) / n_others)
+            of_all = intervals.level_together(level, n_pairs(self.n_classes - 1))
+            together = self._entry_interval(i, j, of_all)
             assert together is not None
             low = together[0]
             high = interval[1]
@@ -740,8 +739,7 @@ class CollisionMatrix(Value):
 
 def _skilled(pber: float, priors: FloatArray) -> bool:
     """Is it below that of the class shares?"""
-    by_chance = 1 - float((priors**2).sum())
-    return pber < (1 - NO_SKILL) * by_chance
+    return pber < (1 - NO_SKILL) * highest_pber(priors)
 
 
 def plain(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from collidescope.applications._inputs import (
     Result,
     Scored,
     Source,
-    brier_scores,
     check_rates,
     curve_of,
     flagged,
@@ -40,6 +39,8 @@ from collidescope.applications._inputs import (
     scored,
 )
 from collidescope.counting import label_codes
+from collidescope.equations.bounds import highest_pber
+from collidescope.equations.posterior import brier_scores
 from collidescope.intervals import LARGEST_SCORE, difference_interval, interval
 from collidescope.limit import (
     Limit,
@@ -91,8 +92,7 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
 
 def _chance_score(codes: IntArray) -> float:
     """Brier score of the class shares."""
-    shares = np.bincount(codes) / len(codes)
-    return 1 - float((shares**2).sum())
+    return highest_pber(np.bincount(codes) / len(codes))
 
 
 def collisions_by(

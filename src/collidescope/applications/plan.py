@@ -36,7 +36,6 @@ from collidescope.applications._inputs import (
     Record,
     Result,
     Scored,
-    brier_scores,
     check_rates,
     curve_of,
     linear_error,
@@ -52,6 +51,7 @@ from collidescope.applications.consolidation import (
     level_of_choice,
     save_mapping,
 )
+from collidescope.equations.posterior import brier_scores
 from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, Given
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.equations.bounds import condition_number
 
 
@@ -125,3 +125,10 @@ def shift_rows(P: Array, ratio: FloatArray, rounding: float = 1e-12) -> Array:
     shifted = P * ratio.astype(P.dtype)
     shifted /= shifted.sum(axis=1, keepdims=True)
     return shifted
+
+
+def brier_scores(P: Array, codes: IntArray) -> Array:
+    """‖c - p‖² of every row, c its one-hot label."""
+    own = P[np.arange(len(P)), codes]
+    squares = np.einsum("ij,ij->i", P, P)
+    return np.maximum(1 - 2 * own + squares, 0.0)  # but for rounding never below 0

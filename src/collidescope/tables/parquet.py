@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
+from collidescope._text import first_line
 from collidescope.tables.cells import listed
 
 CELL = 8  #: bytes of a cell in memory
@@ -41,8 +42,9 @@ def read_parquet(
         check_growth(path, decoded_size(path))
         frame, others = _decoded(path)
     except Exception as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{path} cannot be read as Parquet: {said}") from None
+        raise ValueError(
+            f"{path} cannot be read as Parquet: {first_line(error)}"
+        ) from None
     if not others:
         return frame, []
     return frame, [

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from collidescope._store import regular_file
+from collidescope._text import first_line
 from collidescope.tables.cells import MISSING_WORDS
 from collidescope.tables.parquet import CELL, read_parquet
 
@@ -102,7 +103,7 @@ def read_table(
         zlib.error,
         OSError,
     ) as error:
-        raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
+        raise ValueError(f"{path} cannot be read: {first_line(error)}") from None
     frame = frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
     if frame.shape[0] == 0:
         raise ValueError(f"{path} has columns but no rows")
@@ -184,10 +185,6 @@ def _check_growth(
 
 def _open(path: Path) -> Any:
     return OPENERS.get(path.suffix.lower(), open)(path, "rb")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 # ---------------------------------------------------------------- text
@@ -275,7 +272,7 @@ def _read_text(plan: TextPlan, label: str | None, text: Sequence[str]) -> Table:
         except (pd.errors.ParserError, pd.errors.ParserWarning, OverflowError) as error:
             _find_ragged(plan, encoding)
             raise ValueError(
-                f"{plan.path} cannot be read: {_first_line(error)}"
+                f"{plan.path} cannot be read: {first_line(error)}"
             ) from None
     if len(frame) == 0:
         raise ValueError(
@@ -473,7 +470,7 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
             _check_growth(path, CELL * len(rows) * len(row))
     except Exception as error:
         raise ValueError(
-            f"{path} cannot be read as a workbook: {_first_line(error)}"
+            f"{path} cannot be read as a workbook: {first_line(error)}"
         ) from None
     names = [
         f"unnamed {k}" if name is None else str(name)
