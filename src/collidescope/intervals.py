@@ -141,8 +141,7 @@ def score_interval(
     top = LARGEST_SCORE
     if grouped:
         top = max(1.0, mean)
-    ends = interval(mean, stderr, units, level, top=top, grouped=grouped)
-    low, high = ends
+    low, high = interval(mean, stderr, units, level, top=top, grouped=grouped)
     return float(low), float(high)
 
 

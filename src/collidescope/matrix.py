@@ -35,7 +35,6 @@ from collidescope.equations.bounds import (
     highest_pber,
 )
 from collidescope.intervals import UNSEEN as UNSEEN
-from collidescope.intervals import half_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -199,7 +198,9 @@ class CollisionMatrix(Value):
             "matrix": S,
             "priors": check.priors_or_uniform(self.priors, k),
             "classes": check.check_classes(self.classes, k),
-            "method": self._check_method(),
+            "method": Method(
+                check.check_choice(self.method, list(map(str, Method)), "method")
+            ),
             "merged": bool(self.merged),
             "grouped": bool(self.grouped),
         }
@@ -210,10 +211,6 @@ class CollisionMatrix(Value):
         values |= self._check_arrays(k)
         values |= self._check_numbers()
         self._freeze(values)
-
-    def _check_method(self) -> Method:
-        known = [each.value for each in Method]
-        return Method(check.check_choice(self.method, known, "method"))
 
     def _check_arrays(self, k: int) -> dict[str, FloatArray]:
         """The optional arrays, with the shapes that K classes ask for."""
@@ -377,10 +374,6 @@ class CollisionMatrix(Value):
         if self.n_units is not None or self.counts is None:
             return self.n_units
         return float(self.counts.sum())
-
-    def _half_width(self, stderr: float, level: float) -> float:
-        rows = None if self.counts is None else self.counts.sum()
-        return float(half_width(stderr, rows, level, self.n_units))
 
     def bayes_error_limit(self, level: float = 0.95) -> float:
         """Upper limit of the Bayes error rate that holds with probability ``level``.

@@ -100,6 +100,14 @@ def _solve_simplex(
     return y
 
 
+def cut_to_probabilities(y: FloatArray) -> FloatArray:
+    """Rows cut at 0 and scaled to sum 1; uniform where nothing is left."""
+    positive = np.maximum(y, 0.0)
+    total = positive.sum(axis=1, keepdims=True)
+    uniform = np.full_like(positive, 1 / y.shape[1])
+    return np.asarray(np.divide(positive, total, out=uniform, where=total > 0))
+
+
 def shift_priors(P: ArrayLike, old: ArrayLike, new: ArrayLike) -> FloatArray:
     """Posteriors at priors ``new`` from posteriors at priors ``old``: y_k ∝ y_k · new_k / old_k.
 
