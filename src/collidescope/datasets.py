@@ -37,10 +37,11 @@ class Problem:
 
     Parameters
     ----------
-    priors, classes : K class shares and names draw : ``draw(codes, rng)`` gives one input from the
-    distribution of each class number teacher : ``teacher(X)`` gives the true posterior of every
-    row of ``n_features`` numbers nodes : gives blocks of (posteriors, weights), all weights
-    summing to 1; by default they are drawn
+    priors, classes : K class shares and names
+    draw : ``draw(codes, rng)`` gives one input from the distribution of each class number
+    teacher : ``teacher(X)`` gives the true posterior of every row of ``n_features`` numbers
+    nodes : gives blocks of (posteriors, weights), all weights summing to 1; by default they are
+        drawn
     """
 
     def __init__(

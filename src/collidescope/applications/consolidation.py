@@ -39,8 +39,9 @@ from collidescope.applications._inputs import (
     check_matrix,
     linear_error,
 )
+from collidescope.equations.merging import class_numbers, n_pairs
 from collidescope.intervals import level_together
-from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
+from collidescope.matrix import CollisionMatrix
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken
 FORBIDDEN = (

@@ -19,9 +19,10 @@ from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import READABLE, short
 from collidescope.applications._inputs import Ends, Interval, Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
+from collidescope.equations.merging import class_numbers, n_pairs
 from collidescope.intervals import level_together
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
+from collidescope.matrix import CollisionMatrix
 from collidescope.trust import limit_of
 
 if TYPE_CHECKING:

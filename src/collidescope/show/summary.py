@@ -35,8 +35,9 @@ from collidescope.applications.audit import (
 )
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
+from collidescope.equations.merging import class_numbers
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix, class_numbers, largest_pairs
+from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.show import words
 from collidescope.show.displays import continuation, leaf_order
 from collidescope.show.rows import Source, resolve, rows_to_look_at, text
