@@ -90,3 +90,15 @@ def test_an_audit_holds_where_one_group_is_most_of_the_rows(sizes):
         # Where e > .3, in .4⁴ of the groups, half of the rows lose 1 - 2e.
         held.append((low <= 0.1 <= high, least <= 0.4**6 <= most))
     assert np.mean(held, axis=0).min() >= 0.93  # 60% and 43%, of equal groups 60%
+
+
+def test_no_error_in_a_hundred_rows_is_no_sign_of_too_little_confidence():
+    labels = np.arange(100) % 2
+    P = np.where(labels[:, None] == np.arange(2), 0.99, 0.01)
+    assert cs.audit(P, y_true=labels, y_pred=labels).notes == ()
+
+
+def test_subgroups_of_inputs_that_say_nothing_do_no_worse_than_the_class_shares():
+    labels = np.repeat([0, 1, 0, 1], [15, 35, 25, 25])
+    P = np.full((100, 2), 0.5)
+    assert cs.collisions_by(P, labels, np.repeat([0, 1], 50)).notes == ()

@@ -342,11 +342,17 @@ def _error_limit(best_wrong: BoolArray, rows: Scored, level: float) -> float:
     return min(highest_error, highest_score)
 
 
-def _calibration_note(best_wrong: BoolArray, rows: Scored, most: float = 3.0) -> Notes:
-    """Posteriors that are wrong about their own error, by more than so many standard errors."""
+def _calibration_note(
+    best_wrong: BoolArray, rows: Scored, most: float = 3.0, level: float = 0.9973
+) -> Notes:
+    """Posteriors that are wrong about their own error, by more than so many standard errors.
+
+    And beyond the exact interval of the error: where hardly a row errs its standard error is 0.
+    """
     claimed = 1 - rows.posteriors.max(axis=1)
     gap, stderr, _ = rows.mean(best_wrong - claimed)
-    if len(claimed) < 2 or abs(gap) <= most * stderr:
+    low, high = share_interval(best_wrong, rows, level)
+    if len(claimed) < 2 or abs(gap) <= most * stderr or low <= claimed.mean() <= high:
         return ()
     how = "over" if gap > 0 else "under"
     return (
