@@ -6,6 +6,7 @@ import pytest
 import collidescope as cs
 from collidescope.applications import collision_change
 from collidescope.votes import compare_annotators, compare_judges
+from studies.grid import plain, population
 
 N = 60
 LABELS = np.arange(N) % 2
@@ -102,3 +103,42 @@ def test_subgroups_of_inputs_that_say_nothing_do_no_worse_than_the_class_shares(
     labels = np.repeat([0, 1, 0, 1], [15, 35, 25, 25])
     P = np.full((100, 2), 0.5)
     assert cs.collisions_by(P, labels, np.repeat([0, 1], 50)).notes == ()
+
+
+def of_a_rare_class():
+    """400 rows of which 4 are of a class that no row is called; models of any size are alike."""
+    labels = np.isin(np.arange(400), [1, 3, 5, 7]).astype(int)
+    rate = np.where(np.arange(400) % 2, 0.02, 0.001)
+    P = np.column_stack([1 - rate, rate])
+    curve = dict.fromkeys((50, 100, 200, 400), P)
+    found = cs.ceilings(P, labels, ordered=True, posteriors_by_size=curve)
+    return found.table.set_index("metric")
+
+
+@pytest.mark.parametrize(
+    ("name", "with_one_hit"),
+    [("macro F1", 1 / 2 + 1 / 6), ("quadratic kappa", 1 / 3)],
+)
+def test_a_class_without_a_hit_may_have_some(name, with_one_hit):
+    assert of_a_rare_class().loc[name, "high"] > with_one_hit  # .65 and .002 before
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_range_with_unlimited_rows_reaches_as_far_as_the_interval_now(seed):
+    population_of = population(3, 1.5, rare=True)
+    rng = np.random.default_rng(seed)
+    sample = plain(population_of, 300)(rng)
+    curve = {}
+    for size in (50, 100, 200, 400):
+        noise = 3 * size**-0.5 * rng.standard_normal((300, 3))
+        told = sample.posteriors * np.exp(noise)
+        curve[size] = told / told.sum(axis=1, keepdims=True)
+    found = cs.ceilings(curve[400], sample.labels, posteriors_by_size=curve)
+    row = found.table.set_index("metric").loc["average precision"]
+    assert row["limit_high"] >= row["high"]  # with 4 rows of a class it was shorter
+
+
+def test_a_range_is_no_worse_than_the_interval_now():
+    table = of_a_rare_class()
+    of_curve = ["balanced accuracy", "average precision", "quadratic kappa"]
+    assert (table["limit_low"] == table["low"])[of_curve].all()
