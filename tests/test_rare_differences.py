@@ -76,6 +76,15 @@ def test_one_error_is_no_proof_of_a_fifth_of_its_rate():
     assert low <= 0.026 / N  # Wilson: .18/n, which one sample in six refutes
 
 
+def test_pairs_that_no_group_shows_a_difference_in_may_have_some_in_others():
+    wrong = LABELS.copy()
+    wrong[0] = 1 - wrong[0]  # said by both
+    P = np.where(wrong[:, None] == np.arange(2), 0.999, 0.001)
+    groups = np.repeat(np.arange(6), N // 6)
+    found = cs.audit(P, y_true=LABELS, y_pred=wrong, groups=groups)
+    assert found.pairs.loc[0, "high"] >= 1 - 0.05 ** (1 / 6)  # that of 30 rows before
+
+
 @pytest.mark.parametrize("sizes", [[1000, *[20] * 30], [40] * 40])
 def test_an_audit_holds_where_one_group_is_most_of_the_rows(sizes):
     rng = np.random.default_rng(0)
