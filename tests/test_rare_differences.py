@@ -1,11 +1,13 @@
 """What n rows without a single difference cannot rule out, and groups of very unequal size."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import collidescope as cs
 from collidescope.applications import collision_change
 from collidescope.votes import compare_annotators, compare_judges
+from studies.application_statements import Lookup
 from studies.grid import plain, population
 
 N = 60
@@ -83,6 +85,14 @@ def test_pairs_that_no_group_shows_a_difference_in_may_have_some_in_others():
     groups = np.repeat(np.arange(6), N // 6)
     found = cs.audit(P, y_true=LABELS, y_pred=wrong, groups=groups)
     assert found.pairs.loc[0, "high"] >= 1 - 0.05 ** (1 / 6)  # that of 30 rows before
+
+
+def test_a_column_alone_may_tell_what_no_row_shows():
+    labels = (np.arange(N) < 5).astype(int)
+    silent = np.tile([1 - 5 / N, 5 / N], (N, 1))
+    X = pd.DataFrame({"kind": np.arange(N), "half": np.arange(N) % 2})
+    found = cs.column_value(Lookup(silent, silent[:2]), X, labels)
+    assert (found.table["alone_high"] >= UNSEEN).all()  # 0 before
 
 
 @pytest.mark.parametrize("sizes", [[1000, *[20] * 30], [40] * 40])
