@@ -426,6 +426,16 @@ def test_a_model_that_may_beat_the_priors_is_not_said_to_do_no_better():
     assert "the model may do no better than the priors" in said
 
 
+def test_few_rows_do_not_say_that_a_model_does_no_better_than_the_priors():
+    rows = np.arange(40)
+    P = np.where(rows[:, None] % 2 == [0, 1], 0.66, 0.34)
+    labels = np.where(rows < 22, rows, rows + 1) % 2  # right on 22 of 40 by chance
+    one_step = cs.collision_matrix_from_posteriors(P, labels)
+    assert one_step.pber >= 0.499
+    said = " ".join(cautions(one_step, one_step, 0.0))
+    assert "the model may do no better than the priors" in said
+
+
 def test_no_splitter_is_advised_that_a_fit_refuses():
     """Every row must be held out once, which splits of time series do not do."""
     package = Path(cs.__file__).parent

@@ -175,6 +175,17 @@ def test_true_posteriors_are_not_warned_of(k, n):
         assert [str(each.message) for each in said] == []
 
 
+@pytest.mark.parametrize(("k", "n"), [(2, 20), (2, 50), (5, 60)])
+def test_inputs_that_say_nothing_are_no_contradiction(k, n):
+    """The class shares of few rows fit these rows better than the true posteriors do."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        codes = np.append(np.arange(k), rng.integers(0, k, n - k))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            collision_matrix_from_posteriors(np.full((n, k), 1 / k), codes)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(2, 5),

@@ -57,7 +57,7 @@ from collidescope.equations.moments import (
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
 from collidescope.equations.shrinkage import shrunk_joint, with_pber
-from collidescope.intervals import effective_units
+from collidescope.intervals import effective_units, optimism
 from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 from collidescope.scale import _dask
 
@@ -176,16 +176,19 @@ def of_moments(
         *moments.held_out_error(),
         moments.covariance(),
     )
+    n_units = moments.all_units()
     return replace(
-        _projected(found, classes, method),
+        _projected(found, classes, method, n_units),
         counts=counts,
         units=moments.class_units(),
-        n_units=moments.all_units(),
+        n_units=n_units,
         grouped=grouped,
     )
 
 
-def _projected(found: _Estimate, classes: Array, method: Method) -> CollisionMatrix:
+def _projected(
+    found: _Estimate, classes: Array, method: Method, n_units: float
+) -> CollisionMatrix:
     """A possible matrix near the estimate, with its PBER."""
     projection = project(found.B, found.priors)
     diagnostics = Diagnostics(
@@ -205,7 +208,7 @@ def _projected(found: _Estimate, classes: Array, method: Method) -> CollisionMat
     # The projection may move the trace; the Brier score is unbiased.
     projected = 1 - float(np.trace(B))
     if abs(projected - found.brier) > 1e-9:
-        _warn_of_contradiction(found, projected, stderr)
+        _warn_of_contradiction(found, projected, stderr, n_units)
         B = with_pber(B, found.priors, found.brier)
     return CollisionMatrix(
         B / B.sum(axis=1, keepdims=True),
@@ -225,12 +228,17 @@ def _projected(found: _Estimate, classes: Array, method: Method) -> CollisionMat
 OR_COLUMNS = ", or their columns are not in the order of the classes"
 
 
-def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) -> None:
+def _warn_of_contradiction(
+    found: _Estimate, projected: float, stderr: float, n_units: float
+) -> None:
     """Say so where posteriors and labels contradict each other beyond the sampling error."""
     by_chance = highest_pber(found.priors)
+    # Beyond three standard errors, those of the class shares included: they are of the same rows.
+    error = 3 * stderr
+    error += optimism(by_chance, len(found.priors), n_units, level=0.9973)
     cause = f"posteriors are over-confident{OR_COLUMNS}"
-    # Beyond three standard errors, and more than models of pure noise are beside the class shares.
-    if found.brier > 1.05 * by_chance + 3 * stderr:
+    # And more than models of pure noise are beside the class shares.
+    if found.brier > 1.05 * by_chance + error:
         warnings.warn(
             f"the posteriors predict worse than the class shares alone (Brier score "
             f"{found.brier:.3f} against {by_chance:.3f}), and PBER is that of the class shares: "
@@ -238,7 +246,7 @@ def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) ->
             CollisionWarning,
             stacklevel=4,
         )
-    elif abs(projected - found.brier) > 0.03 * by_chance + 3 * stderr:
+    elif abs(projected - found.brier) > 0.03 * by_chance + error:
         warnings.warn(
             f"posteriors and labels contradict each other: the Brier score is {found.brier:.3f}, "
             f"the nearest possible collision matrix has a PBER of {projected:.3f}: {cause}",
@@ -399,18 +407,17 @@ class CollisionAccumulator:
                 method = Method.ONE_STEP
             return of_moments(self._strata[0], self.classes, counts, method)
         found = self._over_classes(self.priors)
-        cm = _projected(found, self.classes, Method.ONE_STEP)
         sizes = [(own.size, own.size2, own.size3) for own in self._strata]
         size, size2, size3 = np.array(sizes).T
         # A row of class k has the share π_k w / Σw of the population.
         share = self.priors / size
         squares = share**2 @ size2
-        all_units = effective_units(1.0, squares, share**3 @ size3)
+        n_units = float(effective_units(1.0, squares, share**3 @ size3))
         return replace(
-            cm,
+            _projected(found, self.classes, Method.ONE_STEP, n_units),
             counts=counts,
             units=effective_units(size, size2, size3),
-            n_units=float(all_units),
+            n_units=n_units,
         )
 
     def _over_classes(self, priors: FloatArray) -> _Estimate:

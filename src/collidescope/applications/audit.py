@@ -41,7 +41,6 @@ from collidescope.applications._inputs import (
     BoolArray,
     Ends,
     Interval,
-    Mean,
     Names,
     Notes,
     Record,
@@ -342,11 +341,17 @@ def _error_limit(best_wrong: BoolArray, rows: Scored, level: float) -> float:
     return min(highest_error, highest_score)
 
 
-def _calibration_note(best_wrong: BoolArray, rows: Scored, most: float = 3.0) -> Notes:
-    """Posteriors that are wrong about their own error, by more than so many standard errors."""
+def _calibration_note(
+    best_wrong: BoolArray, rows: Scored, most: float = 3.0, level: float = 0.9973
+) -> Notes:
+    """Posteriors that are wrong about their own error, by more than so many standard errors.
+
+    And beyond the exact interval of the error: where hardly a row errs its standard error is 0.
+    """
     claimed = 1 - rows.posteriors.max(axis=1)
     gap, stderr, _ = rows.mean(best_wrong - claimed)
-    if len(claimed) < 2 or abs(gap) <= most * stderr:
+    low, high = share_interval(best_wrong, rows, level)
+    if len(claimed) < 2 or abs(gap) <= most * stderr or low <= claimed.mean() <= high:
         return ()
     how = "over" if gap > 0 else "under"
     return (
@@ -491,14 +496,9 @@ def _pair_table(
     low, high = paired_interval(worse, better, rows, level)
     p = counts.p_values(i, j)
     if audited.clusters is not None:
-        errors = _ClusterErrors.of(y, said, best, audited.clusters, k)
-        stderr = errors.share[i, j]
-        # Rows of a cluster are alike: so many of them are worth one.
-        alike = _design_effect(stderr, (worse + better) / rows**2)
-        ends = paired_interval(worse / alike, better / alike, rows / alike, level)
-        of_clusters = Mean(fixable, stderr, errors.df).interval(level)
-        low, high = no_narrower(ends, of_clusters)
-        p = np.maximum(p, errors.p_value[i, j])
+        of_clusters = _cluster_intervals(audited, said, best, (i, j), level)
+        low, high = no_narrower((low, high), of_clusters)
+        p = np.maximum(p, _cluster_p_values(y, said, best, audited.clusters, k)[i, j])
     # A rule that prefers other classes than the best one does, of several that nobody can tell
     # apart, confuses its favourites more and is right about them more often: where their rows come
     # out no worse, nothing can be fixed.
@@ -532,43 +532,48 @@ def _flagged(p_values: FloatArray, differing: IntArray, fdr: float) -> BoolArray
     return flags
 
 
-def _design_effect(stderr: FloatArray, of_rows: FloatArray) -> float:
-    """How much variances over clusters exceed those of independent rows, over all pairs."""
-    total = float(of_rows.sum())
-    if total <= 0:
-        return 1.0
-    return max(float((stderr**2).sum()) / total, 1.0)
+def _cluster_intervals(
+    audited: Scored,
+    said: IntArray,
+    best: IntArray,
+    pairs: tuple[IntArray, IntArray],
+    level: float,
+) -> Ends:
+    """Of what can be fixed of every pair: means over the rows of its class, in clusters."""
+    i, j = pairs
+    low = np.empty(len(i))
+    high = np.empty(len(i))
+    for own in np.unique(i):
+        here = i == own
+        rows = audited.codes == own
+        called = j[here]
+        worse = said[rows, None] == called
+        difference = worse.astype(np.float64) - (best[rows, None] == called)
+        part = audited.part(rows)
+        mean = part.mean(difference)
+        low[here], high[here] = part.signed_interval(mean, difference, level)
+    return low, high
 
 
-class _ClusterErrors(NamedTuple):
-    """Errors of every pair of classes, by sums of clusters."""
-
-    share: FloatArray  #: standard error of (worse - better) / rows
-    p_value: FloatArray  #: the larger of those of one direction and of both together
-    df: int
-
-    @classmethod
-    def of(
-        cls, y: IntArray, said: IntArray, best: IntArray, clusters: IntArray, k: int
-    ) -> _ClusterErrors:
-        n_clusters = int(clusters.max()) + 1
-        differ = np.flatnonzero(said != best)
-        # +1 for the pair that the audited rule falls into, -1 for that of the best one.
-        signs = np.repeat([1.0, -1.0], len(differ))
-        own = np.tile(clusters[differ], 2)
-        true = np.tile(y[differ], 2)
-        called = np.concatenate([said[differ], best[differ]])
-        either = np.minimum(true, called) * k + np.maximum(true, called)
-        shape = (n_clusters, k * k)
-        # Sparse; values of the same place are added up.
-        pairs = csr_array((signs, (own, true * k + called)), shape=shape)
-        unordered = csr_array((signs, (own, either)), shape=shape)
-        upper = np.triu(_not_above_zero(unordered).reshape(k, k))
-        one_way = _not_above_zero(pairs).reshape(k, k)
-        p_value = np.maximum(one_way, np.maximum(upper, upper.T))
-        per_class = np.zeros((n_clusters, k))
-        np.add.at(per_class, (clusters, y), 1.0)
-        return cls(_share_errors(pairs, per_class), p_value, max(n_clusters - 1, 1))
+def _cluster_p_values(
+    y: IntArray, said: IntArray, best: IntArray, clusters: IntArray, k: int
+) -> FloatArray:
+    """Of "no more errors" by sums of clusters: of one direction and of both, the larger."""
+    n_clusters = int(clusters.max()) + 1
+    differ = np.flatnonzero(said != best)
+    # +1 for the pair that the audited rule falls into, -1 for that of the best one.
+    signs = np.repeat([1.0, -1.0], len(differ))
+    own = np.tile(clusters[differ], 2)
+    true = np.tile(y[differ], 2)
+    called = np.concatenate([said[differ], best[differ]])
+    either = np.minimum(true, called) * k + np.maximum(true, called)
+    shape = (n_clusters, k * k)
+    # Sparse; values of the same place are added up.
+    pairs = csr_array((signs, (own, true * k + called)), shape=shape)
+    unordered = csr_array((signs, (own, either)), shape=shape)
+    upper = np.triu(_not_above_zero(unordered).reshape(k, k))
+    one_way = _not_above_zero(pairs).reshape(k, k)
+    return np.maximum(one_way, np.maximum(upper, upper.T))
 
 
 def _not_above_zero(sums: csr_array) -> FloatArray:
@@ -582,24 +587,6 @@ def _not_above_zero(sums: csr_array) -> FloatArray:
     stderr = np.sqrt(np.where(varies, variance, 1.0))
     certain = np.where(total > 0, 0.0, 1.0)
     return np.where(varies, stdtr(df, -total / stderr), certain)
-
-
-def _share_errors(pairs: csr_array, per_class: FloatArray) -> FloatArray:
-    """Standard errors of sums over the rows of class i, a ratio: deviations s_g - r · n_g."""
-    n_clusters, k = per_class.shape
-    rows = np.maximum(per_class.sum(axis=0), 1.0)[:, None]
-    rate = pairs.sum(axis=0).reshape(k, k) / rows
-    # Σ (s_g - r n_g)² = Σ s_g² - 2 r Σ s_g n_g + r² Σ n_g²
-    squares = (pairs * pairs).sum(axis=0).reshape(k, k)
-    sizes = (per_class**2).sum(axis=0)[:, None]
-    entries = pairs.tocoo()
-    own_rows = per_class[entries.row, entries.col // k]
-    weighted = entries.data * own_rows
-    products = np.bincount(entries.col, weighted, k * k).reshape(k, k)
-    deviations = squares - 2 * rate * products + rate**2 * sizes
-    deviations = np.maximum(deviations, 0.0)
-    variance = deviations * n_clusters / max(n_clusters - 1, 1)
-    return np.sqrt(variance) / rows
 
 
 def ambiguous(

@@ -41,7 +41,12 @@ from collidescope.applications._inputs import (
 from collidescope.counting import label_codes
 from collidescope.equations.bounds import highest_pber
 from collidescope.equations.posterior import brier_scores
-from collidescope.intervals import LARGEST_SCORE, difference_interval, interval
+from collidescope.intervals import (
+    LARGEST_SCORE,
+    difference_interval,
+    interval,
+    optimism,
+)
 from collidescope.limit import (
     Limit,
     limit_from_scores,
@@ -219,14 +224,9 @@ def collisions_by(
     shown += ["difference", "difference_low", "difference_high"]
     shown += ["limit_low", "limit_high", "verdict"]
     table = pd.DataFrame(lines).reindex(columns=shown)
-    return SubgroupCollisions(
-        table,
-        flagged(pd.concat(pairs[1:] or pairs), fdr),
-        matrices,
-        level,
-        fdr,
-        notes=_warnings(table, parts, rows.codes),
-    )
+    every = flagged(pd.concat(pairs[1:] or pairs), fdr)
+    notes = _warnings(table, rows, parts)
+    return SubgroupCollisions(table, every, matrices, level, fdr, notes)
 
 
 def _limit(rows: Scored) -> Limit:
@@ -269,14 +269,12 @@ def _line(mean: Mean, ends: Ends, gap: Mean, gap_ends: Ends) -> Record:
     }
 
 
-def _warnings(
-    table: pd.DataFrame, parts: dict[Any, BoolArray], codes: IntArray
-) -> Notes:
+def _warnings(table: pd.DataFrame, rows: Scored, parts: dict[Any, BoolArray]) -> Notes:
     """Subgroups in which the class shares alone would predict better than the posteriors."""
     worse = [
         str(name)
         for name, low in zip(table["group"], table["low"], strict=True)
-        if low > _chance_score(codes[parts[name]])
+        if low > _most_by_chance(rows.part(parts[name]))
     ]
     if not worse:
         return ()
@@ -284,6 +282,12 @@ def _warnings(
     return (
         f"The posteriors do worse than the class shares in {', '.join(worse)}: they are {why}.",
     )
+
+
+def _most_by_chance(part: Scored) -> float:
+    """Brier score of the class shares, had they not been seen in the same rows."""
+    by_chance = _chance_score(part.codes)
+    return by_chance + optimism(by_chance, len(part.classes), part.units, level=0.9973)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

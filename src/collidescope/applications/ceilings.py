@@ -40,6 +40,7 @@ from collidescope.applications._inputs import (
     curve_of,
     is_table,
     row_limit,
+    share_interval,
 )
 from collidescope.applications.audit import confusion_table
 from collidescope.applications.ordered import distances
@@ -75,6 +76,8 @@ class _Metric(NamedTuple):
     higher_is_better: bool = True
     span: float = 1.0  #: from the best to the worst value that a single row can have
     of_decisions: bool = True  #: whether it depends on probabilities by decisions alone
+    #: with as many hits as may be unseen of the classes that no row was rightly called
+    unseen: float | None = None
 
     @property
     def distances(self) -> FloatArray:
@@ -100,6 +103,9 @@ class _Metric(NamedTuple):
             top=max(self.span, found.value),
             grouped=grouped,
         )
+        if self.unseen is not None:
+            nearer = found.value - abs(self.unseen - self.best)
+            near = found.value - np.hypot(found.value - near, max(nearer, 0.0))
         return self.from_distances(float(near), float(far))
 
     def beside(
@@ -130,23 +136,25 @@ class _Jackknife(NamedTuple):
     codes: IntArray
     part: IntArray
     k: int
+    unseen: float  #: the share of rows of a kind of which none may be among these
 
     def metrics(self, P: FloatArray, costs: Costs) -> Metrics:
         """Every metric, of the best rule for it given P."""
         said = P.argmax(axis=1)
-        found = _of_decisions(self._confusion(said), self._at_equal_shares(P))
+        C = self._confusion(said)
+        found = _of_decisions(C, self._at_equal_shares(P), self.unseen)
         found |= self._of_probabilities(P)
         for name, cost in costs.items():
             confusion = self._confusion((P @ cost).argmin(axis=1))
-            found[name] = _of_costs(name, confusion, cost)
+            found[name] = _of_costs(name, confusion, cost, self.unseen)
         return found
 
     def metrics_of_labels(self, said: IntArray, costs: Costs) -> Metrics:
         """The metrics of given decisions that need no probabilities."""
         C = self._confusion(said)
-        found = _of_decisions(C, C)
+        found = _of_decisions(C, C, self.unseen)
         for name, cost in costs.items():
-            found[name] = _of_costs(name, C, cost)
+            found[name] = _of_costs(name, C, cost, self.unseen)
         return found
 
     def _of_probabilities(self, P: FloatArray) -> Metrics:
@@ -242,7 +250,7 @@ def _curve_areas(used: Array, hit: Array, last: Array) -> Interval:
         return trapezoids.sum() / (2 * pairs), steps.sum() / true[-1]
 
 
-def _of_decisions(C: FloatArray, even: FloatArray) -> Metrics:
+def _of_decisions(C: FloatArray, even: FloatArray, unseen: float) -> Metrics:
     """The metrics of confusion matrices; balanced accuracy has its own rule, ``even``."""
     total = C.sum(axis=(1, 2))
     true = C.sum(axis=2)
@@ -250,17 +258,38 @@ def _of_decisions(C: FloatArray, even: FloatArray) -> Metrics:
     found = np.diagonal(even, axis1=1, axis2=2)
     with np.errstate(invalid="ignore"):  # a class that is in no other part has none
         recalls = found / even.sum(axis=2)
-    f1 = 2 * right / np.maximum(C.sum(axis=1) + true, 1)
+    f1 = _f1(C)
     shares = true / total[:, None]
     return {
         "accuracy": _Metric(right.sum(axis=1) / total),
         "balanced accuracy": _Metric(np.nanmean(recalls, axis=1)),
-        "macro F1": _Metric(f1.mean(axis=1)),
+        "macro F1": _Metric(
+            f1.mean(axis=1), unseen=float(_f1(_with_hits(C[0], unseen)).mean())
+        ),
         "weighted F1": _Metric((f1 * shares).sum(axis=1)),
     }
 
 
-def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
+def _f1(C: FloatArray) -> FloatArray:
+    """F1 of every class, from counts of rows by true class and decision; 0 without a hit."""
+    right = np.diagonal(C, axis1=-2, axis2=-1)
+    either = C.sum(axis=-2) + C.sum(axis=-1)
+    return np.asarray(2 * right / np.where(right > 0, either, 1.0))
+
+
+def _with_hits(C: FloatArray, unseen: float) -> FloatArray:
+    """Counts with a share ``unseen`` of hits in the classes without any, in equal parts.
+
+    A ratio like F1 shows no variance where such a class is never rightly called.
+    """
+    missed = np.diag(C) == 0
+    if not missed.any():
+        return C
+    hits = np.diag(missed / missed.sum())
+    return np.asarray((1 - unseen) * C + unseen * C.sum() * hits)
+
+
+def _of_costs(name: str, C: FloatArray, cost: FloatArray, unseen: float) -> _Metric:
     """The mean cost; of quadratic kappa, 1 - its ratio to that of decisions at random."""
     total = C.sum(axis=(1, 2))
     mean = (C * cost).sum(axis=(1, 2)) / total
@@ -268,10 +297,24 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray) -> _Metric:
     if name != QUADRATIC_KAPPA:
         least = float(cost.min())
         return _Metric(mean, least, False, largest - least)
+    more = _with_hits(C[0], unseen)
+    span = largest / float(_at_random(C, cost)[0])
+    return _Metric(
+        _kappa(C, cost), span=span, unseen=float(_kappa(more[None], cost)[0])
+    )
+
+
+def _kappa(C: FloatArray, cost: FloatArray) -> FloatArray:
+    mean = (C * cost).sum(axis=(1, 2)) / C.sum(axis=(1, 2))
+    return np.asarray(1 - mean / _at_random(C, cost))
+
+
+def _at_random(C: FloatArray, cost: FloatArray) -> FloatArray:
+    """The mean cost of as many decisions for every class, at random."""
     true = C.sum(axis=2)
     said = C.sum(axis=1)
-    at_random = np.einsum("gi,ij,gj->g", true, cost, said) / total**2
-    return _Metric(1 - mean / at_random, span=largest / float(at_random[0]))
+    pairs = np.einsum("gi,ij,gj->g", true, cost, said)
+    return np.asarray(pairs / C.sum(axis=(1, 2)) ** 2)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -359,7 +402,9 @@ def ceilings(
         raise ValueError(
             "y must have rows of every class: leave the others out of the columns of P"
         )
-    jackknife = _Jackknife(rows.codes, _parts(n, rows.clusters, random_state), k)
+    parts = _parts(n, rows.clusters, random_state)
+    _, unseen = share_interval(np.zeros(n, dtype=bool), rows, level)
+    jackknife = _Jackknife(rows.codes, parts, k, unseen)
     costs = _costs(cost, ordered, k)
     rival, apart = _rival(jackknife, y_pred, rows, costs)
     limits = {}
@@ -378,7 +423,7 @@ def ceilings(
         if name in limits:
             row["limit_low"], row["limit_high"] = limits[name]
         elif rows.by_size and not name.endswith("F1"):  # better posteriors may lower it
-            ends = curve.range_of(name, metric, level)
+            ends = curve.range_of(name, metric, level, units)
             row["limit_low"], row["limit_high"] = _not_worse(metric, ends, (low, high))
         if name in rival:
             row["yours"] = rival[name].values[0]
@@ -495,7 +540,9 @@ class _Curve(NamedTuple):
         by_size = [jackknife.metrics(P, costs) for P in posteriors]
         return cls(sizes, by_size, len(rows.codes), endless)
 
-    def range_of(self, name: str, metric: _Metric, level: float) -> Interval:
+    def range_of(
+        self, name: str, metric: _Metric, level: float, units: float
+    ) -> Interval:
         """(low, high) of a metric with unlimited rows."""
         values = np.array([found[name].values for found in self.by_size])
         distance = metric._replace(values=values).distances
@@ -510,7 +557,12 @@ class _Curve(NamedTuple):
         covariance = factor * deviations @ deviations.T
         stderr = float(np.sqrt(covariance[-1, -1]))
         found = Limit(
-            np.array(self.sizes), now / scale, covariance, stderr, self.n_rows
+            np.array(self.sizes),
+            now / scale,
+            covariance,
+            stderr,
+            self.n_rows,
+            n_units=units,
         )
         near, far = found.pber_interval(level)
         if self.endless:
@@ -519,8 +571,8 @@ class _Curve(NamedTuple):
 
 
 def _not_worse(metric: _Metric, limits: Interval, now: Interval) -> Interval:
-    """More rows make no metric worse: at its worse end a range reaches as far as the one now."""
+    """More rows make no metric worse: a range ends where the interval now does, or is better."""
     low, high = limits
     if metric.higher_is_better:
-        return min(low, now[0]), high
-    return low, max(high, now[1])
+        return now[0], max(high, now[1])
+    return min(low, now[0]), now[1]

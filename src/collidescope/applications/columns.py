@@ -32,7 +32,6 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._progress import Progress
 from collidescope.applications._inputs import (
-    Ends,
     Interval,
     Mean,
     Notes,
@@ -47,7 +46,7 @@ from collidescope.applications._inputs import (
 )
 from collidescope.estimators import check_classifier, crossfit_posteriors
 from collidescope.folds import resolve_splits
-from collidescope.intervals import LARGEST_SCORE, interval, score_interval
+from collidescope.intervals import LARGEST_SCORE, score_interval
 from collidescope.matrix import CollisionMatrix
 from collidescope.onestep import collision_matrix_from_posteriors
 from collidescope.sample import check_rows, check_targets
@@ -137,37 +136,23 @@ class _Effects:
         widening = _training_widening(self.full, without, float(needed.value[0]))
         needed = needed._replace(stderr=widening * needed.stderr)
         worth = self.rows.mean(fall)
-        low, high = self._ends(fall, worth)
+        # Rows that a column changes may be too rare to be among these.
+        ends = self.rows.signed_interval(worth, fall, self.level, LARGEST_SCORE)
         needed_ends = self.rows.signed_interval(needed, rise, self.level, LARGEST_SCORE)
         columns = {
             "unit": name,
             "class": ["", *self.rows.classes[self.i]],
             "other": ["", *self.rows.classes[self.j]],
             "rate": self.with_all.mean(axis=0),
-            # Rows that a column changes may be too rare to be among these.
             "needed": needed.value,
             "low": needed_ends[0],
             "high": needed_ends[1],
             "p_value": needed.p_value(sides=1),
             "alone": worth.value,
-            "alone_low": low,
-            "alone_high": high,
+            "alone_low": ends[0],
+            "alone_high": ends[1],
         }
         return pd.DataFrame(columns)
-
-    def _ends(self, fall: FloatArray, worth: Mean) -> Ends:
-        """Interval ends of mean falls, which allow for large falls in rows too rare to be seen."""
-        most = fall.max(axis=0)
-        grouped = self.rows.clusters is not None
-        near, far = interval(
-            most - worth.value,
-            worth.stderr,
-            self.rows.units,
-            self.level,
-            top=(1.0 if grouped else LARGEST_SCORE) + float(most.max()),
-            grouped=grouped,
-        )
-        return most - far, most - near
 
 
 def column_value(
