@@ -279,6 +279,7 @@ def cautions(
             numbers = (
                 f"PBER {one_step.pber:.3f}, up to {most:.3f}; {by_chance:.3f} by chance"
             )
+            why = "too few rows, or groups, to say"
         if one_step.coverage is not None:  # counted
             said = "labels of one input may agree no better than those of any two"
             why = "the inputs say nothing about the classes, or too few were counted"

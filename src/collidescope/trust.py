@@ -26,6 +26,7 @@ from collidescope._text import (
     READABLE,
     UNKNOWN,
     between,
+    is_narrow,
     percent,
     span,
     words_html,
@@ -102,6 +103,9 @@ class LearningCurve:
         if said == UNKNOWN:
             why = self.reason.removeprefix(UNKNOWN).strip(" :.")
             said += f" ({why or 'the curve cannot be read'})"
+        elif self.converged and not is_narrow(*self.interval):
+            # As the headline, which then calls it unclear whether more rows would help.
+            said += " as far as can be seen, but the sampling error is large"
         if self.doubled is not None:
             low, middle, high = self.doubled
             said += "; twice the rows would leave about "

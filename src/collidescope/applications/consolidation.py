@@ -162,9 +162,9 @@ class ConsolidationPlan(
         chosen = _with_interval(self.matrix.pber, (step["pber_low"], step["pber_high"]))
         before = _with_interval(self.source.pber, self.source.pber_interval(LEVEL))
         words = (
-            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again "
-            f"falls into another group with probability {chosen}, into another class with "
-            f"{before}. [PBER]"
+            f"{self.source.n_classes} classes in {self.n_groups} groups. If labelled again, "
+            f"{chosen} of the inputs would be in another group, and {before} in another class. "
+            "[PBER]"
         )
         if step["price"] > TIE:
             words += (

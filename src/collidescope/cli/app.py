@@ -381,9 +381,11 @@ def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     from collidescope.cli._fitting import largest_classes
 
     n = len(rows.y)
+    n_columns = rows.X.shape[1]
+    columns = "1 column" if n_columns == 1 else f"{n_columns} columns"
     of = f"{n:,} of {n_read:,}" if n < n_read else f"{n:,}"
     say(
-        f"{rows.table.name}: {of} labelled rows, {rows.X.shape[1]} columns; "
+        f"{rows.table.name}: {of} labelled rows, {columns}; "
         f"{len(set(rows.y.tolist()))} classes in {rows.label!r}: {largest_classes(rows.y)}"
     )
     if quick:

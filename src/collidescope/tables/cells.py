@@ -222,7 +222,7 @@ def as_frame(X: TableLike) -> pd.DataFrame:
         )
     if all(isinstance(name, str) for name in X.columns):
         return X
-    return X.rename(columns=str)
+    return X.set_axis([str(name) for name in X.columns], axis=1)
 
 
 def check_columns(
