@@ -1068,3 +1068,18 @@ def test_a_column_of_dates_is_referred_to_the_classifier_of_tables():
 def test_a_number_without_an_upper_end_must_be_above_the_lower_one():
     with pytest.raises(ValueError, match="budget must be a number above 0, got 0"):
         check.check_between(0, 0, INF, "budget")
+
+
+def test_a_single_column_is_no_table():
+    with pytest.raises(ValueError, match=r"X must be a DataFrame .* got Series"):
+        cs.TableClassifier().fit(pd.Series(["a", "b"] * 3, dtype="str"), [0, 1] * 3)
+
+
+def test_a_report_of_a_classifier_that_is_not_fitted_asks_for_the_fit():
+    with pytest.raises(ValueError, match="call fit of this TableClassifier first"):
+        cs.summarise(cs.TableClassifier())
+
+
+def test_prices_in_a_list_are_refused():
+    with pytest.raises(ValueError, match=r"prices must be a mapping .* got list"):
+        cs.plan(None, prices=[1])

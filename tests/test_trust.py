@@ -118,6 +118,12 @@ def test_ctrl_c_ends_the_control():
             "too few rows to say",
             False,
         ),
+        (
+            "miscalibrated",
+            "posteriors are over-confident, which more rows do not change",
+            "the curve does not say",
+            False,
+        ),
         ("a state of a later release", "", "too few rows to say", False),
     ],
 )
