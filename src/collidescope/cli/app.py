@@ -173,7 +173,9 @@ def fit(
     ] = 0,
     cv: Annotated[
         int,
-        training(None, "Folds; fewer where a class has fewer rows.", min=2),
+        training(
+            None, "Folds; a class with fewer rows is held out in fewer of them.", min=2
+        ),
     ] = 5,
     members: Annotated[
         str | None,
