@@ -446,9 +446,10 @@ def check_labels(y: ArrayLike, name: str = "y") -> Array:
     if dtype in "fc":
         missing |= ~np.isfinite(array)
     if missing.any():
+        n_missing = int(missing.sum())
+        lost = "1 missing value" if n_missing == 1 else f"{n_missing} missing values"
         raise ValueError(
-            f"{name} has {int(missing.sum())} missing labels (first at row "
-            f"{int(missing.argmax())}): drop those rows"
+            f"{name} has {lost} (first at row {int(missing.argmax())}): drop those rows"
         )
     kinds = {type(label) for label in given}
     text = {kind for kind in kinds if issubclass(kind, str)}
@@ -718,9 +719,10 @@ def check_between(
         or not low <= value <= high
         or (value in (low, high) and not closed)
     ):
-        raise ValueError(
-            f"{name} must be a number between {low:g} and {high:g}, got {value!r}"
-        )
+        wanted = f"between {low:g} and {high:g}"
+        if np.isinf(high):
+            wanted = f"above {low:g}"
+        raise ValueError(f"{name} must be a number {wanted}, got {value!r}")
     return float(value)
 
 

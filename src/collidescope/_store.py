@@ -110,7 +110,7 @@ def read(path: str | Path, kind: str) -> Tree:
 
 def _read_entries(path: Path) -> tuple[str | None, Arrays]:
     """Header and arrays of a file."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     with open(path, "rb") as start:
         # two bytes could be the length of a safetensors header
@@ -118,9 +118,14 @@ def _read_entries(path: Path) -> tuple[str | None, Arrays]:
     if zipped:
         return _read_npz(path)
     # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
-    with safe_open(str(path), framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        metadata = file.metadata() or {}
+    try:
+        with safe_open(str(path), framework="np") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(
+            "its bytes are not those of such a file (a table in its place, or cut short?)"
+        ) from error
     return metadata.get(HEADER), arrays
 
 

@@ -274,13 +274,14 @@ def cautions(
     least, most = one_step.pber_interval() or (0.0, 0.0)
     if most >= by_chance:
         said = "the model may do no better than the priors"
-        why = "the inputs say nothing about the classes, or the model cannot see it"
+        why = "too few rows, or groups, to say"
         numbers = (
             f"PBER {one_step.pber:.3f}, up to {most:.3f}; {by_chance:.3f} by chance"
         )
         # Few rows do not tell: what they leave open is less than a tenth.
         if one_step.pber >= 0.99 * by_chance and least >= 0.9 * by_chance:
             said = "the model does no better than the priors"
+            why = "the inputs say nothing about the classes, or the model cannot see it"
             numbers = f"PBER {one_step.pber:.3f}, {by_chance:.3f} by chance"
         if one_step.coverage is not None:  # counted
             said = "labels of one input may agree no better than those of any two"

@@ -345,6 +345,12 @@ def validated(
             accept_sparse="csr",
             allow_nd=True,
         )
+    except np.exceptions.DTypePromotionError as error:
+        # A column of dates beside one of numbers.
+        hint = "leave dates out, or use TableClassifier, which takes them"
+        raise ValueError(
+            f"X must hold numbers: {error.args[0].split('. ')[0]} ({hint})"
+        ) from None
     except ValueError as error:
         said = str(error)
         if said.startswith("could not convert"):

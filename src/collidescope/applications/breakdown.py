@@ -156,7 +156,8 @@ def collisions_by(
     groups : array of n names, optional; rows that belong together: intervals count groups
     level : float; all intervals of the table hold at once with this probability (Šidák)
     fdr : float; false discovery rate of the flagged pairs (Benjamini and Hochberg)
-    fewest : int; rows (a third as many groups) of a subgroup whose interval is to be trusted
+    fewest : int; the fewest rows (or a third as many groups) of a subgroup whose interval can be
+        trusted
 
     Examples
     --------

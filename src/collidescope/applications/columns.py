@@ -187,7 +187,8 @@ def column_value(
         Rows that belong together share a fold, and intervals count groups.
     cv, random_state, verbose : folds (int or splitter), seed; 1 shows progress with the time left
     budget : int
-        Cross-fits at most, 1 + 2 for each unit: of more columns the most similar ones are joined.
+        The most cross-fits to run, 1 + 2 for each unit: of more columns the most similar ones
+        are joined.
     level, fdr : float, of the intervals; of the flags (Benjamini and Hochberg)
 
     Examples

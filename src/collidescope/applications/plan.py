@@ -77,6 +77,11 @@ NO_RANGE = (
     "More rows cannot be judged without the range of what unlimited rows would leave: "
     "fit again with it."
 )
+#: A note where the posteriors do not say how sure the model is.
+MISCALIBRATED = (
+    "The posteriors are over- or under-confident, so that a suspect label may be a mistake of the "
+    "model: what checking labels would bring is not to be relied on."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -257,6 +262,8 @@ def plan(
         merges, notes = _merge_steps(cm, ordered)
     if limit is None and "row" in money.prices:
         notes = (*notes, NO_RANGE)
+    if limit is not None and limit.state == "miscalibrated" and len(suspects):
+        notes = (*notes, MISCALIBRATED)
     options += [_merged(found, money, level) for found in merges]
     options.append(_votes(given, money))
     table = _ranked(options)
@@ -280,6 +287,10 @@ class _Money(NamedTuple):
 
     @classmethod
     def checked(cls, given: Mapping[str, Any] | None, budget: float | None) -> _Money:
+        if given is not None and not isinstance(given, Mapping):
+            raise ValueError(
+                f"prices must be a mapping such as {{'row': 0.1}}, got {type(given).__name__}"
+            )
         prices = dict(given or {})
         columns = prices.pop("columns", {})
         for name in prices:
@@ -350,14 +361,15 @@ def _labels(
     with_training = gains + _excess_ratio(limit) * training_gain
     beyond_chance, surely = _beyond_chance(given, len(suspects), level)
     likely = float(_wrong_chances(given, rows) @ with_training)
+    all_of_it = float(brier_scores(P, given.codes).mean())
     return Option(
         "labels",
         f"check {amount:,} suspect label{'' if amount == 1 else 's'}",
         amount,
         money.cost("label", amount),
-        fall=max(likely, beyond_chance * float(with_training.sum())),
-        low=surely * float(gains.sum()),
-        high=float((gains + training_gain).sum()),
+        fall=min(max(likely, beyond_chance * float(with_training.sum())), all_of_it),
+        low=min(surely * float(gains.sum()), all_of_it),
+        high=min(float((gains + training_gain).sum()), all_of_it),
     )
 
 

@@ -52,7 +52,7 @@ def read_images(
         Larger images are scaled down until no side is longer, unless ``size`` is given.
     errors : "raise" or "skip"
         Whether files that cannot be read are an error, or are left out with a warning.
-    most_bytes : what the array may take
+    most_bytes : int, the most memory that the array may take
 
     Returns
     -------
