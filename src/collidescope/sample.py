@@ -441,7 +441,7 @@ def check_table(X: object) -> None:
 
 def check_targets(y: Array) -> Array:
     """The sorted distinct labels; those that scikit-learn does not take for classes are refused."""
-    classes = check.classes_of(check.check_labels(y))
+    classes = check.classes_of(y)
     try:
         check_classification_targets(y)
     except (TypeError, ValueError) as error:
