@@ -45,9 +45,8 @@ class Estimate:
     gramian: FloatArray
     recovery: Recovery  #: S from ``gramian``, with diagnostics
     limit: Limit | None  #: what unlimited rows would leave
-    posteriors: dict[
-        int, Posteriors
-    ]  #: held-out, of every row of the call, by training size
+    #: held-out, of every row of the call, by training size
+    posteriors: dict[int, Posteriors]
     copies: tuple[str, ...]  #: notes on rows that have a copy in another fold
     cautions: tuple[str, ...]  #: what the estimate says about itself
 
