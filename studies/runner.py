@@ -88,9 +88,8 @@ def _is_missing(record: Record | None, again: bool) -> bool:
 
 
 def _measure(study: Study, cell: Cell) -> Record:
-    warnings.simplefilter(
-        "ignore"
-    )  # what a rival says about its convergence is told by its result
+    # what a rival says about its convergence is told by its result
+    warnings.simplefilter("ignore")
     start = time.perf_counter()
     with threadpool_limits(limits=None if study.alone else 1):
         result = study.run(cell)

@@ -7,9 +7,8 @@ work.
 
 import os
 
-if (
-    "PYTEST_XDIST_WORKER" in os.environ
-):  # before numpy and torch are imported, which read it once
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # before numpy and torch are imported, which read it once
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest

@@ -322,9 +322,8 @@ def test_a_group_counts_as_one_unit(small):
         match=r"of 600 rows have a copy, with the same label, in another fold",
     ):
         apart = CollisionClassifier(**QUICK).fit(X, y)
-    assert (
-        np.ptp(together.posteriors_.reshape(-1, 4, 3), axis=1).max() < 1e-12
-    )  # one fold, one model, one answer
+    # one fold, one model, one answer
+    assert np.ptp(together.posteriors_.reshape(-1, 4, 3), axis=1).max() < 1e-12
     assert np.ptp(apart.posteriors_.reshape(-1, 4, 3), axis=1).max() > 1e-4
     assert together.collision_matrix_.n_units == 150
     ratio = together.collision_matrix_.pber_stderr / apart.collision_matrix_.pber_stderr

@@ -831,9 +831,8 @@ def test_help_teaches_by_example():
         command.__name__ for commands in PANELS.values() for command in commands
     } - {"demo"}:
         text = re.sub(r"\s+", " ", good(f"{command} --help").stdout)
-        assert (
-            text.count(f"collidescope {command} ") > 1
-        )  # not only in the line of usage
+        # not only in the line of usage
+        assert text.count(f"collidescope {command} ") > 1
 
 
 def test_help_lists_the_exit_codes():

@@ -58,9 +58,8 @@ def test_intervals_cover_however_often_inputs_repeat(n):
     inside = [
         (cm.interval()[0] <= target) & (target <= cm.interval()[1]) for cm in runs
     ]
-    assert (
-        np.mean(inside) > 0.93
-    )  # of rates too low to be seen in 300 rows: nearly always
+    # of rates too low to be seen in 300 rows: nearly always
+    assert np.mean(inside) > 0.93
     if n == 4000:  # every row is covered: counting is unbiased for the truth
         error = np.abs(target - problem.collision_matrix().matrix)
         assert error.max() < 5 * np.std(
@@ -81,9 +80,8 @@ def test_any_mixture_of_dtypes_is_grouped_by_exact_equality():
     )
     table["gap"] = [np.nan, np.nan, 1.0, np.nan]
     assert input_groups(table).tolist() == [0, 0, 1, 2]
-    many = np.random.default_rng(0).integers(
-        0, 2**31, (500, 60)
-    )  # products of levels overflow
+    # products of levels overflow
+    many = np.random.default_rng(0).integers(0, 2**31, (500, 60))
     assert input_groups(np.concatenate([many, many])).tolist() == [
         *range(500),
         *range(500),
@@ -236,9 +234,8 @@ def test_every_form_of_votes_gives_the_same_to_1e_12(k):
     twice = coo_array(
         (np.tile(cells.data, 2), (np.tile(cells.row, 2), np.tile(cells.col, 2)))
     )
-    assert np.allclose(
-        collision_matrix_from_votes(twice, names).counts, cm.counts
-    )  # parts of one cell add up
+    # parts of one cell add up
+    assert np.allclose(collision_matrix_from_votes(twice, names).counts, cm.counts)
 
 
 def test_the_mean_of_rows_is_not_that_of_items_where_votes_are_unequal():
@@ -472,9 +469,8 @@ def test_the_three_verdicts_are_found_where_they_were_planted():
     y = (rng.random((4000, 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, 3)
     blind = P.copy()
     blind[:1000, :2] = blind[1000:2000, :2] = 0.5  # knows nothing about a and b
-    clean = np.where(
-        np.arange(4000) >= 2000, P.argmax(axis=1), y
-    )  # labels of c and d without the noise of the votes
+    # labels of c and d without the noise of the votes
+    clean = np.where(np.arange(4000) >= 2000, P.argmax(axis=1), y)
     names = np.array(list("abcd"))
     blind[2000:] = np.eye(4)[clean[2000:]]
     estimated = collision_matrix_from_posteriors(blind, names[clean])

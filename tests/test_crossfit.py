@@ -538,9 +538,8 @@ def test_nested_subsets_hold_whole_groups():
     ):
         assert not set(groups[train]) & set(groups[test])
         counts = np.bincount(groups[rows], minlength=30)
-        assert (
-            (counts > 0) & (counts < 10)
-        ).sum() <= 3  # one is cut at the end, two gave the first row of a class
+        # one is cut at the end, two gave the first row of a class
+        assert ((counts > 0) & (counts < 10)).sum() <= 3
 
 
 def paired(X, codes, n_references="all", **changes):

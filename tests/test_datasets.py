@@ -51,9 +51,8 @@ def test_draws_agree_with_the_truth(name):
     X, y = problem.sample(40_000, 0, stratified=False)
     P = problem.posteriors(X)
     cm = collision_matrix_from_posteriors(P, y, classes=problem.classes)
-    z = (cm.matrix - truth.matrix) / np.hypot(
-        cm.stderr, 1 / cm.counts[:, None]
-    )  # rare collisions go unseen
+    # rare collisions go unseen
+    z = (cm.matrix - truth.matrix) / np.hypot(cm.stderr, 1 / cm.counts[:, None])
     assert np.abs(z).max() < 5
     assert abs(cm.pber - truth.pber) < 4 * cm.pber_stderr
     # labels are drawn from the posteriors: calibrated in every class
@@ -63,9 +62,8 @@ def test_draws_agree_with_the_truth(name):
     error = (P.argmax(axis=1) != codes).mean()
     assert abs(error - problem.bayes_error()) < 4 * np.sqrt(0.25 / 40_000)
     low, high = truth.bayes_error_bounds()
-    assert (
-        low - 1e-12 < problem.bayes_error() < high
-    )  # the chessboard, where all inputs are as hard, is at the bound
+    # the chessboard, where all inputs are as hard, is at the bound
+    assert low - 1e-12 < problem.bayes_error() < high
 
 
 def test_rows_of_another_width_are_refused():

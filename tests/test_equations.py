@@ -216,9 +216,8 @@ def test_descent_that_stalls_says_so():
         tolerance=1e-9,
         max_iter=100_000,
     )
-    assert (
-        stalled.iterations % 2000 == 0 < stalled.iterations < 100_000
-    )  # after whole windows
+    # after whole windows
+    assert stalled.iterations % 2000 == 0 < stalled.iterations < 100_000
     assert stalled.converged
     assert "stalled" in stalled.status
 
@@ -331,9 +330,8 @@ def test_balance_scales_from_both_sides_until_row_sums_fit():
     priors = np.array([0.01, 0.09, 0.2, 0.3, 0.4])
     kept, scaled = B.copy(), balance(B, priors)
     assert np.abs(scaled.sum(axis=1) / priors - 1).max() < 1e-13
-    assert balance(B / 1000, priors) == pytest.approx(
-        scaled
-    )  # also where every row sums to too little
+    # also where every row sums to too little
+    assert balance(B / 1000, priors) == pytest.approx(scaled)
     d = np.sqrt(np.diag(scaled) / np.diag(B))
     assert np.allclose(scaled, B * np.outer(d, d))
     assert np.array_equal(B, kept)
@@ -479,9 +477,8 @@ def test_the_two_bounds_are_their_formulas():
     bound = posterior_error_bound(S_hat, S, q_hat, q)
     inverse = np.array([[0.7, -0.2], [-0.3, 0.8]]) / 0.5
     kappa = 1.0 * max(abs(inverse).sum(axis=1))
-    error = (
-        0.03 + 0.03 / 0.5
-    )  # the largest row sum of |Ŝ - S|, and the relative error of q
+    # the largest row sum of |Ŝ - S|, and the relative error of q
+    error = 0.03 + 0.03 / 0.5
     epsilon = 0.3 / 0.7
     assert bound.condition == pytest.approx(kappa)
     assert bound.dominance_factor == pytest.approx(epsilon)
@@ -672,9 +669,8 @@ def test_difficult_densities_are_integrated_as_drawn():
         (stats.t, (3, 0), (3, 1)),
         (stats.gamma, (0.2,), (0.4,)),
     ):
-        drawn = SimpleNamespace(
-            logpdf=f(*own).logpdf, rvs=f(*own).rvs
-        )  # without quantiles: Monte Carlo
+        # without quantiles: Monte Carlo
+        drawn = SimpleNamespace(logpdf=f(*own).logpdf, rvs=f(*own).rvs)
         expected = divergences(drawn, f(*other), n_samples=400_000, random_state=0)
         assert divergences(f(*own), f(*other)) == pytest.approx(expected, abs=0.006)
 

@@ -52,9 +52,8 @@ def test_the_true_posteriors_serve_as_a_fitted_classifier():
     y = np.repeat(["high", "low"], 500)
     X = rng.normal(np.where(y == "low", -1, 1))
     with pytest.raises(ValueError, match="knows"):
-        estimate_collisions(
-            truth, X, y, cv="prefit"
-        )  # its columns are not in the order of the sorted labels
+        # its columns are not in the order of the sorted labels
+        estimate_collisions(truth, X, y, cv="prefit")
     truth = BayesOptimalClassifier([norm(1), norm(-1)], classes=["high", "low"])
     cm = estimate_collisions(truth, X, y, cv="prefit")
     assert cm == collision_matrix_from_posteriors(truth.predict_proba(X), y)
@@ -73,9 +72,8 @@ def test_options_are_checked_before_anything_is_fitted(bad):
 def test_estimated_collisions_are_the_counted_ones_where_inputs_repeat():
     X, y = led(0.1).sample(20_000, 0)
     options = {"limit": False, "random_state": 0}
-    estimated = estimate_collisions(
-        LogisticRegression(), X, y, **options
-    )  # noisy segments are log-linear
+    # noisy segments are log-linear
+    estimated = estimate_collisions(LogisticRegression(), X, y, **options)
     assert mean_tvd(estimated.matrix, count_collisions(X, y).matrix) < 0.01
 
 

@@ -222,9 +222,8 @@ def test_blocks_of_pairs_that_shrink_until_they_fit_give_the_same_scores(error):
     )
     module = PairwiseNetwork(body).requires_grad_(False)
     for parameter in module.parameters():
-        parameter.mul_(
-            4
-        )  # scores that differ, or rounding would be all of their variance
+        # scores that differ, or rounding would be all of their variance
+        parameter.mul_(4)
     expected, mean = (
         scoring.similarity(module, A, B),
         scoring.class_similarity(module, A, B, y, 2),

@@ -42,9 +42,8 @@ def test_an_audit_by_a_fit_for_other_priors_does_not_find_the_best_rule_worse():
     said = RARE.posteriors(X).argmax(axis=1)
     found = cs.audit(fitted("uniform"), X, y, said)
     assert found.fixable_interval[0] < 0 < found.fixable_interval[1]
-    assert (
-        found.inherent_interval is None
-    )  # the range of the fit is that of equal shares
+    # the range of the fit is that of equal shares
+    assert found.inherent_interval is None
 
 
 def test_chance_explains_the_unlikely_labels_of_a_fit_for_other_priors():

@@ -111,9 +111,8 @@ def test_reading_a_model_only_reads(path, subject):
     rng = np.random.default_rng(0)
     path.write_bytes(content)
     cs.load(path)
-    sys.addaudithook(
-        audit
-    )  # stays for the life of the process, but only listens while active
+    # stays for the life of the process, but only listens while active
+    sys.addaudithook(audit)
     for case in [content, *(spoil.blind(rng, content) for _ in range(20))]:
         path.write_bytes(case)
         active.append(True)

@@ -73,9 +73,8 @@ def test_every_member_learns_separated_classes(name: str) -> None:
     X, codes = blobs(600, 3, 3, apart=4.0)
     if name == "linear-axis":
         X[:, 1:] = 0
-        X[:, 0] += (
-            3 * codes
-        )  # classes along one direction, the only thing this member can see
+        # classes along one direction, the only thing this member can see
+        X[:, 0] += 3 * codes
     X = np.rint(np.maximum(X, 0)) if name == "counts" else X
     member = fitted(
         name,
@@ -134,9 +133,8 @@ def test_rows_of_weight_zero_do_not_count_in_a_repeatable_fit(
 def test_inner_parts_are_stratified_without_groups() -> None:
     codes = np.repeat([0, 1, 2], [50, 30, 1])
     part = Task(None, codes, 3).inner_parts(5, seed=0)
-    assert part[codes == 2].tolist() == [
-        -1
-    ]  # the only row of a class is always trained on
+    # the only row of a class is always trained on
+    assert part[codes == 2].tolist() == [-1]
     for k in (0, 1):
         assert np.ptp(np.bincount(part[codes == k], minlength=5)) <= 1
 
@@ -453,18 +451,16 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> No
         kernel.ridge(squares, Y, np.float32(4) + w, 0.5).coefficients
         for w in np.outer([0, 1e-4], X[:, 0]).astype("f4")
     )
-    np.testing.assert_allclose(
-        K @ even, K @ uneven, atol=1e-3
-    )  # equal weights have a way of their own
+    # equal weights have a way of their own
+    np.testing.assert_allclose(K @ even, K @ uneven, atol=1e-3)
 
 
 def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
     generator = np.random.default_rng(0)
     X = generator.normal(size=(400, 6)).astype(np.float32)
     codes = (np.sin(3 * X[:, 0]) > 0).astype(int)
-    spread = np.array(
-        [1.0, *[1e-3] * 5]
-    )  # as measured, only the first feature has any extent
+    # as measured, only the first feature has any extent
+    spread = np.array([1.0, *[1e-3] * 5])
     blind = fitted("neighbours", X[:300], codes[:300])
     seeing = fitted("neighbours", X[:300], codes[:300], spread=spread)
     assert log_loss(seeing, X[300:], codes[300:]) < 0.7 * log_loss(
@@ -770,9 +766,8 @@ def test_weights_sharpen_the_true_member() -> None:
     assert weights[1] == 0.0
     assert 1.8 < weights[0] < 2.2
     logs, half = np.stack([flat, noise])[:, :300], np.arange(300) < 150
-    some = pool_weights(
-        logs[:, half], codes[:300][half]
-    )  # rows of weight 0 do not count
+    # rows of weight 0 do not count
+    some = pool_weights(logs[:, half], codes[:300][half])
     np.testing.assert_allclose(
         pool_weights(logs, codes[:300], 2.0 * half), some, atol=0.35
     )
@@ -835,9 +830,8 @@ def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> No
             np.square(P - onehot).sum(1).mean()
             - np.square([0.5, 0.3, 0.2] - onehot).sum(1).mean()
         )
-    assert (
-        -0.003 < np.mean(excess) < 0.01
-    )  # above the sampling error of the mean of the differences
+    # above the sampling error of the mean of the differences
+    assert -0.003 < np.mean(excess) < 0.01
 
 
 def test_a_restored_convolution_knows_shapes_wherever_they_are() -> None:

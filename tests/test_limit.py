@@ -160,9 +160,8 @@ def test_curves_that_fall_faster_and_faster_have_hardly_begun():
     limit = Limit(SIZES, scores, paired(0.01, 0.004), 0.01, 1000.0)
     assert limit.state == "hardly begun"
     assert limit.pber_interval()[0] == 0
-    noisy = replace(
-        limit, covariance=paired(0.01, 0.05)
-    )  # within noise it is no acceleration
+    # within noise it is no acceleration
+    noisy = replace(limit, covariance=paired(0.01, 0.05))
     assert noisy.state == "still learning"
     assert "too few rows to say" in noisy.reason
     # per doubling: the same scores at sizes that grow as fast as the drops
@@ -349,9 +348,8 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     w, c = weights / weights.sum(), np.eye(3)[y]
     priors = w @ c
     # generalised least squares: what of the scores is the excess at n
-    few = widening(limit.n_units) / widening(
-        limit.n_rows
-    )  # Student's t for unequal weights
+    # Student's t for unequal weights
+    few = widening(limit.n_units) / widening(limit.n_rows)
     noise = few * limit.covariance + np.diag(
         (module.PRIOR.discrepancy * (limit.scores - limit.scores[-1])) ** 2
         + (0.5 / limit.n_rows) ** 2
@@ -483,9 +481,8 @@ def test_errors_shared_by_folds_widen_the_upper_end():
 
 
 def test_skill_is_that_of_all_rows():
-    assert (
-        planted(0.2, 0.1, 0.5, baseline=0.342).state == "still learning"
-    )  # half of the rows taught nothing
+    # half of the rows taught nothing
+    assert planted(0.2, 0.1, 0.5, baseline=0.342).state == "still learning"
 
 
 def test_the_reason_names_the_last_step():
@@ -537,9 +534,8 @@ def test_the_range_of_the_bayes_error_holds_it():
 def test_each_of_the_two_limits_from_below_has_half_of_the_tail(flat):
     posteriors, y = learned(scenario_a(5), 3000, SIZES, 0)
     limit = limit_from_posteriors(posteriors, y, SIZES, folds=np.arange(3000) % 5)
-    limit = (
-        replace(limit, errors=np.full(4, limit.errors[-1])) if flat else limit
-    )  # so that either is the larger
+    # so that either is the larger
+    limit = replace(limit, errors=np.full(4, limit.errors[-1])) if flat else limit
     apart = replace(limit, errors=None, error_covariance=None)
     errors = Limit(SIZES, limit.errors, limit.error_covariance, 0.01, limit.n_rows)
     of_errors = errors._pber_curve.at().quantile(0.0125)

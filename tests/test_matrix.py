@@ -76,9 +76,8 @@ def test_the_bayes_error_limit_takes_the_smaller_bound():
     assert both.bayes_error_limit(0.5) < both.bayes_error_limit(0.99)
     one_sided = replace(both, held_out_error=None).bayes_error_limit(0.95)
     assert one_sided == pytest.approx(both.pber_interval(0.9)[1])
-    assert CollisionMatrix(S).bayes_error_limit() == pytest.approx(
-        0.2
-    )  # a known S has no error
+    # a known S has no error
+    assert CollisionMatrix(S).bayes_error_limit() == pytest.approx(0.2)
     with pytest.raises(ValueError, match="level needs an estimated standard error"):
         CollisionMatrix(S, method="gramian").bayes_error_limit()
     problem = scenario_a(3)
@@ -206,9 +205,8 @@ def test_an_interval_allows_for_what_was_not_seen():
         method="one-step",
     )
     _, high = cm.interval()
-    assert high[0, 1] == pytest.approx(
-        stats.beta.ppf(0.975, 1, 40), rel=0.05
-    )  # Clopper, Pearson
+    # Clopper, Pearson
+    assert high[0, 1] == pytest.approx(stats.beta.ppf(0.975, 1, 40), rel=0.05)
     assert cm.pber_interval()[1] == pytest.approx(
         2 * stats.beta.ppf(0.975, 1, 100), rel=0.05
     )
@@ -286,9 +284,8 @@ def test_top_collisions_are_in_the_order_of_a_full_sort_with_their_intervals(n):
     assert list(zip(i.tolist(), j.tolist(), strict=True)) == expected
     for name, values in {"rate": S, "reverse": S.T, "high": high}.items():
         assert np.array_equal(found[name], values[i, j])
-    together = cm.interval(1 - 0.05 / 28)[
-        0
-    ]  # for all 28 pairs, of which these were chosen
+    # for all 28 pairs, of which these were chosen
+    together = cm.interval(1 - 0.05 / 28)[0]
     assert np.array_equal(found["low"], together[i, j])
     assert (found["low"] <= low[i, j]).all()
     assert (cm.top_collisions(n, level=0.5)["low"] >= found["low"]).all()
@@ -332,9 +329,8 @@ def test_rates_speak_of_the_population_asked_for():
     assert rates["false_positive_rate"].tolist() == pytest.approx([0.1, 0.2])
     assert rates["recall"].tolist() == [0.8, 0.9]
     assert rates["false_negative_rate"].tolist() == pytest.approx([0.2, 0.1])
-    assert np.isnan(
-        CollisionMatrix([[1.0, 0.0], [1.0, 0.0]]).precision()[1]
-    )  # never predicted: no precision
+    # never predicted: no precision
+    assert np.isnan(CollisionMatrix([[1.0, 0.0], [1.0, 0.0]]).precision()[1])
     assert cm.pber == pytest.approx(1 - 0.8 / 3 - 1.8 / 3)
 
 
@@ -472,9 +468,8 @@ def test_only_arrays_nobody_can_change_are_shared(
     assert np.array_equal(inside[0], value)
     assert np.array_equal(inside[1], value)
     frozen.setflags(write=False)
-    assert (kept(frozen) is frozen) == (
-        name != "covariance"
-    )  # that one is made symmetric first
+    # that one is made symmetric first
+    assert (kept(frozen) is frozen) == (name != "covariance")
 
 
 def test_a_matrix_equals_only_its_copy():
@@ -484,9 +479,8 @@ def test_a_matrix_equals_only_its_copy():
     assert (
         cm != repr(cm) == f"<CollisionMatrix: 3 classes, 300 rows, PBER {cm.pber:.4f}>"
     )
-    assert CollisionMatrix(cm.matrix) != CollisionMatrix(
-        cm.matrix, stderr=cm.stderr
-    )  # one has none
+    # one has none
+    assert CollisionMatrix(cm.matrix) != CollisionMatrix(cm.matrix, stderr=cm.stderr)
     others = {
         "matrix": np.eye(3),
         "priors": np.full(3, 1 / 3),

@@ -28,13 +28,11 @@ def test_a_run_gets_the_estimate_with_its_report(tmp_path, monkeypatch):
     from collidescope.mlflow import CollisionEvaluator
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(
-        "MLFLOW_ALLOW_FILE_STORE", "true"
-    )  # mlflow-skinny has no database
+    # mlflow-skinny has no database
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri((tmp_path / "store").as_uri())
-    if (
-        "collidescope" not in _model_evaluation_registry._registry
-    ):  # the entry point, where the package is installed
+    if "collidescope" not in _model_evaluation_registry._registry:
+        # the entry point, where the package is installed
         _model_evaluation_registry.register("collidescope", CollisionEvaluator)
     problem = GaussianProblem([[0.0, 0], [2.0, 0]])
     X, y = problem.sample(600, 0)

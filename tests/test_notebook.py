@@ -66,9 +66,8 @@ def test_no_sentence_about_an_estimate_is_refuted_by_a_support_vector_machine():
     )
     estimated = cs.collision_matrix_from_posteriors(P, digits)
     error = 1 - cross_val_score(SVC(gamma=0.001), pixels, digits, cv=3).mean()
-    assert (
-        error < bayes_error_bounds(estimated.pber, 10)[0]
-    )  # the two ends of old, which bounded nothing
+    # the two ends of old, which bounded nothing
+    assert error < bayes_error_bounds(estimated.pber, 10)[0]
     said = headline(estimated)
     assert not any(" to " in sentence for sentence in said[1:])
     assert "errs on at most" in said[2]
@@ -105,9 +104,8 @@ def test_a_matrix_says_the_limit_that_it_carries(cm):
 def test_a_merged_matrix_has_no_limit_to_say(cm):
     carrying = replace(cm, limit=limit_like(cm, "settled"))
     merged = carrying.merge([[EVIL, "d"]])
-    assert (
-        "was not estimated" in headline(merged)[1]
-    )  # the limit was that of the classes apart
+    # the limit was that of the classes apart
+    assert "was not estimated" in headline(merged)[1]
 
 
 def test_a_limit_that_may_be_nothing_is_said_as_at_most():

@@ -248,9 +248,8 @@ WEIGHTS = {
 )
 def test_labelled_rows_add_up_to_the_sums_of_the_general_formula(k, kind):
     P, codes = random_posteriors(np.random.default_rng(k), 1200, k, sharpness=3.0)
-    codes[:] = (
-        np.arange(1200) // 4 % k
-    )  # every class has rows of weight zero and others
+    # every class has rows of weight zero and others
+    codes[:] = np.arange(1200) // 4 % k
     w = WEIGHTS.get(kind, WEIGHTS["even"])(1200)
     if kind == "tiny posteriors":
         P[::2, 0] = 1e-30

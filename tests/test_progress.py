@@ -54,9 +54,8 @@ def test_the_bar_is_readable_at_any_width(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     with Progress("training folds", 5, 1) as progress:
         progress.report(ENTRY)
-        assert (
-            progress._bar.tasks[0].fields["pace"] == "5%, 0:00:00 so far"
-        )  # no ETA before a step is done
+        # no ETA before a step is done
+        assert progress._bar.tasks[0].fields["pace"] == "5%, 0:00:00 so far"
         progress.step()
         progress.report(ENTRY)
         progress._bar.refresh()

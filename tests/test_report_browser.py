@@ -376,15 +376,13 @@ def test_a_long_page_starts_folded_on_a_telephone(visit):
     heading = page.locator(
         "#ceilings thead th", has_text="Draw finds"
     ).first.bounding_box()
-    assert (
-        heading["x"] + heading["width"] <= 360
-    )  # the key columns come before the edge
+    # the key columns come before the edge
+    assert heading["x"] + heading["width"] <= 360
     arrow, title = (
         page.locator(f"#section-1 summary{part}").bounding_box() for part in ("", " h2")
     )
-    assert (
-        title["y"] - arrow["y"] < 5
-    )  # a long title stands beside its arrow, not below it
+    # a long title stands beside its arrow, not below it
+    assert title["y"] - arrow["y"] < 5
 
 
 def test_words_need_no_javascript(visit):

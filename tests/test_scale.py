@@ -358,9 +358,8 @@ def test_memory_of_a_spool_does_not_grow_with_the_rows(here):
         1024 * int(subprocess.check_output([*command, str(n)], env=environment))
         for n in (10, 110)
     ]
-    assert (
-        used[1] - used[0] < 0.2 * 100 * 20_000 * 25 * 4
-    )  # a fifth of what the rows take
+    # a fifth of what the rows take
+    assert used[1] - used[0] < 0.2 * 100 * 20_000 * 25 * 4
 
 
 # ------------------------------------------------------------------------------------- accumulating

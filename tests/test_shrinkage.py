@@ -175,7 +175,6 @@ def test_a_matrix_is_moved_to_a_pber_within_the_possible_ones():
         assert moved.sum(axis=1) == pytest.approx(priors)
         assert moved.min() >= 0
         assert np.linalg.eigvalsh(moved)[0] > -1e-12
-    assert with_pber(B, priors, 0.99) == pytest.approx(
-        np.outer(priors, priors)
-    )  # no more than nothing but chance
+    # no more than nothing but chance
+    assert with_pber(B, priors, 0.99) == pytest.approx(np.outer(priors, priors))
     assert with_pber(np.diag(priors), priors, 0.0) == pytest.approx(np.diag(priors))

@@ -96,9 +96,8 @@ def test_known_inequalities_hold_between_the_divergences():
 
 def test_inflections_are_where_calculus_puts_them():
     bends = inflections(0.02)
-    assert bends["Hellinger squared"] == pytest.approx(
-        [1.0], abs=0.02
-    )  # 1 - exp(-μ²/2)
+    # 1 - exp(-μ²/2)
+    assert bends["Hellinger squared"] == pytest.approx([1.0], abs=0.02)
     assert bends["total variation"] == bends["KL"] == []
 
 

@@ -136,9 +136,8 @@ def test_rows_are_the_standardised_ones_wherever_they_are(data, in_a_file, where
         == 3
     )
     if where != "memory":
-        part = held.subset(np.arange(100, 200)).subset(
-            np.array([5, 0])
-        )  # counts from its own rows
+        # counts from its own rows
+        part = held.subset(np.arange(100, 200)).subset(np.array([5, 0]))
         assert part.shape == (2, 4)
         assert np.array_equal(part[:].numpy(), expected[[105, 100]])
         assert torch.equal(

@@ -32,9 +32,8 @@ CM = CollisionMatrix([[0.8, 0.2], [0.2, 0.8]])
 def test_an_honest_fit_shows_no_structure_in_shuffled_labels(estimator):
     X, y = scenario_a(3).sample(750, 0)
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "error", cs.CollisionWarning
-        )  # that S falls to the priors is the point, not a warning
+        # that S falls to the priors is the point, not a warning
+        warnings.simplefilter("error", cs.CollisionWarning)
         control = shuffled_control(estimator, X, y)
     assert control.passed
     assert control.largest_deviation < 0.15

@@ -45,9 +45,8 @@ class Estimate:
     gramian: FloatArray
     recovery: Recovery  #: S from ``gramian``, with diagnostics
     limit: Limit | None  #: what unlimited rows would leave
-    posteriors: dict[
-        int, Posteriors
-    ]  #: held-out, of every row of the call, by training size
+    #: held-out, of every row of the call, by training size
+    posteriors: dict[int, Posteriors]
     copies: tuple[str, ...]  #: notes on rows that have a copy in another fold
     cautions: tuple[str, ...]  #: what the estimate says about itself
 
@@ -248,52 +247,65 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
 
 
 def cautions(
-    collisions: CollisionMatrix,
-    one_step: CollisionMatrix,
-    moved: float,
-    near_singular: float = 1e3,
-    moved_far: float = 0.1,
+    collisions: CollisionMatrix, one_step: CollisionMatrix, moved: float
 ) -> list[str]:
-    """What to know about the reported S; ``moved`` is that of its recovery from the Gramian.
+    """What to know about the reported S; ``moved`` is that of its recovery from the Gramian."""
+    return [
+        *near_singular(collisions, one_step),
+        *without_skill(one_step),
+        *far_from_gramian(collisions, moved),
+    ]
 
-    Above a condition number of ``near_singular`` classes are practically indistinguishable, and S⁻¹
-    multiplies errors by as much. A Gramian whose root had to move by more than ``moved_far`` was no
-    Gramian of a collision matrix.
+
+def near_singular(
+    collisions: CollisionMatrix, one_step: CollisionMatrix, largest: float = 1e3
+) -> list[str]:
+    """Above a condition number of ``largest`` classes are practically indistinguishable.
+
+    S⁻¹ multiplies errors by as much.
     """
-    found = list[str]()
-    from_gramian = collisions.method == Method.GRAMIAN
     # Shrinking lifts eigenvalues that are zero because information is missing: the one-step
     # estimate shows them.
-    shown = collisions if from_gramian else one_step
+    shown = collisions if collisions.method == Method.GRAMIAN else one_step
     condition = condition_number(shown.matrix)
-    if condition > near_singular:
-        said = f"S is nearly singular (condition number {condition:.1e})"
-        why = "from these rows this model cannot tell some classes, or mixtures of them, apart"
-        found.append(f"{said}: {why} (merge what top_collisions shows, or gather more)")
+    if condition <= largest:
+        return []
+    said = f"S is nearly singular (condition number {condition:.1e})"
+    why = "from these rows this model cannot tell some classes, or mixtures of them, apart"
+    return [f"{said}: {why} (merge what top_collisions shows, or gather more)"]
+
+
+def without_skill(one_step: CollisionMatrix) -> list[str]:
+    """Whether the PBER may be as high as that of inputs that say nothing."""
     by_chance = highest_pber(one_step.priors)
     least, most = one_step.pber_interval() or (0.0, 0.0)
-    if most >= by_chance:
-        said = "the model may do no better than the priors"
-        why = "too few rows, or groups, to say"
-        numbers = (
-            f"PBER {one_step.pber:.3f}, up to {most:.3f}; {by_chance:.3f} by chance"
-        )
-        # Few rows do not tell: what they leave open is less than a tenth.
-        if one_step.pber >= 0.99 * by_chance and least >= 0.9 * by_chance:
-            said = "the model does no better than the priors"
-            why = "the inputs say nothing about the classes, or the model cannot see it"
-            numbers = f"PBER {one_step.pber:.3f}, {by_chance:.3f} by chance"
-        if one_step.coverage is not None:  # counted
-            said = "labels of one input may agree no better than those of any two"
-            why = "the inputs say nothing about the classes, or too few were counted"
-        found.append(f"{said} ({numbers}): {why}")
-    if from_gramian and moved > moved_far:
-        said = "the Gramian is far from that of any collision matrix"
-        found.append(
-            f"{said} (entries of S moved by {moved:.2f}): train longer, or use "
-            "Pairwise(correction='prior')"
-        )
-    return found
+    if most < by_chance:
+        return []
+    said = "the model may do no better than the priors"
+    why = "too few rows, or groups, to say"
+    numbers = f"PBER {one_step.pber:.3f}, up to {most:.3f}; {by_chance:.3f} by chance"
+    # Few rows do not tell: what they leave open is less than a tenth.
+    if one_step.pber >= 0.99 * by_chance and least >= 0.9 * by_chance:
+        said = "the model does no better than the priors"
+        why = "the inputs say nothing about the classes, or the model cannot see it"
+        numbers = f"PBER {one_step.pber:.3f}, {by_chance:.3f} by chance"
+    if one_step.coverage is not None:  # counted
+        said = "labels of one input may agree no better than those of any two"
+        why = "the inputs say nothing about the classes, or too few were counted"
+    return [f"{said} ({numbers}): {why}"]
+
+
+def far_from_gramian(
+    collisions: CollisionMatrix, moved: float, most: float = 0.1
+) -> list[str]:
+    """A Gramian whose root had to move by more than ``most`` was that of no collision matrix."""
+    if collisions.method != Method.GRAMIAN or moved <= most:
+        return []
+    said = "the Gramian is far from that of any collision matrix"
+    return [
+        f"{said} (entries of S moved by {moved:.2f}): train longer, or use "
+        "Pairwise(correction='prior')"
+    ]
 
 
 def fit_notes(sample: Sample, crossfit: CrossFit, found: Estimate) -> Sequence[str]:

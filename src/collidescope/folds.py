@@ -491,8 +491,8 @@ def run_units(
 ) -> tuple[list[T], bool]:
     """What every unit came to, in turn or in parallel; and whether Ctrl-C ended it.
 
-    A fold is done after as many units as a key of ``steps`` says, and is so many steps of the
-    progress bar. After Ctrl-C the units done so far are kept. When nothing was done yet
+    ``steps`` says after how many units a fold is done, and how many steps of the progress bar
+    that is. After Ctrl-C the units done so far are kept. When nothing was done yet
     KeyboardInterrupt is raised.
     """
     units: list[T] = []
@@ -533,8 +533,7 @@ def _results(
     in_workers = (delayed(_in_worker)(call, parent) for call in calls)
     try:
         workers = Parallel(n_jobs=n_jobs, return_as="generator")
-    except (
-        ValueError
-    ):  # a back end of joblib that returns nothing before it has everything
+    except ValueError:
+        # a back end of joblib that returns nothing before it has everything
         workers = Parallel(n_jobs=n_jobs)
     yield from workers(in_workers)

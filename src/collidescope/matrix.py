@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 
     from collidescope.limit import Limit
 
-FORMAT = (
-    "collidescope.collision-matrix"  #: what a JSON file of a matrix is called inside
-)
+#: what a JSON file of a matrix is called inside
+FORMAT = "collidescope.collision-matrix"
 HEADER = {"format": FORMAT, "version": 3}
 JSON_CLASSES = 1000  #: the most classes of a JSON file: 50 bytes per entry are 50 MB
 #: Posteriors whose PBER is below that of the class shares by less than this share have no skill.
@@ -64,9 +63,8 @@ class Method(StrEnum):
     SHRUNK = "one-step, shrunk"  #: the same, drawn towards the plug-in estimate
     VOTES = "one-step, votes"  #: from held-out posteriors and several labels per input
     PLUG_IN = "mean of p pᵀ"  #: from posteriors without labels
-    AVERAGES = (
-        "class averages"  #: mean posteriors of every class, the paper's equation (13)
-    )
+    #: mean posteriors of every class, the paper's equation (13)
+    AVERAGES = "class averages"
     GRAMIAN = "gramian"  #: from the row Gramian, the paper's equations (35) and (36)
     COUNTED = "counted"  #: over inputs that repeat
     COUNTED_VOTES = "counted votes"  #: over several labels per item
@@ -87,15 +85,13 @@ class Diagnostics:
     n_samples: int | None = None  #: draws of a simulation
     labels: int | None = None  #: counted labels
     distinct_inputs: int | None = None  #: inputs (items) with two labels or more
-    inputs_seen_once: int | None = (
-        None  #: inputs (items) with one label, which say nothing
-    )
+    #: inputs (items) with one label, which say nothing
+    inputs_seen_once: int | None = None
     inverse_votes: float | None = None  #: mean of 1/N over items with N votes
     inverse_pairs: float | None = None  #: mean of 2/(N(N-1))
     excess: float | None = None  #: what was not learned, taken off the PBER of a limit
-    shape_learned: float | None = (
-        None  #: how far its shape comes from the learning curve
-    )
+    #: how far its shape comes from the learning curve
+    shape_learned: float | None = None
 
     def __post_init__(self) -> None:
         kinds: dict[str, tuple[type, ...]] = {
@@ -180,9 +176,8 @@ class CollisionMatrix(Value):
     #: share of the rows that the estimate speaks for (counted collisions)
     coverage: float | None = None
     method: Method = Method.GIVEN  #: how the matrix was made
-    limit: Limit | None = (
-        None  #: what unlimited rows would leave, where it was estimated
-    )
+    #: what unlimited rows would leave, where it was estimated
+    limit: Limit | None = None
     merged: bool = False  #: whether classes were merged: ``limit`` is not theirs then
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     #: (K,) independent units of each class, default ``counts``: rows or groups of rows, as many as
@@ -190,9 +185,8 @@ class CollisionMatrix(Value):
     units: FloatArray | None = None
     n_units: float | None = None  #: the same of all classes
     grouped: bool = False  #: whether units are groups of rows
-    held_out_error: float | None = (
-        None  #: 0/1 error of the largest posterior on held-out rows
-    )
+    #: 0/1 error of the largest posterior on held-out rows
+    held_out_error: float | None = None
     held_out_stderr: float | None = None  #: its standard error
 
     def __post_init__(self) -> None:
@@ -288,9 +282,8 @@ class CollisionMatrix(Value):
     def balance_gap(self) -> float:
         """Largest entry of ``|B - Bᵀ|``: zero for a true collision matrix (detailed balance)."""
         B = self.joint
-        return float(
-            (B - B.T).max()
-        )  # of an antisymmetric matrix, so of its absolute values too
+        # of an antisymmetric matrix, so of its absolute values too
+        return float((B - B.T).max())
 
     @property
     def dominance_factor(self) -> float:

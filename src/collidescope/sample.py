@@ -320,8 +320,7 @@ def validated(
     if isinstance(X, list):
         dimensions = dimensions_of(X)
     if channels_first and dimensions > 2:
-        # Before scikit-learn counts features: channels, as in a saved model, in any order they
-        # came.
+        # Channels first, as in a saved model, before scikit-learn counts features.
         X = as_images(X if isinstance(X, np.ndarray) else np.asarray(X))
     floats: list[type[np.generic]] = [np.float64, np.float32]
     if dimensions > 2:  # pixels stay bytes until they are standardised, block by block
@@ -447,7 +446,7 @@ def check_table(X: object) -> None:
 
 def check_targets(y: Array) -> Array:
     """The sorted distinct labels; those that scikit-learn does not take for classes are refused."""
-    classes = check.classes_of(check.check_labels(y))
+    classes = check.classes_of(y)
     try:
         check_classification_targets(y)
     except (TypeError, ValueError) as error:

@@ -29,9 +29,8 @@ from studies.measures import tvd
 from studies.real_data import data_folder, load_fashion_votes, load_mnist, one_vote
 from studies.store import Cell, Record, Study, flat
 
-CHANGED = (
-    0.2  #: share of the labels of "cifar10-changed" that are changed to another class
-)
+#: share of the labels of "cifar10-changed" that are changed to another class
+CHANGED = 0.2
 
 
 class Problem(NamedTuple):

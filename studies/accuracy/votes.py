@@ -44,9 +44,8 @@ def two_votes(draws: int = 100) -> Result:
             image = rows if how == "same images" else rng.choice(rows, len(rows))
             first = rng.integers(0, N[image])
             second = rng.integers(0, N[image] - 1)
-            pair = np.stack(
-                [first, second + (second >= first)]
-            )  # two different votes of the image
+            # two different votes of the image
+            pair = np.stack([first, second + (second >= first)])
             classes = (ends[image] <= pair[:, :, None]).sum(axis=2)
             cm = count_collisions(np.tile(rows, 2), classes.ravel(), average="items")
             hits.append(inside(cm.interval(), full.matrix))

@@ -180,9 +180,8 @@ class NetworkBase(NetworkSettings, PosteriorClassifier):
         return self
 
     def _config(self) -> TrainingConfig:
-        check_sizes(
-            self.hidden_layer_sizes
-        )  # TrainingConfig would take the word "auto" too
+        # TrainingConfig would take the word "auto" too
+        check_sizes(self.hidden_layer_sizes)
         own = self.get_params(deep=False)
         given: dict[str, Any] = PAPER | {
             name: own[name] for name in TRAINING if name in own

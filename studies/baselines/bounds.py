@@ -54,9 +54,8 @@ def knn_bounds(X: np.ndarray, y: np.ndarray, k: int) -> Bounds:
     K = int(y.max()) + 1
     said = _votes(_neighbours(X, y, k), K).argmax(axis=1)
     upper = float((said != y).mean())
-    if (
-        K == 2 and k > 2
-    ):  # FeeBee; for more classes Cover and Hart's bound serves every k
+    if K == 2 and k > 2:
+        # FeeBee; for more classes Cover and Hart's bound serves every k
         return upper / (1 + 1 / np.sqrt(k)), upper
     return _cover_hart(upper, K)
 

@@ -102,9 +102,8 @@ def _bars(axes: Any, image: dict[str, Any], first: bool) -> None:
     posterior = image["posterior"]
     digits = np.arange(len(posterior))
     colours = [ACCENT if digit == image["label"] else QUIET for digit in digits]
-    axes.vlines(
-        digits, 0, posterior, colours, linewidth=7
-    )  # a single object: bars would double the size of an SVG
+    # a single object: bars would double the size of an SVG
+    axes.vlines(digits, 0, posterior, colours, linewidth=7)
     axes.set_xlim(-0.7, len(digits) - 0.3)
     axes.set_ylim(0, 1.05)
     axes.set_yticks([0, 0.5, 1] if first else [], ["0", "½", "1"] if first else [])

@@ -227,9 +227,8 @@ class _Jackknife(NamedTuple):
     def _areas_of_class(self, score: FloatArray, c: int) -> list[Interval]:
         """Sorted once for all parts: scikit-learn's functions would sort and check 26 times."""
         order = np.argsort(-score, kind="stable")
-        last = np.append(
-            np.diff(score[order]) != 0, True
-        )  # of rows with the same score
+        # of rows with the same score
+        last = np.append(np.diff(score[order]) != 0, True)
         hit = self.codes[order] == c
         return [_curve_areas(kept[order], hit, last) for kept in self._kept()]
 
@@ -408,9 +407,8 @@ def ceilings(
     costs = _costs(cost, ordered, k)
     rival, apart = _rival(jackknife, y_pred, rows, costs)
     limits = {}
-    if (
-        limit is not None
-    ):  # two metrics follow from it, and agree with what else it says
+    if limit is not None:
+        # two metrics follow from it, and agree with what else it says
         low, high = limit.bayes_error_interval(level)
         limits["accuracy"] = (1 - high, 1 - low)
         limits["Brier score"] = limit.pber_interval(level)

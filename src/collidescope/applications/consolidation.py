@@ -44,9 +44,8 @@ from collidescope.intervals import level_together
 from collidescope.matrix import CollisionMatrix
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken
-FORBIDDEN = (
-    -1.0
-)  #: in place of the gain of a pair that may not be merged; gains are never negative
+#: in place of the gain of a pair that may not be merged; gains are never negative
+FORBIDDEN = -1.0
 NAME_WIDTH = 24  #: letters of the name of a group: three columns fit into 80
 
 GroupNames = Sequence[Any] | Callable[[list[Any]], Any] | None
@@ -80,9 +79,8 @@ class ConsolidationPlan(
     groupings: Groupings
     source: CollisionMatrix
     notes: Notes = ()
-    _pairs: Sequence[
-        tuple[int, int]
-    ] = ()  #: first members of the groups of every merge
+    #: first members of the groups of every merge
+    _pairs: Sequence[tuple[int, int]] = ()
 
     @property
     def n_groups(self) -> int:
@@ -235,9 +233,8 @@ class _Constraints:
     together: Groups  #: groups that are merged before the first step
     apart: BoolArray  #: K×K, pairs that stay apart
     most: int  #: classes of a group
-    places: IntArray | None = (
-        None  #: of the classes in their order: only neighbours may be merged
-    )
+    #: of the classes in their order: only neighbours may be merged
+    places: IntArray | None = None
 
     def allow(self, group: IntArray) -> bool:
         """May these classes be one group?"""

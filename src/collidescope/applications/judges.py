@@ -210,9 +210,8 @@ def _pairs(
 ) -> pd.DataFrame:
     """Per class ("missed") and ordered pair: what the judge does more often than a human."""
     k = len(names)
-    judged = np.einsum(
-        "ni,nj->nij", shares, np.eye(k)[said]
-    )  # a human says i, the judge j
+    # a human says i, the judge j
+    judged = np.einsum("ni,nj->nij", shares, np.eye(k)[said])
     # The variance for a judge like the humans: who never made a rare error shows none.
     spread = shares * (1 - shares)
     null = np.einsum("ni,nj->nij", shares**2, spread)

@@ -411,9 +411,8 @@ def _rows(limit: Limit, n: int, money: _Money, level: float) -> Option:
     amount = money.bought("row")
     if amount is None:
         amount = n
-    size = (
-        float(limit.sizes[-1]) * (n + amount) / n
-    )  # training rows are a share of all rows
+    # training rows are a share of all rows
+    size = float(limit.sizes[-1]) * (n + amount) / n
     curve = limit._pber_curve
     falls = curve.level - curve.at(size).means  # PBER(n) - PBER(size), for every curve
     # Which rows are drawn moves the models too, about as much as it did in the last doubling.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,8 +27,10 @@ from collidescope.applications._inputs import Record, Result
 from collidescope.classifier import CollisionClassifier
 from collidescope.cli._console import for_terminal, note, notes_as_they_come, say
 from collidescope.cli._run import Options, Output, guard, load_model, unguard
+from collidescope.equations.posterior import shift_priors
 from collidescope.limit import Limit
 from collidescope.sample import handle_rare
+from collidescope.tables import TableClassifier
 from collidescope.tables.cells import (
     MISSING_WORDS,
     as_levels,
@@ -213,6 +216,15 @@ class Rows:
                 f"name those of a model like the classes, or 'p_{classes[0]}'"
             )
         return rows
+
+    def asked_of(self, fitted: CollisionClassifier) -> Any:
+        """The model with the posteriors of these rows, in place of its own."""
+        asked: Any = copy(fitted)
+        own = fitted.row_priors_  # at which rows are scored
+        asked.posteriors_ = shift_priors(self.P, own, fitted.priors_)
+        asked.row_hashes_ = None
+        asked.groups_ = None
+        return asked
 
     def _check_whole(self, P: FloatArray, prefix: str, used: list[str]) -> None:
         """Probabilities sum to 1: the column of a class without a row cannot be ignored."""
@@ -408,6 +420,13 @@ class Run(Options):
             limit=row_limit(fitted),
             used=list(getattr(encoder, "types", ())),
         )
+
+    def fitted(self, rows: Rows, seed: int) -> TableClassifier:
+        """A model of the rows."""
+        note(*rows.notes)
+        with notes_as_they_come():
+            model = cs.TableClassifier(random_state=seed, verbose=int(not self.quiet))
+            return model.fit(rows.X, rows.y)
 
     def answer(self, found: Result, rows: Rows, *more: Output, **shown: Any) -> None:
         """Print a result, then write its table, the report of the rows with ``shown``, and more.

@@ -260,6 +260,16 @@ class Output:
     write: Callable[[Path], Any]
 
 
+def picture(what: str, path: Path | None, plot: Callable[[], Any]) -> Output:
+    """What writes the figure of the axes that ``plot`` draws."""
+    return Output(what, path, lambda file: plot().figure.savefig(file))
+
+
+def split_names(text: str) -> list[str]:
+    """The names in A,B."""
+    return [name.strip() for name in text.split(",")]
+
+
 def write_all(outputs: Sequence[Output]) -> None:
     """Write each; a failure does not stop the rest: the exit code tells."""
     code = 0

@@ -12,7 +12,7 @@ import typer
 
 import collidescope as cs
 from collidescope.cli import _run as opt
-from collidescope.cli import using, voting
+from collidescope.cli import deciding, using, voting
 from collidescope.cli._console import (
     note,
     say,
@@ -365,7 +365,7 @@ def _pool(quick: bool, members: str | None) -> str | list[str]:
         raise ValueError("--quick is a pool of its own: leave it or --members out")
     if members is None:
         return "quick" if quick else "auto"
-    return [name.strip() for name in members.split(",")]
+    return opt.split_names(members)
 
 
 def _chosen(X: pd.DataFrame, copied: list[str] | None) -> pd.DataFrame:
@@ -422,7 +422,7 @@ def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
 
     if ordered is None:
         return y
-    names = [name.strip() for name in ordered.split(",")]
+    names = opt.split_names(ordered)
     words = {as_word(name): name for name in y.unique().tolist()}
     if sorted(names) != sorted(words):
         raise ValueError(
@@ -557,20 +557,20 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start here": (demo, fit),
     "Go on from a model or a matrix": (
         using.predict,
-        using.audit,
+        deciding.audit,
         using.merge,
         using.limit,
         using.report,
     ),
     "From your own numbers": (posteriors, count, voting.votes),
     "Decide what to do next": (
-        using.plan,
-        using.rows,
-        using.columns,
-        using.groups,
-        using.ceilings,
-        using.compare,
-        using.split,
+        deciding.plan,
+        deciding.rows,
+        deciding.columns,
+        deciding.groups,
+        deciding.ceilings,
+        deciding.compare,
+        deciding.split,
     ),
 }
 for _panel, _commands in PANELS.items():

@@ -36,12 +36,13 @@ from collidescope.applications.audit import (
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
 from collidescope.equations.merging import class_numbers
+from collidescope.estimate import far_from_gramian, without_skill
 from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.show import words
 from collidescope.show.displays import continuation, leaf_order
 from collidescope.show.rows import Source, resolve, rows_to_look_at, text
-from collidescope.trust import ShuffledControl, cautions, learning_curve, limit_of
+from collidescope.trust import ShuffledControl, learning_curve, limit_of
 
 HEADER = {"format": "collidescope.summary", "version": 2}
 #: Beyond this many classes S is shown for those that collide most, and all others as one.
@@ -460,8 +461,8 @@ def _warnings(cm: CollisionMatrix, model: object, more: list[str]) -> list[str]:
     if hasattr(model, "recovery_"):
         moved = model.recovery_.moved
     estimated = getattr(model, "one_step_", cm)
-    found = [text(caution) for caution in cautions(cm, estimated, moved)]
-    found = [said for said in found if not said.startswith("S is nearly singular")]
+    said = [*without_skill(estimated), *far_from_gramian(cm, moved)]
+    found = [text(caution) for caution in said]
     if getattr(model, "interrupted_", False):
         found.insert(
             0,

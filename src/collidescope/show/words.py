@@ -88,9 +88,10 @@ def what_to_do(summary: Summary) -> list[str]:
                 "where there is nothing to find, the fit still found structure."
             ),
         )
-    first = answer(summary, calm=not warnings)
+    harmless = not warnings and _is_harmless(summary)
+    first = _nothing_to_do(summary["pber"]) if harmless else answer(summary)
     lines = [first, *warnings, *_about_labels(summary)]
-    if not first.startswith("Nothing needs doing"):
+    if not harmless:
         lines += _more_rows(summary)
         lines += _about_classes(summary)
         lines += _small_classes(summary)
@@ -99,23 +100,27 @@ def what_to_do(summary: Summary) -> list[str]:
     return lines
 
 
-def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
-    """The finding in a sentence.
+def _is_harmless(summary: Summary, tiny: float = 0.01) -> bool:
+    """Is the PBER tiny for all inputs, as its interval says, or because S is known?"""
+    certain = summary["pber"]["high"] is not None or summary["known"]
+    return _covers_all(summary) and certain and highest(summary["pber"]) < tiny
 
-    It says that nothing needs doing only if there is no warning (``calm``) and the estimate covers
-    all inputs, with an interval or because S is known.
-    """
+
+def _covers_all(summary: Summary) -> bool:
+    return summary["coverage"] in (None, 1)
+
+
+def _nothing_to_do(pber: Summary) -> str:
+    most = percent(highest(pber))
+    if pber["high"] is not None:
+        most = f"at most {most}"
+    return f"Nothing needs doing about collisions: {most} of inputs would get another label."
+
+
+def answer(summary: Summary) -> str:
+    """The finding in a sentence."""
     pber = summary["pber"]
-    at_most = highest(pber)
-    certain = pber["high"] is not None or summary["known"]
-    inputs = "inputs"
-    if summary["coverage"] not in (None, 1):
-        inputs = "inputs with several labels"
-    elif at_most < tiny and calm and certain:
-        most = percent(at_most)
-        if pber["high"] is not None:
-            most = f"at most {most}"
-        return f"Nothing needs doing about collisions: {most} of inputs would get another label."
+    inputs = "inputs" if _covers_all(summary) else "inputs with several labels"
     interval = between(pber["low"], pber["high"])
     share = percent(pber["value"])
     said = f"{share} of the {inputs} would get another label{interval}"
@@ -416,6 +421,7 @@ def method(name: str) -> str:
             "themselves where labels are too few"
         ),
         "one-step": f"one-step estimate: {one_step}",
+        "one-step, votes": f"one-step estimate: {one_step}",
         "mean of p pᵀ": "plug-in estimate: the mean of p pᵀ over held-out probabilities p, "
         "without labels",
         "gramian": "from the similarity of pairs of rows (the paper's estimator)",
@@ -424,7 +430,4 @@ def method(name: str) -> str:
         "counted": "counted over inputs that occur more than once, without a model",
         "densities": "from known distributions, by simulation",
     }
-    for start, said in made.items():
-        if name.startswith(start):
-            return said
-    return name
+    return made.get(name, name)

@@ -362,9 +362,8 @@ class Run:
     history: list[dict[str, Any]] = field(default_factory=list)
     interrupted: bool = False
     capped: bool = False  #: whether it ended for lack of epochs
-    played: Step | None = (
-        None  #: the recorded step, for batches of the shape ``recorded``
-    )
+    #: the recorded step, for batches of the shape ``recorded``
+    played: Step | None = None
     recorded: torch.Size | None = None
 
     def step(self, objective: Objective, batch: Tensor) -> Tensor:
