@@ -370,7 +370,7 @@ def test_bad_accumulator_is_refused_in_our_words(call, pattern):
     (lambda: cs.collision_matrix_from_posteriors(P, Y[:3]), "P and y.*4 and 3"),
     (
         lambda: cs.collision_matrix_from_posteriors(P, [None, "b", "a", "b"]),
-        r"y has 1 missing labels \(first at row 0\)",
+        r"y has 1 missing value \(first at row 0\)",
     ),
     (
         lambda: cs.collision_matrix_from_posteriors(
@@ -1055,3 +1055,31 @@ def test_no_function_changes_what_it_is_given(use, writeable):
     use(SimpleNamespace(**given))
     for name, array in given.items():
         np.testing.assert_array_equal(array, before[name], err_msg=name)
+
+
+def test_a_column_of_dates_is_referred_to_the_classifier_of_tables():
+    X = pd.DataFrame(
+        {"x": np.arange(6.0), "day": pd.date_range("2020-01-01", periods=6)}
+    )
+    with pytest.raises(ValueError, match=r"X must hold numbers: .*use TableClassifier"):
+        cs.CollisionClassifier().fit(X, [0, 1] * 3)
+
+
+def test_a_number_without_an_upper_end_must_be_above_the_lower_one():
+    with pytest.raises(ValueError, match="budget must be a number above 0, got 0"):
+        check.check_between(0, 0, INF, "budget")
+
+
+def test_a_single_column_is_no_table():
+    with pytest.raises(ValueError, match=r"X must be a DataFrame .* got Series"):
+        cs.TableClassifier().fit(pd.Series(["a", "b"] * 3, dtype="str"), [0, 1] * 3)
+
+
+def test_a_report_of_a_classifier_that_is_not_fitted_asks_for_the_fit():
+    with pytest.raises(ValueError, match="call fit of this TableClassifier first"):
+        cs.summarise(cs.TableClassifier())
+
+
+def test_prices_in_a_list_are_refused():
+    with pytest.raises(ValueError, match=r"prices must be a mapping .* got list"):
+        cs.plan(None, prices=[1])

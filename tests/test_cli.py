@@ -280,7 +280,7 @@ def test_predict_answers_raw_rows_in_every_format(folder):
     command = "predict m.collide t.csv"
     done = good(f"{command} --out p.parquet --with customer_id")
     assert (
-        "column 'city': 1 of 20 cells are levels that training did not have (such as 'Rome')"
+        "column 'city': 1 of 20 cells is not among the levels of training (such as 'Rome')"
         in done.stderr
     )
     assert "columns that the model does not know are ignored: 'more'" in done.stderr

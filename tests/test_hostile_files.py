@@ -167,6 +167,12 @@ def test_what_is_no_file_of_ours_is_refused_unrun(tmp_path, path):
     assert not (tmp_path / "mark").exists()
 
 
+def test_a_table_in_the_place_of_a_model_is_refused_in_our_words(path):
+    path.write_text("x,y\n1,2\n" * 20)
+    with pytest.raises(cs.ModelFileError, match="a table in its place, or cut short"):
+        cs.load(path)
+
+
 def test_a_file_of_another_version_is_named(path):
     text = json.dumps(
         {"format": "collidescope", "version": 99, "kind": "model", "tree": {}}

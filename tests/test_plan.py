@@ -1,6 +1,7 @@
 """What the next euro buys, judges beside humans, ordered classes: each against a planted truth."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -214,6 +215,33 @@ def test_checked_labels_also_train_better_models():
         above_the_labels_alone.append(after < brier(P, checked))
     assert all(above_the_labels_alone)
     assert np.mean(inside) >= 0.9
+
+
+def overconfident(share):
+    """Posteriors that are sure, and wrong of a ``share`` of the rows."""
+    codes = np.arange(240) % 2
+    sure = np.where(np.arange(240) < share * 240, 1 - codes, codes)
+    P = np.where(np.eye(2)[sure] == 1, 0.9999, 0.0001)
+    return P, codes
+
+
+def test_checked_labels_promise_no_more_than_the_whole_pber():
+    P, y = overconfident(0.4)
+    row = option(given(P, y), "labels", label=1.0)
+    most = brier(P, y) + 1e-12  # sums of the same numbers in another order
+    assert row["fall"] <= most
+    assert row["high"] <= most
+
+
+def test_suspect_labels_of_an_overconfident_model_come_with_a_note():
+    P, y = overconfident(0.4)
+    calibrated = limit(np.random.default_rng(0), 0.2, 0.5)
+    said = str(plan(given(P, y, limit_=calibrated), prices={"label": 1.0}))
+    assert "may be a mistake of the model" not in said
+    found = replace(calibrated, power=0.5)
+    assert found.state == "miscalibrated"
+    said = str(plan(given(P, y, limit_=found), prices={"label": 1.0}))
+    assert "a suspect label may be a mistake of the model" in said
 
 
 def test_labels_that_chance_makes_suspect_promise_nothing():

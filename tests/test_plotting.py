@@ -184,6 +184,20 @@ def test_pairs_are_the_top_collisions_with_the_ends_of_their_intervals():
         swapped.plot_pairs()
 
 
+def test_pairs_of_long_names_keep_what_tells_them_apart():
+    names = [f"species with a long name, variety {i}" for i in range(3)]
+    cm = cs.CollisionMatrix(0.7 * np.eye(3) + 0.1, classes=names)
+    display = heat_map(cm).plot_pairs(n=2)
+    for label in tick_names(display.ax_):
+        one, other = label.split(" → ")
+        assert one.startswith("species with")
+        assert other.startswith("species with")
+        assert one[-1] != other[-1]
+    heights = [text.get_window_extent() for text in display.ax_.get_yticklabels()]
+    box = display.ax_.figure.get_window_extent()
+    assert all(own.width < 0.6 * box.width for own in heights)
+
+
 def test_the_limit_is_a_curve_with_a_band_that_ends_in_the_range():
     limit = limit_like(exact(3))
     display = LimitDisplay.from_estimator(SimpleNamespace(limit_=limit)).plot()

@@ -204,7 +204,7 @@ def test_the_keyboard_reaches_every_control(ten):
         page.keyboard.type(name)
     said = bare(page.locator("#pair-said").inner_text())
     assert (
-        f"Labelled class 7, seen again as class 3: {percent(float(cm.matrix[7, 3]))}"
+        f"Labelled “class 7”, seen again as “class 3”: {percent(float(cm.matrix[7, 3]))}"
         in said
     )
     cells = page.locator("#matrix table tbody tr").nth(7).locator("td")

@@ -18,6 +18,7 @@ from sklearn.base import clone
 import collidescope as cs
 from collidescope.datasets import scenario_a
 from collidescope.matrix import Method
+from collidescope.show import words
 from collidescope.show.html import check_summary, render
 from collidescope.trust import ShuffledControl
 from helpers import blocks, limit_like, planted, random_posteriors
@@ -420,6 +421,29 @@ def test_no_merge_is_advised_at_chance_level():
     assert "hardly predict the class better than the class shares alone" in said
     assert "Merge " not in said
     assert "consolidate" not in said
+
+
+def test_a_wide_interval_is_not_taken_for_inputs_that_predict_nothing():
+    """PBER 0.28 of 0.66 by chance, from three groups: the interval reaches 1."""
+    P = np.where(np.eye(3)[np.arange(90) % 3] == 1, 0.84, 0.08)
+    y = np.where(np.arange(90) % 7 == 0, (np.arange(90) + 1) % 3, np.arange(90) % 3)
+    cm = cs.collision_matrix_from_posteriors(P, y, groups=np.arange(90) // 45)
+    assert cm.pber < 0.5 < cm.pber_interval()[1]
+    said = advice(cm)
+    assert "hardly predict the class" not in said
+    assert "the inputs say nothing" not in said
+    assert "is not certain" in said
+    assert "gather more rows (or groups)" in said
+
+
+def test_the_answer_begins_with_a_capital_letter():
+    matrix = np.array([[0.99999, 0.00001], [0.00001, 0.99999]])
+    summary = cs.summarise(cs.CollisionMatrix(matrix))
+    assert words.answer(summary, calm=False).startswith("Less than 0.01% of the inputs")
+
+
+def test_a_condition_number_of_thousands_is_written_in_full():
+    assert "S: 1,030 (" in words.conditioning(1030.2, dominant=False)
 
 
 @pytest.mark.parametrize(

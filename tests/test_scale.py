@@ -214,7 +214,7 @@ REFUSED = [
     (
         [(np.ones((3, 2)), ["a", None, "b"])],
         {},
-        r"y has 1 missing labels \(first at row 1\)",
+        r"y has 1 missing value \(first at row 1\)",
     ),
     (
         [GOOD, (np.ones((2, 2)), [1, 0])],

@@ -151,7 +151,7 @@ def test_unseen_levels_are_said(mixed, encoder):
     assert column(encoder, new, "sex")["sex=m"].tolist() == [0.5] * 4
     notes = encoder.transform(new)[1]
     assert (
-        "column 'colour': 4 of 4 cells are levels that training did not have (such as 'violet')"
+        "column 'colour': 4 of 4 cells are not among the levels of training (such as 'violet')"
         in notes
     )
     assert "columns that the model does not know are ignored: 'extra'" in notes
@@ -240,6 +240,20 @@ def test_numbers_in_more_than_one_unit_are_pointed_out():
     )
 
 
+def test_the_word_that_makes_a_column_of_numbers_text_is_named():
+    cells = [f"{value:.3f}" for value in np.random.default_rng(0).random(60)]
+    table = pd.DataFrame({"height": [*cells, "unknown"], "x": np.arange(61.0)})
+    (doubt,) = TableEncoder.fit(table).doubts(table)
+    assert "except for 'unknown': empty such cells" in doubt
+    assert "more than one form" not in doubt
+
+
+def test_columns_of_two_levels_are_named_by_both():
+    table = pd.DataFrame({("a", "x"): np.arange(4.0), ("a", "y"): np.arange(4.0) % 2})
+    encoder = TableEncoder.fit(table)
+    assert list(encoder.types) == ["('a', 'x')", "('a', 'y')"]
+
+
 AMOUNTS = {
     "money": (lambda v: f"${v:,.2f}", 12345.5, "$12,345.50"),
     "unit": (lambda v: f"{v:.1f}kg", 12.3, "12.3kg"),
@@ -274,7 +288,7 @@ def test_numbers_in_text_are_read_as_numbers(form):
     median = encoder.medians[list(encoder.types).index("amount")]
     assert features[0, 0] == pytest.approx(value - median, rel=1e-6)
     assert features[1, 0] == 0
-    assert any("'amount': 1 of 2 cells are no numbers" in note for note in notes)
+    assert any("'amount': 1 of 2 cells is not numeric" in note for note in notes)
 
 
 def test_numbers_in_text_are_no_ids():

@@ -118,6 +118,12 @@ def test_ctrl_c_ends_the_control():
             "too few rows to say",
             False,
         ),
+        (
+            "miscalibrated",
+            "posteriors are over-confident, which more rows do not change",
+            "the curve does not say",
+            False,
+        ),
         ("a state of a later release", "", "too few rows to say", False),
     ],
 )
@@ -160,3 +166,12 @@ def test_each_fault_is_said_once_in_words():
     )
     (message,) = cautions(copies, copies, recover(copies.gramian, copies.priors).moved)
     assert "nearly singular" in message
+
+
+def test_a_settled_curve_with_a_wide_range_is_not_said_to_be_sure():
+    limit = limit_like(CM, "settled")
+    said = learning_curve(SimpleNamespace(limit_=limit)).words
+    assert said.startswith("settled as far as can be seen, but the sampling error is")
+    limit.pber_interval = lambda level=0.95: (0.17, 0.18)
+    said = learning_curve(SimpleNamespace(limit_=limit)).words
+    assert said.startswith("settled; twice the rows")

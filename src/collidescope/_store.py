@@ -110,7 +110,7 @@ def read(path: str | Path, kind: str) -> Tree:
 
 def _read_entries(path: Path) -> tuple[str | None, Arrays]:
     """Header and arrays of a file."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     with open(path, "rb") as start:
         # two bytes could be the length of a safetensors header
@@ -118,9 +118,14 @@ def _read_entries(path: Path) -> tuple[str | None, Arrays]:
     if zipped:
         return _read_npz(path)
     # It refuses tensors that overlap, leave gaps, or reach beyond the end of the file.
-    with safe_open(str(path), framework="np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        metadata = file.metadata() or {}
+    try:
+        with safe_open(str(path), framework="np") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(
+            "its bytes are not those of such a file (a table in its place, or cut short?)"
+        ) from error
     return metadata.get(HEADER), arrays
 
 
@@ -456,6 +461,17 @@ def regular_file(path: str | Path) -> Path:
     if near := get_close_matches(path.name, files, 1):
         hint = f": did you mean {near[0]}?"
     raise FileNotFoundError(f"there is no file {path}{hint}")
+
+
+def check_growth(
+    path: Path, size: int, most: int = 200, harmless: int = 50_000_000
+) -> None:
+    """Refuse a table that grows to ``most`` times its size, beyond ``harmless`` bytes: a bomb."""
+    if size > max(harmless, most * path.stat().st_size):
+        raise OSError(
+            f"it grows to {size:,} bytes or more, {most} times its size: if that is "
+            "right, unpack it first, or give a sample of it"
+        )
 
 
 def made_folder(path: str | Path, name: str) -> Path:

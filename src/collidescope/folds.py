@@ -66,6 +66,11 @@ class Folds:
         """Training rows of a fold, on average."""
         return float(np.mean([len(train) for train, _ in self.splits]))
 
+    @property
+    def smallest(self) -> int:
+        """Training rows of the smallest fold."""
+        return min(len(train) for train, _ in self.splits)
+
     def smaller(self, sample: Sample, share: float) -> Folds | None:
         """The same folds with a share of their training rows; None where that leaves too few."""
         parts = nested_splits(
@@ -300,7 +305,8 @@ def _numbered_splits(
         said += f", so it is held out in {least} of the {n_folds} folds"
         others = int((counts < n_folds).sum()) - 1
         if others:
-            said += f", as are {others} more classes in fewer than all"
+            more = "another class" if others == 1 else f"{others} more classes"
+            said += f", and {more} in fewer than all"
         notes.append(
             f"{said}: if S varies too much, leave out classes of fewer than {n_folds} rows"
         )

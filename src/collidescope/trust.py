@@ -26,14 +26,16 @@ from collidescope._text import (
     READABLE,
     UNKNOWN,
     between,
+    is_narrow,
     percent,
     span,
     words_html,
 )
+from collidescope.equations.merging import n_pairs
 from collidescope.estimate import cautions as cautions
 from collidescope.estimators import estimate_collisions
 from collidescope.folds import RandomState, as_random_state
-from collidescope.matrix import CollisionMatrix, n_pairs
+from collidescope.matrix import CollisionMatrix
 from collidescope.sample import Table
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 #: What a state of ``limit_`` means for someone who can gather rows; other states do not say.
 VERDICTS = {"settled": "settled", "still learning": "more rows would lower it"}
+#: States about which the number of rows does not matter.
+NO_VERDICT = "the curve does not say"
+UNREADABLE = ("refuted", "capped", "miscalibrated")
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ class LearningCurve:
 
     ``frame`` has one row per training size, ``pber_limit`` and ``interval`` (95%) are what
     unlimited rows would leave, ``doubled`` what twice the rows would: (low, middle, high), or None
-    where nobody can tell. ``verdict`` is "settled", "more rows would lower it", or "too few rows to
-    say", and ``reason`` says why.
+    where nobody can tell. ``verdict`` is "settled", "more rows would lower it", "too few rows to
+    say" or, where more rows are not what is missing, "the curve does not say"; ``reason`` says why.
     """
 
     frame: pd.DataFrame
@@ -99,9 +104,12 @@ class LearningCurve:
     def words(self) -> str:
         """The verdict, the reason where there is none, and what twice the rows would leave."""
         said = self.verdict
-        if said == UNKNOWN:
+        if said in (UNKNOWN, NO_VERDICT):
             why = self.reason.removeprefix(UNKNOWN).strip(" :.")
             said += f" ({why or 'the curve cannot be read'})"
+        elif self.converged and not is_narrow(*self.interval):
+            # As the headline, which then calls it unclear whether more rows would help.
+            said += " as far as can be seen, but the sampling error is large"
         if self.doubled is not None:
             low, middle, high = self.doubled
             said += "; twice the rows would leave about "
@@ -191,6 +199,8 @@ def learning_curve(source: object) -> LearningCurve:
     verdict = VERDICTS.get(limit.state, UNKNOWN)
     if limit.undecided:
         verdict = UNKNOWN
+    if limit.state in UNREADABLE:
+        verdict = NO_VERDICT
     doubled = None
     if limit.state in READABLE:
         twice = 2 * limit.curve["rows"].iloc[-1]

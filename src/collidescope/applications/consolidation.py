@@ -39,7 +39,9 @@ from collidescope.applications._inputs import (
     check_matrix,
     linear_error,
 )
-from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
+from collidescope.equations.merging import class_numbers, n_pairs
+from collidescope.intervals import level_together
+from collidescope.matrix import CollisionMatrix
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken
 FORBIDDEN = (
@@ -162,9 +164,9 @@ class ConsolidationPlan(
         chosen = _with_interval(self.matrix.pber, (step["pber_low"], step["pber_high"]))
         before = _with_interval(self.source.pber, self.source.pber_interval(LEVEL))
         words = (
-            f"{self.source.n_classes} classes in {self.n_groups} groups. An input seen again "
-            f"falls into another group with probability {chosen}, into another class with "
-            f"{before}. [PBER]"
+            f"{self.source.n_classes} classes in {self.n_groups} groups. If labelled again, "
+            f"{chosen} of the inputs would be in another group, and {before} in another class. "
+            "[PBER]"
         )
         if step["price"] > TIE:
             words += (
@@ -271,11 +273,11 @@ def consolidate(
     cm : CollisionMatrix
     n_groups, max_pber : int, float; merge until so few groups or this PBER
         With neither take ``plan.at(n)`` later.
-    max_group_size : int, optional; most classes of a group
-    balance : float from 0, gain alone, to 1, mean collision between two groups
-        Similar sizes, at a ``price``.
+    max_group_size : int, optional; the most classes that a group may have
+    balance : float from 0, which merges by gain alone, to 1, by the mean collision of two groups
+        Above 0 groups have more similar sizes, at a ``price``.
     must_merge, cannot_merge : lists of groups of class names
-        Merged before the first step, never in one group.
+        The first are merged before the first step; of the second no two are ever in one group.
     ordered : bool, or the classes in their order (grades, stages): only neighbours are merged
     method : "greedy" merges the best pair at each step, "optimal" looks at every grouping
         The latter for up to 10 classes.
@@ -649,7 +651,7 @@ def level_of_choice(level: float, n_classes: int, merges: int) -> float:
     allowing for the square of the number of pairs is enough (``studies/grid.py``).
     """
     choices = n_pairs(n_classes - 1) ** min(merges, 2)
-    return 1 - (1 - level) / choices
+    return level_together(level, choices)
 
 
 def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:

@@ -36,14 +36,13 @@ from collidescope.applications._inputs import (
     Record,
     Result,
     Scored,
-    brier_scores,
     check_rates,
     curve_of,
     linear_error,
     row_limit,
 )
 from collidescope.applications.audit import CLEAR, ambiguous, suspects_by_chance
-from collidescope.applications.columns import ColumnValue, column_value
+from collidescope.applications.columns import ColumnValue, column_value, unit_prices
 from collidescope.applications.consolidation import (
     ConsolidationPlan,
     Groupings,
@@ -52,6 +51,8 @@ from collidescope.applications.consolidation import (
     level_of_choice,
     save_mapping,
 )
+from collidescope.equations.posterior import brier_scores
+from collidescope.intervals import half_width
 from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
 
@@ -75,6 +76,11 @@ class Option(NamedTuple):
 NO_RANGE = (
     "More rows cannot be judged without the range of what unlimited rows would leave: "
     "fit again with it."
+)
+#: A note where the posteriors do not say how sure the model is.
+MISCALIBRATED = (
+    "The posteriors are over- or under-confident, so that a suspect label may be a mistake of the "
+    "model: what checking labels would bring is not to be relied on."
 )
 
 
@@ -256,6 +262,8 @@ def plan(
         merges, notes = _merge_steps(cm, ordered)
     if limit is None and "row" in money.prices:
         notes = (*notes, NO_RANGE)
+    if limit is not None and limit.state == "miscalibrated" and len(suspects):
+        notes = (*notes, MISCALIBRATED)
     options += [_merged(found, money, level) for found in merges]
     options.append(_votes(given, money))
     table = _ranked(options)
@@ -279,6 +287,10 @@ class _Money(NamedTuple):
 
     @classmethod
     def checked(cls, given: Mapping[str, Any] | None, budget: float | None) -> _Money:
+        if given is not None and not isinstance(given, Mapping):
+            raise ValueError(
+                f"prices must be a mapping such as {{'row': 0.1}}, got {type(given).__name__}"
+            )
         prices = dict(given or {})
         columns = prices.pop("columns", {})
         for name in prices:
@@ -349,14 +361,15 @@ def _labels(
     with_training = gains + _excess_ratio(limit) * training_gain
     beyond_chance, surely = _beyond_chance(given, len(suspects), level)
     likely = float(_wrong_chances(given, rows) @ with_training)
+    all_of_it = float(brier_scores(P, given.codes).mean())
     return Option(
         "labels",
         f"check {amount:,} suspect label{'' if amount == 1 else 's'}",
         amount,
         money.cost("label", amount),
-        fall=max(likely, beyond_chance * float(with_training.sum())),
-        low=surely * float(gains.sum()),
-        high=float((gains + training_gain).sum()),
+        fall=min(max(likely, beyond_chance * float(with_training.sum())), all_of_it),
+        low=min(surely * float(gains.sum()), all_of_it),
+        high=min(float((gains + training_gain).sum()), all_of_it),
     )
 
 
@@ -441,16 +454,11 @@ class _FallMixture(NamedTuple):
 
 def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
     """What keeping a column is worth: PBER would rise so much without it."""
-    known = set(found.table["unit"]).union(*found.table["columns"])
-    for name in costs:
-        if name not in known:
-            raise ValueError(
-                f"prices['columns'] names {name!r}, which is no unit or column"
-            )
+    units = dict(zip(found.table["unit"], found.table["columns"], strict=True))
+    prices = unit_prices(costs, units, "prices['columns']")
     options = []
     for unit in found.table.to_dict("records"):
-        of_columns = sum(costs.get(column, 0.0) for column in unit["columns"])
-        cost = costs.get(unit["unit"], of_columns) or np.nan
+        cost = prices.get(unit["unit"], np.nan)
         what = f"keep the column {unit['unit']}"
         rise = (unit["needed"], unit["low"], unit["high"])
         options.append(Option("column", what, 1, cost, *rise))
@@ -498,7 +506,9 @@ def _merged_interval(
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
         gradient = 2.0 * together[np.triu_indices(k)]
-        half = cm._half_width(linear_error(gradient, cm.covariance), level)
+        stderr = linear_error(gradient, cm.covariance)
+        rows = None if cm.counts is None else cm.counts.sum()
+        half = float(half_width(stderr, rows, level, cm.n_units))
         return max(fall - half, 0.0), min(fall + half, 1.0)
     ends = cm.interval(level)
     if ends is None:

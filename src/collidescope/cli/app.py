@@ -173,7 +173,9 @@ def fit(
     ] = 0,
     cv: Annotated[
         int,
-        training(None, "Folds; fewer where a class has fewer rows.", min=2),
+        training(
+            None, "Folds; a class with fewer rows is held out in fewer of them.", min=2
+        ),
     ] = 5,
     members: Annotated[
         str | None,
@@ -381,9 +383,11 @@ def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     from collidescope.cli._fitting import largest_classes
 
     n = len(rows.y)
+    n_columns = rows.X.shape[1]
+    columns = "1 column" if n_columns == 1 else f"{n_columns} columns"
     of = f"{n:,} of {n_read:,}" if n < n_read else f"{n:,}"
     say(
-        f"{rows.table.name}: {of} labelled rows, {rows.X.shape[1]} columns; "
+        f"{rows.table.name}: {of} labelled rows, {columns}; "
         f"{len(set(rows.y.tolist()))} classes in {rows.label!r}: {largest_classes(rows.y)}"
     )
     if quick:

@@ -183,12 +183,13 @@ def merge(
         float | None,
         option(
             None,
-            "Merge until an input seen again changes group at most this often: 0.05 is 5%.",
+            "Merge until at most this share of inputs would change group if labelled again: 0.05 "
+            "is 5%.",
         ),
     ] = None,
     max_group_size: Annotated[
         int | None,
-        option("N", "Most classes of a group.", min=2),
+        option("N", "The most classes that a group may have.", min=2),
     ] = None,
     balance: Annotated[
         float,
@@ -650,7 +651,7 @@ def columns(
         Columns, option("COLUMN=X", "What a column costs. Repeat for more.")
     ] = None,
     cluster: Cluster = None,
-    budget: Annotated[int, option("N", "Cross-fits at most.", min=5)] = 51,
+    budget: Annotated[int, option("N", "The most cross-fits to run.", min=5)] = 51,
     sample: opt.Sample = 10_000,
     seed: opt.Seed = 0,
 ) -> None:

@@ -20,9 +20,9 @@ from scipy.sparse import csr_array
 from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._scaling import blocks
 from collidescope.equations import _sparse
+from collidescope.equations.merging import n_pairs
 from collidescope.equations.posterior import shift_rows
 from collidescope.intervals import effective_units
-from collidescope.matrix import n_pairs
 
 #: up to these the covariance of B is kept (2 MB), for intervals of merged classes
 MAX_COVARIANCE_CLASSES = 32

@@ -19,8 +19,10 @@ from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import READABLE, short
 from collidescope.applications._inputs import Ends, Interval, Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
+from collidescope.equations.merging import class_numbers, n_pairs
+from collidescope.intervals import level_together
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
+from collidescope.matrix import CollisionMatrix
 from collidescope.trust import limit_of
 
 if TYPE_CHECKING:
@@ -78,7 +80,12 @@ def plain(name: object, longest: int = LONGEST) -> str:
 
 
 def write_names(
-    ax: Axes, side: Literal["x", "y"], places: ArrayLike, names: Sequence[Any]
+    ax: Axes,
+    side: Literal["x", "y"],
+    places: ArrayLike,
+    names: Sequence[Any],
+    *,
+    longest: int = LONGEST,
 ) -> None:
     """Class names along one side: as many as fit, as large as fits."""
     each = points(ax, side) / len(names)
@@ -86,12 +93,12 @@ def write_names(
     room = each * step
     size = float(np.clip(room / 1.2, SMALLEST_FONT, LARGEST_FONT))
     shown = np.asarray(places)[::step].tolist()
-    texts = [plain(name) for name in names[::step]]
+    texts = [plain(name, longest) for name in names[::step]]
     if side == "y":
         ax.yaxis.set_ticks(shown, texts, fontsize=size)
         return
-    longest = max(len(text) for text in texts)
-    rotation = 90 * (text_width(longest, size) > room)
+    most_letters = max(len(text) for text in texts)
+    rotation = 90 * (text_width(most_letters, size) > room)
     ax.xaxis.set_ticks(shown, texts, fontsize=size, rotation=rotation)
 
 
@@ -174,7 +181,7 @@ class CollisionMatrixDisplay(Display):
         places = leaf_order(cm.joint) if order == "cluster" else None
         low, high = cm.interval(level) or (None, None)
         # Pairs are shown because they are large: lower ends allow for the choice among all pairs.
-        together = cm.interval(1 - (1 - level) / max(n_pairs(k - 1), 1))
+        together = cm.interval(level_together(level, n_pairs(k - 1)))
         if together is not None:
             low = together[0]
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)
@@ -286,7 +293,16 @@ class CollisionMatrixDisplay(Display):
         i = top["class"].to_numpy()
         j = top["other"].to_numpy()
         rate = top["rate"].to_numpy()
-        ax = self._axes(ax, (6.4, float(np.clip(1.2 + 0.28 * len(i), 2.0, 14.0))))
+        # Axes of the caller cannot be made wider for long names.
+        most = LONGEST if ax is None else (LONGEST - 3) // 2
+        cut = [short(name, most) for name in names]
+        labels = [f"{cut[a]} → {cut[b]}" for a, b in zip(i, j, strict=True)]
+        longest = max(map(len, labels), default=0)
+        width = 6.4 + 0.08 * max(
+            0, longest - LONGEST
+        )  # long names take none from the bars
+        height = float(np.clip(1.2 + 0.28 * len(i), 2.0, 14.0))
+        ax = self._axes(ax, (width, height))
         low, high = self._ends(S)
         error = None
         if self.low is not None:
@@ -294,10 +310,7 @@ class CollisionMatrixDisplay(Display):
         places = np.arange(len(i))
         style = error_style(fmt="o", color=ACCENT, ecolor=INK) | kw
         self.errorbar_ = ax.errorbar(rate, places, xerr=error, **style)
-        cut = [short(name, (LONGEST - 3) // 2) for name in names]
-        write_names(
-            ax, "y", places, [f"{cut[a]} → {cut[b]}" for a, b in zip(i, j, strict=True)]
-        )
+        write_names(ax, "y", places, labels, longest=2 * LONGEST + 3)
         tidy(ax, bars=True)
         ax.set(
             ylim=(len(i) - 0.4, -0.6),

@@ -32,13 +32,18 @@
     return letters.slice(0, longest - 1 - end).join("") + "\u2026" + letters.slice(letters.length - end).join("");
   };
   const apart = (name, longest) => "\u2068" + cut(name, longest) + "\u2069";
+  // In a sentence a name of several words stands in quotes.
+  const inWords = (name, longest) => {
+    const simple = /^[\p{L}\p{N}_.+-]+$/u.test(name) || !name.trim();
+    return simple ? apart(name, longest) : "\u201c" + apart(name, longest) + "\u201d";
+  };
   const end = (which, i, j) => (summary[which] === null ? null : summary[which][i][j]);
   const visible = (id) => printing || $(id).offsetParent !== null; // not inside a folded section
   const count = (n) => Math.round(n).toLocaleString("en");
 
   function cellWords(i, j) {
-    const of = `Labelled ${apart(classes[i], 60)}, seen again as ${i === j ? "the same" : apart(classes[j], 60)}: `;
-    const rows = summary.counts === null ? "" : `; ${count(summary.counts[i])} ${unit} of ${apart(classes[i], 60)}`;
+    const of = `Labelled ${inWords(classes[i], 60)}, seen again as ${i === j ? "the same" : inWords(classes[j], 60)}: `;
+    const rows = summary.counts === null ? "" : `; ${count(summary.counts[i])} ${unit} of ${inWords(classes[i], 60)}`;
     return of + percent(matrix[i][j]) + between(end("low", i, j), end("high", i, j)) + rows + ".";
   }
 

@@ -62,6 +62,8 @@ def resolve(source: Any, X: object, y: Given, groups: Given = None) -> Source:
     nothing = isinstance(source, str | bytes | dict | type | None)
     if nothing or (hasattr(source, "fit") and not fitted):
         kind = type(source).__name__
+        if hasattr(source, "shuffled_control") and not isinstance(source, type):
+            raise ValueError(f"source must be fitted: call fit of this {kind} first")
         if isinstance(source, type):
             kind = f"the class {source.__name__}"
         raise ValueError(

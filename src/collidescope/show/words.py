@@ -121,6 +121,7 @@ def answer(summary: Summary, calm: bool, tiny: float = 0.01) -> str:
     said = f"{share} of the {inputs} would get another label{interval}"
     if summary["how"].startswith("mean of p"):
         said = f"If the posteriors are right, {said}"
+    said = said[0].upper() + said[1:]
     pair = _sure_pair(summary)
     if pair is None:
         return f"{said}."
@@ -140,11 +141,20 @@ def chance(summary: Summary) -> float:
     return 1 - math.fsum(prior**2 for prior in summary["priors"])
 
 
-def at_chance(summary: Summary, nearly: float = 0.95) -> bool:
+#: A PBER above this share of that by chance is hardly better than chance.
+NEARLY = 0.95
+
+
+def at_chance(summary: Summary) -> bool:
     """May the inputs predict the class no better than the class shares do?"""
     return bool(
-        summary["complete"] and highest(summary["pber"]) >= nearly * chance(summary)
+        summary["complete"] and highest(summary["pber"]) >= NEARLY * chance(summary)
     )
+
+
+def _nearly_chance(summary: Summary) -> bool:
+    """Is the PBER itself, and not only the end of its interval, nearly that by chance?"""
+    return bool(summary["pber"]["value"] >= NEARLY * chance(summary))
 
 
 def _more_rows(summary: Summary) -> list[str]:
@@ -207,6 +217,15 @@ def _about_classes(summary: Summary) -> list[str]:
     names = summary["classes"]
     if not summary["top_collisions"]:
         return []
+    if at_chance(summary) and not _nearly_chance(summary):
+        unit = "items" if summary["how"] == "counted votes" else "rows (or groups)"
+        return [
+            (
+                "Whether these inputs predict the class better than the class shares alone is "
+                f"not certain (by chance {percent(chance(summary))} would get another label): "
+                f"gather more {unit} before you merge classes."
+            )
+        ]
     if at_chance(summary):
         return [
             (
@@ -371,7 +390,10 @@ def conditioning(number: float, dominant: bool, near_singular: float = 1e3) -> s
     """What the condition number of S says about the classes as a whole."""
     if not math.isfinite(number):
         return "S is singular: some classes, or mixtures of them, cannot be told apart at all."
-    said = f"Condition number of S: {number:.3g} (1 is no collision at all)."
+    shown = f"{number:.3g}"
+    if 1e3 <= number < 1e6:
+        shown = f"{number:,.0f}"
+    said = f"Condition number of S: {shown} (1 is no collision at all)."
     if number > near_singular:
         said += (
             " S is nearly singular: some classes, or mixtures of them, look alike here."

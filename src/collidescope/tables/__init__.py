@@ -53,7 +53,7 @@ class TableClassifier(CollisionClassifier):
     Parameters
     ----------
     drop : columns not to use
-    keep : columns to use even if they look like ids (count the rows, or have another value in each)
+    keep : columns to use even if they look like ids (count the rows, or differ in every row)
     categories : columns whose values are names, even where they look like numbers or amounts
     **parameters : those of :class:`CollisionClassifier`, with the same defaults
 
@@ -265,8 +265,25 @@ TableClassifier.__init__.__signature__ = _EVERY  # type: ignore[attr-defined]
 def load(path: str | Path, model: Any = None) -> CollisionClassifier:
     """A model from a file written by ``save``.
 
-    A :class:`TableClassifier` if it holds the encoding of a table. No code of the file is run: for
-    a custom module ``model`` must be given, as in the fit.
+    A :class:`TableClassifier` if it holds the encoding of a table. No code of the file is run.
+
+    Parameters
+    ----------
+    path : str or Path
+    model : the callable that builds a custom torch module, as in the fit; else not needed
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = CollisionClassifier(members=["linear"], limit=False, random_state=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     clf.fit(X, y).save(Path(folder) / "iris.collide")
+    ...     again = load(Path(folder) / "iris.collide")
+    >>> bool((again.predict_proba(X) == clf.predict_proba(X)).all())
+    True
     """
     tree = _store.read(path, "model")
     kind = TableClassifier if "table" in tree else CollisionClassifier

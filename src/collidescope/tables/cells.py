@@ -211,7 +211,12 @@ def as_frame(X: TableLike) -> pd.DataFrame:
     LazyFrame is collected.
     """
     X = check.collected(X)
-    if not isinstance(X, pd.DataFrame) and hasattr(X, "__arrow_c_stream__"):
+    one_column = isinstance(X, pd.Series)
+    if (
+        not isinstance(X, pd.DataFrame)
+        and not one_column
+        and hasattr(X, "__arrow_c_stream__")
+    ):
         import pyarrow as pa
 
         X = pa.table(X).to_pandas()
@@ -222,7 +227,7 @@ def as_frame(X: TableLike) -> pd.DataFrame:
         )
     if all(isinstance(name, str) for name in X.columns):
         return X
-    return X.rename(columns=str)
+    return X.set_axis([str(name) for name in X.columns], axis=1)
 
 
 def check_columns(

@@ -36,7 +36,7 @@ from collidescope.tables.cells import (
     read_cells,
     words_of,
 )
-from collidescope.tables.numerals import NumberForm, amounts
+from collidescope.tables.numerals import NumberForm, amounts, number_form
 
 Float32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
@@ -49,10 +49,10 @@ LARGEST = 1e30  #: the largest feature: float32 could hold more, but not a sum o
 Type = Literal["number", "date", "category", "text"]  #: of a column
 #: What cells are that a type cannot use.
 UNKNOWN: dict[str, str] = {
-    "number": "no numbers, taken as missing",
-    "date": "no dates as in training, taken as missing",
-    "category": "levels that training did not have",
-    "text": "nothing in common with the texts of training",
+    "number": "not numeric, taken as missing",
+    "date": "not written as the dates of training, taken as missing",
+    "category": "not among the levels of training",
+    "text": "unlike any text of training",
 }
 
 
@@ -354,8 +354,9 @@ class TableEncoder:
             )
         for name, own in odd.items():
             if own.unknown:
+                be = "is" if own.unknown == 1 else "are"
                 notes.append(
-                    f"column {name!r}: {own.unknown:,} of {n_rows:,} cells are "
+                    f"column {name!r}: {own.unknown:,} of {n_rows:,} cells {be} "
                     f"{UNKNOWN[self.types[name]]} (such as {own.example!r})"
                 )
         return notes
@@ -379,11 +380,7 @@ class TableEncoder:
                 and len(written) >= 0.9 * len(words)
                 and not are_numbers(words)
             ):
-                found.append(
-                    f"column {name!r} is taken as text, but looks like numbers (such as "
-                    f"{written[0]!r}) in more than one form or unit: write them alike to have them "
-                    f"used as numbers"
-                )
+                found.append(_looks_like_numbers(name, words, written))
         return found
 
     # ---------------------------------------------------------------- files
@@ -427,6 +424,15 @@ def _tells_nothing(values: FloatArray) -> str | None:
     if not lost.any() and not np.ptp(values, axis=0).any():
         return "it has the same value in every row"
     return None
+
+
+def _looks_like_numbers(name: str, words: list[str], written: list[str]) -> str:
+    """Why a column whose ``written`` words look like numbers is text, and what to do about it."""
+    said = f"column {name!r} is taken as text, but looks like numbers (such as {written[0]!r})"
+    if are_numbers(written) or number_form(written) is not None:
+        others = [word for word in words if word not in set(written)]
+        return f"{said} except for {listed(others, 3)}: empty such cells to have it used as numbers"
+    return f"{said} in more than one form or unit: write them alike to have them used as numbers"
 
 
 def _is_pair(levels: Levels) -> bool:
