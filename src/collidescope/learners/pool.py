@@ -16,7 +16,13 @@ from scipy.optimize import minimize
 
 from collidescope._checks import FloatArray, IntArray
 from collidescope._threads import one_thread
-from collidescope.learners.base import LOG_FLOOR, double, log_softmax
+from collidescope.learners.base import (
+    LOG_FLOOR,
+    double,
+    log_softmax,
+    row_max,
+    row_sums,
+)
 
 #: deviation of the weights around their prior ones: a hundred rows move them, a handful do not
 WEIGHT_SPREAD = 0.4
@@ -143,7 +149,7 @@ def pool(
         logs = log_softmax(total)
     p = np.exp(logs)
     # Floored logarithms leave sums a little above 1.
-    normalised = p / p.sum(axis=1, keepdims=True)
+    normalised = p / row_sums(p)
     return np.asarray(normalised)
 
 
@@ -160,10 +166,12 @@ def likeliest(
     The n weights ``w`` have mean 1. A priori a is normal around ``start``, where the search begins,
     with deviation ``spread``.
     """
+    rows = np.arange(len(codes))
+    of_labels = logs[:, rows, codes] @ w
     large = [logs]
 
     def loss(weights: FloatArray) -> tuple[float, FloatArray]:
-        return _loss(weights, large[0], codes, w, start, spread)
+        return _loss(weights, large[0], codes, w, of_labels, start, spread)
 
     found = minimize(
         loss,
@@ -181,16 +189,20 @@ def _loss(
     logs: npt.NDArray[np.floating],
     codes: IntArray,
     w: FloatArray,
+    of_labels: FloatArray,
     prior: FloatArray,
     spread: float,
 ) -> tuple[float, FloatArray]:
-    """Negative log posterior of the exponents per row, and its gradient."""
+    """Negative log posterior of the exponents per row, and its gradient.
+
+    ``of_labels`` (M,) are the weighted sums of the labels' logarithms.
+    """
     n = len(codes)
     rows = np.arange(n)
     z = np.tensordot(weights, logs, 1)
-    z -= z.max(axis=1, keepdims=True)
+    z -= row_max(z)
     p = np.exp(z)
-    total = p.sum(axis=1, keepdims=True)
+    total = row_sums(p)
     p /= total
     p *= w[:, None]
     distance = weights - prior
@@ -201,6 +213,6 @@ def _loss(
     loss += 0.5 * away @ distance
     # ∂loss/∂a_m = Σ_n w (Σ_k p_k logs_mk - logs_m,label), with w in p already.
     expected = np.tensordot(logs, p, 2)
-    gradient = expected - logs[:, rows, codes] @ w
+    gradient = expected - of_labels
     gradient += away
     return loss / n, gradient / n
