@@ -240,6 +240,19 @@ def test_the_units_behind_an_entry_are_those_of_the_heavier_of_its_two_classes()
     assert (alone[1] - alone[0])[0, 1] < 0.05
 
 
+def test_a_few_heavy_rows_of_another_class_move_the_diagonal():
+    """With two classes S_11 is 1 - S_10: their intervals are as wide."""
+    cm = CollisionMatrix(
+        [[0.9, 0.1], [0.1, 0.9]],
+        stderr=np.full((2, 2), 0.01),
+        counts=[1000, 10],
+        priors=[0.5, 0.5],
+    )
+    low, high = cm.interval()
+    assert np.allclose(low[0, 0], 1 - high[0, 1])
+    assert np.allclose(high[0, 0], 1 - low[0, 1])
+
+
 def test_bayes_bounds_are_those_of_cover_and_hart():
     low, high = bayes_error_bounds(0.3, 3)
     assert high == 0.3

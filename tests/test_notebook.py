@@ -112,17 +112,17 @@ def test_a_merged_matrix_has_no_limit_to_say(cm):
 
 def test_a_limit_that_may_be_nothing_is_said_as_at_most():
     facts = {
-        "limit_pber": 0.012,
-        "limit_pber_low": 0.00002,
-        "limit_pber_high": 0.018,
-        "limit_reason": "",
+        "pber": 0.012,
+        "low": 0.00002,
+        "high": 0.018,
+        "undecided": False,
     }
-    learning = limit_words(facts | {"limit_state": "still learning"})
+    learning = limit_words(facts | {"state": "still learning"})
     assert (
         "leave at most 1.8% (most likely 1.2%, perhaps nothing); the rest" in learning
     )
     assert "leave at most 1.8% (perhaps nothing)." in limit_words(
-        facts | {"limit_state": "settled"}
+        facts | {"state": "settled"}
     )
 
 

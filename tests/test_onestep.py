@@ -29,6 +29,7 @@ from collidescope.equations.moments import (
 )
 from collidescope.equations.projection import project
 from helpers import assert_same, mean_tvd, random_posteriors, tempered
+from studies.grid import population, skewed
 from studies.known import imbalanced
 
 
@@ -415,6 +416,30 @@ def test_nominal_95_percent_intervals_cover_93_to_98_percent(k, priors, n):
             [np.mean((low <= value) & (value <= high)) for (low, high), value in ends]
         )
     assert ((np.mean(found, axis=0) >= 0.93) & (np.mean(found, axis=0) <= 0.98)).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"priors": "uniform"}])
+def test_rows_that_weigh_nothing_count_for_nothing(options):
+    P, codes = random_posteriors(np.random.default_rng(3), 30, 3)
+    w = np.where(np.arange(30) < 12, 1.0, 0.0)
+    weighted = collision_matrix_from_posteriors(P, codes, sample_weight=w, **options)
+    alone = collision_matrix_from_posteriors(P[:12], codes[:12], **options)
+    assert weighted.pber_interval() == pytest.approx(alone.pber_interval())
+    assert np.allclose(weighted.stderr, alone.stderr)
+
+
+def test_every_entry_is_covered_where_few_rows_of_one_class_stand_for_many():
+    target = population(3, 2.0).shifted(np.full(3, 1 / 3))
+    draw = skewed(target, [10, 1000, 1000], "uniform")
+    rng, held = np.random.default_rng(0), []
+    for _ in range(200):
+        sample = draw(rng)
+        cm = collision_matrix_from_posteriors(
+            sample.posteriors, sample.labels, priors="uniform"
+        )
+        low, high = cm.interval()
+        held.append((low <= target.matrix()) & (target.matrix() <= high))
+    assert np.mean(held, axis=0).min() >= 0.93  # the diagonal of others: 80%
 
 
 def test_one_step_forgives_wrong_posteriors_that_averages_do_not():

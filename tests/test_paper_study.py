@@ -69,6 +69,13 @@ def test_too_few_samples_tell_no_trend():
     assert claims.growing(errors) == HELD
 
 
+def test_problems_of_a_single_sample_decide_no_claim():
+    one, two = {0: 0.1}, {0: 0.1, 1: 0.2}
+    assert claims.of_several_samples({"A": one, "B": two}) == {"B": two}
+    every = [claim.printed for claim in claims.posterior_claims()]
+    assert not any("one sample)" in printed for printed in every[1:])
+
+
 def test_the_summary_of_the_page_says_what_its_tables_say():
     behind = [*claims.scenario_a_claims(), claims.scenario_b_claims()[0]]
     assert {claim.verdict for claim in behind} == {NOT}

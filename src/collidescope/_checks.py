@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array, issparse, sparray, spmatrix
 
 FloatArray = npt.NDArray[np.float64]
@@ -181,6 +180,13 @@ def check_priors(priors: ArrayLike, n_classes: int, name: str = "priors") -> Flo
             "by their sum)"
         )
     return array.copy()
+
+
+def priors_or_uniform(priors: Given, n_classes: int) -> FloatArray:
+    """``priors`` as :func:`check_priors` has them; None stands for equal ones."""
+    if priors is None:
+        return np.full(n_classes, 1 / n_classes)
+    return check_priors(priors, n_classes)
 
 
 def check_posteriors(
@@ -574,50 +580,52 @@ def labelled_posteriors(
     (array([[0.9, 0.1],
            [0.4, 0.6]]), array([0, 1]), array(['a', 'b'], dtype='<U1'))
     """
-    labels = None
-    if y is not None:
-        labels = check_labels(y, y_name)
+    labels = None if y is None else check_labels(y, y_name)
     columns = column_names(P)
     if columns is None:
         P = _both_columns(P, name)
     posteriors = check_posteriors(P, name)
-    k = posteriors.shape[1]
-    names = _class_names(classes, labels, columns, k, f"{name} has {k} columns", y_name)
+    names = _class_names(classes, labels, columns, posteriors, name, y_name)
     if columns is not None:
         posteriors = aligned(posteriors, columns, names, name)
-    if labels is None:
-        return posteriors, None, names
-    codes = encode_labels(labels, names, y_name)
-    check_same_length(posteriors, codes, f"{name} and {y_name}")
-    return posteriors, codes, names
+    return posteriors, _codes_of_rows(labels, names, posteriors, name, y_name), names
 
 
 def labelled_sparse_posteriors(
-    P: SparseLike, y: Given = None, classes: Names | None = None
+    P: SparseLike, y: Given, classes: Names | None
 ) -> tuple[csr_array, IntArray | None, Array]:
     """Like :func:`labelled_posteriors`, for posteriors in a sparse matrix of scipy."""
-    labels = None
-    if y is not None:
-        labels = check_labels(y)
+    labels = None if y is None else check_labels(y)
     posteriors = check_sparse_posteriors(P)
-    k = posteriors.shape[1]
-    names = _class_names(classes, labels, None, k, f"P has {k} columns", "y")
+    names = _class_names(classes, labels, None, posteriors)
+    return posteriors, _codes_of_rows(labels, names, posteriors), names
+
+
+def _codes_of_rows(
+    labels: Array | None,
+    names: Array,
+    posteriors: Array | csr_array,
+    name: str = "P",
+    y_name: str = "y",
+) -> IntArray | None:
+    """The class number of every row, where there are labels."""
     if labels is None:
-        return posteriors, None, names
-    codes = encode_labels(labels, names)
-    check_same_length(posteriors, codes, "P and y")
-    return posteriors, codes, names
+        return None
+    codes = encode_labels(labels, names, y_name)
+    check_same_length(posteriors, codes, f"{name} and {y_name}")
+    return codes
 
 
 def _class_names(
     classes: Names | None,
     labels: Array | None,
     columns: list[Any] | None,
-    k: int,
-    said: str,
-    y_name: str,
+    posteriors: Array | csr_array,
+    name: str = "P",
+    y_name: str = "y",
 ) -> Array:
-    """The names of the k classes: those given, the labels, or the names of the columns."""
+    """The names of the K classes: those given, the labels, or the names of the columns."""
+    k = posteriors.shape[1]
     if classes is not None:
         return check_classes(classes, k)
     if labels is None:
@@ -630,83 +638,10 @@ def _class_names(
             return check_classes(every, k)
     if len(names) != k:
         raise ValueError(
-            f"{said} and {y_name} has {len(names)} distinct labels: pass classes, in "
-            "the order of the columns"
+            f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: "
+            "pass classes, in the order of the columns"
         )
     return names
-
-
-def posterior_warnings(P: FloatArray, codes: IntArray | None) -> list[str]:
-    """What looks wrong with posteriors: labels in their place, columns permuted.
-
-    >>> labels = np.arange(60) % 2
-    >>> posterior_warnings(np.eye(2)[labels], labels)
-    ['the posteriors agree with the labels on every row, with one row of numbers per class: are
-    they made from the labels? Pass probabilities of a model that has not seen the rows']
-    """
-    n, n_classes = P.shape
-    if n < 20:
-        return []
-    certain = bool((P.max(axis=1) > 1 - EXACT_SUM).all())
-    if codes is None and certain:
-        return [
-            "the posteriors are all 0 or 1 (labels, or predicted classes?): they say nothing of "
-            "collisions. Pass probabilities, as of predict_proba"
-        ]
-    if codes is None:
-        return []
-    right = P.argmax(axis=1) == codes
-    few_rows = len(np.unique(P[:1000], axis=0)) <= n_classes
-    if right.all() and (certain or few_rows):
-        return [
-            "the posteriors agree with the labels on every row, with one row of numbers per class: "
-            "are they made from the labels? Pass probabilities of a model that has not seen the "
-            "rows"
-        ]
-    swapped = _better_order(P, codes)
-    if swapped:
-        return [swapped]
-    if certain:
-        return [
-            "the posteriors are all 0 or 1 (predicted classes?): PBER is then twice the error "
-            "rate. Pass probabilities, as of predict_proba"
-        ]
-    return []
-
-
-def _better_order(
-    P: FloatArray, codes: IntArray, most_classes: int = 1000
-) -> str | None:
-    """What to say where other columns than their own fit the classes far better, or None."""
-    n, n_classes = P.shape
-    if n_classes > most_classes:
-        return None
-    confusion = np.zeros((n_classes, n_classes))
-    np.add.at(confusion, (codes, P.argmax(axis=1)), 1)
-    _, columns = linear_sum_assignment(confusion, maximize=True)
-    as_they_are = np.arange(n_classes)
-    if (columns == as_they_are).all():
-        return None
-    right = np.trace(confusion) / n
-    right_then = confusion[as_they_are, columns].sum() / n
-    by_chance = 1 - float((confusion.sum(axis=1) ** 2).sum()) / n**2
-    # sure and wrong as given, informative in the other order
-    margin = 3 / np.sqrt(n)
-    if _mean_brier(P, codes) < by_chance + margin:
-        return None
-    if _mean_brier(P[:, columns], codes) > by_chance - margin:
-        return None
-    return (
-        f"the columns of the posteriors seem to be in another order than the classes: the class of "
-        f"the largest is right on {right:.1%} of the rows, and with the columns in the order "
-        f"{columns.tolist()[:20]} on {right_then:.1%}. "
-        f"Columns go with the sorted classes, or pass classes="
-    )
-
-
-def _mean_brier(P: FloatArray, codes: IntArray) -> float:
-    of_label = P[np.arange(len(P)), codes]
-    return float(1 - 2 * of_label.mean() + np.einsum("ij,ij->", P, P) / len(P))
 
 
 def aligned(

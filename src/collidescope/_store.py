@@ -458,6 +458,17 @@ def regular_file(path: str | Path) -> Path:
     raise FileNotFoundError(f"there is no file {path}{hint}")
 
 
+def check_growth(
+    path: Path, size: int, most: int = 200, harmless: int = 50_000_000
+) -> None:
+    """Refuse a table that grows to ``most`` times its size, beyond ``harmless`` bytes: a bomb."""
+    if size > max(harmless, most * path.stat().st_size):
+        raise OSError(
+            f"it grows to {size:,} bytes or more, {most} times its size: if that is "
+            "right, unpack it first, or give a sample of it"
+        )
+
+
 def made_folder(path: str | Path, name: str) -> Path:
     """``path`` as a folder, made where there is none; ``name`` is the argument it came from."""
     if not isinstance(path, str | os.PathLike):

@@ -88,6 +88,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:,.1f} h"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says first, or its kind where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def short(name: object, longest: int) -> str:
     """A name on one line, cut in the middle: both ends tell names apart."""
     # Characters that turn the direction of writing would reach beyond the name.
@@ -135,26 +140,26 @@ def stated(cm: CollisionMatrix) -> CollisionMatrix:
     return replace(cm, stderr=None, pber_stderr=None, covariance=None)
 
 
-def limit_facts(limit: Limit) -> dict[str, str | float]:
-    """What the headline needs of a ``Limit``, as plain values that a collision matrix can hold."""
+def limit_facts(limit: Limit) -> dict[str, Any]:
+    """What is said of a ``Limit``, as plain values: its state, and its ranges at ``LEVEL``."""
     low, high = limit.pber_interval(LEVEL)
     error_low, error_high = limit.bayes_error_interval(LEVEL)
     return {
-        "limit_state": limit.state,
-        "limit_reason": limit.reason,
-        "limit_undecided": bool(limit.undecided),
-        "limit_pber": limit.pber,
-        "limit_pber_low": low,
-        "limit_pber_high": high,
-        "limit_error_low": error_low,
-        "limit_error_high": error_high,
+        "state": limit.state,
+        "reason": limit.reason,
+        "undecided": bool(limit.undecided),
+        "pber": limit.pber,
+        "low": low,
+        "high": high,
+        "error_low": error_low,
+        "error_high": error_high,
     }
 
 
 def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
     """The answer in sentences, with intervals at ``LEVEL``.
 
-    ``limit`` is by default what ``cm`` holds of one (:func:`limit_facts`).
+    ``limit`` is by default the one that ``cm`` holds.
     """
     if cm.coverage is not None and cm.coverage < 1:
         return _counted(cm, cm.coverage)
@@ -172,8 +177,7 @@ def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
             "There were no labels to check this with, so no interval can be given."
         )
         return [f"{said}, if the posteriors are right. [plug-in PBER]", unchecked]
-    known = limit or cm.limit
-    return _estimated(cm, {} if known is None else limit_facts(known))
+    return _estimated(cm, limit or cm.limit)
 
 
 def another_label(cm: CollisionMatrix) -> str:
@@ -208,25 +212,31 @@ def _known(cm: CollisionMatrix) -> list[str]:
     ]
 
 
-def _estimated(cm: CollisionMatrix, facts: Mapping[str, Any]) -> list[str]:
+def _estimated(cm: CollisionMatrix, limit: Limit | None) -> list[str]:
     rows = ""
     if cm.counts is not None:
         rows = f" of {cm.counts.sum():,.0f} rows"
-    lines = [
-        (
-            f"If labelled again, {another_label(cm)}, judged by held-out "
-            f"predictions{rows}. [PBER now]"
-        ),
-        limit_words(facts),
-    ]
+    first = (
+        f"If labelled again, {another_label(cm)}, judged by held-out "
+        f"predictions{rows}. [PBER now]"
+    )
+    at_the_limit = (
+        "Part of it may be what the model has not learned yet; what unlimited rows "
+        "would leave was not estimated."
+    )
+    at_least = 0.0
+    if limit is not None:
+        facts = limit_facts(limit)
+        at_the_limit = limit_words(facts)
+        if limit.state in READABLE:
+            at_least = facts["error_low"]
+    lines = [first, at_the_limit]
     at_most = upper_limit(cm)
     if at_most is None:
         return lines
     last = f"The best possible classifier errs on at most {percent(at_most)}"
     last += f" ({LEVEL:.0%} confidence)"
-    at_least = facts.get("limit_error_low")
-    readable = facts.get("limit_state") in READABLE
-    if readable and isinstance(at_least, float) and at_least >= SMALLEST:
+    if at_least >= SMALLEST:
         least = percent(min(at_least, at_most))
         last += f", and on at least {least} if learning continues as it did"
     return [*lines, f"{last}."]
@@ -234,29 +244,20 @@ def _estimated(cm: CollisionMatrix, facts: Mapping[str, Any]) -> list[str]:
 
 def limit_words(facts: Mapping[str, Any]) -> str:
     """What unlimited rows would leave, from :func:`limit_facts`."""
-    state = facts.get("limit_state")
-    names = ("limit_pber_low", "limit_pber_high", "limit_pber")
-    ends: list[Any] = [facts.get(name) for name in names]
-    known = all(isinstance(end, int | float) for end in ends)
-    # Not made, or a damaged file.
-    if state is None or not known:
-        return (
-            "Part of it may be what the model has not learned yet; what unlimited rows "
-            "would leave was not estimated."
-        )
-    reason = str(facts.get("limit_reason") or "")
+    state = facts["state"]
     if state not in READABLE:
-        why = reason.rstrip(".") or "too few rows to see how it falls"
+        why = facts["reason"].rstrip(".")
         return (
             "What unlimited rows would leave is not known, and no lower limit can be "
             f"given: {why}."
         )
-    low, high, likely = ends
-    pber_left = _left(low, high, likely, state)
+    low = facts["low"]
+    high = facts["high"]
+    pber_left = _left(low, high, facts["pber"], state)
     left = f"unlimited rows would leave {pber_left}"
     if state == "settled" and is_narrow(low, high):
         said = f"More rows of this kind would hardly change that: {left}"
-    elif state == "settled" or facts.get("limit_undecided"):
+    elif state == "settled" or facts["undecided"]:
         said = f"It is unclear whether more rows of this kind would change that: {left}"
     else:
         said = (

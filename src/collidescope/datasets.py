@@ -37,10 +37,11 @@ class Problem:
 
     Parameters
     ----------
-    priors, classes : K class shares and names draw : ``draw(codes, rng)`` gives one input from the
-    distribution of each class number teacher : ``teacher(X)`` gives the true posterior of every
-    row of ``n_features`` numbers nodes : gives blocks of (posteriors, weights), all weights
-    summing to 1; by default they are drawn
+    priors, classes : K class shares and names
+    draw : ``draw(codes, rng)`` gives one input from the distribution of each class number
+    teacher : ``teacher(X)`` gives the true posterior of every row of ``n_features`` numbers
+    nodes : gives blocks of (posteriors, weights), all weights summing to 1; by default they are
+        drawn
     """
 
     def __init__(
@@ -153,13 +154,9 @@ class GaussianProblem(Problem):
         self.scales = np.broadcast_to(widths, (k,)).copy()
         if (self.scales <= 0).any():
             raise ValueError(f"scales must be positive, got {self.scales.min():.6g}")
-        shares = np.full(k, 1 / k)
-        if priors is not None:
-            shares = check.check_priors(priors, k)
-        names = check.check_classes(classes, k)
         super().__init__(
-            priors=shares,
-            classes=names,
+            priors=check.priors_or_uniform(priors, k),
+            classes=check.check_classes(classes, k),
             draw=self._draw,
             teacher=self._posteriors,
             n_features=self.means.shape[1],

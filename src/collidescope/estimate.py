@@ -19,9 +19,9 @@ from collidescope import onestep
 from collidescope._checks import FloatArray
 from collidescope._rows import copies, copy_notes
 from collidescope.crossfit import CrossFit, HeldOut
-from collidescope.equations.bounds import condition_number
+from collidescope.equations.bounds import condition_number, highest_pber
 from collidescope.equations.moments import Moments, row_blocks
-from collidescope.equations.posterior import shift_rows
+from collidescope.equations.posterior import brier_scores, shift_rows
 from collidescope.equations.recovery import Recovery, recover
 from collidescope.folds import fold_numbers
 from collidescope.limit import (
@@ -78,7 +78,7 @@ def estimate(sample: Sample, crossfit: CrossFit) -> Estimate:
     """
     held_out = crossfit.held_out
     comparison = crossfit.ensemble.comparison
-    limit = estimate_limit(sample, crossfit) if len(crossfit.curve) > 1 else None
+    limit = estimate_limit(sample, crossfit)
     with _own_columns():
         one_step, shrunk, moments = one_step_estimate(sample, held_out)
     gramian = onestep.gramian_from_moments(moments)
@@ -146,8 +146,13 @@ def one_step_estimate(
     return one_step, one_step, moments
 
 
-def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
-    """What unlimited rows would leave, from the held-out posteriors of every size."""
+def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit | None:
+    """What unlimited rows would leave, from the held-out posteriors of every size.
+
+    None where there is one size only.
+    """
+    if len(crossfit.curve) < 2:
+        return None
     sizes = [held_out.size for held_out in crossfit.curve]
     posteriors = [held_out.posteriors for held_out in crossfit.curve]
     rows = crossfit.held_out.rows
@@ -178,7 +183,7 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit:
         np.column_stack(scores),
         sizes,
         errors=np.column_stack(errors),
-        baseline=float(1 - (sample.shares**2).sum()),
+        baseline=highest_pber(sample.shares),
         folds=folds,
         sample_weight=weights,
         groups=groups,
@@ -233,10 +238,7 @@ def _copies(sample: Sample, held_out: HeldOut, crossfit: CrossFit) -> list[str]:
     losses = None
     plain = sample.votes is None and sample.weights is None
     if plain and not sample.shifted:
-        every = np.arange(len(P))
-        own = P[every, codes]
-        squares = np.einsum("ij,ij->i", P, P)
-        losses = 1 - 2 * own + squares
+        losses = brier_scores(P, codes)
     folds = fold_numbers(crossfit.folds.splits, sample.n_rows)
     X = None
     if sample.in_memory:
@@ -268,7 +270,7 @@ def cautions(
         said = f"S is nearly singular (condition number {condition:.1e})"
         why = "from these rows this model cannot tell some classes, or mixtures of them, apart"
         found.append(f"{said}: {why} (merge what top_collisions shows, or gather more)")
-    by_chance = 1 - float((one_step.priors**2).sum())
+    by_chance = highest_pber(one_step.priors)
     _, most = one_step.pber_interval() or (0.0, 0.0)
     if most >= by_chance:
         said = "the model does no better than the priors"

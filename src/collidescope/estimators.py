@@ -101,8 +101,7 @@ def estimate_collisions(
         )
     fit = _cross_fit(classifier, sample, cv, random_state, limit, n_jobs)
     one_step, _, _ = one_step_estimate(sample, fit.held_out)
-    left = estimate_limit(sample, fit) if len(fit.curve) > 1 else None
-    return replace(one_step, limit=left)
+    return replace(one_step, limit=estimate_limit(sample, fit))
 
 
 def _estimate_dask(

@@ -66,6 +66,11 @@ class Folds:
         """Training rows of a fold, on average."""
         return float(np.mean([len(train) for train, _ in self.splits]))
 
+    @property
+    def smallest(self) -> int:
+        """Training rows of the smallest fold."""
+        return min(len(train) for train, _ in self.splits)
+
     def smaller(self, sample: Sample, share: float) -> Folds | None:
         """The same folds with a share of their training rows; None where that leaves too few."""
         parts = nested_splits(

@@ -141,8 +141,7 @@ def score_interval(
     top = LARGEST_SCORE
     if grouped:
         top = max(1.0, mean)
-    ends = interval(mean, stderr, units, level, top=top, grouped=grouped)
-    low, high = ends
+    low, high = interval(mean, stderr, units, level, top=top, grouped=grouped)
     return float(low), float(high)
 
 
@@ -169,6 +168,11 @@ def optimism(by_chance: float, n_classes: int, units: float, level: float) -> fl
     freedom = n_classes - 1
     largest = float(chdtri(freedom, (1 - level) / 2))
     return by_chance / units * largest / freedom
+
+
+def level_together(level: float, n: float) -> float:
+    """The level of each of n intervals that hold together at ``level`` (Bonferroni)."""
+    return 1 - (1 - level) / n
 
 
 def difference_interval(

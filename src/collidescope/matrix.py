@@ -14,24 +14,31 @@ decides; they are the row sums of B. The population on which it is scored may ha
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from collidescope import _checks as check
 from collidescope import _store, intervals
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
 from collidescope._text import as_html, as_text
-from collidescope.equations.bounds import bayes_error_bounds
+from collidescope.equations.bounds import (
+    bayes_error_bounds,
+    dominance_factor,
+    highest_pber,
+)
+from collidescope.equations.merging import (
+    delta_stderr,
+    membership,
+    merge_covariance,
+    n_pairs,
+)
 from collidescope.intervals import UNSEEN as UNSEEN
-from collidescope.intervals import half_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -191,14 +198,13 @@ class CollisionMatrix(Value):
     def __post_init__(self) -> None:
         S = check.check_stochastic(self.matrix, "matrix")
         k = S.shape[0]
-        priors = np.full(k, 1 / k)
-        if self.priors is not None:
-            priors = check.check_priors(self.priors, k)
         values: dict[str, Any] = {
             "matrix": S,
-            "priors": priors,
+            "priors": check.priors_or_uniform(self.priors, k),
             "classes": check.check_classes(self.classes, k),
-            "method": self._check_method(),
+            "method": Method(
+                check.check_choice(self.method, list(map(str, Method)), "method")
+            ),
             "merged": bool(self.merged),
             "grouped": bool(self.grouped),
         }
@@ -209,10 +215,6 @@ class CollisionMatrix(Value):
         values |= self._check_arrays(k)
         values |= self._check_numbers()
         self._freeze(values)
-
-    def _check_method(self) -> Method:
-        known = [each.value for each in Method]
-        return Method(check.check_choice(self.method, known, "method"))
 
     def _check_arrays(self, k: int) -> dict[str, FloatArray]:
         """The optional arrays, with the shapes that K classes ask for."""
@@ -293,9 +295,7 @@ class CollisionMatrix(Value):
     @property
     def dominance_factor(self) -> float:
         """The paper's ε = max_i Σ_{k≠i} S_ik / S_ii: below 1 when S is diagonally dominant."""
-        diagonal = np.diag(self.matrix)
-        with np.errstate(divide="ignore"):
-            return float(np.max((1 - diagonal) / diagonal))
+        return dominance_factor(self.matrix)
 
     @property
     def is_diagonally_dominant(self) -> bool:
@@ -327,16 +327,19 @@ class CollisionMatrix(Value):
         )
 
     def _entry_units(self, i: IntArray, j: IntArray) -> FloatArray | None:
-        """Independent units behind the entries S[i, j]: rows of class i and of class j move it."""
+        """Independent units behind the entries S[i, j]: rows of every class move it."""
         units = self.units
         if units is None:
             units = self.counts
         if units is None:
             return None
         # A unit of class k has the share π_k / units_k of the population, and moves
-        # S_ij = B_ij / π_i by its share over π_i. Those of other classes only lower it.
+        # S_ij = B_ij / π_i by at most its share over π_i. One of a third class moves B_ij by
+        # its p_i p_j: by a quarter of its share off the diagonal, by all of it on the diagonal.
         share = self.priors / np.maximum(units, 1.0)
-        larger = np.maximum(share[i], share[j])
+        own = np.maximum(share[i], share[j])
+        of_others = np.where(i == j, 1.0, 0.25) * share.max()
+        larger = np.maximum(own, of_others)
         return self.priors[i] / larger
 
     @property
@@ -368,7 +371,7 @@ class CollisionMatrix(Value):
         scored = self.diagnostics.brier is not None and units is not None
         if scored and not _skilled(pber, priors):
             # It is that of the class shares, which were seen in the same rows.
-            by_chance = 1 - float((priors**2).sum())
+            by_chance = highest_pber(priors)
             high += intervals.optimism(by_chance, len(priors), float(units or 1), level)
         return low, min(high, 1.0)
 
@@ -378,10 +381,6 @@ class CollisionMatrix(Value):
         if self.n_units is not None or self.counts is None:
             return self.n_units
         return float(self.counts.sum())
-
-    def _half_width(self, stderr: float, level: float) -> float:
-        rows = None if self.counts is None else self.counts.sum()
-        return float(half_width(stderr, rows, level, self.n_units))
 
     def bayes_error_limit(self, level: float = 0.95) -> float:
         """Upper limit of the Bayes error rate that holds with probability ``level``.
@@ -514,8 +513,8 @@ class CollisionMatrix(Value):
         if interval is not None:
             # The largest of many estimates is large by chance too: the lower ends hold for all
             # pairs together (Bonferroni), of which these were chosen.
-            n_others = max(n_pairs(self.n_classes - 1), 1)
-            together = self._entry_interval(i, j, 1 - (1 - level) / n_others)
+            of_all = intervals.level_together(level, n_pairs(self.n_classes - 1))
+            together = self._entry_interval(i, j, of_all)
             assert together is not None
             low = together[0]
             high = interval[1]
@@ -740,8 +739,7 @@ class CollisionMatrix(Value):
 
 def _skilled(pber: float, priors: FloatArray) -> bool:
     """Is it below that of the class shares?"""
-    by_chance = 1 - float((priors**2).sum())
-    return pber < (1 - NO_SKILL) * by_chance
+    return pber < (1 - NO_SKILL) * highest_pber(priors)
 
 
 def plain(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -868,131 +866,3 @@ def _largest(values: FloatArray, n: int) -> IntArray:
     found = np.flatnonzero(values >= np.partition(values, place)[place])
     order = np.argsort(-values[found], kind="stable")
     return found[order[:n]]
-
-
-def membership(
-    classes: Array, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None
-) -> tuple[FloatArray, npt.NDArray[np.str_]]:
-    """The K×L 0/1 matrix A of a grouping of class names, and its L names, by first members."""
-    labels = classes.tolist()
-    numbers = class_numbers(classes, groups, "groups")
-    _check_names(names, len(groups))
-    group_of = _group_of(numbers, labels)
-    # A class of no group is one of its own, with a negative number.
-    owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
-    order = list(dict.fromkeys(owner))
-    if len(order) < 2:
-        raise ValueError("groups merges every class into one: keep at least 2 groups")
-    members: dict[int, list[str]] = {group: [] for group in order}
-    for label, group in zip(labels, owner, strict=True):
-        members[group].append(str(label))
-    merged = ["+".join(members[group]) for group in order]
-    if names is not None:
-        merged = [
-            str(names[group]) if group >= 0 else joined
-            for group, joined in zip(order, merged, strict=True)
-        ]
-    twice = _first_repeated(merged)
-    if twice is not None:
-        raise ValueError(
-            f"names must differ from each other and from the classes left, {twice!r} "
-            "occurs twice"
-        )
-    return np.equal.outer(owner, order).astype(np.float64), np.array(merged)
-
-
-def _check_names(names: object, n_groups: int) -> None:
-    if names is None:
-        return
-    if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
-        raise ValueError(f"names must be a list with one name per group, got {names!r}")
-    if len(names) != n_groups:
-        raise ValueError(
-            f"names must have one entry per group ({n_groups}), got {len(names)}"
-        )
-
-
-def _group_of(groups: list[list[int]], labels: list[Any]) -> dict[int, int]:
-    """The group of every class that has one; groups must neither be empty nor overlap."""
-    if [] in groups:
-        raise ValueError(
-            f"groups must not be empty, group number {groups.index([])} is"
-        )
-    members = [k for group in groups for k in group]
-    twice = _first_repeated(members)
-    if twice is not None:
-        raise ValueError(
-            f"groups must not overlap, class {labels[twice]!r} occurs twice"
-        )
-    return {k: number for number, group in enumerate(groups) for k in group}
-
-
-def _first_repeated(values: list[Any]) -> Any:
-    """The first value that occurs more than once, or None."""
-    return next((value for value, times in Counter(values).items() if times > 1), None)
-
-
-def class_numbers(
-    classes: Array, groups: Iterable[Any], argument: str
-) -> list[list[int]]:
-    """Groups of class numbers from groups of class names, or of these as text."""
-    if not _is_list(groups) or not all(map(_is_list, groups)):
-        raise ValueError(
-            f"{argument} must be a list of lists of class names, got {groups!r}"
-        )
-    labels = classes.tolist()
-    position: dict[Any, int] = {str(label): k for k, label in enumerate(labels)}
-    position |= {label: k for k, label in enumerate(labels)}
-
-    def number(name: object) -> int:
-        if not isinstance(name, Hashable) or name not in position:
-            raise ValueError(
-                f"{argument} names the class {name!r}, which is not in classes {labels}"
-            )
-        return position[name]
-
-    return [[number(name) for name in group] for group in groups]
-
-
-def _is_list(value: object) -> bool:
-    if isinstance(value, str):
-        return False
-    return isinstance(value, Sequence | set | frozenset | np.ndarray)
-
-
-def n_pairs(k: int) -> int:
-    """Entries of the upper triangle of a k×k matrix."""
-    return k * (k + 1) // 2
-
-
-def merge_covariance(covariance: FloatArray, A: FloatArray) -> FloatArray:
-    """Covariance of the upper triangle of Aᵀ B A from that of B (A: K×L, 0/1 membership)."""
-    i, j = np.triu_indices(A.shape[0])
-    a, b = np.triu_indices(A.shape[1])
-    # B'_ab = Σ_{i≤j} T_ij,ab B_ij: off the diagonal an entry stands for B_ij and for B_ji.
-    first = A[i]
-    second = A[j]
-    mirrored = second[:, a] * first[:, b]
-    mirrored[i == j] = 0.0
-    T = first[:, a] * second[:, b] + mirrored
-    return T.T @ covariance @ T
-
-
-def delta_stderr(B: FloatArray, covariance: FloatArray) -> tuple[FloatArray, float]:
-    """Standard errors of S = B / (row sums of B) and of PBER = 1 - tr(B), by the delta method."""
-    # place[i, j] = place[j, i]: where B_ij stands in the upper triangle, row by row.
-    upper = np.zeros(B.shape, dtype=np.intp)
-    upper[np.triu_indices(len(B))] = np.arange(len(covariance))
-    place = np.maximum(upper, upper.T)
-    C = covariance[place[:, :, None], place[:, None, :]]  # of B_ij and B_il
-    rows = B.sum(axis=1, keepdims=True)
-    S = B / rows
-    # S_ij = B_ij / Σ_l B_il has the gradient (δ_jl - S_ij) / Σ_l B_il in B_il.
-    own = np.einsum("ijj->ij", C)
-    with_row = C.sum(axis=2)
-    of_row = C.sum(axis=(1, 2))[:, None]
-    variance = own - 2 * S * with_row + S**2 * of_row
-    stderr = np.sqrt(np.maximum(variance, 0.0)) / rows
-    diagonal = np.diag(place)
-    trace = covariance[np.ix_(diagonal, diagonal)].sum()
-    return stderr, float(np.sqrt(max(trace, 0.0)))

@@ -162,10 +162,9 @@ def _suited(
         )
     if not sample.in_memory:
         return ["network"]
-    n = min(len(train) for train, _ in folds.splits)
     d = math.prod(shape)
     images = len(shape) > 1
-    suited = members_for(n, d, sample.n_classes, images)
+    suited = members_for(folds.smallest, d, sample.n_classes, images)
     if members == "quick":
         return [name for name in suited if name in QUICK]
     return list(suited)

@@ -43,6 +43,8 @@ from collidescope._checks import (
     group_numbers,
 )
 from collidescope._progress import Progress
+from collidescope.doubts import posterior_warnings
+from collidescope.equations.bounds import highest_pber
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import (
     Moments,
@@ -66,6 +68,11 @@ Posteriors = Array | csr_array  #: n×K, dense or sparse
 MAX_STRATA = 400
 
 
+def is_empirical(priors: ArrayLike | str) -> bool:
+    """Whether the priors of the rows are meant."""
+    return isinstance(priors, str) and priors == "empirical"
+
+
 def resolve_priors(
     priors: ArrayLike | str, counts: Array, classes: Array
 ) -> FloatArray:
@@ -84,18 +91,18 @@ def target_priors(
     priors: ArrayLike | str, counts: Array | None, classes: Array
 ) -> tuple[Floats, Floats]:
     """The wanted priors and their ratio to those of the rows; None, None if equal."""
-    natural = isinstance(priors, str) and priors == "empirical"
-    if counts is not None:
-        target = resolve_priors(priors, counts, classes)
-        if natural:
-            return None, None
-        return target, target / (counts / counts.sum())
-    if not natural:
+    natural = is_empirical(priors)
+    if counts is None and not natural:
         raise ValueError(
             "priors other than 'empirical' need y: without labels use shift_priors and "
             "sample_weight first"
         )
-    return None, None
+    if counts is None:
+        return None, None
+    target = resolve_priors(priors, counts, classes)
+    if natural:
+        return None, None
+    return target, target / (counts / counts.sum())
 
 
 def labelled_moments(
@@ -220,7 +227,7 @@ OR_COLUMNS = ", or their columns are not in the order of the classes"
 
 def _warn_of_contradiction(found: _Estimate, projected: float, stderr: float) -> None:
     """Say so where posteriors and labels contradict each other beyond the sampling error."""
-    by_chance = 1 - float((found.priors**2).sum())
+    by_chance = highest_pber(found.priors)
     cause = f"posteriors are over-confident{OR_COLUMNS}"
     # Beyond three standard errors, and more than models of pure noise are beside the class shares.
     if found.brier > 1.05 * by_chance + 3 * stderr:
@@ -497,15 +504,14 @@ def collision_matrix_from_posteriors(
                 "groups and votes must be left out with a Dask P: pass arrays in memory"
             )
         return _from_dask(P, y, classes, priors, sample_weight)
-    natural = isinstance(priors, str) and priors == "empirical"
-    if votes is not None and (y is not None or not natural):
+    if votes is not None and (y is not None or not is_empirical(priors)):
         raise ValueError(
             "votes must be given without y and with priors='empirical': they stand for both"
         )
     if votes is not None and isinstance(P, SparseLike):
         raise ValueError("votes must be left out with a sparse P: pass P.toarray()")
     posteriors, codes, names = _checked(P, y, classes)
-    for words in _warnings(posteriors, codes) + check.spelling_variants(names):
+    for words in posterior_warnings(posteriors, codes) + check.spelling_variants(names):
         warnings.warn(words, check.CollisionWarning, stacklevel=2)
     n, k = posteriors.shape
     weights = check.unit_weights(check.check_weights(sample_weight, n))
@@ -541,19 +547,6 @@ def _checked(
     if isinstance(P, SparseLike):
         return check.labelled_sparse_posteriors(P, y, classes)
     return check.labelled_posteriors(P, y, classes)
-
-
-def _warnings(
-    P: Posteriors, codes: IntArray | None, most_numbers: int = 4_000_000
-) -> list[str]:
-    """What looks wrong with posteriors; of sparse ones, with some of the rows."""
-    if isinstance(P, csr_array):
-        n, k = P.shape
-        step = max(n * k // most_numbers, 1)
-        P = P[::step].toarray()
-        if codes is not None:
-            codes = codes[::step]
-    return check.posterior_warnings(P, codes)
 
 
 def _check_votes(votes: ArrayLike, P: Posteriors, names: Array) -> FloatArray:
@@ -640,9 +633,8 @@ def _from_dask(
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
-    natural = isinstance(priors, str) and priors == "empirical"
     counts: dict[Any, float] | None = None
-    if y is not None and (classes is None or not natural):
+    if y is not None and (classes is None or not is_empirical(priors)):
         count = _dask.delayed(_label_counts)
         parts = [count(labels, weights) for _, labels, weights in blocks]
         counts = _dask.tree(parts, _add_counts)

@@ -110,11 +110,6 @@ class Race:
             lines.append(line)
         return pd.DataFrame(lines)
 
-    @property
-    def words(self) -> list[str]:
-        """A sentence for every model that was dropped."""
-        return [f"{each.model}: {reason(each)}" for each in self.dropped]
-
 
 def reason(dropped: Dropped) -> str:
     """Why a model left the race, in words."""
@@ -257,7 +252,7 @@ def worth_racing(
     With fewer training rows a heat scores so few others that sampling error decides which model
     leads, and dropping the others costs more of the score than it saves.
     """
-    if len(models) <= 3 or fewest_rows(folds) < least_rows:
+    if len(models) <= 3 or folds.smallest < least_rows:
         return False
     seconds = sum(costs.values()) * len(folds.splits)
     return seconds > least_seconds
@@ -353,7 +348,7 @@ def race(
     sample: Sample, models: Sequence[Model], folds: Folds, engine: Engine
 ) -> Raced:
     """The models that may matter with all rows, and what was dropped when and why."""
-    costs = counted_costs(models, sample, fewest_rows(folds))
+    costs = counted_costs(models, sample, folds.smallest)
     _, held_out = folds.splits[0]
     raced = Raced(models, costs, len(held_out))
     compared = any(isinstance(model, Comparing) for model in models)
@@ -380,11 +375,6 @@ def keep_affordable(raced: Raced, seconds: float, budget: float) -> None:
     raced.models = paid
 
 
-def fewest_rows(folds: Folds) -> int:
-    """Training rows of the smallest fold."""
-    return min(len(train) for train, _ in folds.splits)
-
-
 def counted_costs(
     models: Sequence[Model], sample: Sample, n: float
 ) -> dict[str, float]:
@@ -400,7 +390,7 @@ def counted_costs(
 
 def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> None:
     """Drop models after every heat that they cannot win, until another heat would not pay."""
-    n = fewest_rows(folds)
+    n = folds.smallest
     share_of_budget = 0.25
     with Progress("choosing models", 0, engine.verbose) as progress:
         heats = telling_heats(raced.models, sample, folds)

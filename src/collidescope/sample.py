@@ -27,7 +27,7 @@ from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._rows import row_hashes
 from collidescope._scaling import apply_scaling, fit_scaling, is_memory_map
-from collidescope.onestep import resolve_priors
+from collidescope.onestep import is_empirical, resolve_priors
 
 NumberArray = TypeVar("NumberArray", FloatArray, IntArray)
 #: Numbers beyond which memory maps and sparse matrices are standardised batch by batch.
@@ -240,7 +240,7 @@ def make_sample(
         votes=kept_votes,
         groups=taken(units, used),
         priors=resolve_priors(priors, shares * len(codes), classes),
-        shifted=not _is_empirical(priors),
+        shifted=not is_empirical(priors),
         used=used,
         hashes=hashes,
         labels=labels if votes is None else None,
@@ -277,16 +277,12 @@ def sample_as_given(
         votes=None,
         groups=units,
         priors=wanted,
-        shifted=not _is_empirical(priors),
+        shifted=not is_empirical(priors),
         used=rows,
         hashes=np.empty(0, np.uint64),
         labels=labels,
         notes=tuple(check.spelling_variants(classes)),
     )
-
-
-def _is_empirical(priors: ArrayLike | str) -> bool:
-    return isinstance(priors, str) and priors == "empirical"
 
 
 def _checked_weights(sample_weight: Given, n: int) -> FloatArray | None:

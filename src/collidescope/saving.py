@@ -142,6 +142,23 @@ class SavedEnsemble:
         )
 
 
+#: Fields of a :class:`SavedFit` that are attributes of the classifier, where their names end in _.
+SAME = (
+    "priors",
+    "collision_matrix",
+    "one_step",
+    "gramian",
+    "recovery",
+    "limit",
+    "race",
+    "history",
+    "member_weights",
+    "row_hashes",
+    "interrupted",
+    "reference_stderr",
+)
+
+
 @dataclass(frozen=True)
 class SavedFit:
     """Everything that a file keeps of a fitted classifier."""
@@ -192,34 +209,18 @@ class SavedFit:
         return cls(
             parameters=_saved_parameters(clf),
             custom=_is_custom(clf.members),
-            priors=clf.priors_,
             ensemble=SavedEnsemble.of(clf._ensemble),
-            collision_matrix=clf.collision_matrix_,
-            one_step=clf.one_step_,
-            gramian=clf.gramian_,
-            recovery=clf.recovery_,
-            limit=clf.limit_,
-            race=clf.race_,
             feature_names=list(getattr(clf, "feature_names_in_", [])),
-            history=clf.history_,
-            member_weights=clf.member_weights_,
-            row_hashes=clf.row_hashes_,
             posteriors=P,
-            interrupted=clf.interrupted_,
-            reference_stderr=clf.reference_stderr_,
+            **{name: getattr(clf, f"{name}_") for name in SAME},
         )
 
     def restore_fit(self, clf: CollisionClassifier, factory: Factory | None) -> None:
         """Set what a fit sets."""
         clf._ensemble = self.ensemble.restored(factory)
-        clf.collision_matrix_ = self.collision_matrix
-        clf.one_step_ = self.one_step
+        for name in SAME:
+            setattr(clf, f"{name}_", getattr(self, name))
         clf.classes_ = np.array(self.collision_matrix.classes)
-        clf.gramian_ = self.gramian
-        clf.priors_ = self.priors
-        clf.recovery_ = self.recovery
-        clf.limit_ = self.limit
-        clf.race_ = self.race
         clf.n_features_in_ = self.ensemble.row_shape[0]
         names = [check.check_text(name, "feature_names") for name in self.feature_names]
         if len(names) not in (0, clf.n_features_in_):
@@ -228,11 +229,6 @@ class SavedFit:
             )
         if names:
             clf.feature_names_in_ = np.array(names, dtype=object)
-        clf.history_ = self.history
-        clf.member_weights_ = self.member_weights
-        clf.row_hashes_ = self.row_hashes
-        clf.interrupted_ = self.interrupted
-        clf.reference_stderr_ = self.reference_stderr
         if self.posteriors is not None:
             P = self.posteriors.astype(np.float64)
             clf.posteriors_ = P / P.sum(axis=1, keepdims=True)

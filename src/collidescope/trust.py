@@ -30,10 +30,11 @@ from collidescope._text import (
     span,
     words_html,
 )
+from collidescope.equations.merging import n_pairs
 from collidescope.estimate import cautions as cautions
 from collidescope.estimators import estimate_collisions
 from collidescope.folds import RandomState, as_random_state
-from collidescope.matrix import CollisionMatrix, n_pairs
+from collidescope.matrix import CollisionMatrix
 from collidescope.sample import Table
 
 if TYPE_CHECKING:

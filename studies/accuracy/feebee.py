@@ -23,7 +23,7 @@ from collidescope import CollisionClassifier
 from collidescope.limit import Limit
 from studies import real_data
 from studies.accuracy import real
-from studies.accuracy.limit import of_classes
+from studies.accuracy.prior import of_classes
 from studies.baselines.bounds import BOUNDS, Bounds
 from studies.baselines.stock import scaled
 from studies.markdown import made, table

@@ -8,19 +8,17 @@ and curves that fall for as long as there are rows.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import pandas as pd
 
 from collidescope import CollisionClassifier
 from collidescope.equations.power_law import Prior
-from collidescope.limit import Limit
 from studies.accuracy import feebee, real
-from studies.accuracy.limit import MEDIANS, under
+from studies.accuracy.prior import REAL, Curve, limit_of, under
 from studies.markdown import again, table
 from studies.real_data import load_brfss
 from studies.speed.engine import adult
-from studies.store import Cell, Record, Result, Study, by_part, flat, results
+from studies.store import Cell, Record, Result, Study, by_part, results, runs
 
 #: The tables of KEEL with at least four times 1,000 rows.
 KEEL = ("letter", "magic", "penbased", "ring", "twonorm", "marketing", "satimage")
@@ -92,57 +90,44 @@ def reached(name: str) -> tuple[float, float]:
     return pber, float(np.sqrt(pber * (2 - pber) / rows))
 
 
-def judged(record: Record, prior: Prior | None = None) -> dict[str, Any]:
-    """What the recorded curve says, today or under another prior, beside what all rows reach."""
-    found = flat(record)
-    limit = Limit.from_dict(found["curve"])
-    with under(prior or Prior()):
-        low, high = limit.pber_interval()
-    pber, error = reached(found["table"])
-    return {
-        "table": found["table"],
-        "rows": found["rows"],
-        "now": limit.scores[-1],
-        "low": low,
-        "high": high,
-        "reached": pber,
-        "refuted": low > pber + 2 * error,
-    }
+def curves() -> list[Curve]:
+    """The recorded curves, and what all rows reach."""
+    found = []
+    for fit in runs("few-rows"):
+        pber, error = reached(fit["table"])
+        weights = pd.DataFrame(fit["weights"]).mean().to_dict()  # a row per fold
+        limit = limit_of(fit["curve"], weights)
+        found.append(Curve(fit["table"], REAL, fit["rows"], limit, pber, error))
+    return found
 
 
-def likeliest() -> Prior:
-    """With the median of the exponent one step above, where made-up problems have it."""
-    place = MEDIANS.index(Prior().exponent)
-    return Prior(MEDIANS[place + 1])
+def refuted_without_rule() -> int:
+    """How many ranges, had the prior given no chance to labels that follow by a rule."""
+    with under(Prior(rule=0.0)):
+        return sum(curve.refuted for curve in curves())
 
 
 def text(records: list[Record]) -> str:
-    every = [judged(record) for record in records]
+    every = curves()
     rows = []
-    names = sorted({(each["table"], each["rows"]) for each in every})
-    for name in names:
-        own = [each for each in every if (each["table"], each["rows"]) == name]
-        means = [np.mean([each[key] for each in own]) for key in ("now", "low", "high")]
-        numbers = [f"{mean:.3f}" for mean in means]
-        refuted = sum(each["refuted"] for each in own)
-        of_fits = f"{refuted} of {len(own)}"
-        rows.append(
-            [name[0], f"{name[1]:,}", *numbers, f"{own[0]['reached']:.3f}", of_fits]
-        )
+    for name in sorted({(curve.source, curve.rows) for curve in every}):
+        own = [curve for curve in every if (curve.source, curve.rows) == name]
+        now = np.mean([curve.limit.scores[-1] for curve in own])
+        low, high = np.mean([curve.limit.pber_interval() for curve in own], axis=0)
+        numbers = [f"{value:.3f}" for value in (now, low, high, own[0].truth)]
+        refuted = sum(curve.refuted for curve in own)
+        rows.append([name[0], f"{name[1]:,}", *numbers, f"{refuted} of {len(own)}"])
     head = "table | rows | PBER now | range from | to | reached with all rows | refuted"
-    refuted = sum(each["refuted"] for each in every)
-    others = {}
-    for name, prior in (("no rule", Prior(rule=0.0)), ("likeliest", likeliest())):
-        under_prior = [judged(record, prior) for record in records]
-        others[name] = sum(each["refuted"] for each in under_prior)
+    refuted = sum(curve.refuted for curve in every)
     return f"""## Few rows of real tables
 
 Fits of 1,000 and 3,000 rows of tables that have at least four times as many. The true PBER is not
 above what more rows reach (of Fashion-MNIST-H it is known from the votes; of covertype 100,000 rows
 were used, and all 581,012 would reach less), so a range that begins above that by two standard
-errors is refuted: {refuted} of {len(every)}. Had the prior given no chance to labels that follow from
-the inputs by a rule, it would be {others["no rule"]}; with the likeliest median of the exponent, without the step
-that is taken from it ([above](#kinds-of-problems-left-out)), {others["likeliest"]}. Means over two samples:
+errors is refuted: {refuted} of {len(every)}. The prior of the range was found on these tables too;
+what it would say of them had it not been is [above](#kinds-of-problems-left-out). Had it given no
+chance to labels that follow from the inputs by a rule, {refuted_without_rule()} would be refuted. Means over two
+samples:
 
 {table(head, rows)}
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collidescope import CollisionClassifier, collision_matrix_from_votes
-from collidescope.equations.recalibration import brier_scores
+from collidescope.equations.posterior import brier_scores
 from collidescope.learners.pool import pool, pool_weights
 from studies.markdown import again, table
 from studies.measures import tvd

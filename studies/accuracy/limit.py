@@ -3,10 +3,6 @@
 Sixteen problems whose S is known, most of them outside the families of the models, twelve more
 (``FRESH``), and thirty-three kinds that were made up for another study (``KINDS``), on which no
 prior of the range was chosen.
-
-:func:`cautious` is how the prior of :mod:`collidescope.limit` was found: one step below the median
-of the exponent under which the true PBER has the highest density. :func:`families_left_out` judges
-that way of finding one, on kinds of problems that took no part in it.
 """
 
 from __future__ import annotations
@@ -21,14 +17,13 @@ import numpy as np
 import pandas as pd
 
 from collidescope import CollisionClassifier, crossfit
-from collidescope import limit as limits
 from collidescope.crossfit import Pooled
-from collidescope.equations.power_law import Prior
 from collidescope.equations.recalibration import recalibration_gains
 from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
 from collidescope.sample import Sample
 from studies import known as datasets
+from studies.accuracy import few_rows, prior
 from studies.markdown import again, table
 from studies.measures import tvd
 from studies.problems import FRESH, KINDS, OfKind
@@ -234,173 +229,6 @@ def doubled(run: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-#: Medians of the exponent that :func:`cautious` chooses from, each √2 times the one before.
-MEDIANS = (0.45, 0.63, 0.88, 1.25, 1.77, 2.5)
-
-
-def curve_of(run: dict[str, Any], by_members: bool) -> Limit:
-    """The curve of a run; all pools as if of one member, unless it goes ``by_members``."""
-    limit = Limit.from_dict(run["curve"])
-    if by_members:
-        return limit
-    return replace(limit, members=1.0)
-
-
-@contextmanager
-def under(prior: Prior) -> Iterator[None]:
-    """Ranges of limits as this prior gives them."""
-    with patch.object(limits, "PRIOR", prior):
-        yield
-
-
-def densities(run: dict[str, Any], by_members: bool) -> list[float]:
-    """Log density of the true PBER under every median, in units of the PBER now."""
-    found = []
-    for median in MEDIANS:
-        limit = curve_of(run, by_members)
-        now = limit.scores[-1]
-        with under(Prior(median)):
-            end = limit._pber_curve.at()
-        # No one needs the PBER nearer than to a hundredth of it.
-        spread = np.hypot(end.deviations / now, 0.01)
-        z = (run["truth"] - end.means) / now / spread
-        at_truth = np.exp(-(z**2) / 2) / spread / np.sqrt(2 * np.pi)
-        found.append(np.log(max(float(end.weights @ at_truth), 1e-3)))
-    return found
-
-
-def cautious(chosen: list[dict[str, Any]], known: np.ndarray) -> Prior:
-    """One step below the median under which the true PBER has the highest density.
-
-    ``known`` are :func:`densities`, a row per run; problems count the same. Curves without a lower
-    end say nothing.
-    """
-    problems = pd.Series([run["problem"] for run in chosen])
-    weight = 1 / problems.map(problems.value_counts()).to_numpy()
-    endless = [bool(curve_of(run, True)._no_lower_end) for run in chosen]
-    weight[endless] = 0
-    likeliest = int((weight @ known).argmax())
-    return Prior(MEDIANS[max(likeliest - 1, 0)])
-
-
-#: Kinds of problems; those not named here are "fresh".
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "clouds": (
-        "Scenario A5",
-        "ring",
-        "tangled",
-        "twonorm",
-        "ringnorm",
-        "heavy-tailed",
-        "waveform",
-    ),
-    "linear": ("Scenario B(.25)", "LED", "sparse words"),
-    "teachers": ("MLP teacher", "tree teacher"),
-    "spatial": ("spiral", "interactions", "noisy chessboard"),
-    "smooth": ("Friedman-like", "a regression, cut", "ten ordered classes"),
-    "rules": (
-        "a rare class",
-        "parity of three signs",
-        "board of 16 fields in noise",
-        "sine of a product",
-        "product or product or product",
-        "largest of pairs",
-        "near a diagonal",
-        "turned boxes",
-        "150 prototypes",
-        "no noise",
-        "nothing to learn",
-    ),
-    "counts and levels": (
-        "a table of three categories",
-        "five categories",
-        "words",
-        "counts and exposure",
-        "presence of 200 words",
-    ),
-    "wide": (
-        "5 of 200 columns",
-        "4 of 300 columns, four classes",
-        "200 columns, all of them",
-        "30 of 300 means",
-    ),
-    "densities": (
-        "unequal shares",
-        "Cauchy columns",
-        "mixtures",
-        "series with memory",
-        "correlations only",
-        "scales only",
-        "t classes",
-        "Laplace",
-        "exponential",
-        "beta",
-        "angles",
-    ),
-}
-
-
-def family_of(run: dict[str, Any]) -> str:
-    """The kind of a problem."""
-    named = [name for name, own in FAMILIES.items() if run["problem"] in own]
-    return named[0] if named else "fresh"
-
-
-def families_left_out(
-    chosen: list[dict[str, Any]], by_members: bool = True
-) -> pd.DataFrame:
-    """The range under the prior found on all other families: does it hold for this one?"""
-    known = np.array([densities(run, by_members) for run in chosen])
-    family = np.array([family_of(run) for run in chosen])
-    rows = []
-    for name in np.unique(family):
-        out = family == name
-        others = [run for run, left in zip(chosen, out, strict=True) if not left]
-        prior = cautious(others, known[~out])
-        for run in (run for run, left in zip(chosen, out, strict=True) if left):
-            found = held_and_width(run, prior, by_members)
-            rows.append({"family": name, "prior": prior, **found})
-    return pd.DataFrame(rows)
-
-
-def held_and_width(
-    run: dict[str, Any], prior: Prior, by_members: bool
-) -> dict[str, Any]:
-    """Of the range and, for comparison, of that with equal tails; widths in PBERs of now."""
-    limit = curve_of(run, by_members)
-    equal = 0.0
-    with under(prior):
-        low, high = limit.pber_interval(LEVEL)
-        if not limit._no_lower_end:
-            equal = limit._pber_curve.at().quantile((1 - LEVEL) / 2)
-    now = limit.scores[-1]
-    return {
-        "problem": run["problem"],
-        "rows": run["rows"],
-        "held": low <= run["truth"] <= high,
-        "width": (high - low) / now,
-        "held, equal tails": equal <= run["truth"] <= high,
-        "width, equal tails": (high - equal) / now,
-    }
-
-
-def judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Coverage of families left out, and overall, with the mean width at 3,000 rows."""
-    rows = []
-    names = sorted(frame["family"].unique())
-    for name in [*names, "all"]:
-        own = frame if name == "all" else frame[frame["family"] == name]
-        large = own[own["rows"] == 3000]
-        row = {"family": name, "fits": len(own)}
-        for tails in ("", ", equal tails"):
-            row[f"covers{tails}"] = own[f"held{tails}"].mean()
-            row[f"width at 3,000 rows{tails}"] = large[f"width{tails}"].mean()
-        prior = own["prior"].iloc[0]
-        row["median"] = np.nan if name == "all" else prior.exponent
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
 def nearer_table(chosen: list[dict[str, Any]]) -> pd.DataFrame:
     """How often S∞ is nearer to the truth than S(n), and how much further off at worst."""
     frame = pd.DataFrame(chosen)[["problem", "rows", "tvd_now", "tvd_limit"]]
@@ -444,63 +272,77 @@ Ranges are those that today's prior gives for the recorded curves.
 
 
 def left_out_text(runs: list[dict[str, Any]]) -> str:
-    """The range under priors found on other families, with and without the members' number."""
-    parts = {
-        by_members: families_left_out(runs, by_members) for by_members in (True, False)
-    }
-    known = np.array([densities(run, True) for run in runs])
-    found = cautious(runs, known).exponent
+    """The range under priors that were found on other families of problems."""
+    curves = prior.made_up() + few_rows.curves()
+    found = prior.likeliest(curves, prior.likelihoods(curves))
     nearer = nearer_table(runs).set_index("over").loc["problems"]
     beyond = nearer["beyond 1.15"] * nearer["number"]
+    variants = {
+        "members and their kind": curves,
+        "members": [prior.blind(curve, "parametric") for curve in curves],
+        "nothing": [prior.blind(curve, "parametric", "members") for curve in curves],
+    }
+    left_out = {
+        name: prior.families_left_out(own, prior.likelihoods(own))
+        for name, own in variants.items()
+    }
+    first, *_ = left_out.values()
     return f"""### Kinds of problems left out
 
-The median of the exponent's prior is found on all other kinds of problems; on all of them it is
-{found:g} / M, where M is the effective number of members. The range then holds the true PBER of
-the kind that was left out in so many fits:
+The median of the exponent has two numbers, and both are the likeliest on all recorded curves: those
+of the {nearer["number"]:.0f} kinds of problems above, and those of few rows of real tables
+([below](#few-rows-of-real-tables)), where the end is at most what all rows reach. They are
+{found.exponent:g} for a pool of parametric members alone and {found.slower:g} times that for a pool
+without any, both over the effective number of members. To judge this way of finding them they are
+found on all other families. Then the range misses the truth of the family that was left out in so
+many fits:
 
-{left_out_table(parts[True])}
+{left_out_table(first)}
 
-Had the prior not known the number of members:
+What the prior knows of the pool, each time found without the family that is judged:
 
-{left_out_table(parts[False])}
+{variants_table(left_out)}
 
-Widths are in units of the PBER, with 3,000 rows. With equal tails the lower end is the 2.5%
-quantile. S∞ is nearer to the truth than S(n) on {nearer["nearer"]:.0%} of {nearer["number"]:.0f}
-problems, and on {beyond:.0f} of them more than 1.15 times as far off (at worst
-{nearer["worst"]:.2f} times)."""
+Widths are in units of the PBER, with 3,000 rows. S∞ is nearer to the truth than S(n) on
+{nearer["nearer"]:.0%} of {nearer["number"]:.0f} problems, and on {beyond:.0f} of them more than 1.15
+times as far off (at worst {nearer["worst"]:.2f} times)."""
 
 
 def left_out_table(found: pd.DataFrame) -> str:
     """A row per kind of problems."""
     rows = []
-    for row in judged(found).to_dict("records"):
-        shares = [f"{row[name]:.0%}" for name in ("covers", "covers, equal tails")]
-        widths = [
-            f"{row[name]:.2f}"
-            for name in ("width at 3,000 rows", "width at 3,000 rows, equal tails")
-        ]
-        median = "" if np.isnan(row["median"]) else f"{row['median']:g}"
-        ends = [shares[0], widths[0], shares[1], widths[1]]
-        rows.append([row["family"], str(row["fits"]), median, *ends])
-    head = ["left out", "fits", "median", "covers", "width"]
-    head += ["covers, equal tails", "width, equal tails"]
+    for name, own in found.groupby("family"):
+        chosen = own["prior"].iloc[0]
+        numbers = [f"{chosen.exponent:g}", f"{chosen.slower:g}", mean_width(own)]
+        refuted = own["refuted"].sum()
+        rows.append([str(name), str(len(own)), str(refuted), *numbers])
+    return table(["left out", "fits", "missed", "median", "times", "width"], rows)
+
+
+def variants_table(left_out: dict[str, pd.DataFrame]) -> str:
+    """A row per thing that a prior may know of the pool."""
+    rows = []
+    for name, found in left_out.items():
+        real = found["family"] == prior.REAL
+        own = found[~real]
+        worst = 1 - own.groupby("family")["refuted"].mean().max()
+        covered = [1 - own["refuted"].mean(), worst]
+        shares = [f"{share:.1%}" for share in covered]
+        refuted = f"{found[real]['refuted'].sum()} of {real.sum()}"
+        rows.append([name, *shares, mean_width(own), refuted])
+    head = "known | covers | worst family | width | refuted on real tables"
     return table(head, rows)
 
 
-def of_classes(limit: Limit, k: int) -> Limit:
-    """A recorded limit with a matrix in place of its own, which is not kept.
-
-    Of that the number of classes and the PBER matter to the range of the Bayes error.
-    """
-    ambiguous = min(limit.pber, 1 - 1 / k)
-    others = ambiguous / (k - 1)
-    S = np.full((k, k), others) + (1 - k * others) * np.eye(k)
-    return replace(limit, matrix=CollisionMatrix(S))
+def mean_width(found: pd.DataFrame) -> str:
+    """Of the fits with 3,000 rows."""
+    large = found[found["rows"] == 3000]
+    return f"{large['width'].mean():.2f}" if len(large) else ""
 
 
 def said_now(run: dict[str, Any]) -> dict[str, Any]:
     """The run, with the ranges that its recorded curve has today."""
-    limit = of_classes(Limit.from_dict(run["curve"]), run["classes"])
+    limit = prior.of_classes(Limit.from_dict(run["curve"]), run["classes"])
     low, high = limit.pber_interval(LEVEL)
     bayes_low, bayes_high = limit.bayes_error_interval(LEVEL)
     ends = {"low": low, "high": high, "bayes_low": bayes_low, "bayes_high": bayes_high}

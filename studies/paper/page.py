@@ -245,7 +245,11 @@ def quick_time() -> str:
 def samples_at_full_size(start: str) -> str:
     """How many samples Algorithm 1 was run on as printed, with the paper's own network."""
     found = at_full_size(start, "mean")
-    return "; ".join(f"{where}: {len(each)} samples" for where, each in found.items())
+    numbers = [
+        f"{where}: 1 sample" if len(each) == 1 else f"{where}: {len(each)} samples"
+        for where, each in found.items()
+    ]
+    return "; ".join(numbers)
 
 
 #: The paper trains all models so long.

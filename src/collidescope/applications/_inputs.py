@@ -439,11 +439,6 @@ def clusters_of(groups: Given, n: int) -> IntArray | None:
     return group_codes(groups, n)[0]
 
 
-def brier_scores(P: FloatArray, codes: IntArray) -> FloatArray:
-    """‖c - p‖² of every row; their mean is the PBER."""
-    return (residuals(P, codes) ** 2).sum(axis=1)
-
-
 def residuals(P: FloatArray, codes: IntArray) -> FloatArray:
     """R = c - p of every row.
 

@@ -66,6 +66,7 @@ from collidescope.counting import (
 from collidescope.intervals import (
     difference_interval,
     effective_units,
+    level_together,
     upper_limit,
 )
 from collidescope.matrix import UNSEEN, CollisionMatrix
@@ -589,7 +590,7 @@ def _compared_pairs(
     T = counted.matrix[same]
     i, j = _larger_direction(S + T)
     n_pairs = len(i)
-    each = 1 - (1 - level) / n_pairs  # Bonferroni
+    each = level_together(level, n_pairs)
     own_low, own_high = _ends(estimated.interval(each))
     low, high = _ends(counted.interval(each))
     compared = _compared(

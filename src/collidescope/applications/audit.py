@@ -48,7 +48,6 @@ from collidescope.applications._inputs import (
     Result,
     Scored,
     Source,
-    brier_scores,
     check_rates,
     discovered,
     is_table,
@@ -59,7 +58,8 @@ from collidescope.applications._inputs import (
     share_interval,
 )
 from collidescope.equations.moments import row_blocks
-from collidescope.intervals import brier_interval, signed_interval
+from collidescope.equations.posterior import brier_scores
+from collidescope.intervals import brier_interval, level_together, signed_interval
 from collidescope.limit import Limit
 
 CLEAR = 0.8  #: a row is clear when one class has this posterior: odds of 4 to 1 against the rest
@@ -329,7 +329,7 @@ def _error_limit(best_wrong: BoolArray, rows: Scored, level: float) -> float:
     Either of the two would do at a one-sided (1 - level) / 2; for the lower of them each takes
     half of it.
     """
-    each = 1 - (1 - level) / 2
+    each = level_together(level, 2)
     brier = rows.mean(brier_scores(rows.posteriors, rows.codes))
     _, highest_score = brier_interval(
         float(brier.value),

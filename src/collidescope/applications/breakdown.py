@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from collidescope import _checks as check
-from collidescope._checks import ArrayLike, Given, IntArray
+from collidescope._checks import ArrayLike, FloatArray, Given, IntArray
 from collidescope._rows import agreement
 from collidescope.applications._inputs import (
     BoolArray,
@@ -29,7 +29,6 @@ from collidescope.applications._inputs import (
     Result,
     Scored,
     Source,
-    brier_scores,
     check_rates,
     curve_of,
     flagged,
@@ -40,6 +39,8 @@ from collidescope.applications._inputs import (
     scored,
 )
 from collidescope.counting import label_codes
+from collidescope.equations.bounds import highest_pber
+from collidescope.equations.posterior import brier_scores
 from collidescope.intervals import LARGEST_SCORE, difference_interval, interval
 from collidescope.limit import (
     Limit,
@@ -89,10 +90,40 @@ class SubgroupCollisions(Result, title="For whom do the classes collide?"):
         return f"{how_many}: {'; '.join(said)}.{more}"
 
 
+class _Rates(NamedTuple):
+    """PBER and the rates of pairs, as means over some rows."""
+
+    rows: Scored
+    mean: Mean
+
+    @classmethod
+    def of(cls, rows: Scored, stats: FloatArray) -> _Rates:
+        """From ``stats`` of the rows: see :func:`loss_and_rates`."""
+        return cls(rows, rows.mean(stats))
+
+    def interval(self, level: float) -> Ends:
+        """Of each of them; holds with few errors too."""
+        mean, stderr, _ = self.mean
+        grouped = self.rows.clusters is not None
+        top = max(1.0 if grouped else LARGEST_SCORE, float(np.max(mean)))
+        return interval(mean, stderr, self.rows.units, level, top=top, grouped=grouped)
+
+    def minus(self, other: _Rates, level: float) -> tuple[Mean, Ends]:
+        """The differences to those of other rows, and their intervals."""
+        n = len(self.rows.codes)
+        gap = self.mean.minus(other.mean, n, len(other.rows.codes))
+        ends = difference_interval(
+            self.mean.value,
+            self.interval(level),
+            other.mean.value,
+            other.interval(level),
+        )
+        return gap, ends
+
+
 def _chance_score(codes: IntArray) -> float:
     """Brier score of the class shares."""
-    shares = np.bincount(codes) / len(codes)
-    return 1 - float((shares**2).sum())
+    return highest_pber(np.bincount(codes) / len(codes))
 
 
 def collisions_by(
@@ -164,15 +195,10 @@ def collisions_by(
             line["verdict"] = "too few rows" if n_rows < n else "the only group"
             continue
         part = rows.part(here)
-        rest = rows.part(~here)
-        mean = part.mean(stats[here])
-        of_rest = rest.mean(stats[~here])
-        gap = mean.minus(of_rest, n_rows, n - n_rows)
-        ends = _rate_intervals(mean, part, each)
-        gap_ends = difference_interval(
-            mean.value, ends, of_rest.value, _rate_intervals(of_rest, rest, each)
-        )
-        line |= _line(mean, ends, gap, gap_ends)
+        found = _Rates.of(part, stats[here])
+        rest = _Rates.of(rows.part(~here), stats[~here])
+        gap, gap_ends = found.minus(rest, each)
+        line |= _line(found.mean, found.interval(each), gap, gap_ends)
         if part.by_size:
             limit = replace(_limit(part), power=power)
             line["limit_low"], line["limit_high"] = limit.pber_interval(each)
@@ -180,7 +206,7 @@ def collisions_by(
             "group": name,
             "class": rows.classes[i],
             "other": rows.classes[j],
-            "rate": mean.value[1:],
+            "rate": found.mean.value[1:],
             "difference": gap.value[1:],
             "p_value": gap.p_value()[1:],
         }
@@ -193,9 +219,14 @@ def collisions_by(
     shown += ["difference", "difference_low", "difference_high"]
     shown += ["limit_low", "limit_high", "verdict"]
     table = pd.DataFrame(lines).reindex(columns=shown)
-    found = flagged(pd.concat(pairs[1:] or pairs), fdr)
-    notes = _warnings(table, parts, rows.codes)
-    return SubgroupCollisions(table, found, matrices, level, fdr, notes)
+    return SubgroupCollisions(
+        table,
+        flagged(pd.concat(pairs[1:] or pairs), fdr),
+        matrices,
+        level,
+        fdr,
+        notes=_warnings(table, parts, rows.codes),
+    )
 
 
 def _limit(rows: Scored) -> Limit:
@@ -329,15 +360,8 @@ def collision_change(
         low, high = first.signed_interval(seen, after - before, level, LARGEST_SCORE)
         gap = seen.wider(first.units)
     else:
-        earlier = first.mean(before)
-        later = second.mean(after)
-        gap = later.minus(earlier, len(after), len(before))
-        low, high = difference_interval(
-            later.value,
-            _rate_intervals(later, second, level),
-            earlier.value,
-            _rate_intervals(earlier, first, level),
-        )
+        earlier = _Rates.of(first, before)
+        gap, (low, high) = _Rates.of(second, after).minus(earlier, level)
     rates_before = before.mean(axis=0)
     rates_after = after.mean(axis=0)
     rates = {
@@ -357,15 +381,6 @@ def collision_change(
         interval=(float(low[0]), float(high[0])),
         paired=y_after is None,
         table=flagged(pd.DataFrame(rates), fdr),
-    )
-
-
-def _rate_intervals(mean: Mean, rows: Scored, level: float) -> Ends:
-    """Intervals of a PBER and of the rates of pairs, which hold with few errors too."""
-    grouped = rows.clusters is not None
-    top = max(1.0 if grouped else LARGEST_SCORE, float(np.max(mean.value)))
-    return interval(
-        mean.value, mean.stderr, rows.units, level, top=top, grouped=grouped
     )
 
 

@@ -36,7 +36,6 @@ from collidescope.applications._inputs import (
     Result,
     Scored,
     Source,
-    brier_scores,
     check_rates,
     curve_of,
     is_table,
@@ -44,6 +43,7 @@ from collidescope.applications._inputs import (
 )
 from collidescope.applications.audit import confusion_table
 from collidescope.applications.ordered import distances
+from collidescope.equations.posterior import brier_scores
 from collidescope.intervals import LARGEST_SCORE, effective_units
 from collidescope.intervals import interval as bounded_interval
 from collidescope.limit import Limit, limit_from_posteriors

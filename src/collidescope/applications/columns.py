@@ -225,7 +225,7 @@ def column_value(
     check_rows(X, labels)
     every = _column_names(X)
     units, notes = _units(X, every, columns, (budget - 1) // 2, random_state)
-    prices = _prices(costs, units)
+    prices = unit_prices(costs, units)
     clusters = clusters_of(groups, len(labels))
     splits, _ = resolve_splits(cv, labels, names, random_state, groups=clusters)
     if clf is None or type(clf).__module__.startswith("collidescope."):
@@ -433,14 +433,16 @@ def _association(frame: pd.DataFrame) -> FloatArray:
     return similar
 
 
-def _prices(costs: Mapping[Any, float] | None, units: Units) -> dict[Any, float]:
+def unit_prices(
+    costs: Mapping[Any, float] | None, units: Units, argument: str = "costs"
+) -> dict[Any, float]:
     """The cost of every unit that has one: its own, or the sum of those of its columns."""
     known = dict(costs or {})
     places = set(units).union(*units.values())
     for name, cost in known.items():
         if name not in places:
-            raise ValueError(f"costs names {name!r}, which is no unit or column")
-        check.check_between(cost, 0, np.inf, f"costs[{name!r}]")
+            raise ValueError(f"{argument} names {name!r}, which is no unit or column")
+        check.check_between(cost, 0, np.inf, f"{argument}[{name!r}]")
     prices = {}
     for name, part in units.items():
         of_columns = sum(known.get(column, 0.0) for column in part)

@@ -39,7 +39,9 @@ from collidescope.applications._inputs import (
     check_matrix,
     linear_error,
 )
-from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
+from collidescope.equations.merging import class_numbers, n_pairs
+from collidescope.intervals import level_together
+from collidescope.matrix import CollisionMatrix
 
 TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that comes first is taken
 FORBIDDEN = (
@@ -649,7 +651,7 @@ def level_of_choice(level: float, n_classes: int, merges: int) -> float:
     allowing for the square of the number of pairs is enough (``studies/grid.py``).
     """
     choices = n_pairs(n_classes - 1) ** min(merges, 2)
-    return 1 - (1 - level) / choices
+    return level_together(level, choices)
 
 
 def _standard_errors(cm: CollisionMatrix, groupings: Groupings) -> FloatArray:

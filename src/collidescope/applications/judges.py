@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import csr_array
 from scipy.special import stdtr
 
 from collidescope import _checks as check
@@ -36,7 +37,7 @@ from collidescope.applications._inputs import (
     check_rates,
     mean_and_error,
 )
-from collidescope.counting import label_codes, vote_table
+from collidescope.counting import label_codes, majority_errors, vote_table
 from collidescope.intervals import interval
 
 
@@ -255,13 +256,8 @@ def _holm(p_values: FloatArray) -> FloatArray:
 def _best(counts: FloatArray, level: float) -> Interval:
     """What a judge's agreement with a human could be at best, with sampling error."""
     n = counts.sum(axis=1)
-    # The majority of the other votes, ties shared, agrees with the vote held out.
-    majority = np.zeros(len(counts))
-    for k, votes in enumerate(counts.T):
-        others = counts.copy()
-        others[:, k] -= 1
-        tied = others == others.max(axis=1)[:, None]
-        majority += votes / n * tied[:, k] / tied.sum(axis=1)
+    # The majority of the other votes agrees with the vote held out.
+    majority = 1 - majority_errors(csr_array(counts), n)
     low, _ = _share_ends(majority, level)
     _, high = _share_ends(counts.max(axis=1) / n, level)
     return low, high

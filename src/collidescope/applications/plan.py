@@ -36,14 +36,13 @@ from collidescope.applications._inputs import (
     Record,
     Result,
     Scored,
-    brier_scores,
     check_rates,
     curve_of,
     linear_error,
     row_limit,
 )
 from collidescope.applications.audit import CLEAR, ambiguous, suspects_by_chance
-from collidescope.applications.columns import ColumnValue, column_value
+from collidescope.applications.columns import ColumnValue, column_value, unit_prices
 from collidescope.applications.consolidation import (
     ConsolidationPlan,
     Groupings,
@@ -52,6 +51,8 @@ from collidescope.applications.consolidation import (
     level_of_choice,
     save_mapping,
 )
+from collidescope.equations.posterior import brier_scores
+from collidescope.intervals import half_width
 from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
 
@@ -441,16 +442,11 @@ class _FallMixture(NamedTuple):
 
 def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
     """What keeping a column is worth: PBER would rise so much without it."""
-    known = set(found.table["unit"]).union(*found.table["columns"])
-    for name in costs:
-        if name not in known:
-            raise ValueError(
-                f"prices['columns'] names {name!r}, which is no unit or column"
-            )
+    units = dict(zip(found.table["unit"], found.table["columns"], strict=True))
+    prices = unit_prices(costs, units, "prices['columns']")
     options = []
     for unit in found.table.to_dict("records"):
-        of_columns = sum(costs.get(column, 0.0) for column in unit["columns"])
-        cost = costs.get(unit["unit"], of_columns) or np.nan
+        cost = prices.get(unit["unit"], np.nan)
         what = f"keep the column {unit['unit']}"
         rise = (unit["needed"], unit["low"], unit["high"])
         options.append(Option("column", what, 1, cost, *rise))
@@ -498,7 +494,9 @@ def _merged_interval(
     np.fill_diagonal(together, False)
     if cm.covariance is not None:
         gradient = 2.0 * together[np.triu_indices(k)]
-        half = cm._half_width(linear_error(gradient, cm.covariance), level)
+        stderr = linear_error(gradient, cm.covariance)
+        rows = None if cm.counts is None else cm.counts.sum()
+        half = float(half_width(stderr, rows, level, cm.n_units))
         return max(fall - half, 0.0), min(fall + half, 1.0)
     ends = cm.interval(level)
     if ends is None:

@@ -68,6 +68,17 @@ def pac_bound(
     return PacBound(complexity, confidence, complexity + confidence)
 
 
+def highest_pber(priors: FloatArray) -> float:
+    """The PBER of inputs that say nothing of the class, 1 - Σ π_k²: no population has a higher one.
+
+    E y_k² ≥ (E y_k)². It is also the Brier score of the class shares.
+
+    >>> highest_pber(np.array([0.5, 0.5]))
+    0.5
+    """
+    return 1 - float((priors**2).sum())
+
+
 def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
     """Cover and Hart's bounds on the Bayes error rate from the *true* PBER of ``n_classes``.
 
@@ -92,6 +103,14 @@ def bayes_error_bounds(pber: float, n_classes: int) -> tuple[float, float]:
 def condition_number(S: FloatArray) -> float:
     """κ∞(S) = ‖S‖∞ ‖S⁻¹‖∞, infinite where S is singular."""
     return float(np.linalg.cond(S, np.inf))
+
+
+def dominance_factor(S: FloatArray) -> float:
+    """The paper's ε = max_i Σ_{k≠i} S_ik / S_ii, infinite where a diagonal entry is zero."""
+    diagonal = np.diag(S)
+    others = S.sum(axis=1) - diagonal
+    with np.errstate(divide="ignore"):
+        return float(np.max(others / diagonal))
 
 
 class PosteriorErrorBound(NamedTuple):
@@ -133,10 +152,7 @@ def posterior_error_bound(
     q_error = float(np.abs(q_hat - q).max() / np.abs(q).max())
     error = S_error + q_error
     condition = condition_number(S)
-    diagonal = np.diag(S)
-    with np.errstate(divide="ignore"):
-        others = S.sum(axis=1) - diagonal
-        epsilon = float(np.max(others / diagonal))
+    epsilon = dominance_factor(S)
     # The perturbation bound of a linear system: ‖S‖∞ = 1 and ‖y‖∞ ≤ 1 make its relative errors of S
     # and of y absolute.
     r = condition * S_error

@@ -271,10 +271,7 @@ def _check_densities(
             f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be "
             "compared"
         )
-    k = len(densities)
-    if priors is None:
-        return np.full(k, 1 / k)
-    return check.check_priors(priors, k)
+    return check.priors_or_uniform(priors, len(densities))
 
 
 def _is_continuous(density: Any) -> bool:

@@ -20,9 +20,9 @@ from scipy.sparse import csr_array
 from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._scaling import blocks
 from collidescope.equations import _sparse
+from collidescope.equations.merging import n_pairs
 from collidescope.equations.posterior import shift_rows
 from collidescope.intervals import effective_units
-from collidescope.matrix import n_pairs
 
 #: up to these the covariance of B is kept (2 MB), for intervals of merged classes
 MAX_COVARIANCE_CLASSES = 32
@@ -91,7 +91,7 @@ class Moments:
     ρ = w c, N = w.
     """
 
-    units: float  #: number of units
+    units: float  #: number of units with a weight
     size: float  #: Σ N
     size2: float  #: Σ N²
     size3: float  #: Σ N³
@@ -306,7 +306,7 @@ class Moments:
     def _add_sizes(
         self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray
     ) -> None:
-        self.units += m.sum()
+        self.units += np.dot(m, N > 0)  # a weight of 0 leaves a row out
         self.size += np.dot(m, N)
         self.size2 += np.dot(m, N**2)
         self.size3 += np.dot(m, N**3)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from collidescope import _checks as check
-from collidescope._checks import Array, ArrayLike, FloatArray, Given
+from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope.equations.bounds import condition_number
 
 
@@ -100,6 +100,14 @@ def _solve_simplex(
     return y
 
 
+def cut_to_probabilities(y: FloatArray) -> FloatArray:
+    """Rows cut at 0 and scaled to sum 1; uniform where nothing is left."""
+    positive = np.maximum(y, 0.0)
+    total = positive.sum(axis=1, keepdims=True)
+    uniform = np.full_like(positive, 1 / y.shape[1])
+    return np.asarray(np.divide(positive, total, out=uniform, where=total > 0))
+
+
 def shift_priors(P: ArrayLike, old: ArrayLike, new: ArrayLike) -> FloatArray:
     """Posteriors at priors ``new`` from posteriors at priors ``old``: y_k ∝ y_k · new_k / old_k.
 
@@ -125,3 +133,10 @@ def shift_rows(P: Array, ratio: FloatArray, rounding: float = 1e-12) -> Array:
     shifted = P * ratio.astype(P.dtype)
     shifted /= shifted.sum(axis=1, keepdims=True)
     return shifted
+
+
+def brier_scores(P: Array, codes: IntArray) -> Array:
+    """‖c - p‖² of every row, c its one-hot label."""
+    own = P[np.arange(len(P)), codes]
+    squares = np.einsum("ij,ij->i", P, P)
+    return np.maximum(1 - 2 * own + squares, 0.0)  # but for rounding never below 0

@@ -23,7 +23,7 @@ from collidescope._checks import FloatArray
 
 
 class Prior(NamedTuple):
-    """What is believed before a curve is seen; ``studies/accuracy/limit.py`` tells from where."""
+    """What is believed before a curve is seen; ``studies/accuracy/prior.py`` finds it."""
 
     #: median of c where one parametric model has all the weight of a pool
     exponent: float = 2.5

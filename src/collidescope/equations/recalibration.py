@@ -11,6 +11,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from collidescope._checks import FloatArray, IntArray
+from collidescope.equations.posterior import brier_scores
 
 
 def raised(posteriors: FloatArray, power: float) -> FloatArray:
@@ -38,12 +39,6 @@ def best_power(posteriors: FloatArray, codes: IntArray, weights: FloatArray) -> 
         score, bounds=(-3, 3), method="bounded", options={"xatol": 0.02}
     )
     return float(2.0**found.x)
-
-
-def brier_scores(posteriors: FloatArray, codes: IntArray) -> FloatArray:
-    """‖c - p‖² of every row."""
-    own = posteriors[np.arange(len(codes)), codes]
-    return np.asarray((posteriors**2).sum(axis=1) - 2 * own + 1)
 
 
 def recalibration_gains(

@@ -96,10 +96,7 @@ def recover(
            [0.3, 0.7]])
     """
     gramian = check.check_square(G, "G")
-    k = len(gramian)
-    shares = np.full(k, 1 / k)
-    if priors is not None:
-        shares = check.check_priors(priors, k)
+    shares = check.priors_or_uniform(priors, len(gramian))
     check.check_choice(method, ["root", "gradient"], "method")
     settings = {"penalty": penalty, "learning_rate": learning_rate}
     for name, value in (settings | {"tolerance": tolerance}).items():

@@ -19,9 +19,9 @@ from __future__ import annotations
 import numpy as np
 
 from collidescope._checks import FloatArray
+from collidescope.equations.merging import n_pairs
 from collidescope.equations.moments import Moments, add_to_diagonal, diagonal
 from collidescope.equations.projection import balance, project
-from collidescope.matrix import n_pairs
 
 #: Independent entries below which the one-step estimate is kept (10 classes have about 10, 30 about
 #: 40): with few, a bias as large as the noise goes unseen: shrinking then gained in some scenarios

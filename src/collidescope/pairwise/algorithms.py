@@ -27,7 +27,11 @@ from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._saving import LARGEST_NUMBER, check_array, from_tree, to_tree
 from collidescope._store import Tree
 from collidescope.equations.gramian import gramian_from_similarities
-from collidescope.equations.posterior import shift_priors, solve_posteriors
+from collidescope.equations.posterior import (
+    cut_to_probabilities,
+    shift_priors,
+    solve_posteriors,
+)
 from collidescope.equations.recovery import recover
 from collidescope.folds import Folds
 from collidescope.learners.base import Task, of_class
@@ -414,16 +418,8 @@ def solve(
     y = solve_posteriors(q, S, solver, ridge, uniform)
     if solver == "inverse":
         # The paper's S⁻¹ q may leave the simplex; probabilities may not.
-        y = _as_probabilities(y)
+        y = cut_to_probabilities(y)
     return shift_priors(y, uniform, priors)
-
-
-def _as_probabilities(y: FloatArray) -> FloatArray:
-    """Rows cut at 0 and scaled to sum 1; uniform where nothing is left."""
-    positive = np.maximum(y, 0.0)
-    total = positive.sum(axis=1, keepdims=True)
-    uniform = np.full_like(positive, 1 / y.shape[1])
-    return np.asarray(np.divide(positive, total, out=uniform, where=total > 0))
 
 
 def best_ridge(

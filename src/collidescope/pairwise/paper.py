@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, CollisionWarning, FloatArray
+from collidescope.equations.posterior import cut_to_probabilities
 from collidescope.folds import RandomState, as_random_state
 from collidescope.matrix import CollisionMatrix, Diagnostics, Method
 from collidescope.models import Factory
@@ -156,10 +157,7 @@ def _seed(random_state: RandomState) -> int:
 
 def _as_collision_matrix(fit: PrintedFit, classes: Array) -> CollisionMatrix:
     """Ŝ as a stochastic matrix; a row without a positive entry says nothing and becomes uniform."""
-    positive = np.maximum(fit.matrix, 0.0)
-    totals = positive.sum(axis=1, keepdims=True)
-    uniform = np.full_like(positive, 1 / len(positive))
-    S = np.divide(positive, totals, out=uniform, where=totals > 0)
+    S = cut_to_probabilities(fit.matrix)
     diagnostics = Diagnostics(
         moved=float(np.abs(S - fit.matrix).max()),
         iterations=fit.descent.steps,
@@ -169,8 +167,7 @@ def _as_collision_matrix(fit: PrintedFit, classes: Array) -> CollisionMatrix:
     )
     return CollisionMatrix(
         S,
-        np.full(len(S), 1 / len(S)),
-        classes,
+        classes=classes,
         method=Method.GRAMIAN,
         diagnostics=diagnostics,
     )

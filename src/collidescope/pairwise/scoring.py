@@ -13,7 +13,7 @@ a product.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -229,24 +229,6 @@ def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor) -> Tensor
 # ------------------------------------------------------------------------------------------ blocks
 
 
-class _Scorer(Protocol):
-    """Logits of all pairs of two blocks of inputs."""
-
-    pair_bytes: int  #: memory of a pair
-
-    def prepare(self, x: Tensor) -> list[Tensor]:
-        """What is computed once for each input."""
-        ...
-
-    def forward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
-        """Logits (a, b) of the prepared inputs, those on the left first in each pair."""
-        ...
-
-    def backward(self, left: list[Tensor], right: list[Tensor]) -> Tensor:
-        """Logits (a, b) with those on the right first in each pair."""
-        ...
-
-
 def _blocks(
     module: PairwiseNetwork, A: Tensor, B: Tensor, symmetric: bool = True
 ) -> Iterator[tuple[slice, slice, Tensor]]:
@@ -277,6 +259,11 @@ def _blocks(
 
         for b in range(0, len(B), width):
             yield from halved(logits, rows, slice(b, min(b + width, len(B))))
+
+
+# A scorer gives the logits of all pairs of two blocks of inputs: ``prepare`` what is needed once
+# for each input, ``forward`` the logits (a, b) with the inputs on the left first in each pair,
+# ``backward`` those with the inputs on the right first. A pair takes ``pair_bytes`` of memory.
 
 
 class _WholeScorer:

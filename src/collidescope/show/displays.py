@@ -19,8 +19,10 @@ from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
 from collidescope._text import READABLE, short
 from collidescope.applications._inputs import Ends, Interval, Names, check_matrix
 from collidescope.applications.consolidation import ConsolidationPlan
+from collidescope.equations.merging import class_numbers, n_pairs
+from collidescope.intervals import level_together
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix, class_numbers, n_pairs
+from collidescope.matrix import CollisionMatrix
 from collidescope.trust import limit_of
 
 if TYPE_CHECKING:
@@ -174,7 +176,7 @@ class CollisionMatrixDisplay(Display):
         places = leaf_order(cm.joint) if order == "cluster" else None
         low, high = cm.interval(level) or (None, None)
         # Pairs are shown because they are large: lower ends allow for the choice among all pairs.
-        together = cm.interval(1 - (1 - level) / max(n_pairs(k - 1), 1))
+        together = cm.interval(level_together(level, n_pairs(k - 1)))
         if together is not None:
             low = together[0]
         return cls(cm.matrix, classes=cm.classes, order=places, low=low, high=high)

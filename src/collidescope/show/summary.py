@@ -35,8 +35,9 @@ from collidescope.applications.audit import (
 )
 from collidescope.applications.consolidation import consolidate
 from collidescope.equations.bounds import condition_number
+from collidescope.equations.merging import class_numbers
 from collidescope.limit import Limit
-from collidescope.matrix import CollisionMatrix, class_numbers, largest_pairs
+from collidescope.matrix import CollisionMatrix, largest_pairs
 from collidescope.show import words
 from collidescope.show.displays import continuation, leaf_order
 from collidescope.show.rows import Source, resolve, rows_to_look_at, text
@@ -256,15 +257,7 @@ def limit_part(limit: Limit | None) -> Record | None:
     curve = limit.curve[["rows", "pber", "pber_stderr"]].rename(
         columns={"pber_stderr": "stderr"}
     )
-    return {
-        "state": facts["limit_state"],
-        "reason": facts["limit_reason"],
-        "undecided": facts["limit_undecided"],
-        "pber": facts["limit_pber"],
-        "low": facts["limit_pber_low"],
-        "high": facts["limit_pber_high"],
-        "error_low": facts["limit_error_low"],
-        "error_high": facts["limit_error_high"],
+    return facts | {
         "words": _text.limit_words(facts),
         "curve": curve.to_dict("list"),
         "band": continuation(limit, LEVEL),

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from collidescope._checks import Array, CollisionWarning, check_choice, check_count
+from collidescope._checks import (
+    Array,
+    CollisionWarning,
+    IntArray,
+    check_choice,
+    check_count,
+)
 from collidescope.tables.cells import listed
 from collidescope.tables.reading import read_table
 
@@ -81,10 +87,8 @@ def read_images(
         paths, labels = _of_folder(source)
     else:
         paths, labels = _of_table(source, label)
-    X, kept, notes = _read(paths, size, None, largest_side, errors, most_bytes)
-    for note in notes:
-        warnings.warn(note, CollisionWarning, stacklevel=2)
-    return X, labels[kept], _chosen(paths, kept)
+    X, kept = _read(paths, size, None, largest_side, errors, most_bytes)
+    return X, labels[kept], [paths[number] for number in kept]
 
 
 def new_images(
@@ -97,17 +101,9 @@ def new_images(
     paths = _images_below(folder)
     if not paths:
         raise ValueError(f"source {str(folder)!r} has no image")
-    channels, *size = shape
-    height, width = size
-    read = _read(paths, (height, width), channels, None, errors, most_bytes)
-    X, kept, notes = read
-    for note in notes:
-        warnings.warn(note, CollisionWarning, stacklevel=2)
-    return X, _chosen(paths, kept)
-
-
-def _chosen(paths: Sequence[Path], kept: npt.NDArray[np.bool_]) -> list[Path]:
-    return [path for path, own in zip(paths, kept, strict=True) if own]
+    channels, height, width = shape
+    X, kept = _read(paths, (height, width), channels, None, errors, most_bytes)
+    return X, [paths[number] for number in kept]
 
 
 def _read(
@@ -117,8 +113,8 @@ def _read(
     largest_side: int | None,
     errors: str,
     most_bytes: int,
-) -> tuple[Images, npt.NDArray[np.bool_], list[str]]:
-    """Images that can be read, which of the paths they are of, and what there is to say."""
+) -> tuple[Images, IntArray]:
+    """Images that can be read, and the numbers of their paths; warns of the rest."""
     bad: dict[Path, str] = {}
     shapes = [_shape(path, bad) for path in paths]
     _check_bad(bad, len(paths), errors)
@@ -135,14 +131,16 @@ def _read(
             _read_into(X[number], path, bad)
     _check_bad(bad, len(paths), errors)
     notes = []
-    kept = np.array([path not in bad for path in paths])
+    kept = np.flatnonzero([path not in bad for path in paths])
     if bad:
         X = X[kept]
         notes.append(f"{_bad_files(bad, len(paths))} are left out")
     sizes = {shape[:2] for shape in good}
     if sizes != {(height, width)}:
         notes.append(_scaled(sizes, height, width))
-    return X, kept, notes
+    for note in notes:
+        warnings.warn(note, CollisionWarning, stacklevel=3)
+    return X, kept
 
 
 def _scaled_down(height: int, width: int, largest_side: int) -> tuple[int, int]:

@@ -8,13 +8,15 @@ does not show the headers of pages, and ends the process on some footers.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pandas as pd
 
+from collidescope._store import check_growth
+from collidescope._text import first_line
 from collidescope.tables.cells import listed
 
 CELL = 8  #: bytes of a cell in memory
@@ -24,13 +26,8 @@ INT16, INT32, INT64, TEXT, LIST, STRUCTURE = 4, 5, 6, 8, 9, 12
 Structure = dict[tuple[int, int], Any]
 
 
-def read_parquet(
-    path: Path, check_growth: Callable[[Path, int], None]
-) -> tuple[pd.DataFrame, list[str]]:
-    """The columns of numbers, texts and times, and a note on those that are left out.
-
-    ``check_growth`` refuses a file that decodes to far more than its bytes. Raises ValueError.
-    """
+def read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
+    """The columns of numbers, texts and times, and a note on those that are left out."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -41,8 +38,9 @@ def read_parquet(
         check_growth(path, decoded_size(path))
         frame, others = _decoded(path)
     except Exception as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"{path} cannot be read as Parquet: {said}") from None
+        raise ValueError(
+            f"{path} cannot be read as Parquet: {first_line(error)}"
+        ) from None
     if not others:
         return frame, []
     return frame, [

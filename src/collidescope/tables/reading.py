@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from collidescope._store import regular_file
+from collidescope._store import check_growth, regular_file
+from collidescope._text import first_line
 from collidescope.tables.cells import MISSING_WORDS
 from collidescope.tables.parquet import CELL, read_parquet
 
-Find = Callable[[Sequence[str]], str | None]
 DELIMITERS = {
     ",": "commas",
     ";": "semicolons",
@@ -102,7 +102,7 @@ def read_table(
         zlib.error,
         OSError,
     ) as error:
-        raise ValueError(f"{path} cannot be read: {_first_line(error)}") from None
+        raise ValueError(f"{path} cannot be read: {first_line(error)}") from None
     frame = frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
     if frame.shape[0] == 0:
         raise ValueError(f"{path} has columns but no rows")
@@ -120,7 +120,7 @@ def _start(path: Path, head: int = 2**20) -> bytes:
         if path.suffix.lower() in OPENERS:
             while block := file.read(head):
                 size += len(block)
-                _check_growth(path, size)
+                check_growth(path, size)
     return start
 
 
@@ -130,7 +130,7 @@ def _reader(
     """What reads this file, None for text in columns; an error for what holds no table."""
     suffix = path.suffix.lower()
     if start.startswith(b"PAR1") or suffix in (".parquet", ".pq"):
-        return _read_parquet
+        return read_parquet
     if suffix in (".xlsx", ".xlsm") and start.startswith(b"PK"):
         return _read_excel
     kind = _no_text(suffix, start)
@@ -171,23 +171,8 @@ def _no_text(suffix: str, start: bytes) -> str | None:
     return None
 
 
-def _check_growth(
-    path: Path, size: int, most: int = 200, harmless: int = 50_000_000
-) -> None:
-    """Refuse a table that grows to ``most`` times its size, beyond ``harmless`` bytes: a bomb."""
-    if size > max(harmless, most * path.stat().st_size):
-        raise OSError(
-            f"it grows to {size:,} bytes or more, {most} times its size: if that is "
-            "right, unpack it first, or give a sample of it"
-        )
-
-
 def _open(path: Path) -> Any:
     return OPENERS.get(path.suffix.lower(), open)(path, "rb")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 # ---------------------------------------------------------------- text
@@ -275,7 +260,7 @@ def _read_text(plan: TextPlan, label: str | None, text: Sequence[str]) -> Table:
         except (pd.errors.ParserError, pd.errors.ParserWarning, OverflowError) as error:
             _find_ragged(plan, encoding)
             raise ValueError(
-                f"{plan.path} cannot be read: {_first_line(error)}"
+                f"{plan.path} cannot be read: {first_line(error)}"
             ) from None
     if len(frame) == 0:
         raise ValueError(
@@ -434,10 +419,6 @@ def looks_like_data(names: Sequence[str]) -> bool:
 # ---------------------------------------------------------------- other formats
 
 
-def _read_parquet(path: Path) -> tuple[pd.DataFrame, list[str]]:
-    return read_parquet(path, _check_growth)
-
-
 def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
     records: list[dict[str, Any]] = []
     names: dict[str, None] = {}
@@ -452,7 +433,7 @@ def _read_json_lines(path: Path) -> tuple[pd.DataFrame, list[str]]:
                 f'{path}, line {number}: not an object such as {{"age": 39}}, one per line'
             ) from None
         records.append(record)
-        _check_growth(path, CELL * len(records) * len(names))
+        check_growth(path, CELL * len(records) * len(names))
     return pd.DataFrame.from_records(records, columns=list(names)), []
 
 
@@ -466,14 +447,14 @@ def _read_excel(path: Path) -> tuple[pd.DataFrame, list[str]]:
     rows: list[tuple[Any, ...]] = []
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_growth(path, sum(part.file_size for part in archive.infolist()))
+            check_growth(path, sum(part.file_size for part in archive.infolist()))
         sheets = load_workbook(path, read_only=True, data_only=True).worksheets
         for row in sheets[0].iter_rows(values_only=True):
             rows.append(row)
-            _check_growth(path, CELL * len(rows) * len(row))
+            check_growth(path, CELL * len(rows) * len(row))
     except Exception as error:
         raise ValueError(
-            f"{path} cannot be read as a workbook: {_first_line(error)}"
+            f"{path} cannot be read as a workbook: {first_line(error)}"
         ) from None
     names = [
         f"unnamed {k}" if name is None else str(name)

@@ -22,6 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from collidescope import _rows
 from collidescope._checks import Array, FloatArray, IntArray
+from collidescope.sample import taken
 from collidescope.tables.cells import DATE_PARTS, read_cells
 from collidescope.tables.numerals import amounts
 
@@ -295,17 +296,11 @@ class Column:
             self,
             missing=self.missing[rows],
             n_values=n_values,
-            numbers=_taken(self.numbers, rows),
-            parts=_taken(self.parts, rows),
+            numbers=taken(self.numbers, rows),
+            parts=taken(self.parts, rows),
             levels=levels,
             words=words,
         )
-
-
-def _taken(values: FloatArray | None, rows: IntArray) -> FloatArray | None:
-    if values is None:
-        return None
-    return values[rows]
 
 
 def _renumbered(levels: IntArray) -> tuple[IntArray, IntArray]:

@@ -324,11 +324,11 @@ class BestWeights:
     def update(
         self, module: nn.Module, val_loss: Tensor, epoch: int, always: bool = False
     ) -> None:
-        if always:
-            self._take(module, val_loss, epoch)
-            return
+        """Keep the weights of the members that are better, or ``always`` those of this epoch."""
         to_beat = self.loss - self.minimum_gain
         better = val_loss < to_beat
+        if always:
+            better = torch.ones_like(better)
         state = self.state
         if bool(better.any()):
             new = module.state_dict()
@@ -338,16 +338,6 @@ class BestWeights:
         loss = torch.where(better, new_loss, self.loss)
         at = torch.where(better, epoch, self.epoch)
         # At once: Ctrl-C between two layers would leave weights of two epochs.
-        self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
-
-    def _take(self, module: nn.Module, val_loss: Tensor, epoch: int) -> None:
-        """The weights of this epoch, which are the best by definition."""
-        state = {}
-        for name, tensor in module.state_dict().items():
-            state[name] = tensor.detach().clone()
-        waited = torch.zeros_like(self.waited)
-        loss = val_loss.to(self.loss)
-        at = torch.full_like(self.epoch, epoch)
         self.waited, self.state, self.loss, self.epoch = waited, state, loss, at
 
 

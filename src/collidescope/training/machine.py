@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from collidescope._text import first_line
+
 T = TypeVar("T")
 
 
@@ -79,15 +81,14 @@ def explained_errors(doing: str, remedy: str, device: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        words = str(error).strip() or type(error).__name__
-        first_line = words.splitlines()[0]
+        said = first_line(error)
         if _ran_out_of_memory(error):
             raise MemoryError(
-                f"not enough memory on {device} while {doing}: {remedy} ({first_line})"
+                f"not enough memory on {device} while {doing}: {remedy} ({said})"
             ) from error
         if device != "cpu" and _device_failed(error):
             raise DeviceError(
-                f"device {device!r} failed while {doing} ({first_line}): use device='cpu', or "
+                f"device {device!r} failed while {doing} ({said}): use device='cpu', or "
                 "restart Python; training resumes from its last epoch when fit again with the "
                 "same checkpoint folder, where one was set"
             ) from error
