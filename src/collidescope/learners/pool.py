@@ -65,7 +65,11 @@ def pool_weights(
     rows = used[::step]
     labels = codes[rows]
     given_logs = double(log_posteriors)
-    logs = np.maximum(given_logs[:, rows], LOG_FLOOR)
+    if len(used) == n:
+        taken = given_logs[:, ::step]  # without a copy
+    else:
+        taken = given_logs[:, rows]
+    logs = np.maximum(taken, LOG_FLOOR)
     # A sample stands for all rows, or shrinkage would weigh more.
     sampled = given[rows]
     w = sampled * (n / sampled.sum())
@@ -78,18 +82,19 @@ def pool_weights(
 def _likeliest_weights(
     logs: FloatArray, codes: IntArray, w: FloatArray, prior: FloatArray
 ) -> FloatArray:
-    """Weights around their ``prior`` ones; small ones are set to zero.
+    """Weights around their ``prior`` ones; small ones are set to zero. Takes over ``logs``.
 
     The others are then fitted again: exponents set to 0 alone would flatten the pool.
     """
-    mean = logs.mean(axis=2, keepdims=True)
-    centred = logs - mean  # rounds less, and changes no posterior
-    active = np.arange(len(prior))
+    M, n, K = logs.shape
+    mean = row_sums(logs.reshape(-1, K)).reshape(M, n, 1) / K
+    logs -= mean  # rounds less, and changes no posterior
+    active = np.arange(M)
     while True:
         start = prior[active]
         start = start / start.sum()
         found = likeliest(
-            centred[active],
+            logs[active],
             codes,
             w,
             start,

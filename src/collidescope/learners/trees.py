@@ -738,7 +738,9 @@ class Boosting(ArrayMember):
             "lambda_l2": kind.lambda_l2,
             "use_missing": False,
             "deterministic": True,
-            "force_col_wise": True,
+            # The same trees either way; by rows faster where trees see all features.
+            "force_row_wise": feature_fraction == 1,
+            "force_col_wise": feature_fraction < 1,
             "seed": int(task.seed) % 2**31,
             "num_threads": 1,
             "verbosity": -1,
