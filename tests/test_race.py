@@ -109,6 +109,7 @@ class Priced:
     inner: object
     images: bool = False
     simple: bool = False
+    parametric: bool = False
 
     def cost(self, n, d, k):
         return self.price * n

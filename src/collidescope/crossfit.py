@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,8 @@ from collidescope.scale import _dask
 
 #: Posteriors that are computed at once, in numbers (float64, and a few copies on the way).
 SCORED_NUMBERS = 2**24
+In = TypeVar("In")
+Out = TypeVar("Out")
 #: Epoch by epoch losses of networks, by their name.
 History = dict[str, list[dict[str, Any]]]
 STEPS = 8  #: of the progress bar for a fold of all rows; one of a share counts that share of it
@@ -454,7 +457,7 @@ def fit_size(
     scores, comparisons = _scores(known, whole, sample, folds)
     splits = folds.splits[: len(whole)]
     tests = [test for _, test in splits]
-    pooled = pool_folds(sample, tests, scores, names)
+    pooled = pool_folds(sample, tests, scores, names, engine.n_jobs)
     weights = pooled.weights
     stopped = _capped(whole, weights)
     sampled = learns_from_few(known, weights, folds.size)
@@ -916,13 +919,14 @@ def pool_folds(
     tests: Sequence[IntArray],
     scores: Sequence[npt.NDArray[np.floating]],
     names: Sequence[str],
+    n_jobs: int | None = None,
     double_numbers: int = 2**26,
 ) -> Pooled:
     """Pool the models of every fold by weights from the held-out rows of the other folds.
 
     ``scores`` are (M, rows, K) log posteriors of the held-out rows ``tests`` of each fold.
     Posteriors of more than so many numbers are float32: half of the memory, and models know no
-    more.
+    more. The weights of all folds are fitted at once where there are ``n_jobs`` for it.
     """
     tested = np.concatenate(tests)
     rows = np.sort(tested)
@@ -933,20 +937,40 @@ def pool_folds(
         dtype = np.float32
     P = np.empty(shape, dtype)
     numbers = range(len(tests))
+    used = [[other for other in numbers if other != number] for number in numbers]
+    used.append(list(numbers))
+    fit_weights = partial(_weights, sample, tests, scores)
+    *of_folds, of_all = in_threads(fit_weights, used, n_jobs, sum(map(np.size, scores)))
     fold_weights = []
     for number, test in enumerate(tests):
-        others = [other for other in numbers if other != number]
-        weights = _weights(sample, tests, scores, others)
+        weights = of_folds[number]
         by_name = named(names, weights)
         fold_weights.append(by_name)
         P[np.searchsorted(rows, test)] = pool(scores[number], weights)
-    weights = _weights(sample, tests, scores, numbers)
-    final = named(names, weights)
+    final = named(names, of_all)
     kept = {}
     for name, weight in final.items():
         if weight > 0:
             kept[name] = weight
     return Pooled(rows, P, kept, fold_weights)
+
+
+def in_threads(
+    call: Callable[[In], Out],
+    inputs: Sequence[In],
+    n_jobs: int | None,
+    numbers: int,
+    most_numbers: int = 2**26,
+) -> list[Out]:
+    """What a call makes of every input, at once unless copies of so many numbers fill the memory.
+
+    Threads, which need no copies of their own: numpy lets others run while it computes.
+    """
+    n_threads = min(effective_n_jobs(n_jobs or 1), len(inputs))
+    if n_threads == 1 or numbers * n_threads > most_numbers:
+        return [call(each) for each in inputs]
+    with ThreadPoolExecutor(n_threads) as threads:
+        return list(threads.map(call, inputs))
 
 
 def named(names: Sequence[str], values: FloatArray) -> dict[str, float]:

@@ -47,7 +47,7 @@ from collidescope.crossfit import (
     named,
     train_folds,
 )
-from collidescope.folds import FRACTIONS, Folds
+from collidescope.folds import FRACTIONS, Folds, rows_without
 from collidescope.learners.base import some
 from collidescope.learners.pool import pool, pool_weights
 from collidescope.models import Comparing, Fitted, Model
@@ -520,7 +520,7 @@ def nested_heats(
     if not heats:
         return []
     used, _ = heats[-1].splits[0]
-    rest = np.setdiff1d(train, used)
+    rest = rows_without(train, used)
     groups = sample.groups
     if groups is not None:
         used_groups = groups[used]

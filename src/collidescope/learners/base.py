@@ -390,10 +390,39 @@ class Foreign(Member):
 def log_softmax(logits: npt.NDArray[Any]) -> FloatArray:
     """Normalised logarithms of posteriors, float64 and at least :data:`LOG_FLOOR`."""
     z = double(logits)
-    z = z - z.max(axis=1, keepdims=True)
+    z = z - row_max(z)
     p = np.exp(z)
-    z -= np.log(p.sum(axis=1, keepdims=True))
+    z -= np.log(row_sums(p))
     return floored(z)
+
+
+def row_max(values: npt.NDArray[Any], few: int = 32) -> npt.NDArray[Any]:
+    """The largest number of every row, (n, 1).
+
+    Of few columns it is found column by column: numpy's way, row by row, takes ten times as long.
+    """
+    n_columns = values.shape[1]
+    if n_columns > few:
+        return np.asarray(values.max(axis=1, keepdims=True))
+    largest = values[:, :1].copy()
+    for column in range(1, n_columns):
+        np.maximum(largest, values[:, column, None], out=largest)
+    return largest
+
+
+def row_sums(values: npt.NDArray[Any], few: int = 7) -> npt.NDArray[Any]:
+    """The sum of every row, (n, 1).
+
+    Up to seven numbers numpy adds one after the other: column by column the sums are the same to
+    the last bit, and take a fifth of the time.
+    """
+    n_columns = values.shape[1]
+    if n_columns > few:
+        return np.asarray(values.sum(axis=1, keepdims=True))
+    total = values[:, :1].copy()
+    for column in range(1, n_columns):
+        total += values[:, column, None]
+    return total
 
 
 def log_shares(counts: FloatArray) -> FloatArray:

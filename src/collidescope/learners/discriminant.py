@@ -38,6 +38,7 @@ from collidescope.learners.base import (
     double,
     log_softmax,
     of_class,
+    row_max,
     single,
     some,
     squared_distances,
@@ -288,7 +289,7 @@ class Labels:
         """
         mean_weight = self.w.sum() / len(self.w)
         unit = self.w / mean_weight
-        logs = logs - logs.max(axis=1, keepdims=True)
+        logs = logs - row_max(logs)
         own = of_class(logs, self.codes)
         temperature = 0.8
         for _ in range(most_steps):

@@ -199,7 +199,9 @@ def downhill(losses: Sequence[Callable[[], float]], start: int) -> tuple[int, fl
 
 
 def _loss(squares: Float32, Y: Floats, w: Floats, gamma: float) -> float:
-    return ridge(squares, Y, w, gamma).loss
+    """The loss of :func:`ridge`, without what makes predictions."""
+    basis = Basis.of(_values(squares, gamma), w)
+    return float(min(losses(basis, Y * _roots(w))))
 
 
 def evidence(f: Floats, log_priors: Float32) -> Floats:
@@ -240,7 +242,6 @@ def _median_square(scaled: Float32) -> float:
 class Ridge:
     """A ridge regression with the best penalty."""
 
-    loss: float  #: mean squared leave-one-out residual
     coefficients: Floats  #: (m, K)
     scores: Floats  #: (n, K), each without its row
 
@@ -250,35 +251,55 @@ def ridge(squares: Float32, Y: Floats, w: Floats, gamma: float) -> Ridge:
 
     The first rows are the landmarks. Penalties are far above float32 rounding.
     """
-    n, m = squares.shape
-    values = _values(squares, gamma)
-    among = values[:m]
-    root_w = np.sqrt(w)[:, None]
-    # A: the features in a basis where AᵀA = diag(e), which V rotates them into.
-    if m == n and np.ptp(w) == 0:
-        # Every row is a landmark: its eigenvectors are such a basis.
-        s, U = _leading_eigenvectors(among)
-        inverse_root: Floats = U / np.sqrt(s)
-        e = w[0] * s
-        A = U * np.sqrt(e)
-        V = None
-    else:
-        inverse_root = _inverse_root(among)
-        Z = values @ inverse_root
-        Z = Z * root_w
-        gram = Z.T @ Z
-        e, V = _eigenvectors(gram)
-        e = np.maximum(e, 0)
-        A = Z @ V
-    loss, rotated, residuals = _best_penalty(A, e, Y * root_w)
-    if V is not None:
-        rotated = V @ rotated
+    root_w = _roots(w)
+    basis = Basis.of(_values(squares, gamma), w)
+    target = Y * root_w
+    best = int(np.argmin(losses(basis, target)))
+    rotated, residuals = _solution(basis, target, PENALTIES[best])
     # f(x) = k(x, Z) L⁻ᵀ V (AᵀA + λ)⁻¹ AᵀY: all of it but k(x, Z).
     return Ridge(
-        loss=loss,
-        coefficients=inverse_root @ rotated,
+        coefficients=basis.map(rotated),
         scores=Y - residuals / root_w,
     )
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The features of the rows in a basis where AᵀA = diag(e), which V rotates them into."""
+
+    A: Floats  #: (n, r)
+    e: Floats  #: (r,)
+    inverse_root: Floats  #: L⁻ᵀ
+    V: Floats | None  #: None: the identity
+
+    @classmethod
+    def of(cls, values: Float32, w: Floats) -> Basis:
+        """From the kernel of the rows and the landmarks, which are the first rows."""
+        n, m = values.shape
+        among = values[:m]
+        if m == n and np.ptp(w) == 0:
+            # Every row is a landmark: its eigenvectors are such a basis.
+            s, U = _leading_eigenvectors(among)
+            e = w[0] * s
+            return cls(U * np.sqrt(e), e, U / np.sqrt(s), None)
+        inverse_root = _inverse_root(among)
+        Z = values @ inverse_root
+        Z *= _roots(w)
+        gram = Z.T @ Z
+        e, V = _eigenvectors(gram)
+        return cls(Z @ V, np.maximum(e, 0), inverse_root, V)
+
+    def map(self, rotated: Floats) -> Floats:
+        """Coefficients of the kernel's values, from those of A."""
+        if self.V is not None:
+            rotated = self.V @ rotated
+        mapped: Floats = self.inverse_root @ rotated
+        return mapped
+
+
+def _roots(w: Floats) -> Floats:
+    """√w of every row, (n, 1)."""
+    return np.sqrt(w)[:, None]
 
 
 def _eigenvectors(matrix: Floats) -> tuple[Floats, Floats]:
@@ -312,31 +333,53 @@ def _inverse_root(K: Floats, tolerance: float = 1e-6) -> Floats:
     return single(inverse.T)
 
 
-def _best_penalty(
-    A: Floats, e: Floats, target: Floats, smallest_slack: float = 1e-4
-) -> tuple[float, Floats, Floats]:
-    """Loss, coefficients in the basis of A and leave-one-out residuals, of the best penalty.
+def losses(basis: Basis, target: Floats, most_columns: int = 100) -> Floats:
+    """The mean squared leave-one-out residual with each of the penalties.
 
-    A penalty is a division there: h = Σ_j A_j² / (e_j + λ). 1 - h, the part of a score that the
-    row did not make itself, is at least ``smallest_slack``.
+    A penalty is a division in the basis: h = Σ_j A_j² / (e_j + λ). Products with A, which are most
+    of the work, are made for several penalties at once.
     """
+    A = basis.A
+    K = target.shape[1]
     ATY = A.T @ target
+    shrunk = [_shrunk(basis, penalty) for penalty in PENALTIES]
+    hat = (A * A) @ np.concatenate(shrunk, axis=1)
+    slack = _slack(hat)
+    found = []
+    n_together = max(1, most_columns // K)
+    for first in range(0, len(PENALTIES), n_together):
+        rotated = [ATY * each for each in shrunk[first : first + n_together]]
+        fitted = A @ np.concatenate(rotated, axis=1)
+        for number in range(len(rotated)):
+            own = fitted[:, number * K : (number + 1) * K]
+            away = target - own
+            squares = np.einsum("nk,nk->n", away, away)
+            squares /= np.square(slack[:, first + number])
+            found.append(squares.mean() / K)
+    return np.array(found)
+
+
+def _solution(basis: Basis, target: Floats, penalty: float) -> tuple[Floats, Floats]:
+    """Coefficients in the basis, and leave-one-out residuals (y - f) / (1 - h)."""
+    A = basis.A
+    shrunk = _shrunk(basis, penalty)
     squares = A * A
-    lowest = np.inf
-    for penalty in PENALTIES:
-        damped = e + np.float32(penalty)
-        shrunk = (1 / damped)[:, None]
-        hat = squares @ shrunk
-        rotated = ATY * shrunk
-        # Leave-one-out residuals, (y - f) / (1 - h).
-        slack = np.maximum(1 - hat, smallest_slack)
-        fitted = A @ rotated
-        residuals = (target - fitted) / slack
-        loss = float(np.square(residuals).mean())
-        if loss < lowest:
-            lowest = loss
-            best = (loss, rotated, residuals)
-    return best
+    slack = _slack(squares @ shrunk)
+    rotated = (A.T @ target) * shrunk
+    fitted = A @ rotated
+    return rotated, (target - fitted) / slack
+
+
+def _shrunk(basis: Basis, penalty: float) -> Floats:
+    """1 / (e + λ), (r, 1)."""
+    damped = basis.e + np.float32(penalty)
+    return (1 / damped)[:, None]
+
+
+def _slack(hat: Floats, smallest: float = 1e-4) -> Floats:
+    """1 - h, the part of a score that the row did not make itself; not too small a divisor."""
+    slack: Floats = np.maximum(1 - hat, smallest)
+    return slack
 
 
 def _ridge_cost(n: int, d: int, k: int, m: int) -> float:

@@ -16,7 +16,13 @@ from scipy.optimize import minimize
 
 from collidescope._checks import FloatArray, IntArray
 from collidescope._threads import one_thread
-from collidescope.learners.base import LOG_FLOOR, double, log_softmax
+from collidescope.learners.base import (
+    LOG_FLOOR,
+    double,
+    log_softmax,
+    row_max,
+    row_sums,
+)
 
 #: deviation of the weights around their prior ones: a hundred rows move them, a handful do not
 WEIGHT_SPREAD = 0.4
@@ -59,7 +65,11 @@ def pool_weights(
     rows = used[::step]
     labels = codes[rows]
     given_logs = double(log_posteriors)
-    logs = np.maximum(given_logs[:, rows], LOG_FLOOR)
+    if len(used) == n:
+        taken = given_logs[:, ::step]  # without a copy
+    else:
+        taken = given_logs[:, rows]
+    logs = np.maximum(taken, LOG_FLOOR)
     # A sample stands for all rows, or shrinkage would weigh more.
     sampled = given[rows]
     w = sampled * (n / sampled.sum())
@@ -72,18 +82,19 @@ def pool_weights(
 def _likeliest_weights(
     logs: FloatArray, codes: IntArray, w: FloatArray, prior: FloatArray
 ) -> FloatArray:
-    """Weights around their ``prior`` ones; small ones are set to zero.
+    """Weights around their ``prior`` ones; small ones are set to zero. Takes over ``logs``.
 
     The others are then fitted again: exponents set to 0 alone would flatten the pool.
     """
-    mean = logs.mean(axis=2, keepdims=True)
-    centred = logs - mean  # rounds less, and changes no posterior
-    active = np.arange(len(prior))
+    M, n, K = logs.shape
+    mean = row_sums(logs.reshape(-1, K)).reshape(M, n, 1) / K
+    logs -= mean  # rounds less, and changes no posterior
+    active = np.arange(M)
     while True:
         start = prior[active]
         start = start / start.sum()
         found = likeliest(
-            centred[active],
+            logs[active],
             codes,
             w,
             start,
@@ -143,7 +154,7 @@ def pool(
         logs = log_softmax(total)
     p = np.exp(logs)
     # Floored logarithms leave sums a little above 1.
-    normalised = p / p.sum(axis=1, keepdims=True)
+    normalised = p / row_sums(p)
     return np.asarray(normalised)
 
 
@@ -160,10 +171,12 @@ def likeliest(
     The n weights ``w`` have mean 1. A priori a is normal around ``start``, where the search begins,
     with deviation ``spread``.
     """
+    rows = np.arange(len(codes))
+    of_labels = logs[:, rows, codes] @ w
     large = [logs]
 
     def loss(weights: FloatArray) -> tuple[float, FloatArray]:
-        return _loss(weights, large[0], codes, w, start, spread)
+        return _loss(weights, large[0], codes, w, of_labels, start, spread)
 
     found = minimize(
         loss,
@@ -181,16 +194,20 @@ def _loss(
     logs: npt.NDArray[np.floating],
     codes: IntArray,
     w: FloatArray,
+    of_labels: FloatArray,
     prior: FloatArray,
     spread: float,
 ) -> tuple[float, FloatArray]:
-    """Negative log posterior of the exponents per row, and its gradient."""
+    """Negative log posterior of the exponents per row, and its gradient.
+
+    ``of_labels`` (M,) are the weighted sums of the labels' logarithms.
+    """
     n = len(codes)
     rows = np.arange(n)
     z = np.tensordot(weights, logs, 1)
-    z -= z.max(axis=1, keepdims=True)
+    z -= row_max(z)
     p = np.exp(z)
-    total = p.sum(axis=1, keepdims=True)
+    total = row_sums(p)
     p /= total
     p *= w[:, None]
     distance = weights - prior
@@ -201,6 +218,6 @@ def _loss(
     loss += 0.5 * away @ distance
     # ∂loss/∂a_m = Σ_n w (Σ_k p_k logs_mk - logs_m,label), with w in p already.
     expected = np.tensordot(logs, p, 2)
-    gradient = expected - logs[:, rows, codes] @ w
+    gradient = expected - of_labels
     gradient += away
     return loss / n, gradient / n

@@ -19,6 +19,7 @@ several), these reach it with a fraction of the rows that a network or a forest 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -46,6 +47,8 @@ from collidescope.learners.base import (
     double,
     log_softmax,
     of_class,
+    row_max,
+    row_sums,
     single,
     some,
 )
@@ -597,20 +600,22 @@ class Rows:
         loss = 0.0
         dW = np.zeros(W.shape)
         db = np.zeros(len(bias))
+        n_classes = len(bias)
         for F, codes, share in self:
-            z = F @ W + bias
-            z -= z.max(axis=1, keepdims=True)
-            every = np.arange(len(z))
-            own = (every, codes)
-            right = double(z[own])
+            z = F @ W
+            z += bias
+            z -= row_max(z)
+            flat = z.reshape(-1)
+            own = np.arange(0, len(flat), n_classes) + codes
+            right = double(flat[own])
             p = np.exp(z, out=z)
-            total = p.sum(axis=1)
+            total = row_sums(p)[:, 0]
             log_total = np.log(double(total))
             losses = log_total - right
             loss += float(share @ losses)
             factor = share / total
             p *= factor[:, None]  # ∂loss/∂logits = (p - onehot(y)) · share
-            p[own] -= share
+            flat[own] -= share
             dW += F.T @ p
             db += p.sum(axis=0)
         return loss, dW, db
@@ -748,9 +753,13 @@ def _packed(parts: Sequence[npt.NDArray[Any]]) -> FloatArray:
 
 
 def _unpacked(flat: FloatArray, shapes: list[tuple[int, ...]]) -> list[FloatArray]:
-    ends = np.cumsum([np.prod(shape) for shape in shapes])
-    parts = np.split(flat, ends[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    parts = []
+    start = 0
+    for shape in shapes:
+        end = start + math.prod(shape)
+        parts.append(flat[start:end].reshape(shape))
+        start = end
+    return parts
 
 
 def _product(parts: list[FloatArray]) -> FloatArray:

@@ -10,8 +10,7 @@ numbered in the order in which they are written.
 from __future__ import annotations
 
 import math
-import re
-import warnings
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -20,7 +19,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from sklearn import config_context
 from sklearn.tree._tree import NODE_DTYPE, TREE_LEAF, Tree
 
 from collidescope._checks import Array, IntArray
@@ -38,8 +36,12 @@ from collidescope.learners.base import (
     single,
     some,
 )
-
-MAX_DEPTH = 40  #: trees are grown no deeper
+from collidescope.learners.growing import (
+    MAX_DEPTH,
+    Growth,
+    LevelRows,
+    seeds_of_trees,
+)
 
 # Trees as arrays
 
@@ -403,70 +405,40 @@ class Forest(ArrayMember):
         seed = task.seed
         leaf_size = self._leaf_size(few, priors, seed)
         grown = self._grown(rows, leaf_size, seed)
-        return _kept_forest(self.name, grown, edges, priors)
+        return _kept_forest(self.name, grown, rows.present, edges, priors)
 
-    def _grown(self, rows: LevelRows, leaf_size: int, seed: int) -> Any:
-        """scikit-learn's trees: fewer, or smaller ones, where they would have too many leaves."""
+    def _grown(self, rows: LevelRows, leaf_size: int, seed: int) -> list[Tree]:
+        """The trees: fewer, or smaller ones, where they would have too many leaves."""
         probed = 4
-        forest = _extra_trees(probed, leaf_size, seed)
-        forest.set_params(warm_start=True)
-        rows.fit(forest)
-        n_leaves = [tree.get_n_leaves() for tree in forest.estimators_]
-        per_tree = sum(n_leaves) / probed
+        growth = Growth(leaf_size)
+        seeds = seeds_of_trees(self.n_trees, seed)
+        first = [rows.grown(growth, own) for own in seeds[:probed]]
+        per_tree = sum(tree.n_leaves for tree in first) / probed
         if per_tree * self.fewest_trees > self.total_leaves:
             most = self.total_leaves // self.fewest_trees
-            forest.set_params(max_leaf_nodes=most, warm_start=False)
+            growth = Growth(leaf_size, most)
+            first = []
         wanted = self.total_leaves / per_tree
-        n_trees = np.clip(
-            wanted,
-            self.fewest_trees,
-            self.n_trees,
-        )
-        forest.set_params(n_estimators=int(n_trees))
-        return rows.fit(forest)
+        n_trees = int(np.clip(wanted, self.fewest_trees, self.n_trees))
+        others = seeds[len(first) : n_trees]
+        return first + [rows.grown(growth, own) for own in others]
 
     def _leaf_size(self, rows: LevelRows, priors: Float32, seed: int) -> int:
         """The size with the lowest log loss of rows scored by trees that did not see them."""
-        present, own = np.unique(rows.codes, return_inverse=True)
         left_out = 0.37  # share of trees whose bootstrap sample lacks a given row, 1/e
+        seeds = seeds_of_trees(self.choosing_trees, seed)
         losses = []
         for leaf_size in self.leaf_sizes:
-            trees = _extra_trees(self.choosing_trees, leaf_size, seed)
-            trees.set_params(bootstrap=True, oob_score=True)
-            with warnings.catch_warnings():
-                # a row that every bootstrap sample drew gets the priors below
-                warnings.simplefilter("ignore")
-                rows.fit(trees)
-            n_rows = len(own)
-            n_present = len(present)
-            p = trees.oob_decision_function_.reshape(n_rows, n_present)
+            p = rows.left_out_shares(Growth(leaf_size), seeds)
             # As in score, with the trees that left the row out; not normalised, as all leaf sizes
-            # have the same sum.
-            counts = np.nan_to_num(p) * left_out * self.choosing_trees
-            counts += priors[present]
-            likelihoods = of_class(counts, own)
+            # have the same sum. A row that every bootstrap sample drew gets the priors.
+            counts = p * left_out * self.choosing_trees
+            counts += priors[rows.present]
+            likelihoods = of_class(counts, rows.own)
             weighted = rows.weights * np.log(likelihoods)
             losses.append(-weighted.sum())
         best = int(np.argmin(losses))
         return self.leaf_sizes[best]
-
-
-@dataclass(frozen=True)
-class LevelRows:
-    """Rows whose features are numbers of intervals, with classes and weights."""
-
-    levels: Float32
-    codes: IntArray
-    weights: FloatArray
-
-    def take(self, rows: IntArray) -> LevelRows:
-        return LevelRows(self.levels[rows], self.codes[rows], self.weights[rows])
-
-    def fit(self, forest: Any) -> Any:
-        """``forest``, grown on these rows."""
-        # Its settings are known to be valid: to check them tree by tree takes a sixth of the time.
-        with config_context(skip_parameter_validation=True):
-            return forest.fit(self.levels, self.codes, sample_weight=self.weights)
 
 
 def _levels(X: Float32, edges: list[FloatArray]) -> Float32:
@@ -477,23 +449,14 @@ def _levels(X: Float32, edges: list[FloatArray]) -> Float32:
     return levels
 
 
-def _extra_trees(n_trees: int, leaf_size: int, seed: int) -> Any:
-    from sklearn.ensemble import ExtraTreesClassifier
-
-    return ExtraTreesClassifier(
-        n_trees,
-        max_depth=MAX_DEPTH,
-        min_samples_leaf=leaf_size,
-        random_state=int(seed) % 2**31,
-        n_jobs=1,
-    )
-
-
 def _kept_forest(
-    name: str, forest: Any, edges: list[FloatArray], priors: Float32
+    name: str,
+    trees: list[Tree],
+    present: IntArray,
+    edges: list[FloatArray],
+    priors: Float32,
 ) -> FittedForest:
-    """scikit-learn's trees on levels as our trees on features."""
-    trees = [estimator.tree_ for estimator in forest.estimators_]
+    """scikit-learn's trees on levels as our trees on features; ``present`` are their classes."""
     thresholds = [_threshold(tree, edges) for tree in trees]
     sizes = np.array([tree.node_count for tree in trees])
     grown = Grown(
@@ -507,7 +470,7 @@ def _kept_forest(
     value = values[grown.leaves]
     total = value.sum(axis=1, keepdims=True)
     full = np.zeros((len(value), len(priors)))
-    full[:, forest.classes_] = value / total
+    full[:, present] = value / total
     shares = sparse.csr_array(np.round(full * 255).astype(np.uint8))
     small: Any = np.uint16
     if len(priors) < 256:
@@ -584,22 +547,25 @@ class FittedBoosting(FittedArrays):
 
     @property
     def row_numbers(self) -> int:
-        return self.trees.row_numbers(self.n_classes)
+        return 4 + 2 * self.n_classes
 
     def score(self, x: Float32) -> FloatArray:
-        leaves = self.trees.leaves(x)
-        of_leaves = single(self.values)
-        values = of_leaves[leaves]
-        n = len(x)
-        n_classes = self.n_classes
-        if n_classes == 2:
-            log_odds = values.sum(axis=1, dtype=np.float64)
-            zeros = np.zeros(n)
-            logits = np.column_stack([zeros, log_odds])
-        else:
-            rounds = values.reshape(n, -1, n_classes)
-            logits = rounds.sum(axis=1, dtype=np.float64)
-        return log_softmax(logits)
+        per_round = _trees_per_round(self.n_classes)
+        totals = np.zeros((per_round, len(x)))
+        pairs = zip(self._of_nodes(), self.trees.walkers, strict=True)
+        for number, (values, walker) in enumerate(pairs):
+            # Sums of half precision are exact in double precision, whatever their order.
+            totals[number % per_round] += values[walker.apply(x)]
+        if per_round == 1:
+            zeros = np.zeros(len(x))
+            totals = np.stack([zeros, totals[0]])
+        return log_softmax(np.ascontiguousarray(totals.T))
+
+    def _of_nodes(self) -> list[FloatArray]:
+        """The logits of the nodes of every tree; those of inner nodes are not used."""
+        values = double(self.values)
+        leaf_number = np.cumsum(~self.trees.is_inner) - 1
+        return np.split(values[leaf_number], self.trees.ends[:-1])
 
 
 @dataclass(frozen=True)
@@ -772,7 +738,9 @@ class Boosting(ArrayMember):
             "lambda_l2": kind.lambda_l2,
             "use_missing": False,
             "deterministic": True,
-            "force_col_wise": True,
+            # The same trees either way; by rows faster where trees see all features.
+            "force_row_wise": feature_fraction == 1,
+            "force_col_wise": feature_fraction < 1,
             "seed": int(task.seed) % 2**31,
             "num_threads": 1,
             "verbosity": -1,
@@ -788,17 +756,17 @@ class Boosting(ArrayMember):
         import lightgbm
 
         if part.max() < 0:  # a single group: nothing to hold out
-            booster = lightgbm.train(options, rows.binned, num_boost_round=30)
+            booster = _trained(options, rows.binned, 30)
         elif not self._many(len(rows.codes), options["num_class"]):
             rounds = self._cross_validated_rounds(rows, part, options, most)
-            booster = lightgbm.train(options, rows.binned, rounds)
+            booster = _trained(options, rows.binned, rounds)
         else:
             stop = lightgbm.early_stopping(self.large_patience, verbose=False)
             others = np.flatnonzero(part != 0)
             first = np.flatnonzero(part == 0)
             train = rows.dataset(others)
             held_out = rows.held_out(train, first)
-            booster = lightgbm.train(
+            booster = _trained(
                 options, train, most, valid_sets=[held_out], callbacks=[stop]
             )
         best = max(booster.best_iteration, 0)
@@ -849,6 +817,13 @@ class PlainBoosting(Boosting):
     leaf_rows: tuple[int, int] = (5, 20)
 
 
+def _trained(options: dict[str, Any], train: Any, rounds: int, **others: Any) -> Any:
+    """LightGBM's booster, which is not written as text and read again at the end."""
+    import lightgbm
+
+    return lightgbm.train(options, train, rounds, keep_training_booster=True, **others)
+
+
 def _trees_per_round(n_classes: int) -> int:
     if n_classes == 2:
         return 1
@@ -892,8 +867,8 @@ def _read_trees(text: str) -> tuple[Grown, FloatArray]:
 
     A tree has its leaves after its inner nodes here; a child -1 - k is its leaf k.
     """
-    written = re.findall("^leaf_value=(.*)$", text, re.MULTILINE)
-    n_leaves = np.array([line.count(" ") + 1 for line in written])
+    lines = _lines_by_name(text)
+    n_leaves = np.array([line.count(" ") + 1 for line in lines["leaf_value"]])
     sizes = 2 * n_leaves - 1
     starts = np.cumsum(sizes) - sizes
     n_inner = n_leaves - 1
@@ -914,23 +889,31 @@ def _read_trees(text: str) -> tuple[Grown, FloatArray]:
         return every
 
     def children(name: str) -> IntArray:
-        child = _written_numbers(text, name)
+        child = _numbers(lines[name])
         number = np.where(child >= 0, own_start + child, own_leaves - 1 - child)
         return of_nodes(number, inner, -1).astype(np.intp)
 
     grown = Grown(
-        feature=of_nodes(_written_numbers(text, "split_feature"), inner, 0),
-        threshold=of_nodes(_written_numbers(text, "threshold"), inner, 0),
+        feature=of_nodes(_numbers(lines["split_feature"]), inner, 0),
+        threshold=of_nodes(_numbers(lines["threshold"]), inner, 0),
         left=children("left_child"),
         right=children("right_child"),
         sizes=sizes,
     )
-    values = of_nodes(_written_numbers(text, "leaf_value"), leaves, 0)
+    values = of_nodes(_numbers(lines["leaf_value"]), leaves, 0)
     return grown, values[grown.leaves]
 
 
-def _written_numbers(text: str, name: str) -> FloatArray:
-    """The numbers of all lines of this name."""
-    lines = re.findall(f"^{name}=(.*)$", text, re.MULTILINE)
+def _lines_by_name(text: str) -> dict[str, list[str]]:
+    """What LightGBM's text says after ``name=``, one line for every tree."""
+    lines = defaultdict(list)
+    for line in text.splitlines():
+        name, _, written = line.partition("=")
+        lines[name].append(written)
+    return lines
+
+
+def _numbers(lines: Sequence[str]) -> FloatArray:
+    """The numbers of all lines."""
     words = " ".join(lines).split()
     return np.array(words, dtype=np.float64)
