@@ -32,7 +32,7 @@ from collidescope.datasets import (
     tangled,
     waveform,
 )
-from collidescope.equations.densities import Seed
+from collidescope.equations.densities import Seed, draw_classes
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
@@ -44,7 +44,6 @@ __all__ = [
     "cancer_cells",
     "chessboard",
     "digit_images",
-    "drawn",
     "equidistant",
     "friedman",
     "heavy_tailed",
@@ -132,7 +131,7 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
         X = inputs(len(codes), rng)
         while any(wanted):
             block = inputs(len(codes) + 100, rng)
-            labels = drawn(teacher(block), rng)
+            labels = draw_classes(teacher(block), rng)
             for k, places in enumerate(wanted):
                 found = np.flatnonzero(labels == k)[: len(places)]
                 X[places[: len(found)]] = block[found]
@@ -141,12 +140,6 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
 
     n_features = inputs(1, np.random.default_rng(0)).shape[1]
     return Problem(priors, np.arange(len(priors)), draw, teacher, n_features, nodes)
-
-
-def drawn(P: FloatArray, rng: np.random.Generator) -> IntArray:
-    """A class number for every row, drawn from its posterior."""
-    uniform = rng.random((len(P), 1))
-    return (uniform >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)
 
 
 def imbalanced(

@@ -16,7 +16,8 @@ from scipy.special import logsumexp, softmax
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.datasets import Problem
-from studies.known import drawn, taught
+from collidescope.equations.densities import draw_classes
+from studies.known import taught
 
 #: Inputs, labels, true posteriors.
 Sample = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -159,7 +160,7 @@ def of_logits(inputs: Inputs, logits: Logits) -> Kind:
     def sample(n: int, rng: np.random.Generator) -> Sample:
         X = inputs(n, rng)
         P = posteriors_of(logits(X))
-        return X, drawn(P, rng), P
+        return X, draw_classes(P, rng), P
 
     return sample
 
@@ -195,7 +196,7 @@ def ordered(inputs: Inputs, score: Logits, edges: np.ndarray, noise: float) -> K
         X = inputs(n, rng)
         below = stats.norm.cdf((edges - score(X)[:, None]) / noise)
         P = np.diff(np.hstack([np.zeros((n, 1)), below, np.ones((n, 1))]), axis=1)
-        return X, drawn(P, rng), P
+        return X, draw_classes(P, rng), P
 
     return sample
 

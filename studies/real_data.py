@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from studies.known import drawn
+from collidescope.equations.densities import draw_classes
 
 VARIABLE = "COLLIDESCOPE_DATA"
 
@@ -119,7 +119,7 @@ def one_vote(
     votes: npt.NDArray[np.int64], rng: np.random.Generator
 ) -> npt.NDArray[np.intp]:
     """A vote of each item, drawn at random: a label as one annotator would give it."""
-    return drawn(votes / votes.sum(axis=1, keepdims=True), rng)
+    return draw_classes(votes / votes.sum(axis=1, keepdims=True), rng)
 
 
 def load_mnist(

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import collidescope as cs
+from collidescope.equations.densities import draw_classes
 from collidescope.limit import Limit, limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
-from studies.known import drawn
 
 LEVEL = 0.95
 #: Training sizes of the curves, and the size that a continuation is asked about.
@@ -154,7 +154,7 @@ def of(ends: Any, truth: Any, at_once: bool = False) -> Held:
 
 def draw_labels(rng: np.random.Generator, posteriors: np.ndarray) -> np.ndarray:
     """A label of every row, drawn from its posterior."""
-    return drawn(posteriors, rng)
+    return draw_classes(posteriors, rng)
 
 
 def noisy(posteriors: np.ndarray, noise: np.ndarray, size: int = DOUBLED) -> np.ndarray:

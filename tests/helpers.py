@@ -9,6 +9,8 @@ import pandas as pd
 from scipy.linalg import block_diag
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from collidescope.equations.densities import draw_classes
+
 
 def planted_population(
     n_classes, ratio=1.0, sharpness=4.0, seed=0
@@ -92,7 +94,7 @@ def random_posteriors(
     logits = sharpness * rng.standard_normal((n, k))
     P = np.exp(logits - logits.max(axis=1, keepdims=True))
     P /= P.sum(axis=1, keepdims=True)
-    codes = (rng.random((n, 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, k - 1)
+    codes = draw_classes(P, rng)
     codes[:k] = np.arange(k)
     return P, codes
 

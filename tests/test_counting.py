@@ -22,6 +22,7 @@ from collidescope.counting import (
     repeated_rows,
     votes_needed,
 )
+from collidescope.equations.densities import draw_classes
 from helpers import assert_same, planted, planted_population, random_posteriors, run
 from studies.known import led
 
@@ -376,9 +377,7 @@ def crowd(rng, n_items=200, n_people=6, each=4, careless=0.0):
     P, _ = random_posteriors(rng, n_items, 3)
     items = np.repeat(np.arange(n_items), each)
     who = np.argsort(rng.random((n_items, n_people)), axis=1)[:, :each].ravel()
-    labels = (
-        (rng.random((len(items), 1)) >= P[items].cumsum(axis=1)).sum(axis=1).clip(0, 2)
-    )
+    labels = draw_classes(P[items], rng)
     random = (who == 0) & (rng.random(len(items)) < careless)
     return items, np.where(random, rng.integers(0, 3, len(items)), labels), who
 
@@ -466,7 +465,7 @@ def test_the_three_verdicts_are_found_where_they_were_planted():
         axis=0,
     )
     counted = collision_matrix_from_votes(rng.multinomial(10, P), list("abcd"))
-    y = (rng.random((4000, 1)) >= P.cumsum(axis=1)).sum(axis=1).clip(0, 3)
+    y = draw_classes(P, rng)
     blind = P.copy()
     blind[:1000, :2] = blind[1000:2000, :2] = 0.5  # knows nothing about a and b
     # labels of c and d without the noise of the votes

@@ -22,6 +22,7 @@ from collidescope import (
 from collidescope._rows import row_hashes
 from collidescope.applications._inputs import mean_and_error, residuals
 from collidescope.datasets import GaussianProblem
+from collidescope.equations.densities import draw_classes
 
 NAMES = np.array(list("abc"))
 PROBLEM = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3]], classes=NAMES)
@@ -521,7 +522,7 @@ def clustered(rng, groups=40, rows=25):
     doubt = rng.beta(1, 2, groups)[own] * rng.random(len(own))
     P = np.repeat(doubt[:, None] / 2, 3, axis=1)
     P[np.arange(len(P)), rng.integers(0, 3, len(P))] = 1 - doubt
-    y = (rng.random((len(P), 1)) > P.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+    y = draw_classes(P, rng)
     return own, P, y
 
 

@@ -24,6 +24,7 @@ from collidescope.applications import (
     expected_distance,
     plan,
 )
+from collidescope.equations.densities import draw_classes
 from helpers import planted, random_posteriors
 
 SIZES = np.array([250, 500, 1000, 2000])
@@ -183,7 +184,7 @@ def test_the_fall_of_checked_labels_is_right_on_average():
         Y = np.hstack([clear, (1 - clear) * rng.dirichlet([1, 1], 600)])
         Y = rng.permuted(Y, axis=1)
         P = 0.95 * Y + 0.05 * (1 - Y) / 2  # 5% of the labels are wrong
-        true = drawn(rng, Y)
+        true = draw_classes(Y, rng)
         moved = (true + rng.integers(1, 3, 600)) % 3
         y = np.where(rng.random(600) < 0.05, moved, true)
         predicted.append(option(given(P, y), "labels", label=1.0)["fall"])
@@ -339,23 +340,19 @@ def people(rng, n=1500, votes=6, k=4):
     return np.array([rng.multinomial(votes, p) for p in P]), P
 
 
-def drawn(rng, P):
-    return (rng.random((len(P), 1)) >= P[:, :-1].cumsum(axis=1)).sum(axis=1)
-
-
 def test_one_more_human_passes_as_a_judge():
     rng = np.random.default_rng(0)
     passed = []
     for _ in range(100):
         votes, P = people(rng, 400)
-        passed.append(compare_judges(votes, drawn(rng, P)).passes("judge"))
+        passed.append(compare_judges(votes, draw_classes(P, rng)).passes("judge"))
     assert np.mean(passed) >= 0.9  # 95% and two and a half standard errors
 
 
 def test_a_class_taken_for_another_is_found_with_its_pair():
     rng = np.random.default_rng(1)
     votes, P = people(rng)
-    said = drawn(rng, P)
+    said = draw_classes(P, rng)
     said[(said == 2) & (rng.random(len(said)) < 0.4)] = 0
     found = compare_judges(votes, said)
     assert not found.passes("judge")
@@ -373,7 +370,9 @@ def test_the_best_judge_agrees_more_than_a_human():
 def test_what_judges_do_fits_80_columns():
     rng = np.random.default_rng(2)
     votes, P = people(rng)
-    found = compare_judges(votes, {"gpt": drawn(rng, P), "claude": drawn(rng, P)})
+    found = compare_judges(
+        votes, {"gpt": draw_classes(P, rng), "claude": draw_classes(P, rng)}
+    )
     lines = str(found).split("\n\n")[-1].splitlines()
     assert len(lines) == 3
     assert max(map(len, lines)) <= 80
@@ -420,7 +419,7 @@ def ordinal(rng, n, thresholds=(-1.0, 0.0, 1.0), spread=1.5):
     x = spread * rng.standard_normal(n)
     edges = np.concatenate([[-np.inf], thresholds, [np.inf]])
     P = np.diff(norm.cdf(edges - x[:, None]), axis=1)
-    return P, drawn(rng, P)
+    return P, draw_classes(P, rng)
 
 
 def test_the_interval_of_the_expected_distance_covers():

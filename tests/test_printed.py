@@ -9,6 +9,7 @@ import torch
 from collidescope import CollisionClassifier
 from collidescope._checks import CollisionWarning
 from collidescope.datasets import scenario_a
+from collidescope.equations.densities import draw_classes
 from collidescope.pairwise.printed import (
     PrintedSettings,
     descent_direction,
@@ -209,7 +210,7 @@ def test_posteriors_are_the_inverse_times_q_as_it_comes():
 def test_a_perfect_similarity_gives_the_posteriors_of_new_rows():
     rng = np.random.default_rng(0)
     P = rng.dirichlet(np.full(3, 0.3), 4000)
-    codes = (rng.random((4000, 1)) > P.cumsum(axis=1)).sum(axis=1)
+    codes = draw_classes(P, rng)
     parts = [P[codes == k] for k in range(3)]
     S = np.array([part.mean(axis=0) for part in parts])
     new = rng.dirichlet(np.ones(3), 20)

@@ -17,6 +17,7 @@ from sklearn.base import clone
 
 import collidescope as cs
 from collidescope.datasets import scenario_a
+from collidescope.equations.densities import draw_classes
 from collidescope.matrix import Method
 from collidescope.show import words
 from collidescope.show.html import check_summary, render
@@ -378,8 +379,7 @@ def test_nothing_needs_doing_is_never_said_beside_a_warning():
 def test_a_class_told_no_better_than_chance_is_not_to_be_merged():
     """The rare class makes up most collisions because no row is known to be of it."""
     P = np.tile([[0.985, 0.003, 0.012], [0.003, 0.985, 0.012]], (2000, 1))
-    drawn = np.random.default_rng(0).random((len(P), 1))
-    y = (drawn >= P.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    y = draw_classes(P, np.random.default_rng(0))
     said = cs.summarise(P, y=y)["what_to_do"]
     assert not any(line.startswith("Merge ") for line in said)
     assert any("recognised no better than by chance" in line for line in said)

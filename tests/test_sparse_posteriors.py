@@ -13,6 +13,7 @@ from collidescope import (
     collision_matrix_from_posteriors,
     onestep,
 )
+from collidescope.equations.densities import draw_classes
 from collidescope.theory import (
     accumulate,
     gramian_from_posteriors,
@@ -29,8 +30,7 @@ def top_rows(n: int, k: int, kept: int = 3, seed: int = 0) -> tuple[csr_array, .
     columns = np.argsort(rng.random((n, k)), axis=1)[:, :kept]
     P = np.zeros((n, k))
     np.put_along_axis(P, columns, rng.dirichlet(np.full(kept, 0.4), n), axis=1)
-    drawn = rng.random((n, 1)) >= P.cumsum(axis=1)
-    y = drawn.sum(axis=1).clip(0, k - 1)
+    y = draw_classes(P, rng)
     y[:k] = np.arange(k)  # every class has a row, some beyond the kept classes
     w = rng.uniform(0.2, 2.0, n)
     w[-1] = 1e-5  # such weights keep the sums of dense rows in float64

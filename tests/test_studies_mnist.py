@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from collidescope.equations.densities import draw_classes
 from studies.reproduction import mnist
 from studies.reproduction.mnist import Data, calibration, cells, doubt
 
@@ -46,14 +47,14 @@ def test_the_second_reading_finds_the_training_done(readings):
 def posteriors(n=20_000, k=4):
     rng = np.random.default_rng(0)
     P = rng.dirichlet(np.full(k, 0.3), n)
-    return P, (rng.random((n, 1)) > P.cumsum(axis=1)).sum(axis=1)
+    return P, draw_classes(P, rng)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_the_temperature_that_spoiled_calibrated_posteriors_is_found(temperature):
     rng = np.random.default_rng(0)
     P = rng.dirichlet(np.ones(4), size=20_000)
-    y = (rng.random((len(P), 1)) > P.cumsum(axis=1)).sum(axis=1)
+    y = draw_classes(P, rng)
     sharpened = P**temperature / (P**temperature).sum(axis=1, keepdims=True)
     found = calibration(sharpened, y)
     assert found["temperature"] == pytest.approx(temperature, rel=0.05)

@@ -18,7 +18,7 @@ from scipy.special import log_ndtr, logsumexp, softmax
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._scaling import blocks
-from collidescope.equations.densities import Seed, as_generator
+from collidescope.equations.densities import Seed, as_generator, draw_classes
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
 
@@ -258,13 +258,9 @@ def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
         )
     priors = check.check_priors(shares, k, "the priors of the noisy labels")
     source = problem.priors[:, None] * T / priors  # P(true i | shown j)
-    limits = source.cumsum(axis=0).T
 
     def draw(codes: IntArray, rng: np.random.Generator) -> Array:
-        uniform = rng.random((len(codes), 1))
-        true = (uniform >= limits[codes]).sum(axis=1)
-        # Rounding may end the last limit below 1.
-        return problem.draw(np.minimum(true, k - 1), rng)
+        return problem.draw(draw_classes(source.T[codes], rng), rng)
 
     def posteriors(X: FloatArray) -> FloatArray:
         return problem.posteriors(X) @ T

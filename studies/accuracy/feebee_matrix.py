@@ -26,6 +26,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from collidescope import CollisionClassifier, CollisionMatrix
+from collidescope.equations.densities import draw_classes
 from studies.accuracy.real import load
 from studies.markdown import again, table
 from studies.store import Cell, Record, Result, Study, flat
@@ -70,8 +71,7 @@ NOISE = {"uniform": uniform, "pair flips": pair_flips, "a class dissolving": dis
 
 def shown(y: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Labels passed through T."""
-    drawn = (rng.random((len(y), 1)) >= T[y].cumsum(axis=1)).sum(axis=1)
-    return np.minimum(drawn, len(T) - 1)
+    return draw_classes(T[y], rng)
 
 
 def one_step(

@@ -17,6 +17,7 @@ import numpy as np
 
 from collidescope.applications.annotators import compare_annotators
 from collidescope.counting import collision_matrix_from_votes, count_collisions
+from collidescope.equations.densities import draw_classes
 from studies.markdown import again
 from studies.real_data import load_fashion_votes
 from studies.store import Cell, Result, Study, by_part, results
@@ -74,7 +75,7 @@ def flagged(careless: bool, rng: np.random.Generator) -> Any:
     P = rng.dirichlet(np.full(5, 0.3), 600)
     items = np.repeat(np.arange(600), 5)
     who = np.argsort(rng.random((600, 20)), axis=1)[:, :5].ravel()
-    labels = (rng.random((3000, 1)) >= P[items].cumsum(axis=1)).sum(axis=1).clip(0, 4)
+    labels = draw_classes(P[items], rng)
     guess = careless & (who == 0) & (rng.random(3000) < 0.4)
     labels = np.where(guess, rng.integers(0, 5, 3000), labels)
     return compare_annotators(items, labels, who).annotators["flagged"]

@@ -26,6 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from collidescope import CollisionClassifier, datasets
+from collidescope.equations.densities import draw_classes
 from studies.markdown import again, table
 from studies.real_data import load_brfss, load_covertype, load_letter
 from studies.speed.engine import adult
@@ -52,12 +53,6 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return P / P.sum(axis=1, keepdims=True)
 
 
-def drawn(P: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A label of every row from its posteriors."""
-    above = rng.random((len(P), 1)) >= P.cumsum(axis=1)
-    return above.sum(axis=1).clip(0, P.shape[1] - 1)
-
-
 def teacher(n: int = 100_000, d: int = 30, used: int = 10, k: int = 5) -> Problem:
     """Labels drawn by a network that looks at some of the columns."""
     rng = np.random.default_rng(0)
@@ -68,7 +63,7 @@ def teacher(n: int = 100_000, d: int = 30, used: int = 10, k: int = 5) -> Proble
     hidden = np.tanh(seen @ first)
     logits = 0.75 * hidden @ second
     P = softmax(logits)
-    y = drawn(P, rng)
+    y = draw_classes(P, rng)
     return Problem(X, y, pber_of(P))
 
 

@@ -231,15 +231,18 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
 
     def predict(self, X: ArrayLike, random_state: Seed = None) -> Array:
         """A class for every row, drawn from its posterior."""
-        cumulative = self.predict_proba(X).cumsum(axis=1)
-        # The last one becomes exactly 1, above every draw from [0, 1): rounding cannot lead beyond
-        # the last class.
-        cumulative /= cumulative[:, -1:]
-        draws = as_generator(random_state).random((len(cumulative), 1))
-        return self.classes_[(draws >= cumulative).sum(axis=1)]
+        rng = as_generator(random_state)
+        return self.classes_[draw_classes(self.predict_proba(X), rng)]
 
     def _loss(self, P: FloatArray) -> FloatArray:
         return 1 - (P**2).sum(axis=1)
+
+
+def draw_classes(P: FloatArray, rng: np.random.Generator) -> IntArray:
+    """A class number for every row, drawn from its posterior."""
+    # Without the last limit, 1: rounding cannot lead beyond the last class.
+    limits = P.cumsum(axis=1)[:, :-1]
+    return np.asarray((rng.random((len(P), 1)) >= limits).sum(axis=1))
 
 
 def _check_densities(
