@@ -95,8 +95,8 @@ classifiers | ratio | range holds it"""
     return f"""## Made-up problems: Brier scores on fresh rows
 
 {len(rows)} kinds of problems, of few rows, where a stock classifier might be ahead. Half of them
-showed what the pool lacked, so they are no independent check of its members; the range was not made
-on them. The default against the best, *in hindsight*, of the stock classifiers above and
+showed what the pool lacked, so they are no independent check of its members, nor of the range: its
+prior was found on other fits of them. The default against the best, *in hindsight*, of the stock classifiers above and
 multinomial naive Bayes: geometric mean of the ratios {geometric_mean(ratios):.3f}, lowest or within
 1% on {level} of {len(rows)}. The range holds the true PBER in {held} of {len(runs)} fits, that of
 the Bayes error in {errors}.
