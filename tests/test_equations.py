@@ -35,7 +35,11 @@ from collidescope.equations.gramian import (
     gramian_from_posteriors,
     gramian_from_similarities,
 )
-from collidescope.equations.posterior import shift_priors, solve_posteriors
+from collidescope.equations.posterior import (
+    brier_scores,
+    shift_priors,
+    solve_posteriors,
+)
 from collidescope.equations.projection import balance, project
 from collidescope.estimators import estimate_divergences
 from collidescope.onestep import CollisionAccumulator
@@ -515,6 +519,12 @@ def test_a_rare_class_that_gets_rarer_is_shifted():
     assert np.allclose(
         shift_priors([[0.3, 0.3, 0.4]], old, new), [[0.375, 0.375, 0.25]]
     )
+
+
+def test_brier_scores_do_not_depend_on_how_numbers_lie_in_memory():
+    P, codes = random_posteriors(np.random.default_rng(0), 200, 3)
+    by_column = brier_scores(np.asfortranarray(P), codes)
+    assert (by_column == brier_scores(P, codes)).all()
 
 
 # ------------------------------------------------------------------------------------------ known densities

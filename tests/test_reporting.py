@@ -439,7 +439,7 @@ def test_a_wide_interval_is_not_taken_for_inputs_that_predict_nothing():
 def test_the_answer_begins_with_a_capital_letter():
     matrix = np.array([[0.99999, 0.00001], [0.00001, 0.99999]])
     summary = cs.summarise(cs.CollisionMatrix(matrix))
-    assert words.answer(summary, calm=False).startswith("Less than 0.01% of the inputs")
+    assert words.answer(summary).startswith("Less than 0.01% of the inputs")
 
 
 def test_a_condition_number_of_thousands_is_written_in_full():

@@ -138,5 +138,6 @@ def shift_rows(P: Array, ratio: FloatArray, rounding: float = 1e-12) -> Array:
 def brier_scores(P: Array, codes: IntArray) -> Array:
     """‖c - p‖² of every row, c its one-hot label."""
     own = P[np.arange(len(P)), codes]
-    squares = np.einsum("ij,ij->i", P, P)
+    in_rows = np.ascontiguousarray(P)  # sums round by how numbers lie in memory
+    squares = np.einsum("ij,ij->i", in_rows, in_rows)
     return np.maximum(1 - 2 * own + squares, 0.0)  # but for rounding never below 0
