@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
-from collidescope.applications import consolidate
+from collidescope.applications import consolidate, consolidation
 from collidescope.applications.consolidation import NAME_WIDTH
 from helpers import ZOO, blocks, planted, random_posteriors
 
@@ -68,6 +68,7 @@ def test_the_path_has_the_intervals_of_the_merged_matrices(groups):
     plan = consolidate(cm)
     ends = plan.path.set_index("n_groups")[["pber_low", "pber_high"]]
     assert tuple(ends.loc[6]) == pytest.approx(cm.pber_interval())
+    most = 1.0
     for n in range(6, 1, -1):
         here = plan.at(n)
         assert here.matrix.stderr is not None
@@ -76,7 +77,8 @@ def test_the_path_has_the_intervals_of_the_merged_matrices(groups):
         # for two of them where several were merged.
         choices = 15 ** min(6 - n, 2)
         level = 1 - 0.05 / choices
-        expected = merged.pber_interval()[0], merged.pber_interval(level)[1]
+        most = min(most, merged.pber_interval(level)[1])  # what fewer merges leave
+        expected = merged.pber_interval()[0], most
         assert tuple(ends.loc[n]) == pytest.approx(expected, abs=1e-12)
     for words in (
         "6 classes in 2 groups",
@@ -85,6 +87,21 @@ def test_the_path_has_the_intervals_of_the_merged_matrices(groups):
     ):
         assert words in str(here)
     assert ends.loc[1].tolist() == [0, 0]
+
+
+def test_no_merge_raises_the_upper_end():
+    y = np.arange(400) % 10
+    P = np.full((400, 10), 0.001)
+    P[np.arange(400), y] = 0.991
+    P[:4] = P[1:5]  # four wrong rows
+    plan = consolidate(collision_matrix_from_posteriors(P, y))
+    assert (np.diff(plan.path["pber_high"]) <= 0).all()
+
+
+def test_groups_that_are_no_merges_of_the_ones_before_are_told():
+    fine = np.array([0, 1, 1, 2])
+    assert consolidation._coarsens(fine, np.array([0, 1, 1, 1]))
+    assert not consolidation._coarsens(fine, np.array([0, 0, 1, 1]))
 
 
 def test_max_pber_keeps_as_many_groups_as_it_allows():

@@ -263,7 +263,7 @@ def consolidate(
     """Merge the classes that collide most, until few are left or the rest can be told apart.
 
     Exact given S; the choice of the groups saw the estimate, so the PBER of a *chosen* grouping of
-    a noisy matrix is a little too low, and intervals do not allow for the choice.
+    a noisy matrix is a little too low. The upper ends along the path allow for the choice.
 
     Parameters
     ----------
@@ -637,7 +637,27 @@ def _ends(cm: CollisionMatrix, found: _Path) -> Ends:
             merges = cm.n_classes - int(n_groups)
             of_best = level_of_choice(LEVEL, cm.n_classes, merges)
             _, high[step] = ends(step, of_best)
-    return low, high
+    return low, _no_higher_than_before(high, found.groupings)
+
+
+def _no_higher_than_before(high: FloatArray, groupings: Groupings) -> FloatArray:
+    """Upper ends, where merging lowers the PBER: that of a finer grouping holds for a coarser.
+
+    What allows for the choice may be wider than what the merges took off.
+    """
+    ends = high.copy()
+    for step in range(1, len(ends)):
+        finer = step - 1
+        if not _coarsens(groupings[finer], groupings[step]):
+            finer = 0
+        ends[step] = np.minimum(ends[step], ends[finer])
+    return ends
+
+
+def _coarsens(fine: IntArray, coarse: IntArray) -> bool:
+    """Does no group of ``fine`` lie in two of ``coarse``?"""
+    pairs = np.unique(np.column_stack([fine, coarse]), axis=0)
+    return len(pairs) == len(np.unique(fine))
 
 
 def level_of_choice(level: float, n_classes: int, merges: int) -> float:
