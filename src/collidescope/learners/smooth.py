@@ -119,11 +119,12 @@ class Smooth(ArrayMember):
         if rows.n_outputs == 1:
             last = np.hstack([0 * last, last])
             bias = np.append(0.0, bias)
-        # A class without a row in the sample keeps its prior.
+        # A class without a row in the sample keeps its prior, as both do where one has all rows.
         second = np.zeros((self.hidden, task.n_classes))
         second_bias = np.log(task.priors)
-        second[:, classes] = last
-        second_bias[classes] = bias
+        if len(classes) > 1:
+            second[:, classes] = last
+            second_bias[classes] = bias
         return FittedSmooth(
             name=self.name,
             mean=mean,
