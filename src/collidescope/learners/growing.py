@@ -31,7 +31,9 @@ class Growth:
     leaf_size: int  #: rows of the smallest leaf
     most_leaves: int | None = None
 
-    def builder(self, d: int, n_classes: IntArray, seed: int) -> DepthFirstTreeBuilder:
+    def builder(
+        self, d: int, n_classes: IntArray, seed: int
+    ) -> DepthFirstTreeBuilder | BestFirstTreeBuilder:
         """What grows a tree whose every cut is the best of √d random ones."""
         leaf_size = self.leaf_size
         fewest_to_split = max(2, 2 * leaf_size)
