@@ -130,6 +130,16 @@ def test_rows_of_weight_zero_do_not_count_in_a_repeatable_fit(
         )
 
 
+@pytest.mark.parametrize("name", ["smooth", "smooth-small"])
+def test_a_smooth_network_keeps_the_priors_where_one_class_has_all_rows(
+    name: str,
+) -> None:
+    X, _ = blobs(60, 2, 2)
+    own = Task(X, np.zeros(60, int), 2, training=QUICK_TRAINING)
+    P = np.exp(recipe(name).fit(own).log_posteriors(X))
+    np.testing.assert_allclose(P, np.tile(own.priors, (60, 1)), rtol=1e-6)
+
+
 def test_inner_parts_are_stratified_without_groups() -> None:
     codes = np.repeat([0, 1, 2], [50, 30, 1])
     part = Task(None, codes, 3).inner_parts(5, seed=0)

@@ -142,6 +142,14 @@ def test_a_class_without_a_hit_may_have_some(name, with_one_hit):
     assert of_a_rare_class().loc[name, "high"] > with_one_hit  # .65 and .002 before
 
 
+def test_hits_that_no_row_shows_make_no_metric_better_than_its_best_value():
+    labels = np.arange(8) % 3
+    called = np.minimum(labels, 1)
+    P = np.where(called[:, None] == np.arange(3), 0.9, 0.05)
+    table = cs.ceilings(P, labels, ordered=True).table.set_index("metric")
+    assert table.loc["quadratic kappa", "high"] == 1  # 1.03 before
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_range_with_unlimited_rows_reaches_as_far_as_the_interval_now(seed):
     population_of = population(3, 1.5, rare=True)

@@ -14,7 +14,7 @@ from collidescope.folds import rows_without
 from collidescope.learners import recipe
 from collidescope.learners.base import Task, row_max, row_sums
 from collidescope.learners.growing import MAX_DEPTH, Growth, LevelRows, seeds_of_trees
-from collidescope.learners.kernel import PENALTIES, Basis, kernel, losses
+from collidescope.learners.kernel import PENALTIES, Basis, kernel, penalty_losses
 from collidescope.sample import make_sample
 
 SEED = 3
@@ -113,7 +113,7 @@ def test_every_penalty_has_its_leave_one_out_loss(classes):
     values = kernel(X, X[:30], 0.5)
     basis = Basis.of(values, np.ones(70, np.float32))
     Z = values.astype(np.float64) @ basis.inverse_root
-    for penalty, loss in zip(PENALTIES, losses(basis, Y), strict=True):
+    for penalty, loss in zip(PENALTIES, penalty_losses(basis, Y), strict=True):
         hat = Z @ np.linalg.solve(Z.T @ Z + penalty * np.eye(30), Z.T)
         left_out = (Y - hat @ Y) / (1 - np.diag(hat))[:, None]
         assert loss == pytest.approx(np.square(left_out).mean(), rel=1e-3)

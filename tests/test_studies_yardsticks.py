@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from collidescope import CollisionClassifier
 from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.limit import limit_from_scores
 from studies.accuracy import feebee, feebee_matrix
-from studies.accuracy.limit import said_now
+from studies.accuracy.limit import said_now, watched
 from studies.baselines.bounds import BOUNDS, knn_bounds, mst_bounds
 from studies.measures import clear_best
 from studies.problems import KINDS, OfKind
@@ -131,3 +132,10 @@ def test_todays_prior_gives_the_range_of_a_recorded_curve():
     assert (found["low"], found["high"]) == pytest.approx(
         limit.pber_interval(), abs=1e-6
     )
+
+
+def test_a_fit_is_watched_at_every_size():
+    X, y = GaussianProblem([[0.0], [2.0]]).sample(200, 0)
+    with watched() as at_size:
+        clf = CollisionClassifier(members=["linear"], cv=2, random_state=0).fit(X, y)
+    assert len(at_size) == len(clf.posteriors_by_size_) > 1

@@ -940,7 +940,8 @@ def pool_folds(
     used = [[other for other in numbers if other != number] for number in numbers]
     used.append(list(numbers))
     fit_weights = partial(_weights, sample, tests, scores)
-    *of_folds, of_all = in_threads(fit_weights, used, n_jobs, sum(map(np.size, scores)))
+    n_scores = sum(each.size for each in scores)
+    *of_folds, of_all = in_threads(fit_weights, used, n_jobs, n_scores)
     fold_weights = []
     for number, test in enumerate(tests):
         weights = of_folds[number]

@@ -128,8 +128,9 @@ def watched() -> Iterator[list[dict[str, Any]]]:
         tests: Sequence[np.ndarray],
         scores: Sequence[np.ndarray],
         names: Sequence[str],
+        n_jobs: int | None,
     ) -> Pooled:
-        pooled = pool(sample, tests, scores, names)
+        pooled = pool(sample, tests, scores, names, n_jobs)
         rows = np.argsort(np.concatenate(tests))
         by_member = np.exp(np.concatenate(scores, axis=1)[:, rows].astype(float))
         own = dict(zip(names, by_member, strict=True))

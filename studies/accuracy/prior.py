@@ -161,9 +161,12 @@ def parametric_members() -> tuple[str, ...]:
 
 
 def limit_of(curve: dict[str, Any], weights: Mapping[str, float]) -> Limit:
-    """A recorded limit; older records have the weights of the pool, but not what it is made of."""
+    """A recorded limit; older records have the weights of the pool, but not what it is made of.
+
+    Where the number of members is not known either, a fit had too few to tell.
+    """
     limit = Limit.from_dict(curve)
-    if limit.parametric is not None:
+    if limit.members is None or limit.parametric is not None:
         return limit
     share = Pool.of_weights(weights, parametric_members()).parametric
     return replace(limit, parametric=share)
@@ -222,20 +225,21 @@ def families_left_out(curves: Sequence[Curve], known: np.ndarray) -> pd.DataFram
     family = np.array([curve.family for curve in curves])
     rows = []
     for name in np.unique(family):
-        out = family == name
-        others = [curve for curve, left in zip(curves, out, strict=True) if not left]
-        prior = likeliest(others, known[~out])
-        with under(prior):
-            for curve in curves:
-                if curve.family == name:
-                    own = curve._replace(limit=again(curve.limit))
-                    rows.append(
-                        {
-                            "family": name,
-                            "prior": prior,
-                            "rows": curve.rows,
-                            "refuted": own.refuted,
-                            "width": own.width,
-                        }
-                    )
+        own = [curve for curve in curves if curve.family == name]
+        others = [curve for curve in curves if curve.family != name]
+        prior = likeliest(others, known[family != name])
+        rows += [judged(curve, prior) for curve in own]
     return pd.DataFrame(rows)
+
+
+def judged(curve: Curve, prior: Prior) -> dict[str, Any]:
+    """The range of a curve under a prior: is it refuted, and how wide is it?"""
+    with under(prior):
+        anew = curve._replace(limit=again(curve.limit))
+        return {
+            "family": curve.family,
+            "prior": prior,
+            "rows": curve.rows,
+            "refuted": anew.refuted,
+            "width": anew.width,
+        }

@@ -50,6 +50,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{BAD}nothing_of_a_collision_matrix_can_be_changed",
     ),
     "equations.gramian": ("test_equations.py",),
+    "equations.merging": ("test_matrix.py", REFUSALS),
     "equations.recovery": ("test_equations.py", REFUSALS),
     "equations.projection": ("test_equations.py", REFUSALS),
     "equations.posterior": ("test_equations.py", REFUSALS),

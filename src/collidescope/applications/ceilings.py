@@ -105,7 +105,8 @@ class _Metric(NamedTuple):
         )
         if self.unseen is not None:
             nearer = found.value - abs(self.unseen - self.best)
-            near = found.value - np.hypot(found.value - near, max(nearer, 0.0))
+            below = np.hypot(found.value - near, max(nearer, 0.0))
+            near = np.maximum(found.value - below, 0.0)
         return self.from_distances(float(near), float(far))
 
     def beside(
@@ -258,13 +259,12 @@ def _of_decisions(C: FloatArray, even: FloatArray, unseen: float) -> Metrics:
     with np.errstate(invalid="ignore"):  # a class that is in no other part has none
         recalls = found / even.sum(axis=2)
     f1 = _f1(C)
+    with_hits = _f1(_with_hits(C[0], unseen))
     shares = true / total[:, None]
     return {
         "accuracy": _Metric(right.sum(axis=1) / total),
         "balanced accuracy": _Metric(np.nanmean(recalls, axis=1)),
-        "macro F1": _Metric(
-            f1.mean(axis=1), unseen=float(_f1(_with_hits(C[0], unseen)).mean())
-        ),
+        "macro F1": _Metric(f1.mean(axis=1), unseen=float(with_hits.mean())),
         "weighted F1": _Metric((f1 * shares).sum(axis=1)),
     }
 
@@ -296,11 +296,10 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray, unseen: float) -> _Met
     if name != QUADRATIC_KAPPA:
         least = float(cost.min())
         return _Metric(mean, least, False, largest - least)
-    more = _with_hits(C[0], unseen)
     span = largest / float(_at_random(C, cost)[0])
-    return _Metric(
-        _kappa(C, cost), span=span, unseen=float(_kappa(more[None], cost)[0])
-    )
+    with_hits = _with_hits(C[0], unseen)
+    (kappa_with_hits,) = _kappa(with_hits[None], cost)
+    return _Metric(_kappa(C, cost), span=span, unseen=float(kappa_with_hits))
 
 
 def _kappa(C: FloatArray, cost: FloatArray) -> FloatArray:

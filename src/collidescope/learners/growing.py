@@ -31,24 +31,26 @@ class Growth:
     leaf_size: int  #: rows of the smallest leaf
     most_leaves: int | None = None
 
-    def builder(self, d: int, n_classes: IntArray, seed: int) -> DepthFirstTreeBuilder:
+    def builder(
+        self, d: int, n_classes: IntArray, seed: int
+    ) -> DepthFirstTreeBuilder | BestFirstTreeBuilder:
         """What grows a tree whose every cut is the best of √d random ones."""
         leaf_size = self.leaf_size
         fewest_to_split = max(2, 2 * leaf_size)
-        no_weight = 0.0  # that a leaf must have
-        no_gain = 0.0  # that a cut must have
+        least_weight = 0.0  # of a leaf
+        least_gain = 0.0  # of a cut
         splitter = RandomSplitter(
             Gini(1, n_classes),
             max(1, math.isqrt(d)),
             leaf_size,
-            no_weight,
+            least_weight,
             np.random.RandomState(seed),
             None,
         )
-        limits = (splitter, fewest_to_split, leaf_size, no_weight, MAX_DEPTH)
+        limits = (splitter, fewest_to_split, leaf_size, least_weight, MAX_DEPTH)
         if self.most_leaves is None:
-            return DepthFirstTreeBuilder(*limits, no_gain)
-        return BestFirstTreeBuilder(*limits, self.most_leaves, no_gain)
+            return DepthFirstTreeBuilder(*limits, least_gain)
+        return BestFirstTreeBuilder(*limits, self.most_leaves, least_gain)
 
 
 @dataclass(frozen=True)

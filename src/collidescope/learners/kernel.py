@@ -201,7 +201,7 @@ def downhill(losses: Sequence[Callable[[], float]], start: int) -> tuple[int, fl
 def _loss(squares: Float32, Y: Floats, w: Floats, gamma: float) -> float:
     """The loss of :func:`ridge`, without what makes predictions."""
     basis = Basis.of(_values(squares, gamma), w)
-    return float(min(losses(basis, Y * _roots(w))))
+    return float(min(penalty_losses(basis, Y * _roots(w))))
 
 
 def evidence(f: Floats, log_priors: Float32) -> Floats:
@@ -254,11 +254,11 @@ def ridge(squares: Float32, Y: Floats, w: Floats, gamma: float) -> Ridge:
     root_w = _roots(w)
     basis = Basis.of(_values(squares, gamma), w)
     target = Y * root_w
-    best = int(np.argmin(losses(basis, target)))
+    best = int(np.argmin(penalty_losses(basis, target)))
     rotated, residuals = _solution(basis, target, PENALTIES[best])
     # f(x) = k(x, Z) L⁻ᵀ V (AᵀA + λ)⁻¹ AᵀY: all of it but k(x, Z).
     return Ridge(
-        coefficients=basis.map(rotated),
+        coefficients=basis.coefficients(rotated),
         scores=Y - residuals / root_w,
     )
 
@@ -289,12 +289,12 @@ class Basis:
         e, V = _eigenvectors(gram)
         return cls(Z @ V, np.maximum(e, 0), inverse_root, V)
 
-    def map(self, rotated: Floats) -> Floats:
+    def coefficients(self, rotated: Floats) -> Floats:
         """Coefficients of the kernel's values, from those of A."""
         if self.V is not None:
             rotated = self.V @ rotated
-        mapped: Floats = self.inverse_root @ rotated
-        return mapped
+        of_values: Floats = self.inverse_root @ rotated
+        return of_values
 
 
 def _roots(w: Floats) -> Floats:
@@ -333,7 +333,7 @@ def _inverse_root(K: Floats, tolerance: float = 1e-6) -> Floats:
     return single(inverse.T)
 
 
-def losses(basis: Basis, target: Floats, most_columns: int = 100) -> Floats:
+def penalty_losses(basis: Basis, target: Floats, most_columns: int = 100) -> Floats:
     """The mean squared leave-one-out residual with each of the penalties.
 
     A penalty is a division in the basis: h = Σ_j A_j² / (e_j + λ). Products with A, which are most

@@ -8,7 +8,7 @@ It takes a fraction of a second.
 
 The network is that of :class:`sklearn.neural_network.MLPClassifier` with the same seed, to the last
 bit, in half of the time: that one makes new arrays at every step, and takes the logarithm of every
-posterior where only that of the label counts. Like there all is in single precision.
+posterior where only that of the label counts. As there, all is in single precision.
 """
 
 from __future__ import annotations
@@ -119,11 +119,12 @@ class Smooth(ArrayMember):
         if rows.n_outputs == 1:
             last = np.hstack([0 * last, last])
             bias = np.append(0.0, bias)
-        # A class without a row in the sample keeps its prior.
+        # A class without a row in the sample keeps its prior, as both do where one has all rows.
         second = np.zeros((self.hidden, task.n_classes))
         second_bias = np.log(task.priors)
-        second[:, classes] = last
-        second_bias[classes] = bias
+        if len(classes) > 1:
+            second[:, classes] = last
+            second_bias[classes] = bias
         return FittedSmooth(
             name=self.name,
             mean=mean,
@@ -242,7 +243,10 @@ class Rows:
 
 
 def _logarithms(right: Float32) -> FloatArray:
-    """Of posteriors of labels; those of 0 and 1 are rounded ones."""
+    """Of posteriors of labels; those of 0 and 1 are rounded ones.
+
+    By xlogy, as scikit-learn: numpy's log rounds otherwise.
+    """
     rounding = np.finfo(right.dtype).eps
     certain = np.clip(right, rounding, 1 - rounding)
     return double(xlogy(1.0, double(certain)))
@@ -279,13 +283,13 @@ class Objective:
         for W in (layers.first, layers.second):
             squares += np.dot(W.ravel(), W.ravel())
         loss += 0.5 * self.penalty * squares / total
-        second = self._by(hidden, away, layers.second)
+        second = self._gradient_by(hidden, away, layers.second)
         back = np.matmul(away, layers.second.T, out=self.back)
         # tanh' = 1 - tanh²
         np.square(hidden, out=hidden)
         np.subtract(1, hidden, out=hidden)
         back *= hidden
-        first = self._by(self.rows.X, back, layers.first)
+        first = self._gradient_by(self.rows.X, back, layers.first)
         gradient = Layers(
             first,
             second,
@@ -294,8 +298,8 @@ class Objective:
         )
         return loss, gradient.flat
 
-    def _by(self, inputs: Float32, outputs: Float32, W: Float32) -> Float32:
-        """The gradient by the weights between inputs and outputs."""
+    def _gradient_by(self, inputs: Float32, outputs: Float32, W: Float32) -> Float32:
+        """The gradient by the weights W, from the inputs and the gradient by the outputs."""
         gradient: Float32 = inputs.T @ outputs
         gradient += self.penalty * W
         gradient /= self.rows.total

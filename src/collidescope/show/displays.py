@@ -298,9 +298,8 @@ class CollisionMatrixDisplay(Display):
         cut = [short(name, most) for name in names]
         labels = [f"{cut[a]} → {cut[b]}" for a, b in zip(i, j, strict=True)]
         longest = max(map(len, labels), default=0)
-        width = 6.4 + 0.08 * max(
-            0, longest - LONGEST
-        )  # long names take none from the bars
+        # Long names take no width from the bars.
+        width = 6.4 + 0.08 * max(longest - LONGEST, 0)
         height = float(np.clip(1.2 + 0.28 * len(i), 2.0, 14.0))
         ax = self._axes(ax, (width, height))
         low, high = self._ends(S)
