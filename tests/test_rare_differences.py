@@ -150,6 +150,14 @@ def test_hits_that_no_row_shows_make_no_metric_better_than_its_best_value():
     assert table.loc["quadratic kappa", "high"] == 1  # 1.03 before
 
 
+def test_quadratic_kappa_is_at_least_minus_one():
+    labels = np.array([0, 0, 0, 0, 0, 0, 1, 2])
+    P = np.where(np.zeros((8, 1)) == np.arange(3), 0.9, 0.05)
+    table = cs.ceilings(P, labels, ordered=True).table
+    low = table.set_index("metric").loc["quadratic kappa", "low"]
+    assert low == -1
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_range_with_unlimited_rows_reaches_as_far_as_the_interval_now(seed):
     population_of = population(3, 1.5, rare=True)

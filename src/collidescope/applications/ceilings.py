@@ -78,6 +78,7 @@ class _Metric(NamedTuple):
     of_decisions: bool = True  #: whether it depends on probabilities by decisions alone
     #: with as many hits as may be unseen of the classes that no row was rightly called
     unseen: float | None = None
+    farthest: float = np.inf  #: from the best to the worst value that all rows can have
 
     @property
     def distances(self) -> FloatArray:
@@ -107,7 +108,7 @@ class _Metric(NamedTuple):
             nearer = found.value - abs(self.unseen - self.best)
             below = np.hypot(found.value - near, max(nearer, 0.0))
             near = np.maximum(found.value - below, 0.0)
-        return self.from_distances(float(near), float(far))
+        return self.from_distances(float(near), min(float(far), self.farthest))
 
     def beside(
         self, other: _Metric, apart: float, level: float, units: float, grouped: bool
@@ -299,7 +300,9 @@ def _of_costs(name: str, C: FloatArray, cost: FloatArray, unseen: float) -> _Met
     span = largest / float(_at_random(C, cost)[0])
     with_hits = _with_hits(C[0], unseen)
     (kappa_with_hits,) = _kappa(with_hits[None], cost)
-    return _Metric(_kappa(C, cost), span=span, unseen=float(kappa_with_hits))
+    return _Metric(
+        _kappa(C, cost), span=span, unseen=float(kappa_with_hits), farthest=2.0
+    )
 
 
 def _kappa(C: FloatArray, cost: FloatArray) -> FloatArray:
