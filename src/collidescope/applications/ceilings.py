@@ -11,8 +11,9 @@ parts, each metric is computed without each part, and θ̂ has variance (g - 1) 
 
 *At the limit*: accuracy and the Brier score follow from a ``Limit``, the distance of another
 metric to its best possible value is continued like a PBER, from posteriors by models of several
-training sizes. F1 has no limit: its rule is the most likely class, and with better posteriors a
-rare class may be named less often.
+training sizes. F1 and quadratic kappa have no limit: they are ratios, and better posteriors may
+lower them. The most likely class may be a rare one less often, and the middle of calibrated
+posteriors varies less than that of over-confident ones.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ from collidescope.intervals import interval as bounded_interval
 from collidescope.limit import Limit, limit_from_posteriors
 
 QUADRATIC_KAPPA = "quadratic kappa"
+#: Ratios that better posteriors may lower: what they are of unlimited rows cannot be told.
+WITHOUT_RANGE = ("macro F1", "weighted F1", QUADRATIC_KAPPA)
 #: Of the table, in this order.
 COLUMNS = (
     "metric",
@@ -422,7 +425,7 @@ def ceilings(
         row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
         if name in limits:
             row["limit_low"], row["limit_high"] = limits[name]
-        elif rows.by_size and not name.endswith("F1"):  # better posteriors may lower it
+        elif rows.by_size and name not in WITHOUT_RANGE:
             ends = curve.range_of(name, metric, level, units)
             row["limit_low"], row["limit_high"] = _not_worse(metric, ends, (low, high))
         if name in rival:
