@@ -664,7 +664,8 @@ def column_names(P: object) -> list[Any] | None:
     """Names of the columns of a table; None for arrays and for the names that tables invent."""
     columns = list(getattr(P, "columns", []))
     numbers = list(range(len(columns)))
-    if columns in (numbers, [f"column_{k}" for k in numbers]):  # those of polars
+    of_polars = [f"column_{k}" for k in numbers]
+    if columns in (numbers, of_polars):
         return None
     return columns
 

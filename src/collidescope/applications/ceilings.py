@@ -541,7 +541,8 @@ class _Curve(NamedTuple):
             )
             endless = limit.state not in READABLE
         by_size = [jackknife.metrics(P, costs) for P in posteriors]
-        return cls(sizes, by_size, len(rows.codes), endless)
+        n_rows = len(rows.codes)
+        return cls(sizes, by_size, n_rows, endless)
 
     def range_of(
         self, name: str, metric: _Metric, level: float, units: float

@@ -462,7 +462,8 @@ def _places(classes: Array, ordered: bool | Sequence[Any]) -> IntArray | None:
 def _groups(classes: Array, given: NameGroups, argument: str) -> Groups:
     found = class_numbers(classes, given or [], argument)
     for group in found:
-        if len(group) < 2 or len(set(group)) < len(group):
+        different = len(set(group))
+        if len(group) < 2 or different < len(group):
             names = classes[group].tolist()
             raise ValueError(
                 f"{argument} must hold groups of two or more classes, got {names}"

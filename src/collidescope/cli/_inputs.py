@@ -168,7 +168,8 @@ class Rows:
         if name is None:
             return self, None
         column = self.column(name, option)
-        if self.X.shape[1] == 1:
+        n_columns = self.X.shape[1]
+        if n_columns == 1:
             raise ValueError(
                 f"{option} {name!r} is the only column: there is nothing to tell "
                 "classes apart by"

@@ -128,10 +128,12 @@ def shift_rows(P: Array, ratio: FloatArray, rounding: float = 1e-12) -> Array:
     Of the dtype (float32, float64) of ``P``. Priors that agree to ``rounding`` need no shift, a
     costly pass with a thousand classes.
     """
-    if np.abs(ratio - 1).max() <= rounding:
+    farthest = np.abs(ratio - 1).max()
+    if farthest <= rounding:
         return P
     shifted = P * ratio.astype(P.dtype)
-    shifted /= shifted.sum(axis=1, keepdims=True)
+    totals = shifted.sum(axis=1, keepdims=True)
+    shifted /= totals
     return shifted
 
 

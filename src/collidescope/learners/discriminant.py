@@ -246,7 +246,8 @@ class View:
     def best_normal(self, shrinkages: Sequence[float]) -> Shape:
         """The shape of normal classes with the lowest loss."""
         best = Shape(self.features)
-        for shrinkage, low_rank in product(shrinkages, (False, True)):
+        choices = product(shrinkages, (False, True))
+        for shrinkage, low_rank in choices:
             shape = Shape(self.features, shrinkage, low_rank)
             (tried,) = self._calibrated(shape, [0.0])
             if tried.loss < best.loss:

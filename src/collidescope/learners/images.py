@@ -903,7 +903,8 @@ def blanked(side: int, random: Tensor) -> Tensor:
     scaled = random * n_starts
     start = scaled.long()[:, None]
     end = start + length
-    place = torch.arange(side, device=random.device)
+    device = random.device
+    place = torch.arange(side, device=device)
     from_start = place >= start
     before_end = place < end
     return from_start & before_end

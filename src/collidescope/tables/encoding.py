@@ -218,7 +218,8 @@ class TableEncoder:
             parts = list(DATE_PARTS)
             if not timed:
                 parts.pop()
-            slots.extend((name, part) for part in parts)
+            own = [(name, part) for part in parts]
+            slots.extend(own)
         return slots
 
     @property
