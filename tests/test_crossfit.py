@@ -34,7 +34,7 @@ from collidescope.folds import (
     make_folds,
     nested_splits,
     resolve_splits,
-    shared_rows,
+    sharing_folds,
 )
 from collidescope.learners.softmax import Priors
 from collidescope.models import as_model, models_for
@@ -668,7 +668,32 @@ def test_folds_share_no_subset_that_would_lack_a_class():
     tests = [np.append(first, [200, 201]), np.append(second, [202, 203])]
     every = np.arange(204)
     splits = [(np.setdiff1d(every, test), test) for test in tests]
-    assert shared_rows(splits, codes) is None
+    assert sharing_folds(splits, codes) == [[0], [1]]
+
+
+def test_of_many_rows_two_halves_of_the_folds_share_their_subsets():
+    codes = np.arange(10_000) % 3
+    splits = splits_of(codes, 5)
+    assert sharing_folds(splits, codes) == [[0, 1, 2], [3, 4]]
+
+
+def test_of_fewer_rows_every_fold_has_a_subset_of_its_own():
+    codes = np.arange(9_990) % 3
+    splits = splits_of(codes, 5)
+    assert sharing_folds(splits, codes) == [[0], [1], [2], [3], [4]]
+
+
+@pytest.mark.parametrize("fraction", [0.5, 0.25, 0.125])
+def test_no_model_of_a_shared_subset_has_seen_what_a_fold_holds_out(fraction):
+    codes = np.arange(10_000) % 3
+    splits = splits_of(codes, 5)
+    smaller = nested_splits(splits, codes, fraction, 7)
+    for (rows, same), (train, test) in zip(smaller, splits, strict=True):
+        assert same is test
+        assert not np.intersect1d(rows, test).size
+        assert np.isin(rows, train).all()
+        assert len(rows) == pytest.approx(fraction * len(train), rel=0.01)
+    assert len({id(rows) for rows, _ in smaller}) == 2
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,7 +131,6 @@ def test_the_same_seed_gives_the_same_network():
         ("mirrored", 1),
         ("history", "none"),
         ("width", 0),
-        ("n_networks", 0),
         ("noise", -0.1),
     ],
 )
@@ -207,24 +207,41 @@ def test_a_handful_of_images_hardly_calibrates():
     assert noise == 0
 
 
-def test_logits_of_two_networks_are_averaged():
-    first = images.build((1, 8, 8), 2, 4).eval()
-    second = images.build((1, 8, 8), 2, 4).eval()
-    x = torch.randn(10, 1, 8, 8)
-    with torch.inference_mode():
-        mean = (first(x) + second(x)) / 2
-        assert torch.allclose(images.Averaged([first, second])(x), mean, atol=1e-6)
-        assert not torch.allclose(first(x), second(x), atol=0.01)
+class Scored(images.Trials):
+    """Trials whose mean scores are given: by the length, and whether images are mixed."""
+
+    def mean(self, multiple, variation):
+        return self.known[multiple, variation.mixed] + 0.1 * variation.mirrored
+
+    def differ(self, multiple, other):
+        return (other, False) in self.known
 
 
-def test_networks_of_both_kinds_are_trained_where_there_are_two(monkeypatch):
-    monkeypatch.setattr(images, "CPU_KINDS", images.KINDS)
-    X, codes = bars(40)
-    assert fitted(X, codes, training=BRIEF).n_networks == 2
+@pytest.mark.parametrize(
+    ("plain", "mixed", "expected"),
+    [
+        ([0.3], [0.2], True),
+        ([0.3], [0.4], False),
+        ([0.3, 0.3], [0.4, 0.2], True),  # mixing takes longer to pay
+        ([0.3, 0.1], [0.2, 0.2], False),
+    ],
+)
+def test_images_are_mixed_where_that_is_better_at_one_of_two_lengths(
+    plain, mixed, expected
+):
+    known = {}
+    for kind, scores in ((False, plain), (True, mixed)):
+        for length, score in zip((1.0, 2.0), scores, strict=False):
+            known[length, kind] = score
+    training = SimpleNamespace(mixes=True)
+    trials = Scored(training, None, None, "convolution", known)
+    assert trials.best_variation() == images.Variation(False, expected)
 
 
-def test_a_cpu_trains_one_network(left_or_right):
-    assert left_or_right.n_networks == 1
+def test_a_cpu_does_not_mix_images():
+    X, codes = bars(20)
+    task = Task(X, codes, 2, device="cpu")
+    assert not recipe("convolution").training(task).mixes
 
 
 def test_weights_count_as_copies_of_images_in_the_gain():
@@ -254,15 +271,6 @@ def test_both_signs_of_every_direction_are_seen():
     images.whiten(module, data)
     first, second = module[0].weight.chunk(2)
     assert torch.equal(first, -second)
-
-
-def test_a_temperature_divides_the_logits():
-    module = images.build((1, 8, 8), 2, 4).eval()
-    x = torch.randn(3, 1, 8, 8)
-    with torch.inference_mode():
-        before = module(x)
-        after = images.tempered(module, 4.0)(x)
-    assert torch.allclose(after, before / 4)
 
 
 def test_one_plan_serves_all_folds_and_sizes(monkeypatch):

@@ -389,7 +389,7 @@ def announce(
         seconds += model.cost_once(int(folds.size), d, k)
         for part in parts:
             of_fold = model.cost(int(part.size), d, k)
-            seconds += of_fold * len(part.splits)
+            seconds += of_fold * len(Part([model], part).together)
     if seconds > silent_seconds:
         minutes = math.ceil(seconds / 60)
         said = f"networks for images take about {minutes} minutes of one core here"

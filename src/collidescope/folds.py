@@ -368,7 +368,7 @@ def nested_splits(
 
     Subsets are stratified, hold every class, and those of a smaller ``fraction`` lie within those
     of a larger one. With ``groups`` they are taken group by group, beside one row of every class.
-    Where enough rows are never held out, all folds get the same subset of these.
+    Folds may share subsets, so that fewer models serve them: see :func:`sharing_folds`.
 
     >>> splits = [(np.arange(0, 80, 2), np.arange(1, 80, 2))]
     >>> [
@@ -382,35 +382,62 @@ def nested_splits(
     sizes = [math.ceil(fraction * len(train)) for train, _ in splits]
     if min(sizes) < fewest:
         return None
-    shared = shared_rows(splits, codes)
-    if shared is not None:
-        taken = _subset(shared, min(sizes), codes, groups, [seed, 0])
-        return [(taken, test) for _, test in splits]
-    smaller = []
-    for number, (train, test) in enumerate(splits):
-        taken = _subset(train, sizes[number], codes, groups, [seed, number])
-        smaller.append((taken, test))
-    return smaller
+    of_fold = {}
+    for numbers in sharing_folds(splits, codes):
+        rows = shared_rows([splits[number] for number in numbers])
+        size = min(sizes[number] for number in numbers)
+        taken = _subset(rows, size, codes, groups, [seed, numbers[0]])
+        for number in numbers:
+            _, test = splits[number]
+            of_fold[number] = (taken, test)
+    return [of_fold[number] for number in range(len(splits))]
 
 
-def shared_rows(splits: Sequence[Split], codes: IntArray) -> IntArray | None:
-    """Rows that all folds train on, where they are enough for the subsets of every fold.
+def sharing_folds(
+    splits: Sequence[Split], codes: IntArray, many: int = 10_000
+) -> list[list[int]]:
+    """The numbers of the folds, those that share the subsets of smaller sizes in one list.
 
-    That is where only some of the folds are trained. Then one model of a smaller size serves them
-    all, as it has seen none of the rows that they hold out.
+    All of them share, where enough rows are never held out. Of ``many`` rows two halves do: what
+    one half of the folds holds out, models of the other may learn from. So a smaller size takes one
+    or two models, not one for each fold. With fewer rows that would make the curve less certain:
+    which rows models learned from then matters about as much as how many.
     """
-    if len(splits) < 2:
-        return None
+    numbers = list(range(len(splits)))
+    middle = math.ceil(len(numbers) / 2)
+    choices = [[numbers]]
+    if len(codes) >= many:
+        halves = [numbers[:middle], numbers[middle:]]
+        choices.append(halves)
+    for together in choices:
+        if all(enough_shared(splits, part, codes) for part in together):
+            return together
+    return [[number] for number in numbers]
+
+
+def enough_shared(
+    splits: Sequence[Split], numbers: Sequence[int], codes: IntArray
+) -> bool:
+    """Whether some folds train on enough rows in common, of all classes."""
+    rows = shared_rows([splits[number] for number in numbers])
+    largest = FRACTIONS[0] * max(len(train) for train, _ in splits)
+    differing = 0.01  # folds differ by a few rows
+    enough = len(rows) >= (1 - differing) * largest
+    return enough and count_classes(codes[rows]) == count_classes(codes)
+
+
+def count_classes(codes: IntArray) -> int:
+    """How many classes occur."""
+    return int((np.bincount(codes) > 0).sum())
+
+
+def shared_rows(splits: Sequence[Split]) -> IntArray:
+    """Rows that all these folds train on."""
     first, _ = splits[0]
+    if len(splits) == 1:
+        return first
     tests = [test for _, test in splits]
-    shared = rows_without(first, *tests)
-    longest = max(len(train) for train, _ in splits)
-    needed = math.ceil(FRACTIONS[0] * longest)
-    known = np.bincount(codes[shared]) > 0
-    classes = np.bincount(codes[first]) > 0
-    if len(shared) < needed or known.sum() < classes.sum():
-        return None
-    return shared
+    return rows_without(first, *tests)
 
 
 def rows_without(rows: IntArray, *others: IntArray) -> IntArray:

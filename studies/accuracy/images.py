@@ -128,6 +128,7 @@ def run(cell: Cell) -> dict[str, Any]:
         "seconds": seconds,
         "announced": announced_minutes(met),
         "weights": clf.member_weights_[0],
+        "epochs": epochs(clf.history_[0]),
         "pber": clf.collision_matrix_.pber,
         "error": float((clf.posteriors_.argmax(axis=1) != given.y).mean()),
         "range": None,
@@ -143,6 +144,11 @@ def run(cell: Cell) -> dict[str, Any]:
         if limit is not None and limit.matrix is not None:
             result["tvd"] = tvd(limit.matrix.matrix, given.S)[0]
     return result
+
+
+def epochs(history: dict[str, list[Any]]) -> int:
+    """Of the network of a fold; none where it has no weight."""
+    return len(history.get("convolution", []))
 
 
 def announced_minutes(met: list[warnings.WarningMessage]) -> int | None:
@@ -242,7 +248,6 @@ def length_run(cell: Cell) -> dict[str, Any]:
     from collidescope.learners.images import (
         Convolution,
         Images,
-        Variation,
         held_out_logits,
         prepared,
         scored,
@@ -262,18 +267,17 @@ def length_run(cell: Cell) -> dict[str, Any]:
         member = Convolution("convolution")
         training = member.training(task)
         plan = member.plan(training, images)
+        variation = plan.variation
         epochs = training.epochs(n, plan.multiple)
         y = new.y.cpu()
         w = new.w.cpu()
         for times in (1, 3):
-            logits = {}
-            for kind in training.kinds:
-                variation = Variation(plan.mirrored, kind == "mixed")
-                run = training.run(images, times * epochs, variation, kind)
-                logits[kind] = held_out_logits(run.module, new, plan.mirrored)
+            run = training.run(images, times * plan.multiple, variation, f"{times}")
+            logits = held_out_logits(run.module, new, variation.mirrored)
             found = scored(logits, y, w)
             result[f"{times} times"] = float(found.brier.mean())
-    return result | {"epochs": epochs, "capped": plan.capped}
+    chosen = {"epochs": epochs, "mixed": variation.mixed, "capped": plan.capped}
+    return result | chosen
 
 
 def length_text(records: list[Record]) -> str:

@@ -6,19 +6,18 @@ and 4w channels, then the largest value over the image, and K logits (the shape 
 2024, arXiv 2404.00498). The rate of SGD rises and falls once. Images are shifted with reflected
 edges, and a square of each is blanked (cutout).
 
-On a GPU one network learns from images as they are, another from images mixed in pairs. Which is
-better depends on the noise of the labels and on how many images there are; the mean of their
-logits, each at its own temperature, is about as good as the better one or better, so nothing has to
-be chosen. On a CPU there is one network, of fewer channels: beside the member "gradients" a second
-one costs as much again and gains next to nothing.
-
 What is not fixed is chosen on images held out from the training rows, all by the Brier score after
-calibration: whether images are mirrored, and how long a run is. Runs start at the usual number of
-epochs and are doubled until a run of 2E epochs is not better than one of E by 2% and beyond its
-standard error: then E is the end. Networks whose runs may not be doubled again, for lack of time or
-because the user says so, are ``capped``. Choices are made once, from the training images of the
-first fold, for all folds and sizes of the learning curve: a curve then bends where rows no longer
-help, and not where another choice was made.
+calibration: whether images are mirrored, whether they are mixed in pairs, and how long a run is.
+Mixing is better where images are few or labels noisy, as they are where there are many with clean
+labels; it takes longer to pay, so both are tried at the usual length and at twice that. The mean
+of two networks, one of each, is no better than the better one trained for the time of both. On a
+CPU images are never mixed: beside the member "gradients" that gains next to nothing.
+
+Runs start at the usual number of epochs and are doubled until a run of 2E epochs is not better than
+one of E by 2% and beyond its standard error: then E is the end. Networks whose runs may not be
+doubled again, for lack of time or because the user says so, are ``capped``. Choices are made once,
+from the training images of the first fold, for all folds and sizes of the learning curve: a curve
+then bends where rows no longer help, and not where another choice was made.
 
 Logits z become posteriors (1 - noise) softmax(z / temperature) + noise / K. Where some labels are
 wrong at random, a temperature alone would flatten all posteriors for the sake of those few.
@@ -28,7 +27,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -82,9 +81,8 @@ class FittedConvolution(FittedModule):
     shape: Shape  #: channels, height and width
     width: Annotated[int, 1, 1024]
     n_classes: Annotated[int, "K"]
-    n_networks: Annotated[int, 1, 100]
     mirrored: bool  #: whether logits of the mirror image count too
-    temperature: Annotated[float, 0.01, 100.0]  #: of the mean logits
+    temperature: Annotated[float, 0.01, 100.0]  #: of the logits
     noise: Annotated[float, 0.0, 1.0]  #: share of labels that are wrong at random
     history: History
     interrupted: bool = field(default=False, metadata=NOT_SAVED)
@@ -118,8 +116,7 @@ class FittedConvolution(FittedModule):
         return loaded(self._built(), self.arrays, self.name)
 
     def _built(self) -> nn.Module:
-        networks = range(self.n_networks)
-        return Averaged(build(self.shape, self.n_classes, self.width) for _ in networks)
+        return build(self.shape, self.n_classes, self.width)
 
     @property
     def row_numbers(self) -> float:
@@ -199,7 +196,8 @@ class Convolution(Member):
     #: epochs of a run on 1,000 images, fewer in proportion to the square root of their number
     gpu_epochs: float = 80.0
     cpu_epochs: float = 20.0
-    doublings: int = 2  #: of a run, from the usual epochs on
+    gpu_doublings: int = 3  #: of a run, from the usual epochs on
+    cpu_doublings: int = 2
     #: most images that runs which choose learn from: on a GPU more take hardly longer, as epochs
     #: are fewer, and what is chosen suits many images better
     gpu_tried: int = 20_000
@@ -242,56 +240,32 @@ class Convolution(Member):
         with prepared(task.device):
             training = self.training(task)
             plan = self.remembered_plan(task, data)
-            runs = self._last_runs(training, data, plan)
-        networks = []
-        for run, kind in zip(runs, training.kinds, strict=False):
-            networks.append(tempered(run.module, plan.temperatures[kind]))
-        module = rounded(Averaged(networks)).eval()
+            run = training.run(data, plan.multiple, plan.variation, self.name)
+        if run.interrupted and not run.history:
+            raise KeyboardInterrupt
+        module = rounded(run.module).eval()
         fitted = FittedConvolution(
             self.name,
             small_arrays(module),
             shape,
             training.width,
             task.n_classes,
-            len(runs),
-            plan.mirrored,
+            plan.variation.mirrored,
             plan.temperature,
             plan.noise,
-            runs[0].history,
-            interrupted=any(run.interrupted for run in runs),
+            run.history,
+            interrupted=run.interrupted,
             capped=plan.capped,
         )
         vars(fitted)["module"] = module  # on its device
         return fitted
 
-    def _last_runs(self, training: Training, data: Images, plan: Plan) -> list[Run]:
-        """A network of each kind that learns from all images.
-
-        Ctrl-C keeps those that are done, or else the first one as it is.
-        """
-        epochs = training.epochs(len(data), plan.multiple)
-        runs = list[Run]()
-        for kind in training.kinds:
-            variation = Variation(plan.mirrored, kind == "mixed")
-            run = training.run(data, epochs, variation, f"{self.name}-{kind}")
-            if not run.interrupted:
-                runs.append(run)
-                continue
-            if runs:
-                runs[0].interrupted = True
-            elif run.history:
-                runs.append(run)
-            else:
-                raise KeyboardInterrupt
-            break
-        return runs
-
     def training(self, task: Task) -> Training:
         """The runs of a task, as suits the device."""
         settings = image_settings(task)
         if task.device == "cpu":
-            return Training(task, settings, self.cpu_width, self.cpu_epochs, CPU_KINDS)
-        return Training(task, settings, self.gpu_width, self.gpu_epochs, KINDS)
+            return Training(task, settings, self.cpu_width, self.cpu_epochs)
+        return Training(task, settings, self.gpu_width, self.gpu_epochs, mixes=True)
 
     def remembered_plan(self, task: Task, data: Images) -> Plan:
         """The plan from the training images of the first fold, made once for all."""
@@ -305,30 +279,32 @@ class Convolution(Member):
         return plan
 
     def plan(self, training: Training, data: Images) -> Plan:
-        """Whether images are mirrored and how long a run is, by images that are held out."""
+        """How images are varied and how long a run is, by images that are held out."""
         task = training.task
         part = task.inner_parts(self.parts, task.seed)
         generator = np.random.default_rng(task.seed)
         trained_on = np.flatnonzero(part != 0)
         scored = np.flatnonzero(part == 0)
         most_tried = self.gpu_tried
+        doublings = self.gpu_doublings
         if task.device == "cpu":
             most_tried = self.cpu_tried
+            doublings = self.cpu_doublings
         tried = data.take(some(trained_on, most_tried, generator))
         held_out = data.take(some(scored, self.scored_images, generator))
         if len(held_out) == 0:
-            alike = dict.fromkeys(KINDS, 1.0)
-            return Plan(1.0, False, alike, 1.0, 0.0, capped=True)
+            as_they_are = Variation(mirrored=False, mixed=False)
+            return Plan(1.0, as_they_are, 1.0, 0.0, capped=True)
         trials = Trials(training, tried, held_out, self.name)
+        variation = trials.best_variation()
         multiple = 1.0
-        mirrored = trials.mirroring_helps(multiple)
-        best = trials.scores(multiple, mirrored)
+        best = trials.scores(multiple, variation)
         capped = True
-        for _ in range(self.doublings):
+        for _ in range(doublings):
             twice = 2 * multiple
-            if trials.epochs(twice) == trials.epochs(multiple):  # the user says so
+            if not trials.differ(multiple, twice):  # the user says so
                 break
-            longer = trials.scores(twice, mirrored)
+            longer = trials.scores(twice, variation)
             gain, error = paired_gain(best.brier, longer.brier, held_out.w.cpu())
             mean = float(best.brier.mean())
             notable = max(error, 0.02 * mean, 0.001)
@@ -337,14 +313,7 @@ class Convolution(Member):
                 break
             best = longer
             multiple = twice
-        return Plan(
-            multiple, mirrored, best.temperatures, best.temperature, best.noise, capped
-        )
-
-
-#: How networks learn: from images as they are, and mixed in pairs, as their labels are.
-KINDS = ("plain", "mixed")
-CPU_KINDS = ("plain",)
+        return Plan(multiple, variation, best.temperature, best.noise, capped)
 
 
 class Variation(NamedTuple):
@@ -356,12 +325,11 @@ class Variation(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """How networks are trained on all images, and how their logits are calibrated."""
+    """How a network is trained on all images, and how its logits are calibrated."""
 
     multiple: float  #: of the usual number of epochs
-    mirrored: bool
-    temperatures: Mapping[str, float]  #: of each kind of network
-    temperature: float  #: of the mean of their logits
+    variation: Variation
+    temperature: float
     noise: float
     capped: bool
 
@@ -423,28 +391,21 @@ def small_arrays(module: nn.Module) -> Arrays:
 
 
 class Scores(NamedTuple):
-    """Brier scores of held-out images by networks of all kinds, and how they are calibrated."""
+    """Brier scores of held-out images, and how the logits are calibrated."""
 
     brier: Tensor
-    temperatures: Mapping[str, float]  #: of each kind
-    temperature: float  #: of the mean of their logits
+    temperature: float
     noise: float
 
 
-def scored(logits: Mapping[str, Tensor], y: Tensor, w: Tensor) -> Scores:
-    """Brier scores of the calibrated mean of the calibrated logits of each kind of network."""
-    temperatures = {}
-    total = torch.zeros(())
-    for kind, own in logits.items():
-        temperatures[kind], _ = calibrated(own, y, w)
-        total = total + own / temperatures[kind]
-    mean = total / len(logits)
-    temperature, noise = calibrated(mean, y, w)
-    P = log_posteriors(mean, temperature, noise).exp()
+def scored(logits: Tensor, y: Tensor, w: Tensor) -> Scores:
+    """Brier scores of calibrated logits."""
+    temperature, noise = calibrated(logits, y, w)
+    P = log_posteriors(logits, temperature, noise).exp()
     n_classes = P.shape[1]
     onehot = functional.one_hot(y, n_classes)
     brier = (P - onehot).square().sum(1)
-    return Scores(brier, temperatures, temperature, noise)
+    return Scores(brier, temperature, noise)
 
 
 def held_out_logits(module: nn.Module, held_out: Images, mirrored: bool) -> Tensor:
@@ -475,18 +436,19 @@ def calibrated(logits: Tensor, y: Tensor, w: Tensor) -> tuple[float, float]:
     noises = [0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4]
     lowest = math.inf
     best = (1.0, 0.0)
-    for power, noise in product(powers, noises):
-        temperature = 2**power
-        logs = log_posteriors(logits, temperature, noise)
-        losses = functional.nll_loss(logs, y, reduction="none")
-        # A Gaussian, within a factor of √2 of 1 more often than not, and an exponential of mean
-        # 0.05.
-        prior = 2 * power**2 + 20 * noise
-        weights = w.to(losses)
-        loss = float(torch.dot(losses, weights)) + prior
-        if loss < lowest:
-            lowest = loss
-            best = (temperature, noise)
+    weights = w.to(logits)
+    with one_thread():  # threads would wait for each other: every step is small
+        for power, noise in product(powers, noises):
+            temperature = 2**power
+            logs = log_posteriors(logits, temperature, noise)
+            losses = functional.nll_loss(logs, y, reduction="none")
+            # A Gaussian, within a factor of √2 of 1 more often than not, and an exponential of
+            # mean 0.05.
+            prior = 2 * power**2 + 20 * noise
+            loss = float(torch.dot(losses, weights)) + prior
+            if loss < lowest:
+                lowest = loss
+                best = (temperature, noise)
     return best
 
 
@@ -545,7 +507,7 @@ class Training:
     config: TrainingConfig  #: what the user says
     width: int
     usual_epochs: float  #: on 1,000 images
-    kinds: tuple[str, ...]  #: of networks, of KINDS
+    mixes: bool = False  #: whether images may be mixed in pairs
     highest_rate: float = 0.4  #: for batches of ``largest_batch``
     weight_decay: float = 5e-4
     largest_batch: int = 512
@@ -574,8 +536,14 @@ class Training:
         share = max(smallest, n // steps)
         return min(n, self.largest_batch, share)
 
-    def run(self, data: Images, epochs: int, variation: Variation, name: str) -> Run:
-        """A network trained on ``data``; in the checkpoint folder under its own ``name``."""
+    def run(
+        self, data: Images, multiple: float, variation: Variation, name: str
+    ) -> Run:
+        """A network trained on ``data`` for a multiple of the usual epochs.
+
+        In the checkpoint folder it is under its own ``name``.
+        """
+        epochs = self.epochs(len(data), multiple)
         batch = self.batch(len(data))
         rate = self.highest_rate * batch / self.largest_batch
         if self._says("learning_rate"):
@@ -626,48 +594,56 @@ class Trials:
     tried: Images
     held_out: Images
     name: str
-    known: dict[str, Tensor] = field(
-        default_factory=dict
-    )  #: logits, by name of the run
+    #: scores, by name of the run
+    known: dict[str, Scores] = field(default_factory=dict)
 
-    def epochs(self, multiple: float) -> int:
-        """The epochs of a run of ``multiple`` times the usual length."""
+    def differ(self, multiple: float, other: float) -> bool:
+        """Whether runs of these multiples of the usual length differ."""
         n = len(self.tried)
-        return self.training.epochs(n, multiple)
+        epochs = self.training.epochs
+        return epochs(n, multiple) != epochs(n, other)
 
-    def mirroring_helps(self, multiple: float) -> bool:
-        """Whether a run on mirrored images scores better."""
-        y = self.held_out.y.cpu()
+    def best_variation(self) -> Variation:
+        """Whether mirroring helps at the usual length, and mixing at that or at twice that."""
+        once, twice = 1.0, 2.0
+        plain = Variation(mirrored=False, mixed=False)
+        mirrored = Variation(mirrored=True, mixed=False)
+        if self.mean(once, mirrored) < self.mean(once, plain):
+            plain = mirrored
+        if not self.training.mixes:
+            return plain
+        mixed = plain._replace(mixed=True)
+        lengths = [once]
+        if self.differ(once, twice):
+            lengths.append(twice)
+        of_plain = min(self.mean(length, plain) for length in lengths)
+        of_mixed = min(self.mean(length, mixed) for length in lengths)
+        if of_mixed < of_plain:
+            return mixed
+        return plain
+
+    def mean(self, multiple: float, variation: Variation) -> float:
+        """The weighted sum of the scores of a run."""
+        found = self.scores(multiple, variation)
         w = self.held_out.w.cpu()
-        means = {}
-        for mirrored in (False, True):
-            logits = self.logits(multiple, Variation(mirrored, False))
-            found = scored({"plain": logits}, y, w)
-            means[mirrored] = float(torch.dot(found.brier, w.double()))
-        return means[True] < means[False]
+        return float(torch.dot(found.brier, w.double()))
 
-    def scores(self, multiple: float, mirrored: bool) -> Scores:
-        """Scores of held-out images by all networks, after ``multiple`` times the usual epochs."""
-        logits = {}
-        for kind in self.training.kinds:
-            variation = Variation(mirrored, kind == "mixed")
-            logits[kind] = self.logits(multiple, variation)
-        return scored(logits, self.held_out.y.cpu(), self.held_out.w.cpu())
-
-    def logits(self, multiple: float, variation: Variation) -> Tensor:
-        """Logits of held-out images, by a network that is trained once."""
-        epochs = self.epochs(multiple)
+    def scores(self, multiple: float, variation: Variation) -> Scores:
+        """Scores of held-out images by a network that is trained once."""
+        n = len(self.tried)
+        epochs = self.training.epochs(n, multiple)
         words = [self.name, f"{epochs}-epochs"]
         for kind, used in variation._asdict().items():
             if used:
                 words.append(kind)
         name = "-".join(words)
         if name not in self.known:
-            run = self.training.run(self.tried, epochs, variation, name)
+            run = self.training.run(self.tried, multiple, variation, name)
             if run.interrupted:  # nothing of it is worth keeping
                 raise KeyboardInterrupt
-            mirrored = variation.mirrored
-            self.known[name] = held_out_logits(run.module, self.held_out, mirrored)
+            held_out = self.held_out
+            logits = held_out_logits(run.module, held_out, variation.mirrored)
+            self.known[name] = scored(logits, held_out.y.cpu(), held_out.w.cpu())
         return self.known[name]
 
 
@@ -735,14 +711,6 @@ class ImageObjective:
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         return torch.full((1,), math.nan, device=self.data.device)
-
-
-class Averaged(nn.ModuleList):
-    """The mean of the logits of several networks."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits = [network(x) for network in self]
-        return torch.stack(logits).mean(0)
 
 
 class Logits(nn.Module):
@@ -822,15 +790,6 @@ def whiten(module: Any, data: Images, n_images: int = 4_000) -> None:
     filters = (vectors / spread).T
     both = torch.cat([filters, -filters])
     weight.data = both.reshape(weight.shape).to(weight)
-
-
-def tempered(module: Any, temperature: float) -> nn.Module:
-    """A network whose logits are divided by its temperature."""
-    last = module[-1].linear
-    last.weight.data /= temperature
-    last.bias.data /= temperature
-    network: nn.Module = module
-    return network
 
 
 def augment(
