@@ -2,7 +2,8 @@
 
 import contextlib
 import warnings
-from types import SimpleNamespace
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -208,34 +209,45 @@ def test_a_handful_of_images_hardly_calibrates():
 
 
 class Scored(images.Trials):
-    """Trials whose mean scores are given: by the length, and whether images are mixed."""
+    """Trials whose scores are given: by the length, and whether images are mixed."""
 
-    def mean(self, multiple, variation):
-        return self.known[multiple, variation.mixed] + 0.1 * variation.mirrored
-
-    def differ(self, multiple, other):
-        return (other, False) in self.known
+    def scores(self, multiple, variation):
+        brier = self.known[multiple, variation.mixed] + 0.1 * variation.mirrored
+        return images.Scores(torch.full((len(self.held_out),), brier).double(), 1.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("plain", "mixed", "expected"),
-    [
-        ([0.3], [0.2], True),
-        ([0.3], [0.4], False),
-        ([0.3, 0.3], [0.4, 0.2], True),  # mixing takes longer to pay
-        ([0.3, 0.1], [0.2, 0.2], False),
-    ],
-)
-def test_images_are_mixed_where_that_is_better_at_one_of_two_lengths(
-    plain, mixed, expected
-):
+def planned(monkeypatch, plain, mixed):
+    """The plan where runs of 1, 2, 4 and 8 usual lengths have these scores."""
     known = {}
     for kind, scores in ((False, plain), (True, mixed)):
-        for length, score in zip((1.0, 2.0), scores, strict=False):
-            known[length, kind] = score
-    training = SimpleNamespace(mixes=True)
-    trials = Scored(training, None, None, "convolution", known)
-    assert trials.best_variation() == images.Variation(False, expected)
+        for power, score in enumerate(scores):
+            known[2.0**power, kind] = score
+    monkeypatch.setattr(images, "Trials", partial(Scored, known=known))
+    X, codes = bars(60)
+    task = Task(X, codes, 2, device="cpu")
+    member = images.Convolution("convolution", cpu_longest=8.0)
+    training = replace(member.training(task), mixes=True)
+    return member.plan(training, images.Images.of(task))
+
+
+def test_runs_are_doubled_until_that_gains_next_to_nothing(monkeypatch):
+    plan = planned(monkeypatch, [0.4, 0.3, 0.299, 0.1], [0.5, 0.5])
+    assert (plan.multiple, plan.variation.mixed, plan.capped) == (2.0, False, False)
+
+
+def test_the_longest_run_that_still_gains_is_capped(monkeypatch):
+    plan = planned(monkeypatch, [0.4, 0.3, 0.2, 0.1], [1, 1, 1, 1])
+    assert (plan.multiple, plan.capped) == (8.0, True)
+
+
+def test_mixing_has_longer_runs_to_pay(monkeypatch):
+    plan = planned(monkeypatch, [0.4, 0.4], [0.41, 0.39, 0.3, 0.3])
+    assert (plan.multiple, plan.variation.mixed) == (4.0, True)
+
+
+def test_mixing_that_is_far_behind_is_tried_no_longer(monkeypatch):
+    plan = planned(monkeypatch, [0.4, 0.4], [0.43])
+    assert (plan.multiple, plan.variation.mixed) == (1.0, False)
 
 
 def test_a_cpu_does_not_mix_images():

@@ -8,16 +8,15 @@ edges, and a square of each is blanked (cutout).
 
 What is not fixed is chosen on images held out from the training rows, all by the Brier score after
 calibration: whether images are mirrored, whether they are mixed in pairs, and how long a run is.
-Mixing is better where images are few or labels noisy, as they are where there are many with clean
-labels; it takes longer to pay, so both are tried at the usual length and at twice that. The mean
-of two networks, one of each, is no better than the better one trained for the time of both. On a
-CPU images are never mixed: beside the member "gradients" that gains next to nothing.
-
 Runs start at the usual number of epochs and are doubled until a run of 2E epochs is not better than
-one of E by 2% and beyond its standard error: then E is the end. Networks whose runs may not be
-doubled again, for lack of time or because the user says so, are ``capped``. Choices are made once,
-from the training images of the first fold, for all folds and sizes of the learning curve: a curve
-then bends where rows no longer help, and not where another choice was made.
+one of E by 2%: then E is the end. Networks whose runs may not be doubled again, for lack of time or
+because the user says so, are ``capped``. Mixing is better where images are few or labels noisy, and
+takes longer to pay: its runs start where those of images as they are ended. The mean of two
+networks, one of each, is no better than the better one trained for the time of both. On a CPU
+images are never mixed: beside the member "gradients" that gains next to nothing.
+
+Choices are made once, from the training images of the first fold, for all folds and sizes of the
+learning curve: a curve then bends where rows no longer help, and not where another choice was made.
 
 Logits z become posteriors (1 - noise) softmax(z / temperature) + noise / K. Where some labels are
 wrong at random, a temperature alone would flatten all posteriors for the sake of those few.
@@ -196,8 +195,11 @@ class Convolution(Member):
     #: epochs of a run on 1,000 images, fewer in proportion to the square root of their number
     gpu_epochs: float = 80.0
     cpu_epochs: float = 20.0
-    gpu_doublings: int = 3  #: of a run, from the usual epochs on
-    cpu_doublings: int = 2
+    #: the longest run, in usual ones
+    gpu_longest: float = 8.0
+    cpu_longest: float = 4.0
+    #: times the score of images as they are beyond which those mixed in pairs are tried no longer
+    hopeless: float = 1.05
     #: most images that runs which choose learn from: on a GPU more take hardly longer, as epochs
     #: are fewer, and what is chosen suits many images better
     gpu_tried: int = 20_000
@@ -286,34 +288,25 @@ class Convolution(Member):
         trained_on = np.flatnonzero(part != 0)
         scored = np.flatnonzero(part == 0)
         most_tried = self.gpu_tried
-        doublings = self.gpu_doublings
+        longest = self.gpu_longest
         if task.device == "cpu":
             most_tried = self.cpu_tried
-            doublings = self.cpu_doublings
+            longest = self.cpu_longest
         tried = data.take(some(trained_on, most_tried, generator))
         held_out = data.take(some(scored, self.scored_images, generator))
         if len(held_out) == 0:
             as_they_are = Variation(mirrored=False, mixed=False)
-            return Plan(1.0, as_they_are, 1.0, 0.0, capped=True)
+            return Plan(1.0, as_they_are, math.inf, 1.0, 0.0, capped=True)
         trials = Trials(training, tried, held_out, self.name)
-        variation = trials.best_variation()
-        multiple = 1.0
-        best = trials.scores(multiple, variation)
-        capped = True
-        for _ in range(doublings):
-            twice = 2 * multiple
-            if not trials.differ(multiple, twice):  # the user says so
-                break
-            longer = trials.scores(twice, variation)
-            gain, error = paired_gain(best.brier, longer.brier, held_out.w.cpu())
-            mean = float(best.brier.mean())
-            notable = max(error, 0.02 * mean, 0.001)
-            if gain <= notable:
-                capped = False
-                break
-            best = longer
-            multiple = twice
-        return Plan(multiple, variation, best.temperature, best.noise, capped)
+        variation = trials.better_mirrored()
+        plain = trials.to_its_end(variation, 1.0, longest)
+        if not training.mixes:
+            return plain
+        mixed = variation._replace(mixed=True)
+        if trials.mean(plain.multiple, mixed) > self.hopeless * plain.score:
+            return plain
+        other = trials.to_its_end(mixed, plain.multiple, longest)
+        return min(plain, other, key=lambda plan: plan.score)
 
 
 class Variation(NamedTuple):
@@ -329,6 +322,7 @@ class Plan:
 
     multiple: float  #: of the usual number of epochs
     variation: Variation
+    score: float  #: mean Brier score of held-out images
     temperature: float
     noise: float
     capped: bool
@@ -597,36 +591,45 @@ class Trials:
     #: scores, by name of the run
     known: dict[str, Scores] = field(default_factory=dict)
 
-    def differ(self, multiple: float, other: float) -> bool:
-        """Whether runs of these multiples of the usual length differ."""
-        n = len(self.tried)
-        epochs = self.training.epochs
-        return epochs(n, multiple) != epochs(n, other)
-
-    def best_variation(self) -> Variation:
-        """Whether mirroring helps at the usual length, and mixing at that or at twice that."""
-        once, twice = 1.0, 2.0
+    def better_mirrored(self) -> Variation:
+        """Images as they are, mirrored where that scores better at the usual length."""
         plain = Variation(mirrored=False, mixed=False)
         mirrored = Variation(mirrored=True, mixed=False)
-        if self.mean(once, mirrored) < self.mean(once, plain):
-            plain = mirrored
-        if not self.training.mixes:
-            return plain
-        mixed = plain._replace(mixed=True)
-        lengths = [once]
-        if self.differ(once, twice):
-            lengths.append(twice)
-        of_plain = min(self.mean(length, plain) for length in lengths)
-        of_mixed = min(self.mean(length, mixed) for length in lengths)
-        if of_mixed < of_plain:
-            return mixed
+        if self.mean(1.0, mirrored) < self.mean(1.0, plain):
+            return mirrored
         return plain
 
+    def to_its_end(self, variation: Variation, multiple: float, longest: float) -> Plan:
+        """From ``multiple`` usual lengths on, runs are doubled until that gains next to nothing.
+
+        A gain counts beyond half its standard error: to train too long costs less than to stop
+        early.
+        """
+        n = len(self.tried)
+        best = self.scores(multiple, variation)
+        mean = self.mean(multiple, variation)
+        capped = True
+        while multiple < longest:
+            twice = 2 * multiple
+            epochs = self.training.epochs(n, multiple)
+            if self.training.epochs(n, twice) == epochs:  # the user says so
+                break
+            longer = self.scores(twice, variation)
+            gain, error = paired_gain(best.brier, longer.brier, self.held_out.w.cpu())
+            notable = max(0.5 * error, 0.02 * mean, 0.001)
+            if gain <= notable:
+                capped = False
+                break
+            best = longer
+            multiple = twice
+            mean = self.mean(multiple, variation)
+        return Plan(multiple, variation, mean, best.temperature, best.noise, capped)
+
     def mean(self, multiple: float, variation: Variation) -> float:
-        """The weighted sum of the scores of a run."""
+        """The weighted mean of the scores of a run."""
         found = self.scores(multiple, variation)
-        w = self.held_out.w.cpu()
-        return float(torch.dot(found.brier, w.double()))
+        w = self.held_out.w.cpu().double()
+        return float(torch.dot(found.brier, w) / w.sum())
 
     def scores(self, multiple: float, variation: Variation) -> Scores:
         """Scores of held-out images by a network that is trained once."""
