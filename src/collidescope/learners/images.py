@@ -9,7 +9,7 @@ edges, and a square of each is blanked (cutout).
 What is not fixed is chosen on images held out from the training rows, all by the Brier score after
 calibration: whether images are mirrored, whether they are mixed in pairs, and how long a run is.
 Runs start at the usual number of epochs and are doubled until a run of 2E epochs is not better than
-one of E by 2%: then E is the end. Networks whose runs may not be doubled again, for lack of time or
+one of E by 2% and beyond its standard error: then E is the end. Networks whose runs may not be doubled again, for lack of time or
 because the user says so, are ``capped``. Mixing is better where images are few or labels noisy, and
 takes longer to pay: its runs start where those of images as they are ended. The mean of two
 networks, one of each, is no better than the better one trained for the time of both. On a CPU
@@ -602,8 +602,8 @@ class Trials:
     def to_its_end(self, variation: Variation, multiple: float, longest: float) -> Plan:
         """From ``multiple`` usual lengths on, runs are doubled until that gains next to nothing.
 
-        A gain counts beyond half its standard error: to train too long costs less than to stop
-        early.
+        A gain counts from 2% on where it is beyond its standard error, and from 5% on where few
+        images are held out: to train too long costs less than to stop early.
         """
         n = len(self.tried)
         best = self.scores(multiple, variation)
@@ -616,7 +616,7 @@ class Trials:
                 break
             longer = self.scores(twice, variation)
             gain, error = paired_gain(best.brier, longer.brier, self.held_out.w.cpu())
-            notable = max(0.5 * error, 0.02 * mean, 0.001)
+            notable = max(0.02 * mean, min(error, 0.05 * mean), 0.001)
             if gain <= notable:
                 capped = False
                 break
