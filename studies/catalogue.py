@@ -21,6 +21,7 @@ MODULES = (
     "accuracy.scenarios",
     "accuracy.limit",
     "accuracy.lifelike",
+    "accuracy.shared",
     "accuracy.few_rows",
     "accuracy.trained",
     "accuracy.fashion",

@@ -16,7 +16,15 @@ from studies.store import results
 
 ROOT = Path(__file__).parents[1]
 #: Sections of docs/benchmarks.md, in their order.
-BENCHMARKS = ("scenarios", "limit", "lifelike", "few-rows", "trained", "fashion")
+BENCHMARKS = (
+    "scenarios",
+    "limit",
+    "lifelike",
+    "shared",
+    "few-rows",
+    "trained",
+    "fashion",
+)
 BENCHMARKS += (
     "images",
     "images-length",
