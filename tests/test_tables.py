@@ -75,7 +75,7 @@ def encoder(mixed):
 
 def column(encoder, table, name):
     """The features of one column, by name."""
-    features, _ = encoder.transform(table)
+    features = encoder.transform(table).rows
     names = encoder.feature_names
     return {
         own: features[:, k]
@@ -149,7 +149,7 @@ def test_unseen_levels_are_said(mixed, encoder):
     new = mixed.head(4).assign(colour="violet", sex="x", extra=1)
     assert not np.any(list(column(encoder, new, "colour").values()))
     assert column(encoder, new, "sex")["sex=m"].tolist() == [0.5] * 4
-    notes = encoder.transform(new)[1]
+    notes = encoder.transform(new).surprises
     assert (
         "column 'colour': 4 of 4 cells are not among the levels of training (such as 'violet')"
         in notes
@@ -189,7 +189,7 @@ def test_a_table_gives_the_same_numbers_from_csv_or_parquet(mixed, encoder, tmp_
         read_table(tmp_path / name, text=encoder.text_names).frame
         for name in ("t.csv", "t.parquet")
     ]
-    features = [encoder.transform(table)[0] for table in (mixed, *tables)]
+    features = [encoder.transform(table).rows for table in (mixed, *tables)]
     assert np.array_equal(features[0], features[2])
     assert features[1] == pytest.approx(features[0], abs=1e-4)
 
@@ -202,10 +202,11 @@ def test_codes_with_leading_zeros_stay_what_they_are(tmp_path):
     pd.DataFrame({"code": ["007", "7"], "x": 1}).to_csv(
         tmp_path / "new.csv", index=False
     )
-    features, notes = encoder.transform(
+    features, gaps, surprises = encoder.transform(
         read_table(tmp_path / "new.csv", text=encoder.text_names).frame
     )
-    assert notes == []
+    assert gaps == []
+    assert surprises == []
     assert not np.array_equal(features[0], features[1])
 
 
@@ -284,7 +285,7 @@ def test_numbers_in_text_are_read_as_numbers(form):
     encoder = TableEncoder.fit(table)
     assert encoder.types["amount"] == "number"
     new = pd.DataFrame({"amount": [example, "soon"], "x": 0.0})
-    features, notes = encoder.transform(new)
+    features, _, notes = encoder.transform(new)
     median = encoder.medians[list(encoder.types).index("amount")]
     assert features[0, 0] == pytest.approx(value - median, rel=1e-6)
     assert features[1, 0] == 0
@@ -316,7 +317,7 @@ def test_an_encoder_of_numbers_in_text_survives_a_file():
     table = pd.DataFrame({"p": [f"{k},5 %" for k in range(60)], "x": np.arange(60.0)})
     encoder = TableEncoder.fit(table)
     again = TableEncoder.restore(to_tree(encoder))
-    assert np.array_equal(again.transform(table)[0], encoder.transform(table)[0])
+    assert np.array_equal(again.transform(table).rows, encoder.transform(table).rows)
 
 
 @pytest.mark.parametrize(

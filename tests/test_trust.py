@@ -107,7 +107,7 @@ def test_ctrl_c_ends_the_control():
         ),
         (
             "still learning",
-            "too few rows to say: the drop is within sampling error",
+            "the drop is within sampling error",
             "too few rows to say",
             False,
         ),

@@ -13,7 +13,6 @@ import html
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -128,18 +127,6 @@ def quote(name: object, longest: int = 40) -> str:
     return f"“{text}”"
 
 
-def uses_labels(cm: CollisionMatrix) -> bool:
-    """False for the mean of p pᵀ: nothing then says whether the posteriors are right."""
-    return not cm.method.startswith("mean of p")
-
-
-def stated(cm: CollisionMatrix) -> CollisionMatrix:
-    """``cm`` without standard errors where no labels say how good the posteriors are."""
-    if uses_labels(cm):
-        return cm
-    return replace(cm, stderr=None, pber_stderr=None, covariance=None)
-
-
 def limit_facts(limit: Limit) -> dict[str, Any]:
     """What is said of a ``Limit``, as plain values: its state, and its ranges at ``LEVEL``."""
     low, high = limit.pber_interval(LEVEL)
@@ -171,7 +158,7 @@ def headline(cm: CollisionMatrix, limit: Limit | None = None) -> list[str]:
         return [
             f"With unlimited rows of this kind, {most_likely} label. [PBER at the limit]"
         ]
-    if not uses_labels(cm):
+    if not cm.uses_labels:
         said = f"If labelled again, {percent(cm.pber)} of the inputs would get another label"
         unchecked = (
             "There were no labels to check this with, so no interval can be given."
@@ -282,7 +269,7 @@ def _left(low: float, high: float, likely: float, state: str) -> str:
 
 def upper_limit(cm: CollisionMatrix) -> float | None:
     """Upper limit of the error of the best possible classifier; None where there is none."""
-    if cm.pber_stderr is None or not uses_labels(cm):
+    if cm.pber_stderr is None or not cm.uses_labels:
         return None
     return cm.bayes_error_limit(LEVEL)
 
@@ -337,7 +324,7 @@ def as_text(cm: CollisionMatrix, more: str = "see .to_frame()") -> str:
             ]
         )
     lines += _matrix_lines(cm)
-    stderr = stated(cm).stderr
+    stderr = cm.stderr
     if stderr is not None:
         # Not at the top: the help of the command line needs no numpy.
         from numpy import median
@@ -375,7 +362,7 @@ def _matrix_lines(cm: CollisionMatrix) -> list[str]:
 
 def leading_pairs(cm: CollisionMatrix, n: int, level: float = LEVEL) -> pd.DataFrame:
     """The ``n`` largest collisions; those whose interval reaches 0 come last."""
-    candidates = stated(cm).top_collisions(4 * n, level)
+    candidates = cm.top_collisions(4 * n, level)
     perhaps_nothing = candidates["low"].fillna(1.0) <= 0
     order = perhaps_nothing.sort_values(kind="stable").index
     return candidates.loc[order].head(n).reset_index(drop=True)
@@ -408,7 +395,7 @@ def as_html(cm: CollisionMatrix) -> str:
 def _html_row(cm: CollisionMatrix, names: list[str], i: int) -> str:
     """A row of the table: blue where an input stays in its class, red where it does not."""
     blue, red = "70,130,180", "214,69,65"
-    ends = stated(cm).interval()
+    ends = cm.interval()
     cells = f"<th scope='row'>{names[i]}</th>"
     for j, value in enumerate(cm.matrix[i]):
         colour = blue if i == j else red

@@ -113,9 +113,10 @@ def _own_columns() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for warning in met:
-        words = str(warning.message)
-        words = words.removesuffix(onestep.OR_COLUMNS)
-        warnings.warn(words, warning.category, stacklevel=4)
+        message = warning.message
+        if isinstance(message, onestep.ContradictionWarning):
+            message = onestep.ContradictionWarning(message.found, in_order=True)
+        warnings.warn(message, stacklevel=4)
 
 
 def one_step_estimate(

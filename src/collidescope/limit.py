@@ -327,7 +327,7 @@ class Limit(Value):
         if self.state == "settled":
             return "what may be left to learn is less than the sampling error"
         if self.undecided:
-            return "too few rows to say: the last step changed the PBER by less than its error"
+            return "the last step changed the PBER by less than its error"
         drop, _ = self._contrast([1.0, -1.0])
         before, last = self.sizes[-2:]
         return f"from {before:,.0f} to {last:,.0f} training rows the PBER fell by {drop:.2g}"

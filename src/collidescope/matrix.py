@@ -208,7 +208,22 @@ class CollisionMatrix(Value):
             )
         values |= self._check_arrays(k)
         values |= self._check_numbers()
+        if values["method"] == Method.PLUG_IN:
+            self._check_without_errors()
         self._freeze(values)
+
+    def _check_without_errors(self) -> None:
+        """Refuse standard errors of posteriors that no label has been compared with."""
+        for name in ("stderr", "pber_stderr", "covariance"):
+            if getattr(self, name) is not None:
+                said = f"{name} must be None where method is {str(Method.PLUG_IN)!r}"
+                why = "without labels nothing says whether the posteriors are right"
+                raise ValueError(f"{said}: {why}")
+
+    @property
+    def uses_labels(self) -> bool:
+        """False for the mean of p pᵀ: nothing then says whether the posteriors are right."""
+        return self.method != Method.PLUG_IN
 
     def _check_arrays(self, k: int) -> dict[str, FloatArray]:
         """The optional arrays, with the shapes that K classes ask for."""

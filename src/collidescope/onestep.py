@@ -224,8 +224,18 @@ def _projected(
     )
 
 
-#: The other cause of a contradiction, which the posteriors of a fit of our own cannot have.
-OR_COLUMNS = ", or their columns are not in the order of the classes"
+class ContradictionWarning(CollisionWarning):
+    """Posteriors and labels contradict each other: what was found, and why that may be.
+
+    Columns of a fit of our own are ``in_order``; of others they may not be.
+    """
+
+    def __init__(self, found: str, in_order: bool = False) -> None:
+        cause = "posteriors are over-confident"
+        if not in_order:
+            cause += ", or their columns are not in the order of the classes"
+        super().__init__(f"{found}: {cause}")
+        self.found = found
 
 
 def _warn_of_contradiction(
@@ -236,23 +246,20 @@ def _warn_of_contradiction(
     # Beyond three standard errors, those of the class shares included: they are of the same rows.
     error = 3 * stderr
     error += optimism(by_chance, len(found.priors), n_units, level=0.9973)
-    cause = f"posteriors are over-confident{OR_COLUMNS}"
+    said = ""
     # And more than models of pure noise are beside the class shares.
     if found.brier > 1.05 * by_chance + error:
-        warnings.warn(
-            f"the posteriors predict worse than the class shares alone (Brier score "
-            f"{found.brier:.3f} against {by_chance:.3f}), and PBER is that of the class shares: "
-            f"{cause}",
-            CollisionWarning,
-            stacklevel=4,
+        said = (
+            "the posteriors predict worse than the class shares alone (Brier score "
+            f"{found.brier:.3f} against {by_chance:.3f}), and PBER is that of the class shares"
         )
     elif abs(projected - found.brier) > 0.03 * by_chance + error:
-        warnings.warn(
+        said = (
             f"posteriors and labels contradict each other: the Brier score is {found.brier:.3f}, "
-            f"the nearest possible collision matrix has a PBER of {projected:.3f}: {cause}",
-            CollisionWarning,
-            stacklevel=4,
+            f"the nearest possible collision matrix has a PBER of {projected:.3f}"
         )
+    if said:
+        warnings.warn(ContradictionWarning(said), stacklevel=4)
 
 
 class CollisionAccumulator:

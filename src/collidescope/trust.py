@@ -105,7 +105,7 @@ class LearningCurve:
         """The verdict, the reason where there is none, and what twice the rows would leave."""
         said = self.verdict
         if said in (UNKNOWN, NO_VERDICT):
-            why = self.reason.removeprefix(UNKNOWN).strip(" :.")
+            why = self.reason.rstrip(".")
             said += f" ({why or 'the curve cannot be read'})"
         elif self.converged and not is_narrow(*self.interval):
             # As the headline, which then calls it unclear whether more rows would help.

@@ -9,11 +9,12 @@ edges, and a square of each is blanked (cutout).
 What is not fixed is chosen on images held out from the training rows, all by the Brier score after
 calibration: whether images are mirrored, whether they are mixed in pairs, and how long a run is.
 Runs start at the usual number of epochs and are doubled until a run of 2E epochs is not better than
-one of E by 2% and beyond its standard error: then E is the end. Networks whose runs may not be doubled again, for lack of time or
-because the user says so, are ``capped``. Mixing is better where images are few or labels noisy, and
-takes longer to pay: its runs start where those of images as they are ended. The mean of two
-networks, one of each, is no better than the better one trained for the time of both. On a CPU
-images are never mixed: beside the member "gradients" that gains next to nothing.
+one of E by 2% and beyond its standard error: then E is the end. Networks whose runs may not be
+doubled again, for lack of time or because the user says so, are ``capped``. Mixing is better where
+images are few or labels noisy, and takes longer to pay: its runs start where those of images as
+they are ended. The mean of two networks, one of each, is no better than the better one trained for
+the time of both. On a CPU images are never mixed: beside the member "gradients" that gains next to
+nothing.
 
 Choices are made once, from the training images of the first fold, for all folds and sizes of the
 learning curve: a curve then bends where rows no longer help, and not where another choice was made.

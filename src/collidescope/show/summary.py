@@ -137,7 +137,7 @@ def summarise(
 
 def overall(cm: CollisionMatrix, limit: Limit | None) -> Record:
     """The answer about all classes together."""
-    low, high = _text.stated(cm).pber_interval(LEVEL) or (None, None)
+    low, high = cm.pber_interval(LEVEL) or (None, None)
     known = cm._is_known()
     error_at_least = None
     error_at_most = _text.upper_limit(cm)
@@ -223,7 +223,7 @@ def interval_ends(
     cm: CollisionMatrix, keep: list[int], decimals: int = 6
 ) -> Ends | tuple[None, None]:
     """Interval ends of the classes shown, rounded: they are half of a large summary."""
-    ends = _text.stated(cm).interval(LEVEL)
+    ends = cm.interval(LEVEL)
     if ends is None:
         return None, None
     # Of the class that stands for all others none is known.
@@ -269,7 +269,7 @@ def limit_part(limit: Limit | None) -> Record | None:
 def ceilings(source: Source, names: list[str], limit: Limit | None) -> list[Record]:
     """Per class what can be got right: by the best guess, and by drawing the label (S_kk)."""
     cm = source.matrix
-    low, high = _text.stated(cm).interval(LEVEL) or (None, None)
+    low, high = cm.interval(LEVEL) or (None, None)
     best = None
     if source.posteriors is not None and source.codes is not None:
         numbers = np.arange(cm.n_classes)
@@ -317,7 +317,7 @@ def merge_path(
     if n_hidden:
         last = shown.n_classes - 1
         apart = [[k, last] for k in range(last)]
-    plan = consolidate(_text.stated(shown), cannot_merge=apart, ordered=order or False)
+    plan = consolidate(shown, cannot_merge=apart, ordered=order or False)
     assert plan.linkage is not None
     merges = [(None, None), *plan._pairs]
     left: Sequence[float | None] = [None] * len(plan.path)
@@ -442,7 +442,7 @@ def trust(
     condition = condition_number(cm.matrix)
     return {
         "warnings": _warnings(cm, model, _texts(more, "cautions of about")),
-        "intervals": _interval_words(_text.stated(cm)),
+        "intervals": _interval_words(cm),
         "control": checked,
         "conditioning": words.conditioning(condition, cm.is_diagonally_dominant),
         "computed": {

@@ -20,6 +20,7 @@ from collidescope._text import (
     percent,
     quote,
 )
+from collidescope.matrix import Method
 
 Summary = Mapping[str, Any]
 
@@ -124,7 +125,7 @@ def answer(summary: Summary) -> str:
     interval = between(pber["low"], pber["high"])
     share = percent(pber["value"])
     said = f"{share} of the {inputs} would get another label{interval}"
-    if summary["how"].startswith("mean of p"):
+    if summary["how"] == Method.PLUG_IN:
         said = f"If the posteriors are right, {said}"
     said = said[0].upper() + said[1:]
     pair = _sure_pair(summary)
@@ -217,13 +218,13 @@ def _about_classes(summary: Summary) -> list[str]:
     )
     if _are_images(summary):
         different = "images that show a difference, such as sharper or larger ones"
-    elif summary["how"] == "counted votes":
+    elif summary["how"] == Method.COUNTED_VOTES:
         different = "clearer guidelines for the voters, or items that show more of each"
     names = summary["classes"]
     if not summary["top_collisions"]:
         return []
     if at_chance(summary) and not _nearly_chance(summary):
-        unit = "items" if summary["how"] == "counted votes" else "rows (or groups)"
+        unit = "items" if summary["how"] == Method.COUNTED_VOTES else "rows (or groups)"
         return [
             (
                 "Whether these inputs predict the class better than the class shares alone is "
@@ -318,7 +319,7 @@ def _small_classes(summary: Summary, few: int = 30) -> list[str]:
     if len(names) > 3:
         named += " and others"
     which = "a class" if len(names) == 1 else "these classes"
-    unit = "items" if summary["how"] == "counted votes" else "rows"
+    unit = "items" if summary["how"] == Method.COUNTED_VOTES else "rows"
     return [
         (
             f"Gather more {unit} of {named}: fewer than {few} (the fewest are "
@@ -368,7 +369,7 @@ def rows_to_look_at(rows: Summary) -> list[str]:
 
 def control(summary: Summary, has_model: bool) -> str:
     """Why the shuffled-label control was not run, what it would cost and what it would miss."""
-    if summary["how"].startswith("counted"):
+    if summary["how"] in (Method.COUNTED, Method.COUNTED_VOTES):
         return "Not needed: no model was fitted."
     if not has_model:
         return (

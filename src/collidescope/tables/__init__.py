@@ -153,10 +153,10 @@ class TableClassifier(CollisionClassifier):
         screening = screening.without(set(left_out), ids_too=wanted)
         left_out |= screening.ids
         encoder = TableEncoder.fit(table, categories=categories, left_out=left_out)
-        encoded, odd = encoder.transform(table)
+        encoded, gaps, surprises = encoder.transform(table)
         self.screening_ = screening
         self.encoder_ = encoder
-        self._note_all(table, odd, check.spelling_variants(labels))
+        self._note_all(table, [*gaps, *surprises], check.spelling_variants(labels))
         logger.info(
             "%s rows × %s columns → %s features",
             f"{len(table):,}",
@@ -191,11 +191,11 @@ class TableClassifier(CollisionClassifier):
     def encode(self, X: TableLike) -> Float32Array:
         """Raw rows as numbers, rows × features; a :class:`CollisionWarning` says what is odd."""
         check_is_fitted(self, "encoder_")
-        encoded, odd = self.encoder_.transform(X)
-        for note in odd:
+        encoded, gaps, surprises = self.encoder_.transform(X)
+        for note in [*gaps, *surprises]:
             logger.info("%s", note)
-            if not note.startswith("missing cells"):
-                warnings.warn(note, CollisionWarning, stacklevel=4)
+        for note in surprises:
+            warnings.warn(note, CollisionWarning, stacklevel=4)
         return encoded
 
     def export(self) -> dict[str, Any]:

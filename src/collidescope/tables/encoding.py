@@ -12,7 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +81,14 @@ class Texts:
         n_grams = len(set(self.vocabulary))
         if not n_grams == len(self.vocabulary) == len(idf) == components.shape[1]:
             raise ValueError("every n-gram must have a weight and a component")
+
+
+class Encoded(NamedTuple):
+    """A table as numbers, and what is to be said of its cells."""
+
+    rows: Float32Array  #: rows × features
+    gaps: list[str]  #: where cells are missing, as may well be
+    surprises: list[str]  #: cells and columns that training did not have
 
 
 @dataclass(frozen=True)
@@ -228,20 +236,21 @@ class TableEncoder:
         one_row = pd.DataFrame(0.0, [0], list(self.types))
         return [name for names, _ in self._blocks(one_row, {}) for name in names]
 
-    def transform(self, X: TableLike) -> tuple[Float32Array, list[str]]:
-        """The table as numbers, rows × features, and notes on what is odd about its cells."""
+    def transform(self, X: TableLike) -> Encoded:
+        """The table as numbers, and what is to be said of its cells."""
         table = as_frame(X)
         check_columns(table, self.types, learned=True)
         odd: dict[str, Odd] = {}
         parts = [values.astype(np.float32) for _, values in self._blocks(table, odd)]
-        notes = self._notes(odd, len(table))
+        surprises = self._surprises(odd, len(table))
         known = {*self.types, *self.left_out}
         extra = [name for name in map(str, table.columns) if name not in known]
         if extra:
-            notes.append(
+            surprises.append(
                 f"columns that the model does not know are ignored: {listed(extra)}"
             )
-        return np.hstack(parts), notes
+        gaps = self._gaps(odd, len(table))
+        return Encoded(np.hstack(parts), gaps, surprises)
 
     def _blocks(self, table: pd.DataFrame, odd: dict[str, Odd]) -> Iterator[Block]:
         """Blocks of features; what is odd about a column is kept in ``odd``."""
@@ -339,20 +348,23 @@ class TableEncoder:
 
     # ---------------------------------------------------------------- notes
 
-    def _notes(self, odd: dict[str, Odd], n_rows: int, most: int = 8) -> list[str]:
-        notes = []
+    def _gaps(self, odd: dict[str, Odd], n_rows: int, most: int = 8) -> list[str]:
+        """Where cells are missing, in one note; none where none are."""
         gaps = [
             f"{name} {odd[name].missing:,}"
             for name in self.types
             if _has_gaps(odd, name)
         ]
-        if gaps:
-            more = ""
-            if len(gaps) > most:
-                more = f" and {len(gaps) - most} more columns"
-            notes.append(
-                f"missing cells (of {n_rows:,} rows): {', '.join(gaps[:most])}{more}"
-            )
+        if not gaps:
+            return []
+        more = ""
+        if len(gaps) > most:
+            more = f" and {len(gaps) - most} more columns"
+        return [f"missing cells (of {n_rows:,} rows): {', '.join(gaps[:most])}{more}"]
+
+    def _surprises(self, odd: dict[str, Odd], n_rows: int) -> list[str]:
+        """Cells unlike those that the encoding was learned from."""
+        notes = []
         for name, own in odd.items():
             if own.unknown:
                 be = "is" if own.unknown == 1 else "are"
