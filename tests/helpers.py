@@ -133,6 +133,7 @@ def limit_like(
     share: float = 0.6,
     n: int = 1000,
     reason: str = "",
+    undecided: bool = False,
 ):
     """What shows a ``Limit`` reads of one: a curve b + a/√m that ends in ``cm.pber``, with b =
     ``share`` of it."""
@@ -161,7 +162,7 @@ def limit_like(
             for part in (0.9, 1, 1.1)
         ],
         state=state,
-        undecided=reason.startswith("too few rows to say"),
+        undecided=undecided,
         reason=reason,
         to_dict=lambda: {"format": "collidescope.limit", "sizes": sizes.tolist()},
     )

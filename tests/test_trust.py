@@ -127,14 +127,15 @@ def test_ctrl_c_ends_the_control():
     ],
 )
 def test_the_verdict_follows_the_state_of_the_limit(state, reason, verdict, converged):
-    limit = limit_like(CM, state, reason=reason)
+    few_rows = verdict == "too few rows to say"
+    limit = limit_like(CM, state, reason=reason, undecided=few_rows)
     curve = learning_curve(SimpleNamespace(limit_=limit))
     assert (curve.verdict, curve.converged) == (verdict, converged)
     assert (curve.pber_limit, curve.interval) == (limit.pber, limit.pber_interval())
     said = str(curve)
     assert f"Verdict: {verdict}" in said
     assert f"{limit.curve['pber'].iloc[0]:.3f} at 125" in said
-    assert said.count("too few rows to say") == (verdict == "too few rows to say")
+    assert said.count("too few rows to say") == few_rows
     assert ("twice the rows would leave about 17.7% (15.9% to 19.4%)" in said) == (
         state in ("settled", "still learning")
     )
