@@ -31,8 +31,6 @@ from studies.store import Cell, Record, Result, Study, flat
 
 SETS = ("MNIST", "Fashion-MNIST-H", "letter", "satimage", "covertype")
 LEVELS = tuple(round(0.1 * step, 1) for step in range(11))
-#: Shares of noise of the cells that are made again when the engine has changed.
-AGAIN = (0.5, 0.1, 0.9, 0.3, 0.7)
 #: Error of the best known classifier as FeeBee's own analysis has it.
 PUBLISHED = {"MNIST": 0.0013}
 #: Ours: the 95% range of the Bayes error, and its most likely value for both estimates.
@@ -68,10 +66,7 @@ def noisy(y: np.ndarray, share: float, K: int, rng: np.random.Generator) -> np.n
 
 
 def cells(quick: bool) -> list[Cell]:
-    """A reference for each set, and five runs at every share of noise; some of the first run again.
-
-    Those of ``kind`` "again" are made with a later engine than all others, ours alone.
-    """
+    """A reference for each set, and five runs at every share of noise."""
     shared = {"rows": 3_000, "members": "auto"}
     runs = range(5)
     sets = SETS
@@ -81,23 +76,13 @@ def cells(quick: bool) -> list[Cell]:
         runs = range(1)
         sets = ("letter",)
         levels = (0.5,)
-    again: list[Cell] = [
-        {"kind": "again", "data": name, "share": share, "run": 0} | shared
-        for share in AGAIN
-        for name in SETS
-        if not quick
-    ]
     references: list[Cell] = [{"kind": "reference", "data": name} for name in sets]
-    return (
-        references
-        + [
-            {"kind": "estimates", "data": name, "share": share, "run": number} | shared
-            for number in runs
-            for name in sets
-            for share in levels
-        ]
-        + again
-    )
+    return references + [
+        {"kind": "estimates", "data": name, "share": share, "run": number} | shared
+        for number in runs
+        for name in sets
+        for share in levels
+    ]
 
 
 def run(cell: Cell) -> Result:
@@ -139,7 +124,7 @@ def reference(data: str, most_rows: int = 20_000, most_tests: int = 5_000) -> Re
 
 
 def estimates(cell: Cell) -> Result:
-    """Every estimator on the same rows and labels; of ``kind`` "again" ours alone."""
+    """Every estimator on the same rows and labels."""
     X, y = load(cell["data"])
     K = int(y.max()) + 1
     number = cell["run"]
@@ -149,9 +134,9 @@ def estimates(cell: Cell) -> Result:
     rng = np.random.default_rng([number, NOISE_STREAM, round(10 * cell["share"])])
     labels = noisy(y[kept], cell["share"], K, rng)
     codes = np.unique(labels, return_inverse=True)[1]
-    found: Result = {}
-    if cell["kind"] == "estimates":
-        found = {name: list(rival(X[kept], codes)) for name, rival in BOUNDS.items()}
+    found: Result = {
+        name: list(rival(X[kept], codes)) for name, rival in BOUNDS.items()
+    }
     clf = CollisionClassifier(
         members=cell["members"], device="cpu", random_state=number
     )
@@ -222,51 +207,8 @@ def _misses(run: Result, name: str, best: float) -> list[float]:
     return [*ends, float(low > over or high < under)]
 
 
-def again_text(records: list[Record]) -> str:
-    """Cells made again beside the same cells of the table above; nothing where there are none."""
-    runs = [flat(record) for record in records]
-    later = [record for record in records if record["cell"]["kind"] == "again"]
-    if not later:
-        return ""
-    best = {
-        run["data"]: PUBLISHED.get(run["data"], run["error"])
-        for run in runs
-        if run["kind"] == "reference"
-    }
-    before = {
-        (run["data"], run["share"], run["run"]): run
-        for run in runs
-        if run["kind"] == "estimates"
-    }
-    rows = []
-    for record in later:
-        now = flat(record)
-        then = before[now["data"], now["share"], now["run"]]
-        row = [now["data"], f"{now['share']:.1f}"]
-        for run in (then, now):
-            low, high = ours_now(run, RANGE)
-            *_, missed = _misses(run, RANGE, best[run["data"]])
-            row += [f"{low:.3f} to {high:.3f}", "yes" if missed else "no"]
-        rows.append(row)
-    dates = sorted({record["environment"]["date"] for record in later})
-    head = [
-        "data",
-        "ρ",
-        "range then",
-        "refuted",
-        "range of the later engine",
-        "refuted",
-    ]
-    return f"""
-
-The cells above are of an earlier engine. These were made again with a later one ({", ".join(dates)}), on the same
-rows and labels; all others have not been, and so few do not tell how often its range is refuted:
-
-{table(head, rows)}"""
-
-
 def text(records: list[Record]) -> str:
-    runs = [flat(record) for record in records if record["cell"]["kind"] != "again"]
+    runs = [flat(record) for record in records]
     found = scores(runs)
     names = [*BOUNDS, LIKELY, RANGE]
     rows = []
@@ -314,7 +256,7 @@ yardstick of distances rewards: where nine labels in ten are noise it says that 
 (a lower end of 0, which L counts as an error of up to 0.9). It cannot hold the truth in
 {missed[RANGE]:.0%} of the cases, the next best pair ({second}) in {missed[second]:.0%}. Best known
 error: {known_errors(runs)}. `python -m studies run feebee` repeats it
-({made("feebee", estimated)}).{again_text(records)}"""
+({made("feebee", estimated)})."""
 
 
 def known_errors(runs: list[Result]) -> str:

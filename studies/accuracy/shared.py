@@ -81,7 +81,8 @@ def summary(runs: list[dict[str, Any]]) -> str:
         seconds = sum(run["processor"] for run in own)
         part = f"{way}: the range holds the truth in {held} of {len(own)} fits, its mean width is"
         said.append(f"{part} {width / len(own):.2f} × PBER, {seconds:,.0f} s in all")
-    return "; ".join(said).capitalize() + "."
+    both = "; ".join(said)
+    return f"{both[0].upper()}{both[1:]}."
 
 
 STUDY = Study("shared", "Models of smaller sizes that folds share", cells, run, text)
