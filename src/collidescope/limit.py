@@ -89,7 +89,7 @@ class Pool(NamedTuple):
         return cls(float(members), min(float(share), 1.0))
 
 
-UNKNOWN_POOL = Pool(members=2.5, parametric=0.34)  #: the median exponent is then 1/2
+UNKNOWN_POOL = Pool(members=2.5, parametric=0.257)  #: the median exponent is then 1/2
 
 
 class RowsNeeded(NamedTuple):

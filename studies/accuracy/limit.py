@@ -341,7 +341,8 @@ def mean_width(found: pd.DataFrame) -> str:
 
 def said_now(run: dict[str, Any]) -> dict[str, Any]:
     """The run, with the ranges that its recorded curve has today."""
-    limit = prior.of_classes(Limit.from_dict(run["curve"]), run["classes"])
+    limit = prior.limit_of(run["curve"], run["at_size"][0]["weights"])
+    limit = prior.of_classes(limit, run["classes"])
     low, high = limit.pber_interval(LEVEL)
     bayes_low, bayes_high = limit.bayes_error_interval(LEVEL)
     ends = {"low": low, "high": high, "bayes_low": bayes_low, "bayes_high": bayes_high}

@@ -27,9 +27,9 @@ from collidescope.matrix import CollisionMatrix
 from studies.store import runs
 
 #: Medians of the exponent to choose from, each √2 times the one before.
-MEDIANS = (0.63, 0.88, 1.25, 1.77, 2.5, 3.5)
+MEDIANS = (1.25, 1.77, 2.5, 3.5, 5.0, 7.0)
 #: What the median may be multiplied by where no member of the pool is parametric.
-SLOWER = (1.0, 0.71, 0.5, 0.35, 0.25, 0.18)
+SLOWER = (0.71, 0.5, 0.35, 0.25, 0.18, 0.125)
 PRIORS = [Prior(median, slower) for median in MEDIANS for slower in SLOWER]
 LEVEL = 0.95
 REAL = "real tables"  #: the family of those
@@ -161,12 +161,12 @@ def parametric_members() -> tuple[str, ...]:
 
 
 def limit_of(curve: dict[str, Any], weights: Mapping[str, float]) -> Limit:
-    """A recorded limit; older records have the weights of the pool, but not what it is made of.
+    """A recorded limit, with the part of the weight that members of a fixed form have by now.
 
-    Where the number of members is not known either, a fit had too few to tell.
+    Where the number of members is not known, a fit had too few to tell.
     """
     limit = Limit.from_dict(curve)
-    if limit.members is None or limit.parametric is not None:
+    if limit.members is None:
         return limit
     share = Pool.of_weights(weights, parametric_members()).parametric
     return replace(limit, parametric=share)

@@ -26,9 +26,9 @@ class Prior(NamedTuple):
     """What is believed before a curve is seen; ``studies/accuracy/prior.py`` finds it."""
 
     #: median of c where one parametric model has all the weight of a pool
-    exponent: float = 2.5
+    exponent: float = 3.5
     #: by which the median is multiplied where no model of the pool is parametric
-    slower: float = 0.35
+    slower: float = 0.25
     log_deviation: float = 0.5  #: standard deviation of log c
     alpha: float = 0.5  #: f ~ Beta(alpha, 1): nothing is ruled out, little is likelier
     #: how far a curve strays from a power: standard deviation of s_t in units of s_t - s_T
@@ -40,8 +40,8 @@ class Prior(NamedTuple):
     def of_pool(self, members: float, parametric: float) -> Prior:
         """The prior of a pool, by how many members share the weight and the parametric share of it.
 
-        Where no member is right, many share the weight. Members that average the labels of nearby
-        rows (trees, neighbours, kernels) learn more slowly than those of a fixed form.
+        Where no member is right, many share the weight. Members that learn ever finer detail
+        (trees, neighbours, kernels, networks) learn more slowly than those of a fixed form.
         """
         one = self.exponent * self.slower ** (1 - parametric)
         return self._replace(exponent=one / members)

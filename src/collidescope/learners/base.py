@@ -244,7 +244,8 @@ class Member(ABC):
     images: ClassVar[bool] = False  #: whether rows are images
     #: so few parameters that it may be best with few rows, if not with many
     simple: ClassVar[bool] = False
-    #: of a fixed form, however many the rows, so that it is soon done learning
+    #: of a fixed form, however many the rows, so that it is soon done learning; networks are not:
+    #: what they learn becomes finer with more rows, as with trees
     parametric: ClassVar[bool] = False
     knows_cost: ClassVar[bool] = True  #: whether :meth:`cost` is more than a guess
     learned: ClassVar[type[Fitted]]  #: what :meth:`fit` returns

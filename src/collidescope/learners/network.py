@@ -227,7 +227,6 @@ class Network(Member):
     many_batch: int = 512
     many_rate: float = 0.015
 
-    parametric: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedNetwork
 
     def cost(self, n: int, d: int, k: int) -> float:

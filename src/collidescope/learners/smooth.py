@@ -85,7 +85,6 @@ class Smooth(ArrayMember):
     #: a feature that varies by less is constant but for rounding
     constant: float = 1e-6
 
-    parametric: ClassVar[bool] = True
     learned: ClassVar[type[Fitted]] = FittedSmooth
 
     def cost(self, n: int, d: int, k: int) -> float:
