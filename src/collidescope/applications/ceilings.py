@@ -82,6 +82,7 @@ class _Metric(NamedTuple):
     #: with as many hits as may be unseen of the classes that no row was rightly called
     unseen: float | None = None
     farthest: float = np.inf  #: from the best to the worst value that all rows can have
+    over_classes: bool = False  #: whether it is a mean over classes
 
     @property
     def distances(self) -> FloatArray:
@@ -225,8 +226,10 @@ class _Jackknife(NamedTuple):
         known = np.ma.masked_invalid(np.array(areas))
         roc, precision = known.mean(axis=0).filled(np.nan).T
         return {
-            name: _Metric(roc, of_decisions=False),
-            "average precision": _Metric(precision, of_decisions=False),
+            name: _Metric(roc, of_decisions=False, over_classes=True),
+            "average precision": _Metric(
+                precision, of_decisions=False, over_classes=True
+            ),
         }
 
     def _areas_of_class(self, score: FloatArray, c: int) -> list[Interval]:
@@ -267,8 +270,10 @@ def _of_decisions(C: FloatArray, even: FloatArray, unseen: float) -> Metrics:
     shares = true / total[:, None]
     return {
         "accuracy": _Metric(right.sum(axis=1) / total),
-        "balanced accuracy": _Metric(np.nanmean(recalls, axis=1)),
-        "macro F1": _Metric(f1.mean(axis=1), unseen=float(with_hits.mean())),
+        "balanced accuracy": _Metric(np.nanmean(recalls, axis=1), over_classes=True),
+        "macro F1": _Metric(
+            f1.mean(axis=1), unseen=float(with_hits.mean()), over_classes=True
+        ),
         "weighted F1": _Metric((f1 * shares).sum(axis=1)),
     }
 
@@ -420,7 +425,7 @@ def ceilings(
     curve = _Curve.of(jackknife, rows, costs)
     table = []
     for name, metric in jackknife.metrics(rows.posteriors, costs).items():
-        units = _units(name, rows)
+        units = _units(metric, rows)
         low, high = metric.interval(level, units, rows.clusters is not None)
         row = {"metric": name, "now": metric.values[0], "low": low, "high": high}
         if name in limits:
@@ -480,13 +485,18 @@ def _rival(
     return jackknife.metrics(posteriors, costs), apart
 
 
-def _units(name: str, rows: Scored) -> float:
+def _units(metric: _Metric, rows: Scored) -> float:
     """Effective number of independent units; a mean over classes counts the rows of rare ones."""
     units = float(len(rows.codes))
-    if name.startswith(("balanced", "macro", "ROC", "average precision")):
-        weight = 1 / np.bincount(rows.codes).astype(np.float64)  # of a row
-        units = float(effective_units(len(weight), weight.sum(), (weight**2).sum()))
-    return units if rows.clusters is None else min(units, rows.units)
+    if metric.over_classes:
+        counts = np.bincount(rows.codes)
+        weight = 1 / counts.astype(np.float64)  # of a row
+        total = weight.sum()
+        squares = (weight**2).sum()
+        units = float(effective_units(len(weight), total, squares))
+    if rows.clusters is None:
+        return units
+    return min(units, rows.units)
 
 
 def _parts(
