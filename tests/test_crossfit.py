@@ -683,6 +683,19 @@ def test_of_fewer_rows_every_fold_has_a_subset_of_its_own():
     assert sharing_folds(splits, codes) == [[0], [1], [2], [3], [4]]
 
 
+def test_rows_that_a_fold_leaves_out_of_training_are_not_shared():
+    codes = np.arange(10_000) % 3
+    apart = 50  # rows next to those held out are too much like them
+    splits = []
+    for test in np.array_split(np.arange(10_000), 5):
+        near = np.arange(test[0] - apart, test[-1] + apart + 1)
+        splits.append((np.setdiff1d(np.arange(10_000), near), test))
+    assert sharing_folds(splits, codes) == [[0, 1, 2], [3, 4]]
+    smaller = nested_splits(splits, codes, 0.25, 7)
+    for (rows, _), (train, _) in zip(smaller, splits, strict=True):
+        assert np.isin(rows, train).all()
+
+
 @pytest.mark.parametrize("fraction", [0.5, 0.25, 0.125])
 def test_no_model_of_a_shared_subset_has_seen_what_a_fold_holds_out(fraction):
     codes = np.arange(10_000) % 3

@@ -433,11 +433,11 @@ def count_classes(codes: IntArray) -> int:
 
 def shared_rows(splits: Sequence[Split]) -> IntArray:
     """Rows that all these folds train on."""
-    first, _ = splits[0]
-    if len(splits) == 1:
-        return first
-    tests = [test for _, test in splits]
-    return rows_without(first, *tests)
+    shared, _ = splits[0]
+    for train, _ in splits[1:]:
+        only_here = rows_without(shared, train)
+        shared = rows_without(shared, only_here)
+    return shared
 
 
 def rows_without(rows: IntArray, *others: IntArray) -> IntArray:
