@@ -42,7 +42,7 @@ def adult() -> tuple[np.ndarray, np.ndarray]:
     from collidescope.tables.encoding import TableEncoder
 
     X, y = load_adult()
-    encoded, _ = TableEncoder.fit(X).transform(X)
+    encoded = TableEncoder.fit(X).transform(X).rows
     return encoded, np.unique(y, return_inverse=True)[1]
 
 
