@@ -190,6 +190,7 @@ def text(records: list[Record]) -> str:
                 str(found.get("announced") or "–"),
                 truth,
                 f"{found['pber']:.4f}",
+                f"{found['error']:.2%}",
                 f"{low:.3f} to {high:.3f}",
                 str(found["state"]),
                 off,
@@ -203,6 +204,7 @@ def text(records: list[Record]) -> str:
         "minutes announced",
         "truth",
         "PBER now",
+        "error",
         "range",
         "state",
     ]
