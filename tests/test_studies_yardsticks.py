@@ -128,7 +128,7 @@ def test_todays_prior_gives_the_range_of_a_recorded_curve():
     scores = np.random.default_rng(0).exponential([0.4, 0.35, 0.32], (2000, 3))
     limit = limit_from_scores(scores, [250, 500, 1000], errors=scores > 0.5)
     recorded = {"curve": limit.to_dict(), "classes": 3, "low": -1.0, "high": -1.0}
-    found = said_now(recorded)
+    found = said_now(recorded | {"at_size": [{"weights": {"linear": 1.0}}]})
     assert (found["low"], found["high"]) == pytest.approx(
         limit.pber_interval(), abs=1e-6
     )
