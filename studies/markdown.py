@@ -64,6 +64,25 @@ def again(name: str, *more: str) -> str:
     return f"`{command}` repeats it ({made(name)})."
 
 
+def conditions(records: Iterable[Record], of_cell: str) -> str:
+    """How records were made that are not of today's settings, or were not made alone.
+
+    ``of_cell`` is a format string for what names a cell.
+
+    >>> made_so = {"cell": {"rows": 1000}, "conditions": "beside other work"}
+    >>> conditions([made_so, {"cell": {"rows": 10}}], "{rows:,} rows")
+    '1,000 rows: beside other work.'
+    """
+    cells: dict[str, dict[str, None]] = {}
+    for record in records:
+        words = record.get("conditions")
+        if words:
+            name = of_cell.format(**record["cell"])
+            cells.setdefault(words, {})[name] = None
+    said = [f"{', '.join(names)}: {words}." for words, names in cells.items()]
+    return "\n\n".join(said)
+
+
 def join(parts: Iterable[str]) -> str:
     """Paragraphs of a page, those that are empty left out."""
     text = "\n\n".join(part.strip() for part in parts if part)

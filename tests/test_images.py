@@ -213,9 +213,8 @@ class Scored(images.Trials):
 
     def scores(self, multiple, variation):
         brier = self.known[multiple, variation.mixed] + 0.1 * variation.mirrored
-        return images.Scores(
-            torch.full((len(self.held_out),), brier).double(), 1.0, 0.0
-        )
+        every = torch.full((len(self.held_out),), brier).double()
+        return images.Scores(every, brier, temperature=1.0, noise=0.0)
 
 
 def planned(monkeypatch, plain, mixed):

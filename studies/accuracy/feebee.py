@@ -26,7 +26,7 @@ from studies.accuracy import real
 from studies.accuracy.prior import of_classes
 from studies.baselines.bounds import BOUNDS, Bounds
 from studies.baselines.stock import scaled
-from studies.markdown import made, table
+from studies.markdown import conditions, made, table
 from studies.store import Cell, Record, Result, Study, flat
 
 SETS = ("MNIST", "Fashion-MNIST-H", "letter", "satimage", "covertype")
@@ -256,7 +256,9 @@ yardstick of distances rewards: where nine labels in ten are noise it says that 
 (a lower end of 0, which L counts as an error of up to 0.9). It cannot hold the truth in
 {missed[RANGE]:.0%} of the cases, the next best pair ({second}) in {missed[second]:.0%}. Best known
 error: {known_errors(runs)}. `python -m studies run feebee` repeats it
-({made("feebee", estimated)})."""
+({made("feebee", estimated)}).
+
+{conditions(records, "{data}")}"""
 
 
 def known_errors(runs: list[Result]) -> str:

@@ -24,13 +24,15 @@ import numpy.typing as npt
 from collidescope import CollisionClassifier, collision_matrix_from_votes
 from collidescope.equations.posterior import brier_scores
 from collidescope.learners.pool import pool, pool_weights
-from studies.markdown import again, table
+from studies.markdown import again, conditions, table
 from studies.measures import tvd
 from studies.real_data import data_folder, load_fashion_votes, load_mnist, one_vote
 from studies.store import Cell, Record, Study, flat
 
 #: share of the labels of "cifar10-changed" that are changed to another class
 CHANGED = 0.2
+#: what a page says of the cell of a record
+MADE = "{set} ({device}, {rows:,} rows)"
 
 
 class Problem(NamedTuple):
@@ -160,21 +162,6 @@ def announced_minutes(met: list[warnings.WarningMessage]) -> int | None:
     return None
 
 
-def conditions(records: list[Record]) -> str:
-    """How records were made that are not of today's settings, or were not made alone."""
-    cells: dict[str, list[str]] = {}
-    for record in records:
-        words = record.get("conditions")
-        if words:
-            cell = record["cell"]
-            made = f"{cell['set']} ({cell['device']}, {cell['rows']:,} rows)"
-            known = cells.setdefault(words, [])
-            if made not in known:
-                known.append(made)
-    said = [f"{', '.join(made)}: {words}." for words, made in cells.items()]
-    return "\n\n".join(said)
-
-
 def text(records: list[Record]) -> str:
     rows = []
     for found in map(flat, records):
@@ -215,7 +202,7 @@ on a GPU.
 
 {table([*head, "TVD of S∞"], rows)}
 
-{conditions(records)}
+{conditions(records, MADE)}
 
 {again("images")}"""
 
@@ -277,7 +264,7 @@ def length_run(cell: Cell) -> dict[str, Any]:
             run = training.run(images, times * plan.multiple, variation, f"{times}")
             logits = held_out_logits(run.module, new, variation.mirrored)
             found = scored(logits, y, w)
-            result[f"{times} times"] = float(found.brier.mean())
+            result[f"{times} times"] = found.mean
     chosen = {"epochs": epochs, "mixed": variation.mixed, "capped": plan.capped}
     return result | chosen
 
@@ -309,7 +296,7 @@ def length_text(records: list[Record]) -> str:
 
 {table(head, rows)}
 
-{conditions(records)}
+{conditions(records, MADE)}
 
 {again("images-length")}"""
 

@@ -304,7 +304,8 @@ class Convolution(Member):
         if not training.mixes:
             return plain
         mixed = variation._replace(mixed=True)
-        if trials.mean(plain.multiple, mixed) > self.hopeless * plain.score:
+        first = trials.scores(plain.multiple, mixed)
+        if first.mean > self.hopeless * plain.score:
             return plain
         other = trials.to_its_end(mixed, plain.multiple, longest)
         return min(plain, other, key=lambda plan: plan.score)
@@ -389,6 +390,7 @@ class Scores(NamedTuple):
     """Brier scores of held-out images, and how the logits are calibrated."""
 
     brier: Tensor
+    mean: float  #: weighted
     temperature: float
     noise: float
 
@@ -400,7 +402,9 @@ def scored(logits: Tensor, y: Tensor, w: Tensor) -> Scores:
     n_classes = P.shape[1]
     onehot = functional.one_hot(y, n_classes)
     brier = (P - onehot).square().sum(1)
-    return Scores(brier, temperature, noise)
+    weights = w.double()
+    mean = float(torch.dot(brier, weights) / weights.sum())
+    return Scores(brier, mean, temperature, noise)
 
 
 def held_out_logits(module: nn.Module, held_out: Images, mirrored: bool) -> Tensor:
@@ -596,7 +600,7 @@ class Trials:
         """Images as they are, mirrored where that scores better at the usual length."""
         plain = Variation(mirrored=False, mixed=False)
         mirrored = Variation(mirrored=True, mixed=False)
-        if self.mean(1.0, mirrored) < self.mean(1.0, plain):
+        if self.scores(1.0, mirrored).mean < self.scores(1.0, plain).mean:
             return mirrored
         return plain
 
@@ -608,7 +612,6 @@ class Trials:
         """
         n = len(self.tried)
         best = self.scores(multiple, variation)
-        mean = self.mean(multiple, variation)
         capped = True
         while multiple < longest:
             twice = 2 * multiple
@@ -617,20 +620,15 @@ class Trials:
                 break
             longer = self.scores(twice, variation)
             gain, error = paired_gain(best.brier, longer.brier, self.held_out.w.cpu())
-            notable = max(0.02 * mean, min(error, 0.05 * mean), 0.001)
+            notable = max(0.02 * best.mean, min(error, 0.05 * best.mean), 0.001)
             if gain <= notable:
                 capped = False
                 break
             best = longer
             multiple = twice
-            mean = self.mean(multiple, variation)
-        return Plan(multiple, variation, mean, best.temperature, best.noise, capped)
-
-    def mean(self, multiple: float, variation: Variation) -> float:
-        """The weighted mean of the scores of a run."""
-        found = self.scores(multiple, variation)
-        w = self.held_out.w.cpu().double()
-        return float(torch.dot(found.brier, w) / w.sum())
+        return Plan(
+            multiple, variation, best.mean, best.temperature, best.noise, capped
+        )
 
     def scores(self, multiple: float, variation: Variation) -> Scores:
         """Scores of held-out images by a network that is trained once."""
