@@ -100,7 +100,7 @@ def test_the_ideal_contrast_with_the_shift_is_the_similarity():
 def test_a_row_is_not_compared_with_itself():
     P = np.eye(2)[[0, 0, 1]]
     same = P[[0, 1, 2, 2]]
-    q = rows.without_itself(same @ same.T, same)
+    q = rows.without_itself(same @ same.T, same, np.eye(len(same), dtype=bool))
     np.testing.assert_allclose(q, [[1, 0], [1, 0], [0, 1], [0, 1]], atol=1e-12)
 
 
@@ -109,7 +109,7 @@ def test_every_method_gives_a_matrix_of_the_right_shape():
     settings = PrintedSettings(hidden_layer_sizes=(8,), max_epochs=2, max_steps=200)
     data = rows.Data(X, codes, 3, X[:5])
     printed = rows.trained_verbatim(data, settings, 0)
-    found = rows.read_verbatim(printed, data, settings, 0)
+    found = rows.read_verbatim(printed, settings)
     found |= rows.cross_fitted(data, settings, 0)
     found[rows.PLAIN] = rows.plain_network(data, settings, 0)
     assert set(found) == set(rows.ORDER) - {rows.OURS}

@@ -1,66 +1,99 @@
-"""Scenarios B and C at the paper's own size: all 50,000 rows, networks of 6 × 128.
+"""Experiments at the paper's own size: networks of 6 × 128, 500 epochs, all rows.
 
-One training gives the whole curve of Scenario C: the rate of Adam is constant, so a network after
-50 of 500 epochs is the one of 50 epochs. Results are kept by the number of epochs; 0 stands for
-what has an end of its own.
+A cell is one method on one problem, with all of its samples: their networks are trained side by
+side (:mod:`studies.paper.together`). One training gives the whole curve of Scenario C: the rate of
+Adam is constant, so a network after 50 of 500 epochs is the one of 50 epochs. Results are kept by
+sample, then by the number of epochs; 0 stands for what has an end of its own.
 """
 
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
+import torch
 
-from collidescope.pairwise.printed import Contrast, step_a, step_b
-from studies.baselines import paper_rivals
-from studies.paper import rows, scenarios
+from collidescope.pairwise.printed import Descent, PrintedSettings, solve_printed
+from collidescope.training.networks import StackedMLP
+from collidescope.training.rows import VALIDATION_FRACTION, stratified_split
+from studies.baselines.bayesian import BayesianClassifier
+from studies.baselines.mc_dropout import DropoutClassifier, thinned
+from studies.baselines.temperature import TemperatureScaledClassifier
+from studies.paper import rows, scenarios, together
+from studies.paper.recovery import Descents
+from studies.paper.rows import Data, FloatArray
+from studies.paper.together import Samples
 from studies.store import Cell, Result
 
 #: The device of every network.
 DEVICE = os.environ.get("STUDIES_DEVICE", "cpu")
+PLAIN = "plain network"
+CALIBRATED = "temperature (paper)"
+DROPOUT = "Monte-Carlo dropout"
+BAYESIAN = "Bayesian network"
+UNTEMPERED = "Bayesian network, whole divergence"
+RIVALS = (PLAIN, CALIBRATED, DROPOUT, BAYESIAN, UNTEMPERED)
 #: Epochs of Scenario C.
 CURVE = (5, 10, 20, 50, 100, 200, 500)
-#: Samples of what takes seconds (or a GPU), by overlap.
-SAMPLES = {0.15: 10, 0.25: 6, 0.35: 6}
-#: Samples of V; all but the first one are trained as long as the rivals.
-OF_V = 3
-#: The paper has 500 epochs; these are as many as there was time for on one GPU.
-RIVALS = {
-    "plain network": (100,),
-    "temperature (paper)": (100,),
-    "Monte-Carlo dropout": (100,),
-    "Bayesian network": CURVE[:4],
-}
+OVERLAPS = (0.15, 0.25, 0.35)
+#: Samples of Scenario B: of what trains networks, and of the package's default.
+SAMPLES = 10
+OF_OURS = 5
+#: Comparison points of each class in the fold of a held-out row.
+POINTS = 300
+FOLDS = 5
 
 
 def cells(quick: bool) -> list[Cell]:
-    """V of every sample, then the rivals, then the package's default."""
+    """Scenario B by every method, then what is small: Scenario A and the tests of posteriors."""
     found = []
-    for seed in range(OF_V):
-        for beta in SAMPLES:
-            looks = CURVE[:5] if found else CURVE
-            found.append(cell_of(rows.PRINTED, beta, seed, looks))
-    for beta, samples in SAMPLES.items():
-        for seed in range(samples):
-            for method, looks in RIVALS.items():
-                found.append(cell_of(method, beta, seed, looks))
+    for beta in OVERLAPS:
+        for method in (rows.PRINTED, *RIVALS):
+            found.append(cell_of(method, ["B", beta], 50_000, SAMPLES, CURVE))
+        found.append(cell_of(rows.CROSS_FIT, ["B", beta], 50_000, SAMPLES, CURVE[-1:]))
+    for problem, n, samples in small_problems():
+        for method in (rows.PRINTED, rows.PLAIN):
+            found.append(cell_of(method, problem, n, samples, CURVE[-1:]))
+    for beta in OVERLAPS:
+        for seed in range(OF_OURS):
             own = {"problem": ["B", beta], "rows": 50_000, "seed": seed}
             found.append({"part": rows.OURS, **own})
     if not quick:
         return found
-    first = [cell for cell in found if cell["seed"] == 0 and cell["problem"][1] == 0.15]
-    return [in_small(cell) for cell in first]
+    first = [cell for cell in found if cell["problem"] == ["B", OVERLAPS[0]]]
+    return [in_small(cell) for cell in first if cell.get("seed", 0) == 0]
 
 
-def cell_of(method: str, beta: float, seed: int, looks: tuple[int, ...]) -> Cell:
-    """One training."""
-    cell = scenarios.scenario_b_cell(beta, seed, 50_000, scenarios.FULL)
-    settings = cell["settings"]
-    if method != rows.PRINTED:
-        del settings["pairs_per_entry"]
-    settings["max_epochs"] = looks[-1]
-    return {"part": method, **cell, "looks": list(looks)}
+def small_problems() -> list[tuple[scenarios.Name, int, int]]:
+    """Scenario A and Figures 9A and 9B: problem, rows and samples."""
+    found: dict[str, tuple[scenarios.Name, int, int]] = {}
+    every = [
+        *scenarios.scenario_a_cells({}),
+        *scenarios.posterior_cells({}),
+        *scenarios.grid_cells({}),
+    ]
+    for cell in every:
+        name = str(cell["problem"])
+        samples = found.get(name, (None, None, 0))[2] + 1
+        found[name] = (cell["problem"], cell["rows"], samples)
+    return list(found.values())
+
+
+def cell_of(
+    method: str,
+    problem: scenarios.Name,
+    n: int,
+    samples: int,
+    looks: tuple[int, ...],
+) -> Cell:
+    """One method on all samples of a problem."""
+    settings = scenarios.FULL | {"max_epochs": looks[-1]}
+    if n > 10_000:
+        settings |= {"pairs_per_entry": 20_000}
+    own = {"problem": problem, "rows": n, "seeds": list(range(samples))}
+    return {"part": method, **own, "settings": settings, "looks": list(looks)}
 
 
 def in_small(cell: Cell) -> Cell:
@@ -68,59 +101,232 @@ def in_small(cell: Cell) -> Cell:
     small = cell | {"rows": 250}
     if "settings" in cell:
         tiny = {"hidden_layer_sizes": [8, 8], "max_epochs": 2}
-        small |= {"settings": cell["settings"] | tiny, "looks": [1, 2]}
+        few = {"seeds": [0, 1], "looks": [1, 2]}
+        if cell["part"] == rows.CROSS_FIT:
+            few["looks"] = [2]
+        small |= few | {"settings": cell["settings"] | tiny}
     return small
 
 
 def run(cell: Cell) -> Result:
-    """Errors after each of the epochs at which the training is looked at."""
-    if cell["part"] == rows.PRINTED:
-        return printed(cell)
+    """Errors of every sample, after each of the epochs at which the training is looked at."""
     if cell["part"] == rows.OURS:
-        return {"0": scenarios.pool_run(cell)}
-    return rival(cell)
-
-
-def printed(cell: Cell) -> Result:
-    """Algorithms 1 and 2 as printed."""
-    data = scenarios.data_of(cell)
+        return {str(cell["seed"]): {"0": scenarios.pool_run(cell)}}
+    # Products of float32 numbers as such: a GPU would round their factors to ten bits.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    data = [scenarios.data_of(cell | {"seed": seed}) for seed in cell["seeds"]]
     settings = scenarios.settings_of(cell)
-    seed = cell["seed"]
-    looks = {}
-    started = time.process_time()
-
-    def watch(epoch: int, V: Contrast) -> None:
-        if epoch not in cell["looks"]:
-            return
-        seconds = time.process_time() - started
-        rng = np.random.default_rng(seed)
-        G = step_b(V, data.by_class(), settings.pairs_per_entry, rng)
-        verbatim = rows.Printed(V, G, seconds)
-        found = rows.read_verbatim(verbatim, data, settings, seed)
-        about = {"row_sum": float(G.sum(axis=1).mean())}
-        looks[str(epoch)] = scenarios.scored(cell, data, found) | {"gramian": about}
-
-    step_a(data.X, data.codes, settings, seed, watch=watch)
-    return looks
+    run_of = {rows.PRINTED: printed, rows.CROSS_FIT: cross_fitted}
+    method = run_of.get(cell["part"], rival)
+    result: Result = {str(seed): {} for seed in cell["seeds"]}
+    for epoch, found in method(cell, data, settings):
+        for seed, sample, each in zip(cell["seeds"], data, found, strict=True):
+            own = cell | {"seed": seed}
+            result[str(seed)][str(epoch)] = scenarios.scored(own, sample, each)
+    return result
 
 
-def rival(cell: Cell) -> Result:
-    """A classifier through Algorithm 3; the same training, as far as each look."""
-    data = scenarios.data_of(cell)
-    name = cell["part"]
-    layers = tuple(cell["settings"]["hidden_layer_sizes"])
-    looks = {}
-    for epochs in cell["looks"]:
-        models = paper_rivals(
-            random_state=cell["seed"],
-            hidden_layer_sizes=layers,
-            max_epochs=epochs,
-            device=DEVICE,
+#: The rows of the table for every sample, after so many epochs.
+Looks = Iterator[tuple[int, list[dict[str, rows.Row]]]]
+
+
+def printed(cell: Cell, data: list[Data], settings: PrintedSettings) -> Looks:
+    """Algorithms 1 and 2 as printed, and with the logit shift alone."""
+    seed = cell["seeds"][0]
+    looks: dict[int, list[rows.Printed]] = {}
+    samples = Samples.of(data, DEVICE)
+    for epoch, networks in together.pair_networks(samples, settings.training(), seed):
+        if epoch in cell["looks"]:
+            looks[epoch] = []
+            for m, sample in enumerate(data):
+                V = together.contrast(together.member(networks, m))
+                found = rows.printed_averages(V, sample, settings, cell["seeds"][m])
+                looks[epoch].append(found)
+    every = [each for found in looks.values() for each in found]
+    read = iter(read_all(every, settings))
+    for epoch, found in looks.items():
+        yield epoch, [next(read) for _ in found]
+
+
+def read_all(
+    found: list[rows.Printed], settings: PrintedSettings
+) -> list[dict[str, rows.Row]]:
+    """``rows.read_verbatim`` of many V, whose descents run side by side."""
+    plain = [each.plain for each in found]
+    shift = [each.shift for each in found]
+    early, last = descents([each.gramian for each in plain + shift], settings)
+    read = []
+    for number, each in enumerate(found):
+        of_shift = last[len(found) + number]
+        read.append(
+            {
+                rows.PRINTED: row_of(last[number], each.plain),
+                rows.EARLY: row_of(early[number], each.plain),
+                rows.SHIFT_ALONE: row_of(of_shift, each.shift),
+            }
         )
-        started = time.process_time()
-        model = models[name].fit(data.X, data.codes)
-        seconds = time.process_time() - started
-        S = rows.class_means(model.predict_proba(data.X), data.codes)
-        row = rows.Row(S, model.predict_proba(data.X_new), None, seconds)
-        looks[str(epochs)] = scenarios.scored(cell, data, {name: row})
-    return looks
+    return read
+
+
+def row_of(descent: Descent, averages: rows.Averages) -> rows.Row:
+    """Where a descent ended, and the posteriors by S⁻¹q."""
+    posteriors = solve_printed(descent.matrix, averages.q)
+    return rows.Row(descent.matrix, posteriors, descent)
+
+
+def descents(
+    gramians: list[FloatArray], settings: PrintedSettings
+) -> tuple[list[Descent], list[Descent]]:
+    """Step C of all Gramians after a quarter of the steps, and after all of them."""
+    together_ = Descents(
+        np.array(gramians), settings.penalty, settings.step_size, settings.tolerance
+    )
+    found = []
+    for steps in (settings.max_steps // 4, settings.max_steps):
+        together_.until(steps)
+        together_.look()
+        gaps = np.linalg.norm(
+            together_.S @ together_.S.swapaxes(1, 2) - together_.G, axis=(1, 2)
+        )
+        ends = zip(together_.S.copy(), gaps, together_.done.copy(), strict=True)
+        found.append(
+            [Descent(S, float(gap), steps, bool(done)) for S, gap, done in ends]
+        )
+    return found[0], found[1]
+
+
+def cross_fitted(cell: Cell, data: list[Data], settings: PrintedSettings) -> Looks:
+    """V of five folds for each sample; held-out rows meet points of their own fold."""
+    splits = [
+        rows.folds_of(sample, seed, FOLDS)
+        for sample, seed in zip(data, cell["seeds"], strict=True)
+    ]
+    fewest = min(len(train) for folds in splits for train, _ in folds)
+    parts = []
+    for sample, folds in zip(data, splits, strict=True):
+        for train, _ in folds:
+            parts.append(together.part_of(sample, train[:fewest]))
+    samples = Samples.of(parts, DEVICE)
+    seed = cell["seeds"][0]
+    for epoch, networks in together.pair_networks(samples, settings.training(), seed):
+        if epoch not in cell["looks"]:
+            continue
+        found = []
+        for m, sample in enumerate(data):
+            of_folds = range(m * FOLDS, (m + 1) * FOLDS)
+            own = [together.member(networks, number) for number in of_folds]
+            scores = held_out_scores(own, sample, splits[m], cell["seeds"][m])
+            found.append(rows.read_cross_fit(scores, sample, settings))
+        yield epoch, found
+
+
+def held_out_scores(
+    networks: list[StackedMLP], sample: Data, folds: list[tuple], seed: int
+) -> rows.CrossFit:
+    """Every row by the V of the fold that holds it out."""
+    rng = np.random.default_rng(seed)
+    scores = rows.CrossFit(rows.HeldOut(sample, FOLDS), rows.HeldOut(sample, FOLDS))
+    for network, (_, test) in zip(networks, folds, strict=True):
+        points = []
+        for k in range(sample.n_classes):
+            of_class = test[sample.codes[test] == k]
+            points.append(rng.permutation(of_class)[:POINTS])
+        V = together.contrast(network)
+        scores.add(V, sample, test, np.concatenate(points))
+    return scores
+
+
+# ------------------------------------------------------------------------------------------
+# classifiers, through Algorithm 3
+
+#: Posteriors of rows by the network of one sample.
+Posteriors = Callable[[FloatArray], FloatArray]
+
+
+def rival(cell: Cell, data: list[Data], settings: PrintedSettings) -> Looks:
+    """Class means of a classifier's posteriors."""
+    name = cell["part"]
+    scaled = [together.standardised(sample) for sample in data]
+    if name in (BAYESIAN, UNTEMPERED):
+        networks = bayesian(cell, scaled, settings)
+    elif name == CALIBRATED:
+        networks = calibrated(cell, scaled, settings)
+    else:
+        networks = classifiers(cell, scaled, settings)
+    for epoch, posteriors_of in networks:
+        found = []
+        for sample, posteriors in zip(scaled, posteriors_of, strict=True):
+            S = rows.class_means(posteriors(sample.X), sample.codes)
+            found.append({name: rows.Row(S, posteriors(sample.X_new))})
+        yield epoch, found
+
+
+Networks = Iterator[tuple[int, list[Posteriors]]]
+
+
+def classifiers(cell: Cell, data: list[Data], settings: PrintedSettings) -> Networks:
+    """Plain networks, or Monte-Carlo dropout."""
+    config = settings.training()
+    dropped = cell["part"] == DROPOUT
+    if dropped:
+        config = replace(config, dropout=DropoutClassifier.dropout)
+    seed = cell["seeds"][0]
+    samples = Samples.of(data, DEVICE)
+    for epoch, networks in together.classifiers(samples, config, seed):
+        if epoch not in cell["looks"]:
+            continue
+        found: list[Posteriors] = []
+        for m in range(len(data)):
+            own = together.member(networks, m)
+            if dropped:
+                generator = torch.Generator().manual_seed(cell["seeds"][m])
+                n_passes = DropoutClassifier.n_passes
+                own = thinned(own, config.dropout, n_passes, generator)
+            found.append(lambda X, own=own: together.mean_posteriors(own, X))
+        yield epoch, found
+
+
+def calibrated(cell: Cell, data: list[Data], settings: PrintedSettings) -> Networks:
+    """Plain networks on nine tenths of the rows, their temperatures chosen on the last tenth."""
+    splits = []
+    for sample, seed in zip(data, cell["seeds"], strict=True):
+        codes = torch.from_numpy(sample.codes)
+        splits.append(stratified_split(codes, VALIDATION_FRACTION, seed))
+    fewest = min(len(train) for train, _ in splits)
+    parts = []
+    for sample, (train, _) in zip(data, splits, strict=True):
+        parts.append(together.part_of(sample, train.numpy()[:fewest]))
+    scaling = TemperatureScaledClassifier()
+    samples = Samples.of(parts, DEVICE)
+    training = settings.training()
+    for epoch, networks in together.classifiers(samples, training, cell["seeds"][0]):
+        if epoch not in cell["looks"]:
+            continue
+        found: list[Posteriors] = []
+        for m, sample in enumerate(data):
+            own = together.member(networks, m)
+            watched = splits[m][1].numpy()
+            P = together.mean_posteriors(own, sample.X[watched])
+            # Logits but for one number a row, which no softmax sees.
+            logits = np.log(np.maximum(P, np.finfo(np.float64).tiny))
+            T = scaling.best_temperature(logits, sample.codes[watched])
+            found.append(lambda X, own=own, T=T: together.mean_posteriors(own, X, T))
+        yield epoch, found
+
+
+def bayesian(cell: Cell, data: list[Data], settings: PrintedSettings) -> Networks:
+    """Networks drawn from a mean-field posterior; cold, or with the whole divergence."""
+    kl_weight = 1.0
+    if cell["part"] == BAYESIAN:
+        kl_weight = BayesianClassifier.kl_weight
+    samples = Samples.of(data, DEVICE)
+    training = settings.training()
+    trained = together.bayesian_networks(samples, training, kl_weight, cell["seeds"][0])
+    for epoch, fields in trained:
+        if epoch not in cell["looks"]:
+            continue
+        found: list[Posteriors] = []
+        for m in range(len(data)):
+            own = fields.draw(m, BayesianClassifier.n_draws, cell["seeds"][m])
+            found.append(lambda X, own=own: together.mean_posteriors(own, X))
+        yield epoch, found

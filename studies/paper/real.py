@@ -33,7 +33,7 @@ def by_pairs(
 ) -> dict[str, rows.Row]:
     """Every method that trains a V."""
     printed = rows.trained_verbatim(data, settings, seed)
-    found = rows.read_verbatim(printed, data, settings, seed)
+    found = rows.read_verbatim(printed, settings)
     return found | rows.cross_fitted(data, settings, seed)
 
 

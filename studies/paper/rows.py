@@ -105,11 +105,30 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Printed:
-    """V trained on all of T, and Ĝ averaged over T."""
+class Averages:
+    """Means of a V: Ĝ over pairs of T, and q of the new rows."""
 
-    V: Contrast
     gramian: FloatArray
+    q: FloatArray
+
+
+def averages(
+    V: Contrast, data: Data, pairs_per_entry: int | None, seed: int
+) -> Averages:
+    """Step B (34), and (38) with 50 points of each class."""
+    parts = data.by_class()
+    G = step_b(V, parts, pairs_per_entry, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed + 1)
+    points = [rng.permutation(part)[:50] for part in parts]
+    return Averages(G, expected_similarity(V, data.X_new, points))
+
+
+@dataclass(frozen=True)
+class Printed:
+    """V trained on all of T, and its averages over T: as it is, and with the logit shift."""
+
+    plain: Averages
+    shift: Averages
     seconds: float  #: of training V alone
 
 
@@ -118,28 +137,32 @@ def trained_verbatim(data: Data, settings: PrintedSettings, seed: int) -> Printe
     started = time.process_time()
     V = step_a(data.X, data.codes, settings, seed)
     seconds = time.process_time() - started
-    rng = np.random.default_rng(seed)
-    G = step_b(V, data.by_class(), settings.pairs_per_entry, rng)
-    return Printed(V, G, seconds)
+    return printed_averages(V, data, settings, seed, seconds)
 
 
-def read_verbatim(
-    printed: Printed, data: Data, settings: PrintedSettings, seed: int
-) -> dict[str, Row]:
+def printed_averages(
+    V: Contrast,
+    data: Data,
+    settings: PrintedSettings,
+    seed: int,
+    seconds: float = 0.0,
+) -> Printed:
+    """Step B with V, and with the similarity that follows from it."""
+    m = settings.pairs_per_entry
+    similarity = Shifted(V, data.n_classes)
+    plain = averages(V, data, m, seed)
+    return Printed(plain, averages(similarity, data, m, seed), seconds)
+
+
+def read_verbatim(printed: Printed, settings: PrintedSettings) -> dict[str, Row]:
     """Step C and Algorithm 2 as printed, with fewer steps, and with the logit shift alone."""
-    rng = np.random.default_rng(seed + 1)
-    parts = data.by_class()
-    points = [rng.permutation(part)[:50] for part in parts]
-    q = expected_similarity(printed.V, data.X_new, points)
-    similarity = Shifted(printed.V, data.n_classes)
-    rng = np.random.default_rng(seed)
-    G = step_b(similarity, parts, settings.pairs_per_entry, rng)
-    q_similar = expected_similarity(similarity, data.X_new, points)
     fewer = replace(settings, max_steps=settings.max_steps // 4)
+    plain = printed.plain
+    shift = printed.shift
     return {
-        PRINTED: descended(printed.gramian, q, settings, printed.seconds),
-        EARLY: descended(printed.gramian, q, fewer, printed.seconds),
-        SHIFT_ALONE: descended(G, q_similar, settings, printed.seconds),
+        PRINTED: descended(plain.gramian, plain.q, settings, printed.seconds),
+        EARLY: descended(plain.gramian, plain.q, fewer, printed.seconds),
+        SHIFT_ALONE: descended(shift.gramian, shift.q, settings, printed.seconds),
     }
 
 
@@ -162,32 +185,41 @@ class HeldOut:
         self.cv = cv
 
     def add(
-        self, test: IntArray, among: FloatArray, new: FloatArray, members: FloatArray
+        self,
+        test: IntArray,
+        points: IntArray,
+        data: Data,
+        among: FloatArray,
+        new: FloatArray,
     ) -> None:
-        """Scores of the rows of a fold among themselves, and of new rows with them."""
-        self.q[test] = without_itself(among, members)
+        """Scores of the rows of a fold with its comparison points, and of new rows with them."""
+        members = np.eye(data.n_classes)[data.codes[points]]
+        itself = test[:, None] == points
+        self.q[test] = without_itself(among, members, itself)
         shares = members / members.sum(axis=0)
         self.q_new += new @ shares / self.cv
 
 
-def held_out_scores(
-    data: Data, settings: PrintedSettings, seed: int, cv: int
-) -> tuple[HeldOut, HeldOut]:
-    """V of every fold on the rows of the fold: as it is, and with the logit shift."""
-    k = data.n_classes
-    plain = HeldOut(data, cv)
-    similar = HeldOut(data, cv)
+@dataclass(frozen=True)
+class CrossFit:
+    """Held-out scores: of V as it is, and with the logit shift."""
+
+    plain: HeldOut
+    similar: HeldOut
+
+    def add(self, V: Contrast, data: Data, test: IntArray, points: IntArray) -> None:
+        """Score the rows of a fold with V, which was trained on none of them."""
+        k = data.n_classes
+        among = V.grid(data.X[test], data.X[points])
+        new = V.grid(data.X_new, data.X[points])
+        self.plain.add(test, points, data, among, new)
+        self.similar.add(test, points, data, shifted(among, k), shifted(new, k))
+
+
+def folds_of(data: Data, seed: int, cv: int) -> list[tuple[IntArray, IntArray]]:
+    """Rows to train on and rows held out, stratified."""
     folds = StratifiedKFold(cv, shuffle=True, random_state=seed)
-    for number, (train, test) in enumerate(folds.split(data.X, data.codes)):
-        own_seed = seed + 1000 * number
-        V = step_a(data.X[train], data.codes[train], settings, own_seed)
-        rows = data.X[test]
-        members = np.eye(k)[data.codes[test]]
-        among = V.grid(rows, rows)
-        new = V.grid(data.X_new, rows)
-        plain.add(test, among, new, members)
-        similar.add(test, shifted(among, k), shifted(new, k), members)
-    return plain, similar
+    return list(folds.split(data.X, data.codes))
 
 
 def cross_fitted(
@@ -195,8 +227,21 @@ def cross_fitted(
 ) -> dict[str, Row]:
     """Four estimates from the same held-out scores."""
     started = time.process_time()
-    plain, similar = held_out_scores(data, settings, seed, cv)
+    scores = CrossFit(HeldOut(data, cv), HeldOut(data, cv))
+    for number, (train, test) in enumerate(folds_of(data, seed, cv)):
+        own_seed = seed + 1000 * number
+        V = step_a(data.X[train], data.codes[train], settings, own_seed)
+        scores.add(V, data, test, test)
     seconds = time.process_time() - started
+    return read_cross_fit(scores, data, settings, seconds)
+
+
+def read_cross_fit(
+    scores: CrossFit, data: Data, settings: PrintedSettings, seconds: float = 0.0
+) -> dict[str, Row]:
+    """Descent without and with the logit shift, the closed form, and the one-step estimate."""
+    plain = scores.plain
+    similar = scores.similar
     G_plain = class_means(plain.q, data.codes)
     G = class_means(similar.q, data.codes)
     root = recover(G).matrix
@@ -217,11 +262,15 @@ def class_means(q: FloatArray, codes: IntArray) -> FloatArray:
     return np.array(means)
 
 
-def without_itself(scores: FloatArray, members: FloatArray) -> FloatArray:
-    """Mean score of every row to the other rows of each class; ``members`` are one-hot labels."""
-    others = scores.copy()
-    np.fill_diagonal(others, 0.0)
-    return others @ members / (members.sum(axis=0) - members)
+def without_itself(
+    scores: FloatArray, members: FloatArray, itself: npt.NDArray[np.bool_]
+) -> FloatArray:
+    """Mean score of every row with the points of each class, but for the row itself.
+
+    ``scores`` and ``itself`` are (rows, points), ``members`` the one-hot labels of the points.
+    """
+    others = np.where(itself, 0.0, scores)
+    return others @ members / (members.sum(axis=0) - itself @ members)
 
 
 def plain_network(data: Data, settings: PrintedSettings, seed: int) -> Row:

@@ -86,10 +86,10 @@ def run(cell: Cell) -> Result:
     settings = settings_of(cell)
     seed = cell["seed"]
     printed = rows.trained_verbatim(data, settings, seed)
-    found = rows.read_verbatim(printed, data, settings, seed)
+    found = rows.read_verbatim(printed, settings)
     found |= rows.cross_fitted(data, settings, seed)
     found[rows.PLAIN] = rows.plain_network(data, settings, seed)
-    G = printed.gramian
+    G = printed.plain.gramian
     about = {
         "row_sum": float(G.sum(axis=1).mean()),
         "asymmetry": float(np.linalg.norm(G - G.T) / 2),
@@ -103,7 +103,7 @@ def printed_run(cell: Cell) -> Result:
     settings = settings_of(cell)
     seed = cell["seed"]
     printed = rows.trained_verbatim(data, settings, seed)
-    found = rows.read_verbatim(printed, data, settings, seed)
+    found = rows.read_verbatim(printed, settings)
     found[rows.PLAIN] = rows.plain_network(data, settings, seed)
     return scored(cell, data, found)
 

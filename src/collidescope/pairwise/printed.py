@@ -200,16 +200,16 @@ def step_a(
 
     def tell(entry: dict[str, Any]) -> None:
         if watch is not None:
-            watch(entry["epoch"], _contrast(module))
+            watch(entry["epoch"], contrast_of(module))
 
     run = fit_loop(module, objective, config, seed, progress=tell)
     if run.interrupted:
         raise KeyboardInterrupt
     losses = tuple(entry["train_loss"] for entry in run.history)
-    return _contrast(module, losses)
+    return contrast_of(module, losses)
 
 
-def _contrast(
+def contrast_of(
     module: PairwiseNetwork, losses: tuple[float, ...] = ()
 ) -> TrainedContrast:
     """V of a network with the weights that it has now."""
