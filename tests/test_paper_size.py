@@ -1,4 +1,4 @@
-"""Scenarios B and C at the paper's size: one training, looked at after several epochs."""
+"""Experiments at the paper's size: one training, looked at after several epochs."""
 
 import numpy as np
 import pytest
@@ -11,36 +11,44 @@ QUICK = [cell for cell in at_size.cells(True) if cell["part"] != rows.OURS]
 
 
 @pytest.mark.parametrize("cell", QUICK, ids=lambda cell: cell["part"])
-def test_every_look_has_finite_errors(cell):
+def test_every_look_of_every_sample_has_finite_errors(cell):
     found = at_size.run(cell)
-    assert list(found) == ["1", "2"]
-    for look in found.values():
-        assert np.isfinite(look[cell["part"]]["mean"])
+    assert list(found) == [str(seed) for seed in cell["seeds"]]
+    for looks in found.values():
+        assert list(looks) == [str(epochs) for epochs in cell["looks"]]
+        for look in looks.values():
+            assert np.isfinite(look[cell["part"]]["mean"])
 
 
-@pytest.mark.parametrize("cell", QUICK, ids=lambda cell: cell["part"])
-def test_a_look_is_what_a_training_of_so_many_epochs_gives(cell):
-    early = at_size.run(cell)["1"]
+def test_a_look_is_what_a_training_of_so_many_epochs_gives():
+    cell = QUICK[0]
+    early = at_size.run(cell)["0"]["1"]
     short = cell | {"settings": cell["settings"] | {"max_epochs": 1}, "looks": [1]}
-    alone = at_size.run(short)["1"]
+    alone = at_size.run(short)["0"]["1"]
     name = cell["part"]
     assert early[name]["mean"] == pytest.approx(alone[name]["mean"], rel=1e-6)
 
 
+def test_descents_side_by_side_end_where_one_alone_does():
+    settings = at_size.PrintedSettings(max_steps=400, step_size=1e-3)
+    S = np.array([[0.9, 0.1], [0.2, 0.8]])
+    gramians = [S @ S.T, np.eye(2)]
+    _, last = at_size.descents(gramians, settings)
+    for G, found in zip(gramians, last, strict=True):
+        alone = settings.descend(G)
+        np.testing.assert_allclose(found.matrix, alone.matrix, atol=1e-12)
+        assert found.gap == pytest.approx(alone.gap)
+        assert found.converged == alone.converged
+
+
 def test_every_record_is_of_a_cell_of_the_study():
     wanted = {store.key_of(cell) for cell in size_cells(False)}
+    of_data = ("digits", "tables")  # these need the data
     for key, record in store.load(store.path_of("paper-size")).items():
-        if record["cell"]["part"] != "digits":  # these need the images
+        if record["cell"]["part"] not in of_data:
             assert key in wanted
 
 
-def test_a_record_has_looks_that_its_cell_asks_for():
-    for record in store.results("paper-size"):
-        looks = record["cell"].get("looks", [0])
-        assert list(record["result"]) == [str(epochs) for epochs in looks]
-
-
-def test_the_last_look_is_the_one_that_all_samples_have():
+def test_every_method_of_scenario_b_has_all_epochs():
     for part in (rows.PRINTED, *at_size.RIVALS):
-        last = str(records.last_look(part))
-        assert all(last in record["result"] for record in records.of_part(part))
+        assert max(records.looks_of(part)) == at_size.CURVE[-1]

@@ -34,8 +34,8 @@ from studies.store import Cell, Result
 DIGITS = 10
 #: Points of each class that an image is compared with.
 POINTS = 20
-#: Kept of the record: how an image's posterior is shown.
-SHOWN_OF_RUN = 0
+#: The run whose ambiguous images are kept.
+SHOWN_RUN = 0
 
 
 @dataclass(frozen=True)
@@ -125,12 +125,15 @@ def run(cell: Cell) -> Result:
         if epoch in cell["looks"]:
             seconds = time.perf_counter() - started
             V = OfImages(network, images)
-            told = look(V, data, settings, cell)
+            told, P = look(V, data, settings, cell)
             told |= {"train_seconds": seconds, "held_out_risk": risks[-1]}
-            looks[str(epoch)] = plain(told)
-    last = looks[str(cell["looks"][-1])]
-    last["held_out_risks"] = plain(risks)
-    return looks
+            looks[str(epoch)] = told
+    told["held_out_risks"] = risks
+    if cell["seed"] == SHOWN_RUN:
+        new = data._replace(images=data.test_images, labels=data.test_labels)
+        told["images"] = ambiguous_images(P, new, ())
+        told["shape"] = data.images.shape[1:]
+    return {str(cell["seed"]): plain(looks)}
 
 
 def held_out_risk(
@@ -151,7 +154,9 @@ def held_out_risk(
     return float(risk)
 
 
-def look(V: OfImages, data: Data, settings: PrintedSettings, cell: Cell) -> Result:
+def look(
+    V: OfImages, data: Data, settings: PrintedSettings, cell: Cell
+) -> tuple[Result, FloatArray]:
     """S by both readings; posteriors of the test images by Algorithm 2."""
     n = len(data.labels)
     parts = [np.flatnonzero(data.labels == digit) for digit in range(DIGITS)]
@@ -167,10 +172,7 @@ def look(V: OfImages, data: Data, settings: PrintedSettings, cell: Cell) -> Resu
     P = solve_printed(result["printed"]["S"], q)
     y = data.test_labels
     result["test"] = quality(P, y) | doubt(P, y)
-    if seed == SHOWN_OF_RUN:
-        new = data._replace(images=data.test_images, labels=y)
-        result["images"] = ambiguous_images(P, new, ())
-    return result
+    return result, P
 
 
 def cells(quick: bool) -> list[Cell]:

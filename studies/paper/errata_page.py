@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from studies.markdown import table
 from studies.paper import rows
-from studies.paper.records import results, values
+from studies.paper.records import at_full_size, results, values
 from studies.paper.verdicts import mean_of
 from studies.store import Cell, Result
 
@@ -102,9 +102,8 @@ def averaging_table() -> str:
 
 def own_rows_at_full_size() -> str:
     """7: the classifier of 500 epochs, averaged over the rows that it was trained on."""
-    own = values("printed", rows.PLAIN, "mean")
-    parts = [f"{each}: {mean_of(own[each])}" for each in own if each.startswith("A")]
-    return "; ".join(parts)
+    own = at_full_size("A", "mean", rows.PLAIN)
+    return "; ".join(f"{each}: {mean_of(own[each])}" for each in own)
 
 
 def ignorance_table() -> str:

@@ -90,47 +90,6 @@ def reproduced(
     return found
 
 
-#: Studies of the reproduction in which the package is fitted again, beside those with a known S.
-FITTED = {
-    "the real tables": "tabular",
-    "counted collisions": "counted",
-    "merging": "merging",
-    "label errors": "label-errors",
-    "label smoothing": "smoothing",
-    "MNIST": "mnist",
-}
-
-
-def _is_ours(cell: Cell) -> bool:
-    """Whether the package was fitted; of MNIST: our encoder, not the ResNet of pairs."""
-    if "model" in cell:
-        return bool(cell["model"] == "factorised")
-    return bool(cell.get("method", OURS) == OURS)
-
-
-def earlier_runs() -> dict[str, tuple[int, int]]:
-    """Of each of these studies: how many runs of ours are of an earlier pool, and how many there
-    are."""
-    found = {}
-    for name, study in FITTED.items():
-        pools = [
-            pool_of(record)
-            for record in store.results(study)
-            if _is_ours(record["cell"])
-        ]
-        found[name] = (sum(pool != POOL for pool in pools), len(pools))
-    return found
-
-
-def told_earlier_runs() -> str:
-    """The studies that have such runs, with their numbers."""
-    parts = []
-    for name, (old, every) in earlier_runs().items():
-        if old:
-            parts.append(f"{name} ({old} of {every} runs)")
-    return ", ".join(parts)
-
-
 def mean_error(score: Result) -> float:
     """Mean TVD of S."""
     return float(score["S"][0])
@@ -150,25 +109,44 @@ def posterior(score: Result) -> float:
 # at the paper's own size
 
 
-def of_part(part: str) -> list[Record]:
-    """Records of a part of ``paper-size``."""
-    found = store.results("paper-size")
-    return [record for record in found if record["cell"]["part"] == part]
+def of_part(part: str, n: int | None = 50_000) -> list[Record]:
+    """A part of ``paper-size``, sample by sample; of Scenario B unless told."""
+    found = []
+    for record in store.results("paper-size"):
+        cell = record["cell"]
+        if cell["part"] != part or cell.get("rows") != n:
+            continue
+        for seed, looks in record["result"].items():
+            found.append({"cell": cell | {"seed": int(seed)}, "result": looks})
+    return found
 
 
-def looks_of(part: str) -> dict[int, int]:
+def at_full_size(start: str, measure: str, method: str = rows.PRINTED) -> BySeed:
+    """Scenario A and the tests of posteriors with the paper's own network."""
+    found: BySeed = defaultdict(dict)
+    for record in store.results("paper-size"):
+        cell = record["cell"]
+        if cell.get("rows", 50_000) >= 50_000 or cell["part"] not in (
+            rows.PRINTED,
+            rows.PLAIN,
+        ):
+            continue
+        where = name_of(cell["problem"])
+        if not where.startswith(start):
+            continue
+        for seed, looks in record["result"].items():
+            (last,) = looks.values()
+            if method in last:
+                found[where][int(seed)] = last[method][measure]
+    return found
+
+
+def looks_of(part: str, n: int | None = 50_000) -> dict[int, int]:
     """Samples by the number of epochs; 0 epochs for what has an end of its own."""
     found: Counter[int] = Counter()
-    for record in of_part(part):
+    for record in of_part(part, n):
         found.update(map(int, record["result"]))
     return dict(sorted(found.items()))
-
-
-def last_look(part: str) -> int:
-    """The largest number of epochs that all samples have."""
-    looks = looks_of(part)
-    most = max(looks.values())
-    return max(epochs for epochs, samples in looks.items() if samples == most)
 
 
 def at_size(
@@ -176,7 +154,7 @@ def at_size(
 ) -> BySeed:
     """A measure on all 50,000 rows of Scenario B, after the most epochs unless told."""
     if epochs is None:
-        epochs = last_look(part)
+        epochs = max(looks_of(part))
     found: BySeed = defaultdict(dict)
     for record in of_part(part):
         look = record["result"].get(str(epochs))
@@ -193,26 +171,3 @@ def curve(part: str, method: str) -> dict[int, dict[int, float]]:
         by_overlap = at_size(part, "mean", epochs, method)
         found[epochs] = next(iter(by_overlap.values()))
     return found
-
-
-def trained_name(part: str) -> str:
-    """The method, and how long it was trained."""
-    return f"{part}, {last_look(part)} epochs"
-
-
-def epochs_of(name: str, methods: Sequence[str]) -> dict[str, list[int]]:
-    """How many epochs the baselines of a study of the reproduction have in the record."""
-    by_method: dict[str, set[int]] = {method: set() for method in methods}
-    for record in store.results(name):
-        cell = record["cell"]
-        if cell["method"] in methods:
-            by_method[cell["method"]].add(cell["settings"]["max_epochs"])
-    return {method: sorted(counts) for method, counts in by_method.items()}
-
-
-def epochs_by_method(name: str, methods: Sequence[str]) -> str:
-    """The same in words."""
-    parts = []
-    for method, counts in epochs_of(name, methods).items():
-        parts.append(f"{method} {' and '.join(map(str, counts))}")
-    return ", ".join(parts)

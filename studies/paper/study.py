@@ -85,10 +85,11 @@ def run(cell: Cell) -> Result:
 
 
 def size_cells(quick: bool) -> list[Cell]:
-    """Gaussians, then MNIST."""
+    """Gaussians, then MNIST and tables."""
     found = at_size.cells(quick)
     if tabular.has_data():
         found += digits.cells(quick)
+        found += real.split_cells(quick)
     return found
 
 
@@ -96,6 +97,8 @@ def size_run(cell: Cell) -> Result:
     """One training."""
     if cell["part"] == "digits":
         return digits.run(cell)
+    if cell["part"] == "tables":
+        return real.split_tables(cell, at_size.DEVICE)
     return at_size.run(cell)
 
 

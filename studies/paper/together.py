@@ -197,7 +197,8 @@ def pair_networks(
     generator = torch.Generator(device=device).manual_seed(seed)
     n_in = 2 * samples.X.shape[2]
     torch.manual_seed(seed)
-    networks = StackedMLP(len(samples), n_in, 2, config.hidden_layer_sizes).to(device)
+    sizes = config.hidden_layer_sizes
+    networks = StackedMLP(len(samples), n_in, 2, sizes, config.dropout).to(device)
     pairs = BalancedPairs(samples)
     steps, size = steps_of_an_epoch(samples.rows, config.batch_for(samples.rows))
 

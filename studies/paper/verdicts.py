@@ -75,10 +75,13 @@ def lower(found: Iterable[Difference]) -> str:
     return TIE
 
 
-def within(number: float, values: Sequence[float]) -> str:
-    """The verdict on a number of the paper that has no error, by the range of our runs."""
-    low = min(values)
-    high = max(values)
+def within(number: float, values: Sequence[float], digits: int) -> str:
+    """The verdict on a number of the paper that has no error, by the range of our runs.
+
+    The paper prints so many digits; our runs are rounded to as many.
+    """
+    low = round(min(values), digits)
+    high = round(max(values), digits)
     if low <= number <= high:
         return HELD
     away = min(abs(number - low), abs(number - high))
@@ -94,13 +97,6 @@ def together(verdicts: Sequence[str]) -> str:
     if TIE in verdicts:
         return TIE
     return HELD
-
-
-def agreed(verdicts: Sequence[str]) -> str:
-    """One verdict on readings of a claim: it cannot be told where they disagree."""
-    if len(set(verdicts)) == 1:
-        return verdicts[0]
-    return TIE
 
 
 def against(own: Values, rivals: Mapping[str, Values]) -> tuple[str, str]:

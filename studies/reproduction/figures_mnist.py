@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from collidescope import CollisionMatrixDisplay
 from studies.drawing import save
-from studies.store import Record
+from studies.store import Record, Result
 
 INK, ACCENT, QUIET = "#1f2a44", "#c8442c", "#9aa5b8"
 #: Columns and bands of the figure of images.
@@ -30,7 +30,7 @@ STYLE = {
 
 
 def display_of(record: Record) -> CollisionMatrixDisplay:
-    """S of the encoder with its intervals."""
+    """S with its intervals."""
     result = record["result"]
     return CollisionMatrixDisplay(
         result["S"], classes=result["classes"], low=result["low"], high=result["high"]
@@ -47,10 +47,9 @@ def draw_pairs(record: Record, path: Path) -> None:
     save(display_of(record).plot_pairs().ax_.figure, path)
 
 
-def draw_ambiguous(record: Record, path: Path) -> None:
+def draw_ambiguous(result: Result, path: Path) -> None:
     """Images with their held-out posteriors below: a clear one, the most even of each pair, the
     most uncertain."""
-    result = record["result"]
     images = _in_turn(result["images"])[: COLUMNS * BANDS]
     bands = -(-len(images) // COLUMNS)
     with matplotlib.rc_context(STYLE):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +11,13 @@ from studies.markdown import table
 from studies.reproduction import figures_mnist, figures_tables, tabular
 from studies.reproduction import mnist as mnist_cells
 from studies.reproduction.tables import measured, not_again
-from studies.store import Record, Result, by_part, results
+from studies.store import Result, by_part, results
 
 
 def sections(figures: Path) -> list[str]:
     """All of them, those without results left out."""
     made = [mnist(figures), tables(figures), counted(figures), divergences(figures)]
     return [section for section in made if section]
-
-
-def _pairs(S: np.ndarray, count: int) -> list[tuple[int, int]]:
-    """The most colliding pairs by S, the larger of both entries."""
-    rates = np.triu(np.maximum(S, S.T), 1)
-    places = np.argsort(-rates, axis=None)[:count]
-    return [divmod(int(place), len(S)) for place in places]
 
 
 def _range(values: Sequence[float], digits: int = 4) -> str:
@@ -38,120 +31,58 @@ def _range(values: Sequence[float], digits: int = 4) -> str:
 def mnist(figures: Path) -> str:
     """Figures 6, 7 and 10."""
     records = sorted(results("mnist"), key=lambda record: record["cell"]["seed"])
-    encoders = [r for r in records if r["cell"]["model"] == "factorised"]
-    pairs = [r for r in records if r["cell"]["model"] == "pairwise"]
-    if not (encoders and pairs):
+    if not records:
         return ""
-    figures_mnist.draw_matrix(encoders[0], figures / "mnist-s.svg")
-    figures_mnist.draw_pairs(encoders[0], figures / "mnist-pairs.svg")
-    figures_mnist.draw_ambiguous(encoders[0], figures / "mnist-ambiguous.png")
-    pairs.sort(key=lambda record: "images" not in record["result"])
-    readings = {
-        "literal paper": [r["result"]["corrections"]["none"] for r in pairs],
-        "with the shift": [r["result"]["corrections"]["prior"] for r in pairs],
-        "collidescope": [r["result"] | r["result"]["held_out"] for r in encoders],
-    }
-    first = encoders[0]["result"]
-    spent = pairs[0]["result"]["seconds"]
+    figures_mnist.draw_matrix(records[0], figures / "mnist-s.svg")
+    figures_mnist.draw_pairs(records[0], figures / "mnist-pairs.svg")
+    figures_mnist.draw_ambiguous(records[0]["result"], figures / "mnist-ambiguous.png")
+    found = [record["result"] for record in records]
+    first = found[0]
+    held_out = [each["held_out"] for each in found]
     collisions = [_collision(pair) for pair in first["top"]]
-    references = " and ".join(sorted({str(r["result"]["references"]) for r in pairs}))
+    low, high = first["pber_interval"]
     return f"""## MNIST
 
-All 60,000 training images, five folds, every image scored by a network that did not train on it.
-Runs: encoder {len(encoders)}, pair-wise network {len(pairs)}; in brackets the ends over runs.
-"collidescope" is a small convolutional encoder ({first["weights"]:,} weights) with the one-step
-estimator; the pair-wise network is ResNet-18 with two input channels as in the paper, with
-{references} references a fold, read once as the paper does (descent on the Gramian, posteriors by
-S⁻¹q) and once with the logit shift (root, least squares over the simplex). Only the encoder was
-trained with augmented images, and {folds_at_the_limit()}.
-
-{_matrix_table(readings)}
-
-Rows of Ĝ sum to {_row_sums(readings["literal paper"])} without the shift and
-{_row_sums(readings["with the shift"])} with it. Held-out posteriors:
-
-{_posterior_table(readings)}
+All 60,000 training images, five folds, every image scored by a network that did not train on it: the
+default, {len(found)} runs; in brackets the ends over runs. What the paper's own network of pairs says
+is [in the paper in one table](paper.md#at-the-papers-size).
 
 ![S of MNIST](figures/mnist-s.svg)
 
-The ten largest collisions by the encoder, 95% intervals (first run):
+The ten largest collisions, 95% intervals (first run):
 
 {table(" | rate | interval", collisions)}
 
 ![The largest pairs](figures/mnist-pairs.svg)
 
-PBER {_range([r["result"]["pber"] for r in encoders])}, and for the first run, with a 95% interval,
-{first["pber"]:.4f} ({first["pber_interval"][0]:.4f} to {first["pber_interval"][1]:.4f}); on the
-10,000 test images, with the five networks averaged, accuracy
-{_range([r["result"]["test"]["accuracy"] for r in encoders])} and Brier score
-{_range([r["result"]["test"]["brier"] for r in encoders])}.
+PBER {_range([each["pber"] for each in found])}, and for the first run, with a 95% interval,
+{first["pber"]:.4f} ({low:.4f} to {high:.4f}). Held-out posteriors: accuracy
+{_range([each["accuracy"] for each in held_out])}, calibration error
+{_range([each["calibration_error"] for each in held_out])}. On the 10,000 test images, with the five
+networks averaged, accuracy {_range([each["test"]["accuracy"] for each in found])} and Brier score
+{_range([each["test"]["brier"] for each in found])}.
 
-Images that a method finds clear (a posterior above {mnist_cells.ONE_HOT:g}) or split (two above
-{mnist_cells.SPLIT:g}); only eyes can tell whether these are the unambiguous and the ambiguous ones:
+{_doubts(held_out)}
 
-{_doubt_table(readings)}
-
-Ambiguous images with their held-out posteriors by the encoder (the paper's figures of images and
-posteriors):
+Ambiguous images with their held-out posteriors (the paper's figures of images and posteriors): the
+clearest 0, the most even of each pair, the most uncertain.
 
 ![Ambiguous images](figures/mnist-ambiguous.png)
 
-{_by_algorithm_2(pairs[0], figures)}
-
-Time (first runs): encoder {first["seconds"]["training"]:.0f} s of training; ResNet-18
-{spent["training"]:.0f} s of training and {spent["scoring"]:.0f} s for
-{pairs[0]["result"]["pairs_scored"]:,} pairs, beside other runs.
+{_by_algorithm_2(figures)}
 
 {measured(records)}"""
 
 
-def folds_at_the_limit() -> str:
-    """How many folds of the ResNets were still improving."""
-    found = [r for r in results("mnist") if r["cell"]["model"] == "pairwise"]
-    (limit,) = {record["cell"]["max_epochs"] for record in found}
-    epochs = [each for record in found for each in record["result"]["epochs"]]
-    return (
-        f"{epochs.count(limit)} of {len(epochs)} folds of the ResNets stopped at the limit of "
-        f"{limit} epochs"
-    )
-
-
-def _row_sums(found: Sequence[Result]) -> str:
-    return _range([float(np.mean(r["row_sums"])) for r in found], 2)
-
-
-def _matrix_table(readings: Mapping[str, list[Result]]) -> str:
-    """The largest pairs, how many are above 0.01, and S[4, 9]."""
-    rows = []
-    for name, found in readings.items():
-        key = "S"
-        if name == "literal paper":
-            key = "S_gradient"
-        each = [np.array(r[key]) for r in found]
-        S = np.mean(each, axis=0)
-        largest = ", ".join(
-            f"{i}–{j} ({max(S[i, j], S[j, i]):.4f})" for i, j in _pairs(S, 4)
-        )
-        above = ", ".join(str((np.triu(one, 1) > 0.01).sum()) for one in each)
-        rows.append([name, largest, above, _range([float(one[4, 9]) for one in each])])
-    return table("method | largest pairs | pairs above 0.01 | S[4, 9]", rows)
-
-
-def _doubt_table(readings: Mapping[str, list[Result]]) -> str:
-    rows = []
-    for name, found in readings.items():
-        told = [r for r in found if "split" in r]
-        if not told:
-            continue
-        row = [name]
-        asked = [("one_hot", "first_right"), ("split", "either_right")]
-        for group, right in asked:
-            images = np.mean([r[group]["images"] for r in told])
-            share = np.mean([r[group][right] for r in told])
-            row += [f"{images:,.0f}", f"{share:.2%}"]
-        rows.append(row)
-    head = "method | clear | labelled so | split | label is one of the two"
-    return table(head, rows)
+def _doubts(held_out: Sequence[Result]) -> str:
+    """How many images are clear or split, and how often their labels agree."""
+    clear = [each["one_hot"] for each in held_out]
+    split = [each["split"] for each in held_out]
+    return f"""Images that it finds clear (a posterior above {mnist_cells.ONE_HOT:g}):
+{np.mean([each["images"] for each in clear]):,.0f}, of which
+{np.mean([each["first_right"] for each in clear]):.2%} are labelled so; split (two above
+{mnist_cells.SPLIT:g}): {np.mean([each["images"] for each in split]):,.0f}, of which
+{np.mean([each["either_right"] for each in split]):.2%} have one of the two as their label."""
 
 
 def _collision(pair: Result) -> list[str]:
@@ -159,25 +90,17 @@ def _collision(pair: Result) -> list[str]:
     return [words, f"{pair['rate']:.4f}", f"{pair['low']:.4f} to {pair['high']:.4f}"]
 
 
-def _posterior_table(readings: Mapping[str, list[Result]]) -> str:
-    names = ("accuracy", "log_loss", "brier", "calibration_error")
-    rows = []
-    for method, found in readings.items():
-        told = [r for r in found if "calibration_error" in r]
-        if told:
-            rows.append([method, *(_range([r[name] for r in told]) for name in names)])
-    head = "method | accuracy | log loss | Brier score | calibration error"
-    return table(head, rows)
-
-
-def _by_algorithm_2(record: Record, figures: Path) -> str:
-    if "images" not in record["result"]:
-        return ""
-    figures_mnist.draw_ambiguous(record, figures / "mnist-algorithm-2.png")
-    return """The same by the paper's Algorithm 2, its own choice of images: the clearest 0, the
-most even of each pair, the most uncertain.
+def _by_algorithm_2(figures: Path) -> str:
+    """Test images by V as printed, after the last epoch of the run whose images are kept."""
+    for record in results("paper-size"):
+        for looks in record["result"].values():
+            last = list(looks.values())[-1]
+            if "images" in last:
+                figures_mnist.draw_ambiguous(last, figures / "mnist-algorithm-2.png")
+                return """Test images by the paper's Algorithm 2, its own choice:
 
 ![Ambiguous images by Algorithm 2](figures/mnist-algorithm-2.png)"""
+    return ""
 
 
 def tables(figures: Path) -> str:
