@@ -42,8 +42,6 @@ from studies.store import Cell, Study
 TEST_ROWS = 1_000
 #: Added to the seed of the sample, for rows that no method was trained on.
 TEST_SEED = 1_000_000
-#: Rows of a step in Scenarios B and C (the paper names none): 25 steps an epoch keep a GPU busy.
-LARGE_BATCH = 2048
 #: Share of the rows that calibrates a network (the paper splits in training and validation and
 #: names no share).
 CALIBRATION_SHARE = 0.2
@@ -311,7 +309,6 @@ def _methods(
     epochs: int,
     references: int | str = "all",
     hidden: list[int] | None = None,
-    batch: int | None = None,
     share: float | None = None,
 ) -> dict[str, dict[str, Any]]:
     """All methods; ``epochs`` for those that the paper trains without early stopping, ``share`` of
@@ -320,7 +317,6 @@ def _methods(
     The literal paper trains on all rows of four folds in five, and is scored on the fifth.
     """
     both: dict[str, Any] = {} if hidden is None else {"hidden_layer_sizes": hidden}
-    both |= {} if batch is None else {"batch_size": batch}
     compared: dict[str, Any] = {"n_references": references} | (
         {} if hidden is None else {"cv": 2}
     )
@@ -353,15 +349,6 @@ def scenario_a_cells(quick: bool) -> list[Cell]:
     return _cells(
         [("A", [k], 250 * k) for k in (3, 4, 5)], range(10), _methods(500, share=SHARE)
     )
-
-
-def scenario_b_cells(quick: bool) -> list[Cell]:
-    """Five classes in 20 dimensions, three overlaps, 10,000 rows a class; the paper's 500
-    epochs, in large batches."""
-    if quick:
-        return _cells([("B", [0.15], 400)], range(1), _methods(3, 20, [32, 32]))
-    problems: list[Case] = [("B", [beta], 50_000) for beta in (0.15, 0.25, 0.35)]
-    return _cells(problems, range(8), _methods(500, 50, batch=LARGE_BATCH))
 
 
 def posterior_methods(
@@ -410,9 +397,6 @@ STUDIES = (
         "Scenario A: more classes (S and posteriors)",
         scenario_a_cells,
         run,
-    ),
-    Study(
-        "scenario-b", "Scenario B: more overlap, 20 dimensions", scenario_b_cells, run
     ),
     Study(
         "posterior-tables", "Posteriors: K × d × overlap", posterior_table_cells, run
