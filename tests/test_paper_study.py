@@ -7,7 +7,8 @@ from collidescope.datasets import scenario_a
 from collidescope.pairwise.printed import PrintedSettings
 from studies import store
 from studies.paper import claims, errata, figure_1, recovery, rows, study
-from studies.paper.records import values
+from studies.paper.at_size import UNTEMPERED
+from studies.paper.records import at_size, values
 from studies.paper.verdicts import (
     HELD,
     NOT,
@@ -90,6 +91,11 @@ def test_the_summary_of_the_page_says_what_its_tables_say():
         gains = -np.diff(means)
         of_shift = gains[rows.STEPS.index(rows.SHIFT) - 1]
         assert of_shift > sum(gains) - of_shift
+    shifted = at_size(rows.PRINTED, "mean", None, rows.SHIFT_ALONE)
+    rivals = {name: at_size(name, "mean") for name in claims.SIMPLER}
+    assert against(shifted, rivals)[0] == HELD
+    behind_bayesian = differences(shifted, at_size(UNTEMPERED, "mean"))
+    assert all(each.mean > -each.half for each in behind_bayesian)
 
 
 def test_the_ideal_contrast_with_the_shift_is_the_similarity():
