@@ -214,7 +214,7 @@ class Scored(images.Trials):
     def scores(self, multiple, variation):
         brier = self.known[multiple, variation.mixed] + 0.1 * variation.mirrored
         every = torch.full((len(self.held_out),), brier).double()
-        return images.Scores(every, brier, temperature=1.0, noise=0.0)
+        return images.Scores(every, every, brier, temperature=1.0, noise=0.0)
 
 
 def planned(monkeypatch, plain, mixed):
@@ -249,6 +249,44 @@ def test_mixing_has_longer_runs_to_pay(monkeypatch):
 def test_mixing_that_is_far_behind_is_tried_no_longer(monkeypatch):
     plan = planned(monkeypatch, [0.4, 0.4], [0.43])
     assert (plan.multiple, plan.variation.mixed) == (1.0, False)
+
+
+class OnGpu(images.Convolution):
+    """As on a GPU, but for mixing: several networks."""
+
+    def training(self, task):
+        return replace(super().training(task), most_networks=self.gpu_networks)
+
+
+def several(n, images_in_all):
+    X, codes = bars(n)
+    member = OnGpu("convolution", images_in_all=images_in_all)
+    return X, member.fit(Task(X, codes, 2, seed=1, device="cpu", training=BRIEF))
+
+
+@ignore_warnings
+@pytest.mark.parametrize(("images_in_all", "networks"), [(30, 1), (130, 3), (999, 4)])
+def test_several_networks_share_a_number_of_images(images_in_all, networks):
+    _, fitted = several(40, images_in_all)
+    assert fitted.networks == len(fitted.module.networks) == networks
+
+
+@ignore_warnings
+def test_several_networks_differ():
+    X, fitted = several(40, 80)
+    rows = torch.from_numpy(X)
+    first, second = (network(rows) for network in fitted.module.networks)
+    assert not torch.allclose(first, second)
+    torch.testing.assert_close(fitted.module(rows), (first + second) / 2)
+
+
+@ignore_warnings
+def test_several_networks_are_saved_together():
+    X, fitted = several(40, 80)
+    again = recipe("convolution").restore(fitted.export(), (1, 8, 8), 2)
+    np.testing.assert_allclose(
+        again.log_posteriors(X), fitted.log_posteriors(X), atol=1e-5
+    )
 
 
 def test_a_cpu_does_not_mix_images():

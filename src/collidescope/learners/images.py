@@ -12,9 +12,12 @@ Runs start at the usual number of epochs and are doubled until a run of 2E epoch
 one of E by 2% and beyond its standard error: then E is the end. Networks whose runs may not be
 doubled again, for lack of time or because the user says so, are ``capped``. Mixing is better where
 images are few or labels noisy, and takes longer to pay: its runs start where those of images as
-they are ended. The mean of two networks, one of each, is no better than the better one trained for
-the time of both. On a CPU images are never mixed: beside the member "gradients" that gains next to
+they are ended. On a CPU images are never mixed: beside the member "gradients" that gains next to
 nothing.
+
+Of many images, the mean of two networks is no better than one trained for the time of both. Of few,
+longer runs do not help and more networks do: on a GPU up to four are trained, with no more than
+40,000 images for all of them together, and their logits are averaged.
 
 Choices are made once, from the training images of the first fold, for all folds and sizes of the
 learning curve: a curve then bends where rows no longer help, and not where another choice was made.
@@ -29,7 +32,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -84,7 +87,8 @@ class FittedConvolution(FittedModule):
     mirrored: bool  #: whether logits of the mirror image count too
     temperature: Annotated[float, 0.01, 100.0]  #: of the logits
     noise: Annotated[float, 0.0, 1.0]  #: share of labels that are wrong at random
-    history: History
+    history: History  #: of the first network
+    networks: Annotated[int, 1, 16] = 1  #: whose logits are averaged
     interrupted: bool = field(default=False, metadata=NOT_SAVED)
     capped: bool = field(default=False, metadata=NOT_SAVED)  #: ended for lack of epochs
     #: that rows must have
@@ -116,7 +120,8 @@ class FittedConvolution(FittedModule):
         return loaded(self._built(), self.arrays, self.name)
 
     def _built(self) -> nn.Module:
-        return build(self.shape, self.n_classes, self.width)
+        every = range(self.networks)
+        return Mean([build(self.shape, self.n_classes, self.width) for _ in every])
 
     @property
     def row_numbers(self) -> float:
@@ -206,6 +211,8 @@ class Convolution(Member):
     gpu_tried: int = 20_000
     cpu_tried: int = 2_500
     scored_images: int = 10_000  #: most images that they are judged by
+    gpu_networks: int = 4  #: at most
+    images_in_all: int = 40_000  #: most that several networks learn from, together
     parts: int = 3  #: of which one is held out for choosing
 
     images: ClassVar[bool] = True
@@ -243,10 +250,11 @@ class Convolution(Member):
         with prepared(task.device):
             training = self.training(task)
             plan = self.remembered_plan(task, data)
-            run = training.run(data, plan.multiple, plan.variation, self.name)
-        if run.interrupted and not run.history:
+            runs = self._runs(training, plan, data)
+        first = runs[0]
+        if first.interrupted and not first.history:
             raise KeyboardInterrupt
-        module = rounded(run.module).eval()
+        module = rounded(Mean([run.module for run in runs])).eval()
         fitted = FittedConvolution(
             self.name,
             small_arrays(module),
@@ -256,19 +264,41 @@ class Convolution(Member):
             plan.variation.mirrored,
             plan.temperature,
             plan.noise,
-            run.history,
-            interrupted=run.interrupted,
+            first.history,
+            len(runs),
+            interrupted=len(runs) < plan.networks or first.interrupted,
             capped=plan.capped,
         )
         vars(fitted)["module"] = module  # on its device
         return fitted
+
+    def _runs(self, training: Training, plan: Plan, data: Images) -> list[Run]:
+        """One run for each network; after Ctrl-C those that had ended, or the first as it is."""
+        runs: list[Run] = []
+        for number in range(plan.networks):
+            run = training.run(
+                data, plan.multiple, plan.variation, numbered(self.name, number), number
+            )
+            if run.interrupted and runs:
+                break
+            runs.append(run)
+            if run.interrupted:
+                break
+        return runs
 
     def training(self, task: Task) -> Training:
         """The runs of a task, as suits the device."""
         settings = image_settings(task)
         if task.device == "cpu":
             return Training(task, settings, self.cpu_width, self.cpu_epochs)
-        return Training(task, settings, self.gpu_width, self.gpu_epochs, mixes=True)
+        return Training(
+            task,
+            settings,
+            self.gpu_width,
+            self.gpu_epochs,
+            mixes=True,
+            most_networks=self.gpu_networks,
+        )
 
     def remembered_plan(self, task: Task, data: Images) -> Plan:
         """The plan from the training images of the first fold, made once for all."""
@@ -299,9 +329,17 @@ class Convolution(Member):
             as_they_are = Variation(mirrored=False, mixed=False)
             return Plan(1.0, as_they_are, math.inf, 1.0, 0.0, capped=True)
         trials = Trials(training, tried, held_out, self.name)
+        best = self._best(trials, longest)
+        networks = min(training.most_networks, self.images_in_all // len(data))
+        if networks < 2:
+            return best
+        return trials.averaged(best, networks)
+
+    def _best(self, trials: Trials, longest: float) -> Plan:
+        """How one network is trained."""
         variation = trials.better_mirrored()
         plain = trials.to_its_end(variation, 1.0, longest)
-        if not training.mixes:
+        if not trials.training.mixes:
             return plain
         mixed = variation._replace(mixed=True)
         first = trials.scores(plain.multiple, mixed)
@@ -328,6 +366,12 @@ class Plan:
     temperature: float
     noise: float
     capped: bool
+    networks: int = 1  #: whose logits are averaged
+
+
+def numbered(name: str, number: int) -> str:
+    """The name of a run of one of several networks."""
+    return f"{name}-network-{number}" if number else name
 
 
 def image_seconds(d: int) -> float:
@@ -387,8 +431,9 @@ def small_arrays(module: nn.Module) -> Arrays:
 
 
 class Scores(NamedTuple):
-    """Brier scores of held-out images, and how the logits are calibrated."""
+    """Logits of held-out images, how they are calibrated, and the Brier scores that follow."""
 
+    logits: Tensor
     brier: Tensor
     mean: float  #: weighted
     temperature: float
@@ -404,7 +449,7 @@ def scored(logits: Tensor, y: Tensor, w: Tensor) -> Scores:
     brier = (P - onehot).square().sum(1)
     weights = w.double()
     mean = float(torch.dot(brier, weights) / weights.sum())
-    return Scores(brier, mean, temperature, noise)
+    return Scores(logits, brier, mean, temperature, noise)
 
 
 def held_out_logits(module: nn.Module, held_out: Images, mirrored: bool) -> Tensor:
@@ -507,6 +552,7 @@ class Training:
     width: int
     usual_epochs: float  #: on 1,000 images
     mixes: bool = False  #: whether images may be mixed in pairs
+    most_networks: int = 1  #: whose logits are averaged
     highest_rate: float = 0.4  #: for batches of ``largest_batch``
     weight_decay: float = 5e-4
     largest_batch: int = 512
@@ -536,11 +582,17 @@ class Training:
         return min(n, self.largest_batch, share)
 
     def run(
-        self, data: Images, multiple: float, variation: Variation, name: str
+        self,
+        data: Images,
+        multiple: float,
+        variation: Variation,
+        name: str,
+        number: int = 0,
     ) -> Run:
         """A network trained on ``data`` for a multiple of the usual epochs.
 
-        In the checkpoint folder it is under its own ``name``.
+        In the checkpoint folder it is under its own ``name``. Networks of other numbers have other
+        seeds.
         """
         epochs = self.epochs(len(data), multiple)
         batch = self.batch(len(data))
@@ -554,6 +606,9 @@ class Training:
         config = TrainingConfig(max_epochs=epochs, patience=0, device=self.task.device)
         task = self.task
         seed = task.seed + variation.mixed
+        if number > 0:
+            entropy = np.random.SeedSequence([seed, number])
+            seed = int(entropy.generate_state(1)[0])
         module = self._initial(data, seed)
         objective = ImageObjective(data, batch, variation, task.n_classes)
         return fit_loop(
@@ -648,6 +703,28 @@ class Trials:
             self.known[name] = scored(logits, held_out.y.cpu(), held_out.w.cpu())
         return self.known[name]
 
+    def averaged(self, plan: Plan, networks: int) -> Plan:
+        """The plan with several networks, their mean logits calibrated."""
+        logits = [self.scores(plan.multiple, plan.variation).logits]
+        for number in range(1, networks):
+            name = numbered(f"{self.name}-trial", number)
+            run = self.training.run(
+                self.tried, plan.multiple, plan.variation, name, number
+            )
+            if run.interrupted:
+                raise KeyboardInterrupt
+            mirrored = plan.variation.mirrored
+            logits.append(held_out_logits(run.module, self.held_out, mirrored))
+        y = self.held_out.y.cpu()
+        found = scored(torch.stack(logits).mean(0), y, self.held_out.w.cpu())
+        return replace(
+            plan,
+            score=found.mean,
+            temperature=found.temperature,
+            noise=found.noise,
+            networks=networks,
+        )
+
 
 class ImageObjective:
     """Cross-entropy of the class of varied images, an ``Objective`` of the training loop.
@@ -713,6 +790,20 @@ class ImageObjective:
 
     def held_out_loss(self, module: nn.Module) -> Tensor:
         return torch.full((1,), math.nan, device=self.data.device)
+
+
+class Mean(nn.Module):
+    """Mean logits of several networks."""
+
+    def __init__(self, networks: list[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = torch.zeros((), device=x.device)
+        for network in self.networks:
+            total = total + network(x)
+        return total / len(self.networks)
 
 
 class Logits(nn.Module):
