@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -23,9 +25,11 @@ from studies.baselines.mc_dropout import DropoutClassifier, thinned
 from studies.baselines.temperature import TemperatureScaledClassifier
 from studies.paper import rows, scenarios, together
 from studies.paper.recovery import Descents
-from studies.paper.rows import Data, FloatArray
+from studies.paper.rows import Data, FloatArray, IntArray
 from studies.paper.together import Samples
 from studies.store import Cell, Result
+
+T = TypeVar("T")
 
 #: The device of every network.
 DEVICE = os.environ.get("STUDIES_DEVICE", "cpu")
@@ -100,7 +104,7 @@ def in_small(cell: Cell) -> Cell:
     """The same with 250 rows and two epochs."""
     small = cell | {"rows": 250}
     if "settings" in cell:
-        tiny = {"hidden_layer_sizes": [8, 8], "max_epochs": 2}
+        tiny = {"hidden_layer_sizes": [8, 8], "max_epochs": 2, "max_steps": 200}
         few = {"seeds": [0, 1], "looks": [1, 2]}
         if cell["part"] == rows.CROSS_FIT:
             few["looks"] = [2]
@@ -132,20 +136,26 @@ Looks = Iterator[tuple[int, list[dict[str, rows.Row]]]]
 
 def printed(cell: Cell, data: list[Data], settings: PrintedSettings) -> Looks:
     """Algorithms 1 and 2 as printed, and with the logit shift alone."""
-    seed = cell["seeds"][0]
-    looks: dict[int, list[rows.Printed]] = {}
     samples = Samples.of(data, DEVICE)
-    for epoch, networks in together.pair_networks(samples, settings.training(), seed):
-        if epoch in cell["looks"]:
-            looks[epoch] = []
-            for m, sample in enumerate(data):
-                V = together.contrast(together.member(networks, m))
-                found = rows.printed_averages(V, sample, settings, cell["seeds"][m])
-                looks[epoch].append(found)
+    trained = together.pair_networks(samples, settings.training(), cell["seeds"][0])
+    looks: dict[int, list[rows.Printed]] = {}
+    for epoch, networks in looked_at(trained, cell):
+        looks[epoch] = []
+        for m, sample in enumerate(data):
+            V = together.contrast(together.member(networks, m))
+            found = rows.printed_averages(V, sample, settings, cell["seeds"][m])
+            looks[epoch].append(found)
     every = [each for found in looks.values() for each in found]
     read = iter(read_all(every, settings))
     for epoch, found in looks.items():
         yield epoch, [next(read) for _ in found]
+
+
+def looked_at(trained: Iterator[tuple[int, T]], cell: Cell) -> Iterator[tuple[int, T]]:
+    """The epochs at which the cell looks."""
+    for epoch, networks in trained:
+        if epoch in cell["looks"]:
+            yield epoch, networks
 
 
 def read_all(
@@ -178,21 +188,22 @@ def descents(
     gramians: list[FloatArray], settings: PrintedSettings
 ) -> tuple[list[Descent], list[Descent]]:
     """Step C of all Gramians after a quarter of the steps, and after all of them."""
-    together_ = Descents(
+    running = Descents(
         np.array(gramians), settings.penalty, settings.step_size, settings.tolerance
     )
+    quarter = ends_after(running, settings.max_steps // 4)
+    return quarter, ends_after(running, settings.max_steps)
+
+
+def ends_after(running: Descents, steps: int) -> list[Descent]:
+    """Where each descent is after so many steps in all."""
+    running.until(steps)
+    running.look()
     found = []
-    for steps in (settings.max_steps // 4, settings.max_steps):
-        together_.until(steps)
-        together_.look()
-        gaps = np.linalg.norm(
-            together_.S @ together_.S.swapaxes(1, 2) - together_.G, axis=(1, 2)
-        )
-        ends = zip(together_.S.copy(), gaps, together_.done.copy(), strict=True)
-        found.append(
-            [Descent(S, float(gap), steps, bool(done)) for S, gap, done in ends]
-        )
-    return found[0], found[1]
+    for S, G, done in zip(running.S, running.G, running.done, strict=True):
+        gap = float(np.linalg.norm(S @ S.T - G))
+        found.append(Descent(S, gap, steps, bool(done)))
+    return found
 
 
 def cross_fitted(cell: Cell, data: list[Data], settings: PrintedSettings) -> Looks:
@@ -207,10 +218,8 @@ def cross_fitted(cell: Cell, data: list[Data], settings: PrintedSettings) -> Loo
         for train, _ in folds:
             parts.append(together.part_of(sample, train[:fewest]))
     samples = Samples.of(parts, DEVICE)
-    seed = cell["seeds"][0]
-    for epoch, networks in together.pair_networks(samples, settings.training(), seed):
-        if epoch not in cell["looks"]:
-            continue
+    trained = together.pair_networks(samples, settings.training(), cell["seeds"][0])
+    for epoch, networks in looked_at(trained, cell):
         found = []
         for m, sample in enumerate(data):
             of_folds = range(m * FOLDS, (m + 1) * FOLDS)
@@ -221,7 +230,10 @@ def cross_fitted(cell: Cell, data: list[Data], settings: PrintedSettings) -> Loo
 
 
 def held_out_scores(
-    networks: list[StackedMLP], sample: Data, folds: list[tuple], seed: int
+    networks: list[StackedMLP],
+    sample: Data,
+    folds: list[tuple[IntArray, IntArray]],
+    seed: int,
 ) -> rows.CrossFit:
     """Every row by the V of the fold that holds it out."""
     rng = np.random.default_rng(seed)
@@ -241,19 +253,15 @@ def held_out_scores(
 
 #: Posteriors of rows by the network of one sample.
 Posteriors = Callable[[FloatArray], FloatArray]
+Networks = Iterator[tuple[int, list[Posteriors]]]
 
 
 def rival(cell: Cell, data: list[Data], settings: PrintedSettings) -> Looks:
     """Class means of a classifier's posteriors."""
     name = cell["part"]
     scaled = [together.standardised(sample) for sample in data]
-    if name in (BAYESIAN, UNTEMPERED):
-        networks = bayesian(cell, scaled, settings)
-    elif name == CALIBRATED:
-        networks = calibrated(cell, scaled, settings)
-    else:
-        networks = classifiers(cell, scaled, settings)
-    for epoch, posteriors_of in networks:
+    train = TRAINED_BY.get(name, classifiers)
+    for epoch, posteriors_of in train(cell, scaled, settings):
         found = []
         for sample, posteriors in zip(scaled, posteriors_of, strict=True):
             S = rows.class_means(posteriors(sample.X), sample.codes)
@@ -261,28 +269,27 @@ def rival(cell: Cell, data: list[Data], settings: PrintedSettings) -> Looks:
         yield epoch, found
 
 
-Networks = Iterator[tuple[int, list[Posteriors]]]
-
-
 def classifiers(cell: Cell, data: list[Data], settings: PrintedSettings) -> Networks:
-    """Plain networks, or Monte-Carlo dropout."""
-    config = settings.training()
-    dropped = cell["part"] == DROPOUT
-    if dropped:
-        config = replace(config, dropout=DropoutClassifier.dropout)
-    seed = cell["seeds"][0]
+    """Plain networks."""
     samples = Samples.of(data, DEVICE)
-    for epoch, networks in together.classifiers(samples, config, seed):
-        if epoch not in cell["looks"]:
-            continue
+    trained = together.classifiers(samples, settings.training(), cell["seeds"][0])
+    for epoch, networks in looked_at(trained, cell):
+        own = [together.member(networks, m) for m in range(len(data))]
+        yield epoch, [partial(together.mean_posteriors, each) for each in own]
+
+
+def dropout(cell: Cell, data: list[Data], settings: PrintedSettings) -> Networks:
+    """Monte-Carlo dropout."""
+    share = DropoutClassifier.dropout
+    config = replace(settings.training(), dropout=share)
+    trained = together.classifiers(Samples.of(data, DEVICE), config, cell["seeds"][0])
+    for epoch, networks in looked_at(trained, cell):
         found: list[Posteriors] = []
-        for m in range(len(data)):
-            own = together.member(networks, m)
-            if dropped:
-                generator = torch.Generator().manual_seed(cell["seeds"][m])
-                n_passes = DropoutClassifier.n_passes
-                own = thinned(own, config.dropout, n_passes, generator)
-            found.append(lambda X, own=own: together.mean_posteriors(own, X))
+        for m, seed in enumerate(cell["seeds"]):
+            generator = torch.Generator().manual_seed(seed)
+            whole = together.member(networks, m)
+            passes = thinned(whole, share, DropoutClassifier.n_passes, generator)
+            found.append(partial(together.mean_posteriors, passes))
         yield epoch, found
 
 
@@ -297,20 +304,15 @@ def calibrated(cell: Cell, data: list[Data], settings: PrintedSettings) -> Netwo
     for sample, (train, _) in zip(data, splits, strict=True):
         parts.append(together.part_of(sample, train.numpy()[:fewest]))
     scaling = TemperatureScaledClassifier()
-    samples = Samples.of(parts, DEVICE)
-    training = settings.training()
-    for epoch, networks in together.classifiers(samples, training, cell["seeds"][0]):
-        if epoch not in cell["looks"]:
-            continue
+    for epoch, uncalibrated in classifiers(cell, parts, settings):
         found: list[Posteriors] = []
-        for m, sample in enumerate(data):
-            own = together.member(networks, m)
+        for m, (sample, posteriors) in enumerate(zip(data, uncalibrated, strict=True)):
             watched = splits[m][1].numpy()
-            P = together.mean_posteriors(own, sample.X[watched])
+            P = posteriors(sample.X[watched])
             # Logits but for one number a row, which no softmax sees.
             logits = np.log(np.maximum(P, np.finfo(np.float64).tiny))
             T = scaling.best_temperature(logits, sample.codes[watched])
-            found.append(lambda X, own=own, T=T: together.mean_posteriors(own, X, T))
+            found.append(partial(posteriors, temperature=T))
         yield epoch, found
 
 
@@ -322,11 +324,18 @@ def bayesian(cell: Cell, data: list[Data], settings: PrintedSettings) -> Network
     samples = Samples.of(data, DEVICE)
     training = settings.training()
     trained = together.bayesian_networks(samples, training, kl_weight, cell["seeds"][0])
-    for epoch, fields in trained:
-        if epoch not in cell["looks"]:
-            continue
+    for epoch, fields in looked_at(trained, cell):
         found: list[Posteriors] = []
-        for m in range(len(data)):
-            own = fields.draw(m, BayesianClassifier.n_draws, cell["seeds"][m])
-            found.append(lambda X, own=own: together.mean_posteriors(own, X))
+        for m, seed in enumerate(cell["seeds"]):
+            drawn = fields.draw(m, BayesianClassifier.n_draws, seed)
+            found.append(partial(together.mean_posteriors, drawn))
         yield epoch, found
+
+
+#: Plain networks where no other is named.
+TRAINED_BY = {
+    CALIBRATED: calibrated,
+    DROPOUT: dropout,
+    BAYESIAN: bayesian,
+    UNTEMPERED: bayesian,
+}
