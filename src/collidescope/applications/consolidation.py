@@ -132,13 +132,10 @@ class ConsolidationPlan(
         at_chance = merged[merged["chance"]]
         if at_chance.empty:
             return ()
-        row = at_chance.iloc[0]
-        example = (
-            f", such as {row['first']} with {row['second']}," if row["first"] else ""
-        )
-        which = f"{len(at_chance)} of {len(merged)} merges{example} join"
-        if len(at_chance) == 1 and example:
-            which = f"Merging {row['first']} with {row['second']} joins"
+        first = "{first} with {second}".format_map(at_chance.iloc[0])
+        which = f"{len(at_chance)} of {len(merged)} merges, such as {first}, join"
+        if len(at_chance) == 1:
+            which = f"Merging {first} joins"
         return (
             (
                 f"{which} a class that is recognised no better than by chance: look for "
@@ -375,28 +372,25 @@ def group_name(members: Sequence[Any]) -> str:
     whole = "+".join(names)
     if len(names) < 2 or len(whole) <= NAME_WIDTH:
         return whole
-    end = f"… ({len(names)})"
-    short = "+".join([names[0], end])
-    for kept in range(2, len(names)):
-        longer = "+".join([*names[:kept], end])
-        if len(longer) > NAME_WIDTH:
+    short = whole
+    for kept in range(len(names) - 1, 0, -1):
+        short = "+".join([*names[:kept], f"… ({len(names)})"])
+        if len(short) <= NAME_WIDTH:
             break
-        short = longer
     return short
 
 
 def _default_names(groups: list[list[Any]]) -> list[str]:
     """A name that is taken ("a+b" may be a class) gets a number. Single classes come first."""
-    names: dict[int, str] = {}
-    numbers = range(len(groups))
-    for g in sorted(numbers, key=lambda g: len(groups[g]) > 1):
-        plain = group_name(groups[g])
-        name = plain
+    names = [group_name(group) for group in groups]
+    taken: set[str] = set()
+    for g in sorted(range(len(groups)), key=lambda g: len(groups[g]) > 1):
+        plain = names[g]
         numbered = count(2)
-        while name in names.values():
-            name = f"{plain} ({next(numbered)})"
-        names[g] = name
-    return [names[g] for g in numbers]
+        while names[g] in taken:
+            names[g] = f"{plain} ({next(numbered)})"
+        taken.add(names[g])
+    return names
 
 
 def _with_interval(pber: float, interval: Interval | None) -> str:
@@ -621,23 +615,17 @@ def _ends(cm: CollisionMatrix, found: _Path) -> Ends:
 
     A grouping is chosen because its PBER is low: see :func:`level_of_choice`.
     """
-    low = np.full(len(found.pber), np.nan)
+    k = cm.n_classes
+    # That one group never errs is known.
+    low = np.where(found.n_groups == 1, found.pber, np.nan)
     high = low.copy()
     errors = _standard_errors(cm, found.groupings)
-
-    def ends(step: int, level: float) -> Interval:
-        shares = np.asarray(np.bincount(found.groupings[step], cm.priors), np.float64)
-        return cm._pber_ends(found.pber[step], errors[step], shares, level)
-
-    for step, n_groups in enumerate(found.n_groups):
-        if n_groups == 1:  # that one group never errs is known
-            low[step] = found.pber[step]
-            high[step] = found.pber[step]
-        elif not np.isnan(errors[step]):
-            low[step], _ = ends(step, LEVEL)
-            merges = cm.n_classes - int(n_groups)
-            of_best = level_of_choice(LEVEL, cm.n_classes, merges)
-            _, high[step] = ends(step, of_best)
+    for step in np.flatnonzero(np.isnan(low) & ~np.isnan(errors)):
+        shares = np.bincount(found.groupings[step], cm.priors)
+        known: Any = (found.pber[step], errors[step], shares)
+        of_best = level_of_choice(LEVEL, k, k - int(found.n_groups[step]))
+        low[step], _ = cm._pber_ends(*known, LEVEL)
+        _, high[step] = cm._pber_ends(*known, of_best)
     return low, _no_higher_than_before(high, found.groupings)
 
 

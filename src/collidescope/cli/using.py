@@ -193,20 +193,17 @@ def merge(
     _check_apply(run, apply_to, mapping, chosen)
     loaded = opt.load(source)
     cm = opt.matrix_of(loaded, source)
-    try:
-        plan = cs.consolidate(
-            cm,
-            groups,
-            max_pber=max_pber,
-            max_group_size=max_group_size,
-            balance=balance,
-            must_merge=[opt.split_names(group) for group in together or ()],
-            cannot_merge=[opt.split_names(group) for group in apart or ()],
-            ordered=getattr(loaded, "class_order_", None) or False,
-            method="optimal" if optimal else "greedy",
-        )
-    except ValueError as error:
-        raise ValueError(_in_options(str(error))) from None
+    plan = cs.consolidate(
+        cm,
+        groups,
+        max_pber=max_pber,
+        max_group_size=max_group_size,
+        balance=balance,
+        must_merge=[opt.split_names(group) for group in together or ()],
+        cannot_merge=[opt.split_names(group) for group in apart or ()],
+        ordered=getattr(loaded, "class_order_", None) or False,
+        method="optimal" if optimal else "greedy",
+    )
     group_of = _mapping(plan)
     table = None
     if apply_to is not None:
@@ -230,21 +227,6 @@ def _check_apply(
         )
     if (apply_to is not None or mapping is not None) and not chosen:
         raise ValueError("choose a merge first, with --groups N or --max-pber 0.05")
-
-
-def _in_options(words: str) -> str:
-    """A message of consolidate, with options in the place of arguments."""
-    flags = {
-        "must_merge": "--together",
-        "cannot_merge": "--apart",
-        "max_pber": "--max-pber",
-        "n_groups": "--groups",
-        'method="optimal"': "--optimal",
-        "method='optimal'": "--optimal",
-    }
-    for name, flag in flags.items():
-        words = words.replace(name, flag)
-    return words
 
 
 def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
@@ -312,13 +294,13 @@ def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> Record:
 
 def _steps(plan: ConsolidationPlan, optimal: bool) -> str:
     """Every step as a table."""
-    numbers = ["pber", "pber_low", "pber_high"]
-    if optimal:
-        steps = _fitting(plan.path[["n_groups", *numbers]], [])
-        return f"The best grouping of each size:\n{steps}"
+    title = "Step by step, the two groups that collide most first"
     names = ["first", "second"]
-    steps = _fitting(plan.path[["n_groups", *names, *numbers]], names)
-    return f"Step by step, the two groups that collide most first:\n{steps}"
+    if optimal:
+        title = "The best grouping of each size"
+        names = []
+    shown = plan.path[["n_groups", *names, "pber", "pber_low", "pber_high"]]
+    return f"{title}:\n{_fitting(shown, names)}"
 
 
 def _fitting(table: pd.DataFrame, names: list[str], fewest: int = 10) -> str:

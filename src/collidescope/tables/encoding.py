@@ -314,37 +314,23 @@ class TableEncoder:
 
     def _numbers(self, table: pd.DataFrame, odd: dict[str, Odd]) -> FloatArray:
         """Numbers and parts of dates, one column per slot, nan where there is none."""
-        names = self._number_names
-        numbers = self._plain_numbers(table[names])
-        blocks_of_numbers = [numbers]
-        for name, values in zip(names, numbers.T, strict=True):
-            _note_gaps(odd, table[name], values)
+        blocks_of_numbers = {
+            name: self._number_column(name, table[name])[:, None]
+            for name in self._number_names
+        }
         for name, (written, timed) in self.formats.items():
-            parts = date_numbers(table[name], written, timed)
-            _note_gaps(odd, table[name], parts[:, 0])
-            blocks_of_numbers.append(parts)
-        return np.hstack(blocks_of_numbers)
-
-    def _plain_numbers(self, own: pd.DataFrame) -> FloatArray:
-        """The columns of numbers; at once where all are numbers already, as there may be many."""
-        if all(map(pd.api.types.is_numeric_dtype, set(own.dtypes))):
-            numbers = own.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-            numbers[np.isinf(numbers)] = np.nan
-            return numbers
-        numbers = np.empty(own.shape)
-        for k, (name, column) in enumerate(own.items()):
-            numbers[:, k] = self._number_column(str(name), column)
-        return numbers
+            blocks_of_numbers[name] = date_numbers(table[name], written, timed)
+        for name, block in blocks_of_numbers.items():
+            _note_gaps(odd, table[name], block[:, 0])
+        none = np.empty((len(table), 0))
+        return np.hstack([none, *blocks_of_numbers.values()])
 
     def _number_column(self, name: str, column: pd.Series) -> FloatArray:
-        numbers = as_numbers(column)
-        if name not in self.numerals:
-            return numbers
-        if pd.api.types.is_numeric_dtype(column.dtype):
-            return numbers
-        codes, words = as_levels(column)
-        form = NumberForm(*self.numerals[name])
-        return np.append(form.parse(words), np.nan)[codes]
+        if name in self.numerals and not pd.api.types.is_numeric_dtype(column.dtype):
+            codes, words = as_levels(column)
+            form = NumberForm(*self.numerals[name])
+            return np.append(form.parse(words), np.nan)[codes]
+        return as_numbers(column)
 
     # ---------------------------------------------------------------- notes
 
@@ -353,7 +339,7 @@ class TableEncoder:
         gaps = [
             f"{name} {odd[name].missing:,}"
             for name in self.types
-            if _has_gaps(odd, name)
+            if name in odd and odd[name].missing
         ]
         if not gaps:
             return []
@@ -475,10 +461,6 @@ def _note_gaps(odd: dict[str, Odd], column: pd.Series, values: FloatArray) -> No
     if gaps.any():
         empty = _empty_cells(column)
         _note_odd(odd, column, empty, gaps & ~empty)
-
-
-def _has_gaps(odd: dict[str, Odd], name: str) -> bool:
-    return name in odd and odd[name].missing > 0
 
 
 # ---------------------------------------------------------------- texts
