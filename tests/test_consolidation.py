@@ -122,22 +122,9 @@ def test_a_thousand_classes_keep_their_pairs():
     assert plan.matrix.pber == pytest.approx(0, abs=1e-12)
 
 
-def test_optimal_looks_at_all_groupings_of_five():
-    """Against a slow reference: every way of giving five classes one of three names."""
-    cm = CollisionMatrix(*planted(5, sharpness=1, seed=4))
-    ways = (names for names in np.ndindex(*(3,) * 5) if len(set(names)) == 3)
-    lowest = min(
-        cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber
-        for names in ways
-    )
-    best = consolidate(cm, 3, method="optimal").matrix
-    assert best.pber == pytest.approx(lowest, abs=1e-12)
-
-
-@pytest.mark.parametrize("method", ["greedy", "optimal"])
-def test_must_merge_comes_first(method):
+def test_must_merge_comes_first():
     cm = CollisionMatrix(*planted(6), classes=list("abcdef"))
-    plan = consolidate(cm, must_merge=[("a", "c"), ("c", "f")], method=method)
+    plan = consolidate(cm, must_merge=[("a", "c"), ("c", "f")])
     assert plan.groups == [["a", "c", "f"], ["b"], ["d"], ["e"]]
     first = plan.path.iloc[0]
     assert first["n_groups"] == 4
@@ -147,11 +134,10 @@ def test_must_merge_comes_first(method):
     assert mapping["a"] == mapping["f"]
 
 
-@pytest.mark.parametrize("method", ["greedy", "optimal"])
-def test_cannot_merge_holds_at_every_step(method):
+def test_cannot_merge_holds_at_every_step():
     cm = apart(6)
     assert consolidate(cm, 5).groups[-1] == [4, 5]
-    plan = consolidate(cm, cannot_merge=[(4, 5), (0, 5)], method=method)
+    plan = consolidate(cm, cannot_merge=[(4, 5), (0, 5)])
     assert plan.path["n_groups"].iloc[-1] == 2
     for n in plan.path["n_groups"]:
         mapping = plan.at(n).mapping

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, count
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,14 +68,13 @@ class ConsolidationPlan(
     level). It ends at one group, or where the constraints end it; ``groupings`` has the group
     number of every class at each of its steps. ``linkage`` is the tree for
     :func:`scipy.cluster.hierarchy.dendrogram`, with the PBER removed so far as heights and with
-    merges that the constraints forbid at its end; None with ``method="optimal"``, whose steps need
-    not nest.
+    merges that the constraints forbid at its end.
     """
 
     groups: list[list[Any]]
     matrix: CollisionMatrix
     path: pd.DataFrame
-    linkage: FloatArray | None
+    linkage: FloatArray
     groupings: Groupings
     source: CollisionMatrix
     notes: Notes = ()
@@ -215,8 +214,8 @@ class _Path(NamedTuple):
 
     groupings: Groupings
     pber: FloatArray
-    pairs: Sequence[tuple[int, int]]  #: first members of the groups merged, of a tree
-    linkage: FloatArray | None  #: the tree
+    pairs: Sequence[tuple[int, int]]  #: first members of the groups merged
+    linkage: FloatArray  #: the tree
 
     @property
     def n_groups(self) -> IntArray:
@@ -254,7 +253,6 @@ def consolidate(
     must_merge: NameGroups = None,
     cannot_merge: NameGroups = None,
     ordered: bool | Sequence[Any] = False,
-    method: str = "greedy",
     names: GroupNames = None,
 ) -> ConsolidationPlan:
     """Merge the classes that collide most, until few are left or the rest can be told apart.
@@ -273,8 +271,6 @@ def consolidate(
     must_merge, cannot_merge : lists of groups of class names
         The first are merged before the first step; of the second no two are ever in one group.
     ordered : bool, or the classes in their order (grades, stages): only neighbours are merged
-    method : "greedy" merges the best pair at each step, "optimal" looks at every grouping
-        The latter for up to 10 classes.
     names : see :meth:`ConsolidationPlan.at`
 
     Examples
@@ -297,8 +293,7 @@ def consolidate(
     ['car+van', 'cat+dog']
     """
     check_matrix(cm)
-    check.check_choice(method, ["greedy", "optimal"], "method")
-    _check_targets(n_groups, max_pber, balance, method)
+    _check_targets(n_groups, max_pber, balance)
     most = cm.n_classes
     if max_group_size is not None:
         most = check.check_count(max_group_size, "max_group_size", least=2)
@@ -306,10 +301,7 @@ def consolidate(
     rules = _constraints(cm.classes, must_merge, cannot_merge, most, places)
     W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
-    if method == "greedy":
-        found = _greedy(W, rules, balance)
-    else:
-        found = _optimal(W, rules)
+    found = _greedy(W, rules, balance)
     if found.groupings[0].max() < 1:
         raise ValueError(
             "must_merge joins every class into one: keep at least 2 groups"
@@ -327,7 +319,7 @@ def consolidate(
 
 
 def _check_targets(
-    n_groups: int | None, max_pber: float | None, balance: float, method: str
+    n_groups: int | None, max_pber: float | None, balance: float
 ) -> None:
     if n_groups is not None and max_pber is not None:
         raise ValueError(
@@ -342,11 +334,6 @@ def _check_targets(
         raise ValueError(
             "balance must be between 0 (by gain alone) and 1 (mean collision), got "
             f"{balance!r}"
-        )
-    if balance and method == "optimal":
-        raise ValueError(
-            "balance must be 0 with method='optimal', which looks for the lowest PBER: "
-            "use max_group_size"
         )
 
 
@@ -541,55 +528,6 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
     return _Path(groupings, left[steps], tree.pairs[n_forced:n_allowed], tree.linkage)
 
 
-def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
-    """The grouping with the lowest PBER for every number of groups, by looking at all of them.
-
-    Those of 10 classes (115,975) take a second; of 12 there are 4 million.
-    """
-    k = len(W)
-    if k > most_classes:
-        raise ValueError(
-            f"method='optimal' looks at every grouping of at most {most_classes} "
-            f"classes, got {k}: use 'greedy'"
-        )
-    every = _partitions(k)
-    every = every[_legal(every, rules)]
-    pber = np.zeros(len(every))
-    for a, b in combinations(range(k), 2):
-        pber += W[a, b] * (every[:, a] != every[:, b])
-    n_groups = every.max(axis=1) + 1
-    chosen = []
-    for n in np.unique(n_groups)[::-1]:
-        own = np.flatnonzero(n_groups == n)
-        ties = own[pber[own] <= pber[own].min() + TIE]
-        chosen.append(ties[0])
-    return _Path(every[chosen], pber[chosen], (), None)
-
-
-def _partitions(k: int) -> npt.NDArray[np.int8]:
-    """Every partition of k classes as group numbers, in lexicographic order."""
-    grown: list[tuple[int, ...]] = [(0,)]
-    for _ in range(1, k):  # a class joins a group so far, or opens one
-        grown = [(*groups, last) for groups in grown for last in range(max(groups) + 2)]
-    return np.array(grown, dtype=np.int8)
-
-
-def _legal(every: npt.NDArray[np.int8], rules: _Constraints) -> BoolArray:
-    n, k = every.shape
-    legal = np.ones(n, dtype=bool)
-    for first, *others in rules.together:
-        legal &= (every[:, others] == every[:, [first]]).all(axis=1)
-    # A set of classes is a number, its members the digits in base 2.
-    digits = 1 << np.arange(k)
-    allowed = [
-        rules.allow(np.flatnonzero(number & digits)) for number in range(1, 1 << k)
-    ]
-    is_allowed = np.array([True, *allowed])
-    for group in range(k):
-        legal &= is_allowed[(every == group) @ digits]
-    return legal
-
-
 def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame:
     n_groups = found.n_groups
     low, high = _ends(cm, found)
@@ -621,32 +559,15 @@ def _ends(cm: CollisionMatrix, found: _Path) -> Ends:
     high = low.copy()
     errors = _standard_errors(cm, found.groupings)
     for step in np.flatnonzero(np.isnan(low) & ~np.isnan(errors)):
-        shares = np.bincount(found.groupings[step], cm.priors)
-        known: Any = (found.pber[step], errors[step], shares)
+        pber = found.pber[step]
+        stderr = errors[step]
+        shares: Any = np.bincount(found.groupings[step], cm.priors)
         of_best = level_of_choice(LEVEL, k, k - int(found.n_groups[step]))
-        low[step], _ = cm._pber_ends(*known, LEVEL)
-        _, high[step] = cm._pber_ends(*known, of_best)
-    return low, _no_higher_than_before(high, found.groupings)
-
-
-def _no_higher_than_before(high: FloatArray, groupings: Groupings) -> FloatArray:
-    """Upper ends, where merging lowers the PBER: that of a finer grouping holds for a coarser.
-
-    What allows for the choice may be wider than what the merges took off.
-    """
-    ends = high.copy()
-    for step in range(1, len(ends)):
-        finer = step - 1
-        if not _coarsens(groupings[finer], groupings[step]):
-            finer = 0
-        ends[step] = np.minimum(ends[step], ends[finer])
-    return ends
-
-
-def _coarsens(fine: IntArray, coarse: IntArray) -> bool:
-    """Does no group of ``fine`` lie in two of ``coarse``?"""
-    pairs = np.unique(np.column_stack([fine, coarse]), axis=0)
-    return len(pairs) == len(np.unique(fine))
+        low[step], _ = cm._pber_ends(pber, stderr, shares, LEVEL)
+        _, high[step] = cm._pber_ends(pber, stderr, shares, of_best)
+    # What allows for the choice may be wider than what a merge took off: the end of a finer
+    # grouping holds for a coarser one.
+    return low, np.minimum.accumulate(high)
 
 
 def level_of_choice(level: float, n_classes: int, merges: int) -> float:

@@ -94,7 +94,6 @@ def for_terminal(words: str) -> str:
         r"\bcannot_merge\b": "--apart",
         r"\bmax_pber\b": "--max-pber",
         r"\bn_groups\b(?!=)": "--groups",
-        r"\bmethod=['\"]optimal['\"]": "--optimal",
         r"pass errors='skip'": "go on without them, with --skip-bad",
         r"pass a smaller size=.*most_bytes=": "use a smaller --size, such as --size 64",
     }

@@ -161,10 +161,6 @@ def merge(
         Columns,
         option("A,B", "Classes that must not be in one group. Repeat for more."),
     ] = None,
-    optimal: Annotated[
-        bool,
-        option(None, "Look at every grouping (up to 10 classes).", "--optimal"),
-    ] = False,
     apply_to: Annotated[
         File,
         option("TABLE", "Write this table with merged classes to --out.", "--apply"),
@@ -202,14 +198,16 @@ def merge(
         must_merge=[opt.split_names(group) for group in together or ()],
         cannot_merge=[opt.split_names(group) for group in apart or ()],
         ordered=getattr(loaded, "class_order_", None) or False,
-        method="optimal" if optimal else "greedy",
     )
     group_of = _mapping(plan)
     table = None
     if apply_to is not None:
         label = run.label or getattr(loaded, "label_", None)
         table = _with_groups(run, apply_to, label, group_of)
-    words = _steps(plan, optimal)
+    names = ["first", "second"]
+    shown = plan.path[["n_groups", *names, "pber", "pber_low", "pber_high"]]
+    words = "Step by step, the two groups that collide most first:\n"
+    words += _fitting(shown, names)
     if chosen:
         words = f"{plan}\n\n{words}"
     written = Output("mapping", mapping, lambda path: _write_mapping(path, group_of))
@@ -290,17 +288,6 @@ def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> Record:
         "pber_before": cm.pber,
         "path": plain(plan.path.drop(columns=["step", "chance"])),
     }
-
-
-def _steps(plan: ConsolidationPlan, optimal: bool) -> str:
-    """Every step as a table."""
-    title = "Step by step, the two groups that collide most first"
-    names = ["first", "second"]
-    if optimal:
-        title = "The best grouping of each size"
-        names = []
-    shown = plan.path[["n_groups", *names, "pber", "pber_low", "pber_high"]]
-    return f"{title}:\n{_fitting(shown, names)}"
 
 
 def _fitting(table: pd.DataFrame, names: list[str], fewest: int = 10) -> str:

@@ -297,9 +297,10 @@ def _from_annotators(items: _Items, skip_empty: bool) -> Votes:
         )
     empty = frame.isna().all(axis=1)
     _check_empty(empty.to_numpy(), skip_empty, items.notes)
-    votes: Any = frame.rename(columns=str).astype(object).stack().dropna()
+    # Annotator by annotator.
+    votes: Any = frame.rename(columns=str).T.astype(object).stack().dropna()
     labels, used, _ = clean_labels(votes.rename("vote"))
-    item, annotator = (
+    annotator, item = (
         pd.Series(votes.index.get_level_values(level)[used]) for level in (0, 1)
     )
     found = _counted(item, labels, annotator, items.notes)

@@ -539,15 +539,10 @@ class DendrogramDisplay(Display):
 
     @classmethod
     def from_plan(cls, plan: ConsolidationPlan) -> Self:
-        """The tree of a plan made by :func:`~collidescope.consolidate` with ``method="greedy"``."""
+        """The tree of a plan made by :func:`~collidescope.consolidate`."""
         if not isinstance(plan, ConsolidationPlan):
             raise ValueError(
                 f"plan must be what consolidate returned, got {type(plan).__name__}"
-            )
-        if plan.linkage is None:
-            raise ValueError(
-                "plan has no linkage, for best groupings need not be nested: "
-                'method="greedy" has one'
             )
         return cls(
             plan.linkage,

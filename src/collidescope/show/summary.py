@@ -317,7 +317,6 @@ def merge_path(
         last = shown.n_classes - 1
         apart = [[k, last] for k in range(last)]
     plan = consolidate(shown, cannot_merge=apart, ordered=order or False)
-    assert plan.linkage is not None
     merges = [(None, None), *plan._pairs]
     left: Sequence[float | None] = [None] * len(plan.path)
     if limit is not None and not n_hidden:

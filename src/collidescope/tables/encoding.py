@@ -223,11 +223,8 @@ class TableEncoder:
         """(column, part) of every number; the part is "" for a column of numbers."""
         slots = [(name, "") for name in self._number_names]
         for name, (_, timed) in self.formats.items():
-            parts = list(DATE_PARTS)
-            if not timed:
-                parts.pop()
-            own = [(name, part) for part in parts]
-            slots.extend(own)
+            parts = DATE_PARTS if timed else DATE_PARTS[:-1]
+            slots += [(name, part) for part in parts]
         return slots
 
     @property
@@ -286,9 +283,9 @@ class TableEncoder:
         levels = self.levels[name]
         names = [_level_name(name, level) for level in levels]
         codes, words = as_levels(column)
-        place = {level: k for k, level in enumerate(levels)}
-        places = [place.get(word, -1) for word in [*words, None]]
-        index = np.array(places)[codes]
+        every = pd.Index([*words, None], dtype=object)
+        places = pd.Index(levels, dtype=object).get_indexer(every)
+        index = places[codes]
         missing = codes < 0
         unknown = index < 0
         _note_odd(odd, column, missing, unknown & ~missing)
@@ -374,11 +371,8 @@ class TableEncoder:
         for name in [*self.levels, *self.texts]:
             words = as_levels(table[name])[1]
             written = amounts(words)
-            if (
-                len(words) >= 20
-                and len(written) >= 0.9 * len(words)
-                and not are_numbers(words)
-            ):
+            mostly = len(words) >= 20 and len(written) >= 0.9 * len(words)
+            if mostly and not are_numbers(words):
                 found.append(_looks_like_numbers(name, words, written))
         return found
 
@@ -393,9 +387,16 @@ class TableEncoder:
 
     def _check_described(self) -> None:
         """Refuse fields that do not fit together."""
-        self._check_type("date", set(self.formats))
-        self._check_type("category", set(self.levels))
-        self._check_type("text", set(self.texts))
+        described = {
+            "date": set(self.formats),
+            "category": set(self.levels),
+            "text": set(self.texts),
+        }
+        for type_, names in described.items():
+            if names != {name for name, own in self.types.items() if own == type_}:
+                raise ValueError(
+                    f"its {type_} columns are not described, or others are"
+                )
         if not set(self.numerals) <= set(self._number_names):
             raise ValueError("numerals must be of columns of numbers")
         for name in ("units", "medians", "missing"):
@@ -408,11 +409,6 @@ class TableEncoder:
         for levels in self.levels.values():
             if len(set(levels)) < max(len(levels), 2) or None in levels[:-1]:
                 raise ValueError("levels must be different texts")
-
-    def _check_type(self, type_: str, described: set[str]) -> None:
-        typed = {name for name, own in self.types.items() if own == type_}
-        if typed != described:
-            raise ValueError(f"its {type_} columns are not described, or others are")
 
 
 def _tells_nothing(values: FloatArray) -> str | None:
