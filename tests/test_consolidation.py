@@ -177,11 +177,9 @@ def test_every_label_gets_its_group():
     assert plan.transform(y).equals(expected)
 
 
-def test_names_of_groups_can_be_given_or_made():
+def test_names_of_groups_can_be_given():
     plan = consolidate(apart(4), 3, names=["zero", "one", "rest"])
     assert plan.mapping[3] == "rest"
-    made = plan.at(3, names=lambda group: f"{len(group)} from {group[0]}")
-    assert made.mapping[2] == "2 from 2"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,6 @@ TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that c
 FORBIDDEN = -1.0
 NAME_WIDTH = 24  #: letters of the name of a group: three columns fit into 80
 
-GroupNames = Sequence[Any] | Callable[[list[Any]], Any] | None
 NameGroups = Sequence[Sequence[Any]] | None
 Groups = list[list[int]]  #: as class numbers
 Groupings = npt.NDArray[np.integer]
@@ -94,13 +93,24 @@ class ConsolidationPlan(
 
     def save_mapping(self, path: str | Path) -> None:
         """Write :attr:`mapping` as ``.json`` ({class: group}) or ``.csv`` (class, group)."""
-        save_mapping(self.mapping, path)
+        file = Path(path)
+        kind = file.suffix.lower()
+        if kind == ".json":
+            named = {str(name): group for name, group in self.mapping.items()}
+            line = f"{json.dumps(named, ensure_ascii=False, indent=1)}\n"
+            file.write_text(line, encoding="utf-8")
+        elif kind == ".csv":
+            table = pd.DataFrame(self.mapping.items(), columns=["class", "group"])
+            table.to_csv(file, index=False)
+        else:
+            raise ValueError(f"path must end in .json or .csv, got {file.name!r}")
 
-    def at(self, n_groups: int, names: GroupNames = None) -> ConsolidationPlan:
+    def at(
+        self, n_groups: int, names: Sequence[Any] | None = None
+    ) -> ConsolidationPlan:
         """The plan with another number of groups along the same path.
 
-        ``names`` has one name per group, or makes one from its members; default "A+B", long ones
-        cut: "A+B+… (12)".
+        ``names`` has one name per group; default "A+B", long ones cut: "A+B+… (12)".
         """
         check.check_count(n_groups, "n_groups", least=2)
         steps = self.path["n_groups"].tolist()
@@ -117,8 +127,6 @@ class ConsolidationPlan(
         groups = [self.source.classes[grouping == g].tolist() for g in range(n_groups)]
         if names is None:
             names = _default_names(groups)
-        elif callable(names):
-            names = [names(list(group)) for group in groups]
         matrix = self.source.merge(groups, names)
         if len(groups) == self.source.n_classes:
             # Nothing merged: errors that are known without a covariance stay.
@@ -194,21 +202,6 @@ class ConsolidationPlan(
         return pd.concat([table.iloc[:most], last])
 
 
-def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
-    """Write class → group as ``.json`` (one object) or ``.csv`` (columns class and group)."""
-    file = Path(path)
-    kind = file.suffix.lower()
-    if kind == ".json":
-        named = {str(name): group for name, group in mapping.items()}
-        line = f"{json.dumps(named, ensure_ascii=False, indent=1)}\n"
-        file.write_text(line, encoding="utf-8")
-    elif kind == ".csv":
-        table = pd.DataFrame(mapping.items(), columns=["class", "group"])
-        table.to_csv(file, index=False)
-    else:
-        raise ValueError(f"path must end in .json or .csv, got {file.name!r}")
-
-
 class _Path(NamedTuple):
     """Groupings and their PBER, most groups first."""
 
@@ -253,7 +246,7 @@ def consolidate(
     must_merge: NameGroups = None,
     cannot_merge: NameGroups = None,
     ordered: bool | Sequence[Any] = False,
-    names: GroupNames = None,
+    names: Sequence[Any] | None = None,
 ) -> ConsolidationPlan:
     """Merge the classes that collide most, until few are left or the rest can be told apart.
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -47,7 +46,6 @@ from collidescope.applications.consolidation import (
     consolidate,
     group_name,
     level_of_choice,
-    save_mapping,
 )
 from collidescope.equations.posterior import brier_scores
 from collidescope.equations.power_law import Mixture
@@ -154,12 +152,6 @@ class Plan(Result, title="What to do with the next euro"):
             ranked=shown["rank"] > 0,
         )
         return bars.to_dict("records")
-
-    def save_mapping(self, path: str | Path) -> None:
-        """Write :attr:`mapping` as ``.json`` or ``.csv``."""
-        if self.mapping is None:
-            raise ValueError("mapping is None: merging is no option of this plan")
-        save_mapping(self.mapping, path)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the fall of every option with its interval, the best one on top."""

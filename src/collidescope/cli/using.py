@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -14,7 +13,6 @@ from collidescope.cli._console import note, notes_as_they_come, say
 from collidescope.cli._run import (
     Columns,
     File,
-    Output,
     argument,
     command,
     option,
@@ -210,7 +208,7 @@ def merge(
     words += _fitting(shown, names)
     if chosen:
         words = f"{plan}\n\n{words}"
-    written = Output("mapping", mapping, lambda path: _write_mapping(path, group_of))
+    written = opt.written_mapping(mapping, group_of)
     run.tell(words, _plan_data(plan, cm), written, cm=plan.matrix, table=table)
     if not chosen and not run.as_json:
         say("Choose with --groups N or --max-pber 0.05.", "dim")
@@ -234,18 +232,6 @@ def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
     return {as_word(name): as_word(group) for name, group in plan.mapping.items()}
 
 
-def _column_of_classes(frame: pd.DataFrame, classes: set[str]) -> str | None:
-    """The only column whose values are all classes, if there is one."""
-    from collidescope.tables.cells import as_word
-
-    found = []
-    for name in frame.columns:
-        values = {as_word(value) for value in frame[name].dropna().unique()}
-        if values and values <= classes:
-            found.append(name)
-    return str(found[0]) if len(found) == 1 else None
-
-
 def _with_groups(
     run: Run, path: Path, label: str | None, mapping: dict[str, str]
 ) -> pd.DataFrame:
@@ -256,25 +242,12 @@ def _with_groups(
     from collidescope.cli._inputs import match_labels
 
     frame = run.read(path).frame
-    if label is None:
-        label = _column_of_classes(frame, set(mapping))
     name = run.column(list(frame.columns), label, path)
     said, labelled = match_labels(frame[name], list(mapping), "label")
     merged = np.full(len(frame), None, dtype=object)
     merged[labelled] = [mapping[word] for word in said.tolist()]
     before = frame[name].rename(f"{name} (before)")
     return pd.concat([frame.assign(**{name: merged}), before], axis=1)
-
-
-def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
-    import pandas as pd
-
-    from collidescope._store import write_bytes
-
-    if path.suffix.lower() == ".json":
-        write_bytes(path, json.dumps(mapping, indent=1, ensure_ascii=False).encode())
-    else:
-        opt.write_table(pd.DataFrame(mapping.items(), columns=["class", "group"]), path)
 
 
 def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> Record:

@@ -298,7 +298,7 @@ def _from_annotators(items: _Items, skip_empty: bool) -> Votes:
     empty = frame.isna().all(axis=1)
     _check_empty(empty.to_numpy(), skip_empty, items.notes)
     # Annotator by annotator.
-    votes: Any = frame.rename(columns=str).T.astype(object).stack().dropna()
+    votes: Any = frame.rename(columns=str).astype(object).T.stack().dropna()
     labels, used, _ = clean_labels(votes.rename("vote"))
     annotator, item = (
         pd.Series(votes.index.get_level_values(level)[used]) for level in (0, 1)
