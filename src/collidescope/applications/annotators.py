@@ -460,14 +460,21 @@ def _class_use(
     chosen = table.indices == np.repeat(votes.codes, each)
     n_votes = np.repeat(N, each)
     table.data = (n_votes * chosen - table.data) / (n_votes - 1)
-    votes_of = (votes.who, np.arange(len(votes.who)))
-    own = csr_array((np.ones(len(votes.who)), votes_of), shape=(len(n), len(votes.who)))
+    shape = (len(n), len(votes.who))
+    places = (votes.who, np.arange(len(votes.who)))
+    own = csr_array((np.ones(len(votes.who)), places), shape=shape)
+
+    def sums(of_votes: csr_array) -> FloatArray:
+        """Over the votes of each annotator."""
+        return (own @ of_votes).toarray()
+
     n = n[:, None]
-    use = (own @ table).toarray() / n
-    variance = np.maximum((own @ (table * table)).toarray() / n - use**2, 0)
+    use = sums(table) / n
+    squares = sums(table * table) / n
+    variance = np.maximum(squares - use**2, 0)
     # No error is below what so few items could show.
     stderr = np.hypot(np.sqrt(variance / (n - 1)), UNSEEN / n)
-    least = np.sqrt((own @ expected).toarray()) / n
+    least = np.sqrt(sums(expected)) / n
     z = np.abs(use) / np.maximum(stderr, least)
     most = np.nan_to_num(z).argmax(axis=1)
     return most, use[np.arange(len(use)), most], z.max(axis=1)
@@ -569,8 +576,10 @@ def _compared_pairs(
     stderr = half / ndtri((1 + each) / 2)
     without_error = np.where(gap == 0, 0.0, np.inf)
     z = np.divide(np.abs(gap), stderr, out=without_error, where=stderr > 0)
-    pairs.insert(7, "p_value", np.minimum(2 * ndtr(-z) * n_pairs, 1.0))
-    return pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
+    p_values = 2 * ndtr(-z) * n_pairs
+    pairs.insert(7, "p_value", np.minimum(p_values, 1.0))
+    order_of_z = np.argsort(-z, kind="stable")
+    return pairs.iloc[order_of_z].reset_index(drop=True)
 
 
 def _larger_direction(rates: FloatArray) -> tuple[IntArray, IntArray]:
