@@ -700,10 +700,6 @@ def test_bad_tables_is_refused_in_our_words(call, pattern):
     ),
     (lambda: cs.consolidate(ABCD, balance=2), "balance must be between 0.*got 2"),
     (
-        lambda: cs.consolidate(ABCD, balance=0.5, method="optimal"),
-        "balance must be 0 with method='optimal'",
-    ),
-    (
         lambda: cs.consolidate(ABCD, must_merge="ab"),
         "must_merge must be a list of lists of class names, got 'ab'",
     ),

@@ -662,13 +662,6 @@ def test_a_merge_is_applied_to_a_table(folder):
     assert merged["plan"].tolist() == before.map(mapping).tolist()
 
 
-def test_a_merge_finds_the_column_of_the_classes(folder):
-    command = "merge m.json --groups 2 --apply shop.csv"
-    good(f"{command} --label plan --out named.csv")
-    good(f"{command} --out found.csv")
-    assert page("found.csv") == page("named.csv")
-
-
 def test_a_class_of_few_rows_is_named_with_the_option_that_leaves_it_out():
     labels = ["a"] * 40 + ["b"] * 40 + ["c"] * 2
     write({"x": np.random.default_rng(0).normal(size=82), "y": labels})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
-from collidescope.applications import consolidate, consolidation
+from collidescope.applications import consolidate
 from collidescope.applications.consolidation import NAME_WIDTH
 from helpers import ZOO, blocks, planted, random_posteriors
 
@@ -98,12 +98,6 @@ def test_no_merge_raises_the_upper_end():
     assert (np.diff(plan.path["pber_high"]) <= 0).all()
 
 
-def test_groups_that_are_no_merges_of_the_ones_before_are_told():
-    fine = np.array([0, 1, 1, 2])
-    assert consolidation._coarsens(fine, np.array([0, 1, 1, 1]))
-    assert not consolidation._coarsens(fine, np.array([0, 0, 1, 1]))
-
-
 def test_max_pber_keeps_as_many_groups_as_it_allows():
     cm = CollisionMatrix(*planted(8, sharpness=1.5))
     plan = consolidate(cm, max_pber=0.3)
@@ -122,22 +116,9 @@ def test_a_thousand_classes_keep_their_pairs():
     assert plan.matrix.pber == pytest.approx(0, abs=1e-12)
 
 
-def test_optimal_looks_at_all_groupings_of_five():
-    """Against a slow reference: every way of giving five classes one of three names."""
-    cm = CollisionMatrix(*planted(5, sharpness=1, seed=4))
-    ways = (names for names in np.ndindex(*(3,) * 5) if len(set(names)) == 3)
-    lowest = min(
-        cm.merge([np.flatnonzero(np.equal(names, g)).tolist() for g in range(3)]).pber
-        for names in ways
-    )
-    best = consolidate(cm, 3, method="optimal").matrix
-    assert best.pber == pytest.approx(lowest, abs=1e-12)
-
-
-@pytest.mark.parametrize("method", ["greedy", "optimal"])
-def test_must_merge_comes_first(method):
+def test_must_merge_comes_first():
     cm = CollisionMatrix(*planted(6), classes=list("abcdef"))
-    plan = consolidate(cm, must_merge=[("a", "c"), ("c", "f")], method=method)
+    plan = consolidate(cm, must_merge=[("a", "c"), ("c", "f")])
     assert plan.groups == [["a", "c", "f"], ["b"], ["d"], ["e"]]
     first = plan.path.iloc[0]
     assert first["n_groups"] == 4
@@ -147,11 +128,10 @@ def test_must_merge_comes_first(method):
     assert mapping["a"] == mapping["f"]
 
 
-@pytest.mark.parametrize("method", ["greedy", "optimal"])
-def test_cannot_merge_holds_at_every_step(method):
+def test_cannot_merge_holds_at_every_step():
     cm = apart(6)
     assert consolidate(cm, 5).groups[-1] == [4, 5]
-    plan = consolidate(cm, cannot_merge=[(4, 5), (0, 5)], method=method)
+    plan = consolidate(cm, cannot_merge=[(4, 5), (0, 5)])
     assert plan.path["n_groups"].iloc[-1] == 2
     for n in plan.path["n_groups"]:
         mapping = plan.at(n).mapping
@@ -191,11 +171,9 @@ def test_every_label_gets_its_group():
     assert plan.transform(y).equals(expected)
 
 
-def test_names_of_groups_can_be_given_or_made():
+def test_names_of_groups_can_be_given():
     plan = consolidate(apart(4), 3, names=["zero", "one", "rest"])
     assert plan.mapping[3] == "rest"
-    made = plan.at(3, names=lambda group: f"{len(group)} from {group[0]}")
-    assert made.mapping[2] == "2 from 2"
 
 
 @pytest.mark.parametrize(

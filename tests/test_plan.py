@@ -452,12 +452,11 @@ GRADED = [
 ]
 
 
-@pytest.mark.parametrize("method", ["greedy", "optimal"])
-def test_ordered_classes_are_merged_with_their_neighbours_only(method):
+def test_ordered_classes_are_merged_with_their_neighbours_only():
     cm = CollisionMatrix(GRADED)
-    assert consolidate(cm, 3, method=method).groups[0] == [0, 2]
+    assert consolidate(cm, 3).groups[0] == [0, 2]
     for n in (3, 2):
-        for group in consolidate(cm, n, ordered=True, method=method).groups:
+        for group in consolidate(cm, n, ordered=True).groups:
             assert group == list(range(group[0], group[-1] + 1))
 
 
@@ -506,10 +505,9 @@ def test_a_display_of_ordered_classes_keeps_their_order(graded):
     assert clf.classes_[display.order].tolist() == names
 
 
-@pytest.mark.parametrize("method", ["greedy", "optimal"])
-def test_merges_follow_the_order_that_is_given(method):
+def test_merges_follow_the_order_that_is_given():
     cm = CollisionMatrix(GRADED, classes=list("acbd"))
-    found = consolidate(cm, 3, ordered=list("abcd"), method=method)
+    found = consolidate(cm, 3, ordered=list("abcd"))
     assert found.groups[0] == ["a", "b"]
 
 

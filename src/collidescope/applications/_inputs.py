@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.special import stdtr, stdtrit
-from scipy.stats import binomtest, false_discovery_control
+from scipy.special import betaincinv, stdtr, stdtrit
+from scipy.stats import false_discovery_control
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray
@@ -477,7 +477,7 @@ class Mean(NamedTuple):
         )
         return no_narrower(ends, self.interval(level), top)
 
-    def wider(self, n_units: float) -> Mean:
+    def wider(self, n_units: Any) -> Mean:
         """Allow for one more unit of another kind: n units cannot rule out rates below 1/n."""
         return self._replace(stderr=np.hypot(self.stderr, UNSEEN / n_units))
 
@@ -563,6 +563,15 @@ def loss_and_rates(r: FloatArray, pairs: tuple[IntArray, IntArray]) -> FloatArra
     return np.column_stack([(r**2).sum(axis=1), rates])
 
 
+def named_rates(
+    classes: Array, pairs: tuple[IntArray, IntArray], **columns: FloatArray
+) -> pd.DataFrame:
+    """A line for the PBER, then one for each pair of classes, as in :func:`loss_and_rates`."""
+    i, j = pairs
+    names = {"class": ["", *classes[i]], "other": ["", *classes[j]]}
+    return pd.DataFrame(names | columns)
+
+
 def flagged(
     table: pd.DataFrame, fdr: float, by: str = "difference", signed: bool = False
 ) -> pd.DataFrame:
@@ -581,18 +590,20 @@ def discovered(p_values: ArrayLike, fdr: float) -> BoolArray:
     return false_discovery_control(given) <= fdr
 
 
-def exact_interval(count: float, n: float, level: float) -> Interval:
-    """Clopper and Pearson's interval for a share: it holds for small counts too."""
-    interval = binomtest(int(count), int(n)).proportion_ci(level, method="exact")
-    return float(interval.low), float(interval.high)
+def exact_interval(hits: IntArray, n: Any, level: float) -> Ends:
+    """Clopper and Pearson's intervals for shares: they hold for small counts too."""
+    misses = n - hits
+    tail = (1 - level) / 2
+    low = np.where(hits > 0, betaincinv(hits, misses + 1, tail), 0.0)
+    return low, np.where(misses > 0, betaincinv(hits + 1, misses, 1 - tail), 1.0)
 
 
 def share_interval(hits: BoolArray, rows: Scored, level: float) -> Interval:
     """Of the share of rows that are hits."""
-    if rows.clusters is None:
-        return exact_interval(hits.sum(), len(hits), level)
-    mean, stderr, _ = rows.mean(hits.astype(np.float64))
-    low, high = interval(mean, stderr, rows.units, level, grouped=True)
+    low, high = exact_interval(hits.sum(), len(hits), level)
+    if rows.clusters is not None:
+        mean, stderr, _ = rows.mean(hits.astype(np.float64))
+        low, high = interval(mean, stderr, rows.units, level, grouped=True)
     return float(low), float(high)
 
 

@@ -45,7 +45,6 @@ from collidescope._checks import (
     IntArray,
 )
 from collidescope.applications._inputs import (
-    Ends,
     Interval,
     Mean,
     Names,
@@ -110,7 +109,8 @@ def agreement(
     counted = collision_matrix_from_votes(counts)
     pber = counted.pber
     low, high = counted.pber_interval(level) or (0.0, 1.0)
-    items = _Items.of(counts, totals)
+    agree = ((counts * counts).sum(axis=1) - totals) / (totals * (totals - 1))
+    items = _Items(1 - agree, csr_array(counts * (1 / totals)[:, None]))
     # Fleiss: every item the same. Krippendorff: items by their votes.
     kappa = items.coefficient(np.full(len(totals), 1 / len(totals)), 1.0, level)
     n_votes = totals.sum()
@@ -135,12 +135,6 @@ class _Items(NamedTuple):
 
     disagree: FloatArray  #: share of the pairs of votes on an item that differ
     shares: csr_array  #: class shares of the votes on an item
-
-    @classmethod
-    def of(cls, counts: csr_array, totals: FloatArray) -> _Items:
-        pairs = totals * (totals - 1)
-        agree = ((counts * counts).sum(axis=1) - totals) / pairs
-        return cls(1 - agree, csr_array(counts * (1 / totals)[:, None]))
 
     def coefficient(
         self, weight: FloatArray, factor: float, level: float
@@ -210,14 +204,11 @@ def _accepted(beyond: Callable[[float], float], grid: FloatArray) -> Interval:
     inside = [place for place, point in enumerate(grid) if beyond(point) <= 0]
     if not inside:
         return np.inf, -np.inf
-    first = inside[0]
-    last = inside[-1]
-    low = float(grid[first])
-    high = float(grid[last])
-    if first > 0:
-        low = brentq(beyond, grid[first - 1], low)
-    if last < len(grid) - 1:
-        high = brentq(beyond, high, grid[last + 1])
+    low, high = grid[[inside[0], inside[-1]]].tolist()
+    if low > grid[0]:
+        low = brentq(beyond, grid[inside[0] - 1], low)
+    if high < grid[-1]:
+        high = brentq(beyond, high, grid[inside[-1] + 1])
     return low, high
 
 
@@ -345,15 +336,12 @@ def _pairs(votes: _Votes, level: float) -> pd.DataFrame:
     answers = votes.items * n_classes + votes.codes
     said = count_table(votes.who, answers, n_items * n_classes)
     shared = triu(seen @ seen.T, 1, format="coo")
-    first = shared.row
-    second = shared.col
     both = shared.data.astype(int)
-    agreed = np.asarray((said @ said.T).tocsr()[first, second]).ravel()
-    ends = [exact_interval(a, b, level) for a, b in zip(agreed, both, strict=True)]
-    low, high = np.reshape(ends, (-1, 2)).T
+    agreed = np.asarray((said @ said.T).tocsr()[shared.row, shared.col]).ravel()
+    low, high = exact_interval(agreed, both, level)
     columns = {
-        "first": votes.people[first],
-        "second": votes.people[second],
+        "first": votes.people[shared.row],
+        "second": votes.people[shared.col],
         "items": both,
         "agreement": agreed / both,
         "low": low,
@@ -369,7 +357,7 @@ def _differing(
 ) -> pd.DataFrame:
     n_people = len(votes.people)
     active = np.ones(n_people, dtype=bool)
-    found: dict[int, Any] = {}
+    set_aside = []
     while True:
         table = _against_others(votes.of(active[votes.who]), matrix, level)
         table["p_value"] *= active.sum()
@@ -377,40 +365,14 @@ def _differing(
         if not p.min() <= alpha:  # also where nobody can be tested
             break
         worst = int(p.argmin())
-        found[worst] = table.loc[worst]
+        set_aside.append((worst, table.loc[worst]))
         active[worst] = False
-    for worst, row in found.items():
-        table.loc[worst] = row
+    for person, row in set_aside:
+        table.loc[person] = row
     table.insert(0, "annotator", votes.people)
     table.insert(1, "votes", np.bincount(votes.who, minlength=n_people))
     table["p_value"] = table["p_value"].clip(upper=1.0)
     return table.assign(flagged=~active)
-
-
-@dataclass(frozen=True)
-class _ByAnnotator:
-    """Means over the votes of each annotator."""
-
-    who: IntArray
-    n_people: int
-
-    @property
-    def counts(self) -> IntArray:
-        return np.bincount(self.who, minlength=self.n_people)
-
-    def sums(self, table: csr_array) -> FloatArray:
-        """The sums over the votes of each annotator, from a table with one row per vote."""
-        rows = np.arange(len(self.who))
-        shape = (self.n_people, len(rows))
-        chosen = csr_array((np.ones(len(rows)), (self.who, rows)), shape=shape)
-        return (chosen @ table).toarray()
-
-    def means(self, table: csr_array) -> tuple[FloatArray, FloatArray]:
-        """(means, standard errors not below what so few items could show)."""
-        n = self.counts[:, None]
-        means = self.sums(table) / n
-        variance = np.maximum(self.sums(table * table) / n - means**2, 0)
-        return means, np.hypot(np.sqrt(variance / (n - 1)), UNSEEN / n)
 
 
 def _against_others(
@@ -425,39 +387,34 @@ def _against_others(
     counts = count_table(votes.items, votes.codes, matrix.n_classes)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate, others, pber_without = _agreement_rates(votes, counts)
-        n_votes = counts.sum(axis=1)[votes.items]
-        shared = n_votes > 2
+        shared = counts.sum(axis=1)[votes.items] > 2
         kept = votes.of(shared)
-        rate = rate[shared]
-        others = others[shared]
-        people = _ByAnnotator(kept.who, n_people)
-        n = people.counts
-        means, errors = people.means(csr_array((rate - others)[:, None]))
-        difference = means[:, 0]
-        stderr = errors[:, 0]
+        n = np.bincount(kept.who, minlength=n_people)
+        rates = {"rate": rate, "others": others, "difference": rate - others}
+        each = pd.DataFrame(rates)[shared]
+        everybody = range(n_people)
+        table = each.groupby(kept.who).mean().reindex(everybody)
+        errors = each.groupby(kept.who).sem().reindex(everybody)
+        sizes = each.abs().groupby(kept.who).mean().reindex(everybody)
         df = np.maximum(n - 1.0, 1.0)
-        most, used_by, z = _class_use(kept, counts, people)
+        gap = Mean(table["difference"].to_numpy(), errors["difference"].to_numpy(), df)
+        gap = gap.wider(n)
+        most, used_by, z = _class_use(kept, counts, n)
         # Disagreement is tested on one side, use on both and in K classes; the 2 in front is for
         # taking the smaller.
-        p_disagree = stdtr(df, difference / stderr)
+        p_disagree = stdtr(df, gap.value / gap.stderr)
         p = 2 * np.minimum(p_disagree, 2 * matrix.n_classes * stdtr(df, -z))
-        size = people.sums(csr_array(np.abs(rate - others)[:, None]))[:, 0] / n
-        ends = Mean(difference, stderr, df).signed_interval(size, n, level)
-        used = matrix.classes[most].astype(object)
-        used[n == 0] = None
-        columns = {
-            "items": n,
-            "rate": np.bincount(kept.who, rate, n_people) / n,
-            "others": np.bincount(kept.who, others, n_people) / n,
-            "difference": difference,
-            "low": ends[0],
-            "high": ends[1],
-            "pber_without": pber_without,
-            "used": used,
-            "used_by": used_by,
-            "p_value": np.where(n >= fewest, p, np.nan),
-        }
-        return pd.DataFrame(columns)
+        low, high = gap.signed_interval(sizes["difference"], n, level)
+    table.insert(0, "items", n)
+    used = pd.Series(matrix.classes[most], dtype=object)
+    return table.assign(
+        low=low,
+        high=high,
+        pber_without=pber_without,
+        used=used.where(n > 0, None),
+        used_by=used_by,
+        p_value=np.where(n >= fewest, p, np.nan),
+    )
 
 
 def _agreement_rates(
@@ -486,22 +443,38 @@ def _agreement_rates(
 
 
 def _class_use(
-    votes: _Votes, counts: csr_array, people: _ByAnnotator
+    votes: _Votes, counts: csr_array, n: IntArray
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Per annotator the class whose use differs most from the others', by how much, z-value."""
+    """Per annotator the class whose use differs most from the others', by how much, z-value.
+
+    ``n`` is the number of votes of each annotator.
+    """
     table = counts[votes.items]
     N = table.sum(axis=1)
     share = table * (1 / N)[:, None]
     # The variance for a vote like the others on the item: who never used a rare class shows none.
     inflation = np.square(N / (N - 1))
-    expected = people.sums((share - share * share) * inflation[:, None])
+    expected = (share - share * share) * inflation[:, None]
     # c - (votes of the others) / (N-1) = (N c - all votes) / (N-1).
     each = np.diff(table.indptr)
     chosen = table.indices == np.repeat(votes.codes, each)
     n_votes = np.repeat(N, each)
     table.data = (n_votes * chosen - table.data) / (n_votes - 1)
-    use, stderr = people.means(table)
-    least = np.sqrt(expected) / people.counts[:, None]
+    shape = (len(n), len(votes.who))
+    places = (votes.who, np.arange(len(votes.who)))
+    own = csr_array((np.ones(len(votes.who)), places), shape=shape)
+
+    def sums(of_votes: csr_array) -> FloatArray:
+        """Over the votes of each annotator."""
+        return (own @ of_votes).toarray()
+
+    n = n[:, None]
+    use = sums(table) / n
+    squares = sums(table * table) / n
+    variance = np.maximum(squares - use**2, 0)
+    # No error is below what so few items could show.
+    stderr = np.hypot(np.sqrt(variance / (n - 1)), UNSEEN / n)
+    least = np.sqrt(sums(expected)) / n
     z = np.abs(use) / np.maximum(stderr, least)
     most = np.nan_to_num(z).argmax(axis=1)
     return most, use[np.arange(len(use)), most], z.max(axis=1)
@@ -572,14 +545,15 @@ def compare(
         )
     order = check.encode_labels(estimated.classes, counted.classes, "estimated")
     pber = _compared(
-        np.array(estimated.pber),
-        _ends(estimated.pber_interval(level)),
-        np.array(counted.pber),
-        _ends(counted.pber_interval(level)),
+        estimated.pber,
+        estimated.pber_interval(level),
+        counted.pber,
+        counted.pber_interval(level),
     )
-    pber = {name: value.item() for name, value in pber.items()}
     pairs = _compared_pairs(estimated, counted, order, level)
-    return Comparison(pairs, pber, level, _population_notes(estimated, counted, order))
+    notes = _population_notes(estimated, counted, order)
+    of_all = {name: np.asarray(value).item() for name, value in pber.items()}
+    return Comparison(pairs, of_all, level, notes)
 
 
 def _compared_pairs(
@@ -591,24 +565,21 @@ def _compared_pairs(
     i, j = _larger_direction(S + T)
     n_pairs = len(i)
     each = level_together(level, n_pairs)
-    own_low, own_high = _ends(estimated.interval(each))
-    low, high = _ends(counted.interval(each))
-    compared = _compared(
-        S[i, j],
-        (own_low[i, j], own_high[i, j]),
-        T[i, j],
-        (low[same][i, j], high[same][i, j]),
-    )
+    of_estimated = [end[i, j] for end in estimated.interval(each) or ()]
+    of_counted = [end[same][i, j] for end in counted.interval(each) or ()]
     names = {"class": estimated.classes[i], "other": estimated.classes[j]}
-    gap = compared["difference"]
+    compared = _compared(S[i, j], of_estimated, T[i, j], of_counted)
+    pairs = pd.DataFrame(names | compared)
+    gap = pairs["difference"].to_numpy()
     # On the side of zero.
-    half = np.where(gap > 0, gap - compared["low"], compared["high"] - gap)
+    half = np.where(gap > 0, gap - pairs["low"], pairs["high"] - gap)
     stderr = half / ndtri((1 + each) / 2)
     without_error = np.where(gap == 0, 0.0, np.inf)
     z = np.divide(np.abs(gap), stderr, out=without_error, where=stderr > 0)
-    pairs = pd.DataFrame(names | compared)
-    pairs.insert(7, "p_value", np.minimum(2 * ndtr(-z) * n_pairs, 1.0))
-    return pairs.iloc[np.argsort(-z, kind="stable")].reset_index(drop=True)
+    p_values = 2 * ndtr(-z) * n_pairs
+    pairs.insert(7, "p_value", np.minimum(p_values, 1.0))
+    order_of_z = np.argsort(-z, kind="stable")
+    return pairs.iloc[order_of_z].reset_index(drop=True)
 
 
 def _larger_direction(rates: FloatArray) -> tuple[IntArray, IntArray]:
@@ -644,15 +615,8 @@ def _population_notes(
     return tuple(notes)
 
 
-def _ends(interval: tuple[ArrayLike, ArrayLike] | None) -> Ends:
-    """The ends of an interval, which both matrices have, as they have standard errors."""
-    assert interval is not None
-    low, high = interval
-    return np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
-
-
 def _compared(
-    estimated: FloatArray, of_estimated: Ends, counted: FloatArray, of_counted: Ends
+    estimated: Any, of_estimated: Any, counted: Any, of_counted: Any
 ) -> Record:
     """Their difference, with its interval from those of the two, and what it says."""
     low, high = difference_interval(estimated, of_estimated, counted, of_counted)

@@ -631,14 +631,14 @@ def ambiguous(
     p_first = P[rows, first]
     p_second = P[rows, second]
     clear = p_first >= CLEAR
-    kind = np.where(clear, "clear", "ambiguous")
+    suspect = np.zeros(len(P), dtype=bool)
     label = None
-    p_label = np.full(len(P), np.nan)
+    p_label = np.nan
     if codes is not None:
         label = names[codes]
         p_label = P[rows, codes]
-        stray = np.where(p_label <= SUSPECT, "suspect label", "ambiguous")
-        kind = np.where(clear & (codes != first), stray, kind)
+        suspect = clear & (p_label <= SUSPECT)
+        clear &= codes == first
     columns = {
         "index": rows,
         "label": label,
@@ -648,7 +648,9 @@ def ambiguous(
         "p_first": p_first,
         "p_second": p_second,
         "entropy": entropy,
-        "kind": kind,
+        "kind": np.select(
+            [suspect, clear], ["suspect label", "clear"], default="ambiguous"
+        ),
     }
     key = -entropy
     if by == "label":

@@ -35,6 +35,8 @@ from collidescope.applications._inputs import (
     group_codes,
     largest_collisions,
     loss_and_rates,
+    named_rates,
+    plain,
     residuals,
     scored,
 )
@@ -100,29 +102,27 @@ class _Rates(NamedTuple):
 
     rows: Scored
     mean: Mean
+    low: FloatArray
+    high: FloatArray
 
     @classmethod
-    def of(cls, rows: Scored, stats: FloatArray) -> _Rates:
-        """From ``stats`` of the rows: see :func:`loss_and_rates`."""
-        return cls(rows, rows.mean(stats))
+    def of(cls, rows: Scored, stats: FloatArray, level: float) -> _Rates:
+        """From ``stats`` of the rows (:func:`loss_and_rates`); holds with few errors too."""
+        mean = rows.mean(stats)
+        grouped = rows.clusters is not None
+        top = max(1.0 if grouped else LARGEST_SCORE, float(np.max(mean.value)))
+        ends = interval(
+            mean.value, mean.stderr, rows.units, level, top=top, grouped=grouped
+        )
+        return cls(rows, mean, *ends)
 
-    def interval(self, level: float) -> Ends:
-        """Of each of them; holds with few errors too."""
-        mean, stderr, _ = self.mean
-        grouped = self.rows.clusters is not None
-        top = max(1.0 if grouped else LARGEST_SCORE, float(np.max(mean)))
-        return interval(mean, stderr, self.rows.units, level, top=top, grouped=grouped)
-
-    def minus(self, other: _Rates, level: float) -> tuple[Mean, Ends]:
+    def minus(self, other: _Rates) -> tuple[Mean, Ends]:
         """The differences to those of other rows, and their intervals."""
         n = len(self.rows.codes)
         gap = self.mean.minus(other.mean, n, len(other.rows.codes))
-        ends = difference_interval(
-            self.mean.value,
-            self.interval(level),
-            other.mean.value,
-            other.interval(level),
-        )
+        own = (self.low, self.high)
+        others = (other.low, other.high)
+        ends = difference_interval(self.mean.value, own, other.mean.value, others)
         return gap, ends
 
 
@@ -175,8 +175,8 @@ def collisions_by(
     n = len(rows.codes)
     own, names = group_codes(by, n, "by")
     r = residuals(rows.posteriors, rows.codes)
-    i, j = largest_collisions(r)
-    stats = loss_and_rates(r, (i, j))
+    colliding = largest_collisions(r)
+    stats = loss_and_rates(r, colliding)
     parts = {name: own == number for number, name in enumerate(names.tolist())}
     judged = [
         name
@@ -191,7 +191,8 @@ def collisions_by(
     if judged and rows.by_size:
         power = _power(rows)
     lines = []
-    pairs = [pd.DataFrame(columns=["group", "class", "other", "difference", "p_value"])]
+    of_pairs = ["group", "class", "other", "rate", "difference", "p_value"]
+    pairs = [pd.DataFrame(columns=of_pairs)]
     matrices = {}
     for name, here in parts.items():
         n_rows = int(here.sum())
@@ -201,22 +202,27 @@ def collisions_by(
             line["verdict"] = "too few rows" if n_rows < n else "the only group"
             continue
         part = rows.part(here)
-        found = _Rates.of(part, stats[here])
-        rest = _Rates.of(rows.part(~here), stats[~here])
-        gap, gap_ends = found.minus(rest, each)
-        line |= _line(found.mean, found.interval(each), gap, gap_ends)
+        found = _Rates.of(part, stats[here], each)
+        rest = _Rates.of(rows.part(~here), stats[~here], each)
+        gap, (gap_low, gap_high) = found.minus(rest)
+        rates = named_rates(
+            rows.classes,
+            colliding,
+            rate=found.mean.value,
+            low=found.low,
+            high=found.high,
+            difference=gap.value,
+            difference_low=gap_low,
+            difference_high=gap_high,
+            p_value=gap.p_value(),
+        )
+        of_all: Any = rates.iloc[0]
+        line |= of_all.to_dict()
+        line["verdict"] = _verdict(gap_low[0], gap_high[0])
+        pairs.append(rates[1:].assign(group=name)[of_pairs])
         if part.by_size:
             limit = replace(_limit(part), power=power)
             line["limit_low"], line["limit_high"] = limit.pber_interval(each)
-        rates = {
-            "group": name,
-            "class": rows.classes[i],
-            "other": rows.classes[j],
-            "rate": found.mean.value[1:],
-            "difference": gap.value[1:],
-            "p_value": gap.p_value()[1:],
-        }
-        pairs.append(pd.DataFrame(rates))
         if len(np.unique(part.codes)) == len(rows.classes):
             matrices[name] = collision_matrix_from_posteriors(
                 part.posteriors, part.labels, classes=rows.classes, groups=part.clusters
@@ -224,7 +230,7 @@ def collisions_by(
     shown = ["group", "rows", "pber", "low", "high"]
     shown += ["difference", "difference_low", "difference_high"]
     shown += ["limit_low", "limit_high", "verdict"]
-    table = pd.DataFrame(lines).reindex(columns=shown)
+    table = pd.DataFrame(lines).rename(columns={"rate": "pber"}).reindex(columns=shown)
     every = flagged(pd.concat(pairs[1:] or pairs), fdr)
     notes = _warnings(table, rows, parts)
     return SubgroupCollisions(table, every, matrices, level, fdr, notes)
@@ -250,24 +256,11 @@ def _power(rows: Scored) -> float | None:
     return found.power
 
 
-def _line(mean: Mean, ends: Ends, gap: Mean, gap_ends: Ends) -> Record:
-    """PBER and difference of a subgroup, with their intervals and a verdict."""
-    low, high = ends
-    gap_low, gap_high = gap_ends
-    verdict = "not different"
-    if gap_low[0] > 0:
-        verdict = "higher"
-    elif gap_high[0] < 0:
-        verdict = "lower"
-    return {
-        "pber": mean.value[0],
-        "low": low[0],
-        "high": high[0],
-        "difference": gap.value[0],
-        "difference_low": gap_low[0],
-        "difference_high": gap_high[0],
-        "verdict": verdict,
-    }
+def _verdict(low: float, high: float) -> str:
+    """What the interval of a difference to the other rows says."""
+    if low > 0:
+        return "higher"
+    return "lower" if high < 0 else "not different"
 
 
 def _warnings(table: pd.DataFrame, rows: Scored, parts: dict[Any, BoolArray]) -> Notes:
@@ -357,35 +350,34 @@ def collision_change(
         )
     r_before = residuals(first.posteriors, first.codes)
     r_after = residuals(second.posteriors, second.codes)
-    i, j = largest_collisions(np.concatenate([r_before, r_after]))
-    before = loss_and_rates(r_before, (i, j))
-    after = loss_and_rates(r_after, (i, j))
+    colliding = largest_collisions(np.concatenate([r_before, r_after]))
+    before = loss_and_rates(r_before, colliding)
+    after = loss_and_rates(r_after, colliding)
     if y_after is None:
         seen = first.mean(after - before)
         low, high = first.signed_interval(seen, after - before, level, LARGEST_SCORE)
         gap = seen.wider(first.units)
     else:
-        earlier = _Rates.of(first, before)
-        gap, (low, high) = _Rates.of(second, after).minus(earlier, level)
-    rates_before = before.mean(axis=0)
-    rates_after = after.mean(axis=0)
-    rates = {
-        "class": names[i],
-        "other": names[j],
-        "before": rates_before[1:],
-        "after": rates_after[1:],
-        "difference": gap.value[1:],
-        "low": low[1:],
-        "high": high[1:],
-        "p_value": gap.p_value()[1:],
-    }
+        earlier = _Rates.of(first, before, level)
+        gap, (low, high) = _Rates.of(second, after, level).minus(earlier)
+    rates = named_rates(
+        names,
+        colliding,
+        before=before.mean(axis=0),
+        after=after.mean(axis=0),
+        difference=gap.value,
+        low=low,
+        high=high,
+        p_value=gap.p_value(),
+    )
+    pber = plain(rates.iloc[0].to_dict())
     return CollisionChange(
-        before=float(rates_before[0]),
-        after=float(rates_after[0]),
-        change=float(gap.value[0]),
-        interval=(float(low[0]), float(high[0])),
+        before=pber["before"],
+        after=pber["after"],
+        change=pber["difference"],
+        interval=(pber["low"], pber["high"]),
         paired=y_after is None,
-        table=flagged(pd.DataFrame(rates), fdr),
+        table=flagged(rates[1:], fdr),
     )
 
 

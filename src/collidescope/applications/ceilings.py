@@ -299,31 +299,26 @@ def _with_hits(C: FloatArray, unseen: float) -> FloatArray:
 
 def _of_costs(name: str, C: FloatArray, cost: FloatArray, unseen: float) -> _Metric:
     """The mean cost; of quadratic kappa, 1 - its ratio to that of decisions at random."""
-    total = C.sum(axis=(1, 2))
-    mean = (C * cost).sum(axis=(1, 2)) / total
-    largest = float(cost.max())
     if name != QUADRATIC_KAPPA:
         least = float(cost.min())
-        return _Metric(mean, least, False, largest - least)
-    span = largest / float(_at_random(C, cost)[0])
+        mean = _mean_cost(C, cost)
+        return _Metric(mean, least, False, float(cost.max()) - least)
+    span = float(cost.max() / _at_random(C[0], cost))
     with_hits = _with_hits(C[0], unseen)
-    (kappa_with_hits,) = _kappa(with_hits[None], cost)
-    return _Metric(
-        _kappa(C, cost), span=span, unseen=float(kappa_with_hits), farthest=2.0
-    )
+    kappa = 1 - _mean_cost(C, cost) / _at_random(C, cost)
+    unseen = float(1 - _mean_cost(with_hits, cost) / _at_random(with_hits, cost))
+    return _Metric(kappa, span=span, unseen=unseen, farthest=2.0)
 
 
-def _kappa(C: FloatArray, cost: FloatArray) -> FloatArray:
-    mean = (C * cost).sum(axis=(1, 2)) / C.sum(axis=(1, 2))
-    return np.asarray(1 - mean / _at_random(C, cost))
+def _mean_cost(C: FloatArray, cost: FloatArray) -> FloatArray:
+    return np.asarray((C * cost).sum(axis=(-2, -1)) / C.sum(axis=(-2, -1)))
 
 
 def _at_random(C: FloatArray, cost: FloatArray) -> FloatArray:
     """The mean cost of as many decisions for every class, at random."""
-    true = C.sum(axis=2)
-    said = C.sum(axis=1)
-    pairs = np.einsum("gi,ij,gj->g", true, cost, said)
-    return np.asarray(pairs / C.sum(axis=(1, 2)) ** 2)
+    true = C.sum(axis=-1, keepdims=True)
+    said = C.sum(axis=-2, keepdims=True)
+    return _mean_cost(true * said, cost)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -487,16 +482,13 @@ def _rival(
 
 def _units(metric: _Metric, rows: Scored) -> float:
     """Effective number of independent units; a mean over classes counts the rows of rare ones."""
-    units = float(len(rows.codes))
-    if metric.over_classes:
-        counts = np.bincount(rows.codes)
-        weight = 1 / counts.astype(np.float64)  # of a row
-        total = weight.sum()
-        squares = (weight**2).sum()
-        units = float(effective_units(len(weight), total, squares))
-    if rows.clusters is None:
-        return units
-    return min(units, rows.units)
+    if not metric.over_classes:
+        return rows.units
+    counts = np.bincount(rows.codes)
+    weight = 1 / counts.astype(np.float64)  # of a row
+    total = weight.sum()
+    squares = (weight**2).sum()
+    return min(float(effective_units(len(weight), total, squares)), rows.units)
 
 
 def _parts(
@@ -535,30 +527,31 @@ def _heavier_tails(df: float, level: float) -> float:
 class _Curve(NamedTuple):
     """Metrics of models of growing training sizes."""
 
-    sizes: list[int]
-    by_size: list[Metrics]
+    by_size: dict[int, Metrics]
     n_rows: int
     endless: bool  #: whether the curve of the PBER has no end: no metric's has one then
 
     @classmethod
     def of(cls, jackknife: _Jackknife, rows: Scored, costs: Costs) -> _Curve:
-        sizes = list(rows.by_size)
-        posteriors = list(rows.by_size.values())
         endless = False
-        if sizes:
+        if rows.by_size:
             limit = limit_from_posteriors(
-                posteriors, rows.codes, sizes, groups=rows.clusters
+                list(rows.by_size.values()),
+                rows.codes,
+                list(rows.by_size),
+                groups=rows.clusters,
             )
             endless = limit.state not in READABLE
-        by_size = [jackknife.metrics(P, costs) for P in posteriors]
-        n_rows = len(rows.codes)
-        return cls(sizes, by_size, n_rows, endless)
+        by_size = {
+            size: jackknife.metrics(P, costs) for size, P in rows.by_size.items()
+        }
+        return cls(by_size, len(rows.codes), endless)
 
     def range_of(
         self, name: str, metric: _Metric, level: float, units: float
     ) -> Interval:
         """(low, high) of a metric with unlimited rows."""
-        values = np.array([found[name].values for found in self.by_size])
+        values = np.array([found[name].values for found in self.by_size.values()])
         distance = metric._replace(values=values).distances
         if not np.isfinite(distance).all():  # a part holds all rows of a class
             return np.nan, np.nan
@@ -571,7 +564,7 @@ class _Curve(NamedTuple):
         covariance = factor * deviations @ deviations.T
         stderr = float(np.sqrt(covariance[-1, -1]))
         found = Limit(
-            np.array(self.sizes),
+            np.array(list(self.by_size)),
             now / scale,
             covariance,
             stderr,

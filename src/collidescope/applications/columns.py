@@ -42,6 +42,7 @@ from collidescope.applications._inputs import (
     flagged,
     largest_collisions,
     loss_and_rates,
+    named_rates,
     residuals,
 )
 from collidescope.estimators import check_classifier, crossfit_posteriors
@@ -115,11 +116,10 @@ class _CrossFits:
 
 @dataclass(frozen=True)
 class _Effects:
-    """What units change: PBER and the rates of pairs (classes ``i`` and ``j``) row by row."""
+    """What units change: PBER and the rates of pairs of classes, row by row."""
 
     rows: Scored
-    i: IntArray
-    j: IntArray
+    pairs: tuple[IntArray, IntArray]
     full: FloatArray  # residuals with all columns
     with_all: FloatArray
     with_none: FloatArray
@@ -129,30 +129,29 @@ class _Effects:
         self, name: Any, without: FloatArray, alone: FloatArray
     ) -> pd.DataFrame:
         """The PBER first, then the pairs; from residuals without a unit, and with it alone."""
-        pairs = (self.i, self.j)
-        fall = self.with_none - loss_and_rates(alone, pairs)
-        rise = loss_and_rates(without, pairs) - self.with_all
+        fall = self.with_none - loss_and_rates(alone, self.pairs)
+        rise = loss_and_rates(without, self.pairs) - self.with_all
         needed = self.rows.mean(rise)
         widening = _training_widening(self.full, without, float(needed.value[0]))
         needed = needed._replace(stderr=widening * needed.stderr)
         worth = self.rows.mean(fall)
         # Rows that a column changes may be too rare to be among these.
         ends = self.rows.signed_interval(worth, fall, self.level, LARGEST_SCORE)
-        needed_ends = self.rows.signed_interval(needed, rise, self.level, LARGEST_SCORE)
-        columns = {
-            "unit": name,
-            "class": ["", *self.rows.classes[self.i]],
-            "other": ["", *self.rows.classes[self.j]],
-            "rate": self.with_all.mean(axis=0),
-            "needed": needed.value,
-            "low": needed_ends[0],
-            "high": needed_ends[1],
-            "p_value": needed.p_value(sides=1),
-            "alone": worth.value,
-            "alone_low": ends[0],
-            "alone_high": ends[1],
-        }
-        return pd.DataFrame(columns)
+        low, high = self.rows.signed_interval(needed, rise, self.level, LARGEST_SCORE)
+        found = named_rates(
+            self.rows.classes,
+            self.pairs,
+            rate=self.with_all.mean(axis=0),
+            needed=needed.value,
+            low=low,
+            high=high,
+            p_value=needed.p_value(sides=1),
+            alone=worth.value,
+            alone_low=ends[0],
+            alone_high=ends[1],
+        )
+        found.insert(0, "unit", name)
+        return found
 
 
 def column_value(
@@ -227,10 +226,10 @@ def column_value(
     with Progress("columns", n_fits, verbose) as progress:
         rows = Scored(fits.posteriors(every), codes, names, clusters=clusters)
         full = residuals(rows.posteriors, codes)
-        i, j = largest_collisions(full, most=5)
-        with_all = loss_and_rates(full, (i, j))
-        with_none = loss_and_rates(residuals(fits.posteriors([]), codes), (i, j))
-        effects = _Effects(rows, i, j, full, with_all, with_none, level)
+        colliding = largest_collisions(full, most=5)
+        with_all = loss_and_rates(full, colliding)
+        with_none = loss_and_rates(residuals(fits.posteriors([]), codes), colliding)
+        effects = _Effects(rows, colliding, full, with_all, with_none, level)
         progress.step()
         found = []
         for name, members in units.items():

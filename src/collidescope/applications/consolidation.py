@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, count
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +48,6 @@ TIE = 1e-12  #: gains closer than this are equal up to rounding: the pair that c
 FORBIDDEN = -1.0
 NAME_WIDTH = 24  #: letters of the name of a group: three columns fit into 80
 
-GroupNames = Sequence[Any] | Callable[[list[Any]], Any] | None
 NameGroups = Sequence[Sequence[Any]] | None
 Groups = list[list[int]]  #: as class numbers
 Groupings = npt.NDArray[np.integer]
@@ -68,14 +67,13 @@ class ConsolidationPlan(
     level). It ends at one group, or where the constraints end it; ``groupings`` has the group
     number of every class at each of its steps. ``linkage`` is the tree for
     :func:`scipy.cluster.hierarchy.dendrogram`, with the PBER removed so far as heights and with
-    merges that the constraints forbid at its end; None with ``method="optimal"``, whose steps need
-    not nest.
+    merges that the constraints forbid at its end.
     """
 
     groups: list[list[Any]]
     matrix: CollisionMatrix
     path: pd.DataFrame
-    linkage: FloatArray | None
+    linkage: FloatArray
     groupings: Groupings
     source: CollisionMatrix
     notes: Notes = ()
@@ -95,13 +93,24 @@ class ConsolidationPlan(
 
     def save_mapping(self, path: str | Path) -> None:
         """Write :attr:`mapping` as ``.json`` ({class: group}) or ``.csv`` (class, group)."""
-        save_mapping(self.mapping, path)
+        file = Path(path)
+        kind = file.suffix.lower()
+        if kind == ".json":
+            named = {str(name): group for name, group in self.mapping.items()}
+            line = f"{json.dumps(named, ensure_ascii=False, indent=1)}\n"
+            file.write_text(line, encoding="utf-8")
+        elif kind == ".csv":
+            table = pd.DataFrame(self.mapping.items(), columns=["class", "group"])
+            table.to_csv(file, index=False)
+        else:
+            raise ValueError(f"path must end in .json or .csv, got {file.name!r}")
 
-    def at(self, n_groups: int, names: GroupNames = None) -> ConsolidationPlan:
+    def at(
+        self, n_groups: int, names: Sequence[Any] | None = None
+    ) -> ConsolidationPlan:
         """The plan with another number of groups along the same path.
 
-        ``names`` has one name per group, or makes one from its members; default "A+B", long ones
-        cut: "A+B+… (12)".
+        ``names`` has one name per group; default "A+B", long ones cut: "A+B+… (12)".
         """
         check.check_count(n_groups, "n_groups", least=2)
         steps = self.path["n_groups"].tolist()
@@ -118,8 +127,6 @@ class ConsolidationPlan(
         groups = [self.source.classes[grouping == g].tolist() for g in range(n_groups)]
         if names is None:
             names = _default_names(groups)
-        elif callable(names):
-            names = [names(list(group)) for group in groups]
         matrix = self.source.merge(groups, names)
         if len(groups) == self.source.n_classes:
             # Nothing merged: errors that are known without a covariance stay.
@@ -132,13 +139,10 @@ class ConsolidationPlan(
         at_chance = merged[merged["chance"]]
         if at_chance.empty:
             return ()
-        row = at_chance.iloc[0]
-        example = (
-            f", such as {row['first']} with {row['second']}," if row["first"] else ""
-        )
-        which = f"{len(at_chance)} of {len(merged)} merges{example} join"
-        if len(at_chance) == 1 and example:
-            which = f"Merging {row['first']} with {row['second']} joins"
+        first = "{first} with {second}".format_map(at_chance.iloc[0])
+        which = f"{len(at_chance)} of {len(merged)} merges, such as {first}, join"
+        if len(at_chance) == 1:
+            which = f"Merging {first} joins"
         return (
             (
                 f"{which} a class that is recognised no better than by chance: look for "
@@ -198,28 +202,13 @@ class ConsolidationPlan(
         return pd.concat([table.iloc[:most], last])
 
 
-def save_mapping(mapping: dict[Any, str], path: str | Path) -> None:
-    """Write class → group as ``.json`` (one object) or ``.csv`` (columns class and group)."""
-    file = Path(path)
-    kind = file.suffix.lower()
-    if kind == ".json":
-        named = {str(name): group for name, group in mapping.items()}
-        line = f"{json.dumps(named, ensure_ascii=False, indent=1)}\n"
-        file.write_text(line, encoding="utf-8")
-    elif kind == ".csv":
-        table = pd.DataFrame(mapping.items(), columns=["class", "group"])
-        table.to_csv(file, index=False)
-    else:
-        raise ValueError(f"path must end in .json or .csv, got {file.name!r}")
-
-
 class _Path(NamedTuple):
     """Groupings and their PBER, most groups first."""
 
     groupings: Groupings
     pber: FloatArray
-    pairs: Sequence[tuple[int, int]]  #: first members of the groups merged, of a tree
-    linkage: FloatArray | None  #: the tree
+    pairs: Sequence[tuple[int, int]]  #: first members of the groups merged
+    linkage: FloatArray  #: the tree
 
     @property
     def n_groups(self) -> IntArray:
@@ -257,8 +246,7 @@ def consolidate(
     must_merge: NameGroups = None,
     cannot_merge: NameGroups = None,
     ordered: bool | Sequence[Any] = False,
-    method: str = "greedy",
-    names: GroupNames = None,
+    names: Sequence[Any] | None = None,
 ) -> ConsolidationPlan:
     """Merge the classes that collide most, until few are left or the rest can be told apart.
 
@@ -276,8 +264,6 @@ def consolidate(
     must_merge, cannot_merge : lists of groups of class names
         The first are merged before the first step; of the second no two are ever in one group.
     ordered : bool, or the classes in their order (grades, stages): only neighbours are merged
-    method : "greedy" merges the best pair at each step, "optimal" looks at every grouping
-        The latter for up to 10 classes.
     names : see :meth:`ConsolidationPlan.at`
 
     Examples
@@ -300,8 +286,7 @@ def consolidate(
     ['car+van', 'cat+dog']
     """
     check_matrix(cm)
-    check.check_choice(method, ["greedy", "optimal"], "method")
-    _check_targets(n_groups, max_pber, balance, method)
+    _check_targets(n_groups, max_pber, balance)
     most = cm.n_classes
     if max_group_size is not None:
         most = check.check_count(max_group_size, "max_group_size", least=2)
@@ -309,10 +294,7 @@ def consolidate(
     rules = _constraints(cm.classes, must_merge, cannot_merge, most, places)
     W = cm.joint + cm.joint.T
     np.fill_diagonal(W, 0.0)
-    if method == "greedy":
-        found = _greedy(W, rules, balance)
-    else:
-        found = _optimal(W, rules)
+    found = _greedy(W, rules, balance)
     if found.groupings[0].max() < 1:
         raise ValueError(
             "must_merge joins every class into one: keep at least 2 groups"
@@ -330,7 +312,7 @@ def consolidate(
 
 
 def _check_targets(
-    n_groups: int | None, max_pber: float | None, balance: float, method: str
+    n_groups: int | None, max_pber: float | None, balance: float
 ) -> None:
     if n_groups is not None and max_pber is not None:
         raise ValueError(
@@ -345,11 +327,6 @@ def _check_targets(
         raise ValueError(
             "balance must be between 0 (by gain alone) and 1 (mean collision), got "
             f"{balance!r}"
-        )
-    if balance and method == "optimal":
-        raise ValueError(
-            "balance must be 0 with method='optimal', which looks for the lowest PBER: "
-            "use max_group_size"
         )
 
 
@@ -375,28 +352,25 @@ def group_name(members: Sequence[Any]) -> str:
     whole = "+".join(names)
     if len(names) < 2 or len(whole) <= NAME_WIDTH:
         return whole
-    end = f"… ({len(names)})"
-    short = "+".join([names[0], end])
-    for kept in range(2, len(names)):
-        longer = "+".join([*names[:kept], end])
-        if len(longer) > NAME_WIDTH:
+    short = whole
+    for kept in range(len(names) - 1, 0, -1):
+        short = "+".join([*names[:kept], f"… ({len(names)})"])
+        if len(short) <= NAME_WIDTH:
             break
-        short = longer
     return short
 
 
 def _default_names(groups: list[list[Any]]) -> list[str]:
     """A name that is taken ("a+b" may be a class) gets a number. Single classes come first."""
-    names: dict[int, str] = {}
-    numbers = range(len(groups))
-    for g in sorted(numbers, key=lambda g: len(groups[g]) > 1):
-        plain = group_name(groups[g])
-        name = plain
+    names = [group_name(group) for group in groups]
+    taken: set[str] = set()
+    for g in sorted(range(len(groups)), key=lambda g: len(groups[g]) > 1):
+        plain = names[g]
         numbered = count(2)
-        while name in names.values():
-            name = f"{plain} ({next(numbered)})"
-        names[g] = name
-    return [names[g] for g in numbers]
+        while names[g] in taken:
+            names[g] = f"{plain} ({next(numbered)})"
+        taken.add(names[g])
+    return names
 
 
 def _with_interval(pber: float, interval: Interval | None) -> str:
@@ -547,55 +521,6 @@ def _greedy(W: FloatArray, rules: _Constraints, balance: float = 0.0) -> _Path:
     return _Path(groupings, left[steps], tree.pairs[n_forced:n_allowed], tree.linkage)
 
 
-def _optimal(W: FloatArray, rules: _Constraints, most_classes: int = 10) -> _Path:
-    """The grouping with the lowest PBER for every number of groups, by looking at all of them.
-
-    Those of 10 classes (115,975) take a second; of 12 there are 4 million.
-    """
-    k = len(W)
-    if k > most_classes:
-        raise ValueError(
-            f"method='optimal' looks at every grouping of at most {most_classes} "
-            f"classes, got {k}: use 'greedy'"
-        )
-    every = _partitions(k)
-    every = every[_legal(every, rules)]
-    pber = np.zeros(len(every))
-    for a, b in combinations(range(k), 2):
-        pber += W[a, b] * (every[:, a] != every[:, b])
-    n_groups = every.max(axis=1) + 1
-    chosen = []
-    for n in np.unique(n_groups)[::-1]:
-        own = np.flatnonzero(n_groups == n)
-        ties = own[pber[own] <= pber[own].min() + TIE]
-        chosen.append(ties[0])
-    return _Path(every[chosen], pber[chosen], (), None)
-
-
-def _partitions(k: int) -> npt.NDArray[np.int8]:
-    """Every partition of k classes as group numbers, in lexicographic order."""
-    grown: list[tuple[int, ...]] = [(0,)]
-    for _ in range(1, k):  # a class joins a group so far, or opens one
-        grown = [(*groups, last) for groups in grown for last in range(max(groups) + 2)]
-    return np.array(grown, dtype=np.int8)
-
-
-def _legal(every: npt.NDArray[np.int8], rules: _Constraints) -> BoolArray:
-    n, k = every.shape
-    legal = np.ones(n, dtype=bool)
-    for first, *others in rules.together:
-        legal &= (every[:, others] == every[:, [first]]).all(axis=1)
-    # A set of classes is a number, its members the digits in base 2.
-    digits = 1 << np.arange(k)
-    allowed = [
-        rules.allow(np.flatnonzero(number & digits)) for number in range(1, 1 << k)
-    ]
-    is_allowed = np.array([True, *allowed])
-    for group in range(k):
-        legal &= is_allowed[(every == group) @ digits]
-    return legal
-
-
 def _path_table(cm: CollisionMatrix, found: _Path, plain: _Path) -> pd.DataFrame:
     n_groups = found.n_groups
     low, high = _ends(cm, found)
@@ -621,44 +546,21 @@ def _ends(cm: CollisionMatrix, found: _Path) -> Ends:
 
     A grouping is chosen because its PBER is low: see :func:`level_of_choice`.
     """
-    low = np.full(len(found.pber), np.nan)
+    k = cm.n_classes
+    # That one group never errs is known.
+    low = np.where(found.n_groups == 1, found.pber, np.nan)
     high = low.copy()
     errors = _standard_errors(cm, found.groupings)
-
-    def ends(step: int, level: float) -> Interval:
-        shares = np.asarray(np.bincount(found.groupings[step], cm.priors), np.float64)
-        return cm._pber_ends(found.pber[step], errors[step], shares, level)
-
-    for step, n_groups in enumerate(found.n_groups):
-        if n_groups == 1:  # that one group never errs is known
-            low[step] = found.pber[step]
-            high[step] = found.pber[step]
-        elif not np.isnan(errors[step]):
-            low[step], _ = ends(step, LEVEL)
-            merges = cm.n_classes - int(n_groups)
-            of_best = level_of_choice(LEVEL, cm.n_classes, merges)
-            _, high[step] = ends(step, of_best)
-    return low, _no_higher_than_before(high, found.groupings)
-
-
-def _no_higher_than_before(high: FloatArray, groupings: Groupings) -> FloatArray:
-    """Upper ends, where merging lowers the PBER: that of a finer grouping holds for a coarser.
-
-    What allows for the choice may be wider than what the merges took off.
-    """
-    ends = high.copy()
-    for step in range(1, len(ends)):
-        finer = step - 1
-        if not _coarsens(groupings[finer], groupings[step]):
-            finer = 0
-        ends[step] = np.minimum(ends[step], ends[finer])
-    return ends
-
-
-def _coarsens(fine: IntArray, coarse: IntArray) -> bool:
-    """Does no group of ``fine`` lie in two of ``coarse``?"""
-    pairs = np.unique(np.column_stack([fine, coarse]), axis=0)
-    return len(pairs) == len(np.unique(fine))
+    for step in np.flatnonzero(np.isnan(low) & ~np.isnan(errors)):
+        pber = found.pber[step]
+        stderr = errors[step]
+        shares: Any = np.bincount(found.groupings[step], cm.priors)
+        of_best = level_of_choice(LEVEL, k, k - int(found.n_groups[step]))
+        low[step], _ = cm._pber_ends(pber, stderr, shares, LEVEL)
+        _, high[step] = cm._pber_ends(pber, stderr, shares, of_best)
+    # What allows for the choice may be wider than what a merge took off: the end of a finer
+    # grouping holds for a coarser one.
+    return low, np.minimum.accumulate(high)
 
 
 def level_of_choice(level: float, n_classes: int, merges: int) -> float:

@@ -247,9 +247,7 @@ def _holm(p_values: FloatArray) -> FloatArray:
     m = len(p_values)
     order = np.argsort(p_values, kind="stable")
     largest = np.maximum.accumulate(p_values[order] * (m - np.arange(m)))
-    adjusted = np.empty(m)
-    adjusted[order] = np.minimum(largest, 1.0)
-    return adjusted
+    return np.minimum(largest, 1.0)[np.argsort(order)]
 
 
 def _best(counts: FloatArray, level: float) -> Interval:
@@ -257,13 +255,7 @@ def _best(counts: FloatArray, level: float) -> Interval:
     n = counts.sum(axis=1)
     # The majority of the other votes agrees with the vote held out.
     majority = 1 - majority_errors(csr_array(counts), n)
-    low, _ = _share_ends(majority, level)
-    _, high = _share_ends(counts.max(axis=1) / n, level)
-    return low, high
-
-
-def _share_ends(values: FloatArray, level: float) -> Interval:
-    """Of the mean of one share per item; all may be the same."""
-    mean, stderr, _ = mean_and_error(values)
-    low, high = interval(mean, stderr, len(values), level)
-    return float(low), float(high)
+    shares = np.column_stack([majority, counts.max(axis=1) / n])
+    mean, stderr, _ = mean_and_error(shares)
+    low, high = interval(mean, stderr, len(shares), level)  # all may be the same
+    return float(low[0]), float(high[1])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collidescope import _checks as check
-from collidescope._checks import FloatArray, Given
+from collidescope._checks import FloatArray
 from collidescope.applications._inputs import check_matrix, linear_error
 from collidescope.intervals import interval
 from collidescope.matrix import CollisionMatrix
@@ -26,24 +26,16 @@ class ExpectedDistance(NamedTuple):
     high: float
 
 
-def distances(k: int, positions: Given = None) -> FloatArray:
-    """K×K: |position of i - position of j|; by default the classes are one apart."""
-    where = np.arange(k, dtype=np.float64)
-    if positions is not None:
-        where = check.check_finite(positions, "positions", ndim=1)
-        check.one_each(where, k, "positions", "class")
-        falling = np.diff(where) <= 0
-        if falling.any():
-            raise ValueError("positions must increase: give the classes in their order")
-    return np.abs(np.subtract.outer(where, where))
+def distances(k: int) -> FloatArray:
+    """K×K: |i - j|."""
+    places = np.arange(k, dtype=np.float64)
+    return np.abs(np.subtract.outer(places, places))
 
 
-def expected_distance(
-    cm: CollisionMatrix, *, positions: Given = None, level: float = 0.95
-) -> ExpectedDistance:
+def expected_distance(cm: CollisionMatrix, *, level: float = 0.95) -> ExpectedDistance:
     """Expected distance of a second label of the same input, with an interval.
 
-    ``cm`` has its classes in their order, ``positions`` places them (default 0, 1, 2, …).
+    ``cm`` has its classes in their order, each one apart from the next.
 
     >>> S = [[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.0, 0.2, 0.8]]
     >>> cm = CollisionMatrix(
@@ -54,7 +46,7 @@ def expected_distance(
     """
     check_matrix(cm)
     check.check_between(level, 0, 1, "level")
-    apart = distances(cm.n_classes, positions)
+    apart = distances(cm.n_classes)
     value = float((cm.joint * apart).sum())
     if cm.covariance is None:
         return ExpectedDistance(value, np.nan, np.nan)

@@ -17,13 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import brentq
-from scipy.special import ndtr
 from scipy.stats import poisson
 
 from collidescope import _checks as check
@@ -49,9 +46,9 @@ from collidescope.applications.consolidation import (
     consolidate,
     group_name,
     level_of_choice,
-    save_mapping,
 )
 from collidescope.equations.posterior import brier_scores
+from collidescope.equations.power_law import Mixture
 from collidescope.intervals import half_width
 from collidescope.limit import Limit
 from collidescope.matrix import CollisionMatrix
@@ -104,12 +101,11 @@ class Plan(Result, title="What to do with the next euro"):
     @property
     def best(self) -> str:
         """The first choice in one sentence."""
-        ranked = self.table[self.table["rank"].notna()]
-        if ranked.empty and NO_RANGE in self.notes:
+        row = self.table.iloc[0]
+        if np.isnan(row["rank"]) and NO_RANGE in self.notes:
             return "No option with a price can be ranked."
-        if ranked.empty:
+        if np.isnan(row["rank"]):
             return "No option has a price: pass prices={'row': 0.1, 'label': 0.5, …}."
-        row = ranked.iloc[0]
         if row["fall"] <= 0:
             return f"No priced option is expected to lower the PBER of {self.pber:.1%}."
         # Not capitalize(): names of classes stay as they are.
@@ -130,10 +126,11 @@ class Plan(Result, title="What to do with the next euro"):
             "rank": _written(table["rank"], ".0f"),
             "what": table["what"],
             "cost": _written(table["cost"], ".3g"),
+            "fall": _written(100 * table["fall"], ".2f"),
+            "low": _written(100 * table["low"], ".2f"),
+            "high": _written(100 * table["high"], ".2f"),
+            "per 100": _written(100 * 100 * table["per_money"], ".3g"),
         }
-        for name in ("fall", "low", "high"):
-            columns[name] = _written(100 * table[name], ".2f")
-        columns["per 100"] = _written(100 * 100 * table["per_money"], ".3g")
         return pd.DataFrame(columns)[:most]
 
     def section(self) -> Record:
@@ -148,21 +145,13 @@ class Plan(Result, title="What to do with the next euro"):
         start = min(shown["low"].min(), 0.0)
         end = min(shown["high"].max(), 2.5 * shown["fall"].max())
         end = max(end, start + 1e-9)
-        places = (shown[["fall", "low", "high"]] - start) / (end - start)
-        about = pd.DataFrame(
-            {
-                "name": shown["what"],
-                "words": [_points(row) for row in shown.to_dict("records")],
-                "ranked": shown["rank"] > 0,
-            }
+        bars = (shown[["fall", "low", "high"]] - start) / (end - start)
+        bars = bars.clip(0, 1).assign(
+            name=shown["what"],
+            words=[_points(row) for row in shown.to_dict("records")],
+            ranked=shown["rank"] > 0,
         )
-        return about.join(places.clip(0, 1)).to_dict("records")
-
-    def save_mapping(self, path: str | Path) -> None:
-        """Write :attr:`mapping` as ``.json`` or ``.csv``."""
-        if self.mapping is None:
-            raise ValueError("mapping is None: merging is no option of this plan")
-        save_mapping(self.mapping, path)
+        return bars.to_dict("records")
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the fall of every option with its interval, the best one on top."""
@@ -253,13 +242,15 @@ def plan(
         columns = column_value(None, X, given.labels, groups=groups, level=level)
     if columns is not None:
         options += _columns(columns, money.columns)
-    cm = getattr(clf, "collision_matrix_", None)
+    pber = float(brier_scores(given.posteriors, given.codes).mean())
     merges: list[ConsolidationPlan] = []
     notes: Notes = ()
-    if ordered is None:
-        ordered = getattr(clf, "class_order_", None) or False
-    if cm is not None and cm.n_classes > 2:
-        merges, notes = _merge_steps(cm, ordered)
+    cm = getattr(clf, "collision_matrix_", None)
+    if cm is not None:
+        pber = cm.pber
+        if ordered is None:
+            ordered = getattr(clf, "class_order_", None)
+        merges, notes = _merge_steps(cm, ordered or False)
     if limit is None and "row" in money.prices:
         notes = (*notes, NO_RANGE)
     if limit is not None and limit.state == "miscalibrated" and len(suspects):
@@ -271,10 +262,7 @@ def plan(
     # That of the merge that ranks first; without a price that of the first step.
     if merges:
         first = table[table["option"] == "merge"].iloc[0]
-        mapping = merges[int(first["amount"]) - 1].mapping
-    pber = float(brier_scores(given.posteriors, given.codes).mean())
-    if cm is not None:
-        pber = cm.pber
+        mapping = merges[first["amount"] - 1].mapping
     return Plan(pber, money.budget, table, mapping, level, notes)
 
 
@@ -417,9 +405,11 @@ def _rows(limit: Limit, n: int, money: _Money, level: float) -> Option:
     falls = curve.level - curve.at(size).means  # PBER(n) - PBER(size), for every curve
     # Which rows are drawn moves the models too, about as much as it did in the last doubling.
     _, deviation = limit._contrast([1.0, -1.0])
-    expected = _FallMixture(curve.weights, falls, max(deviation, 1e-9))
-    low = expected.quantile((1 - level) / 2)
-    high = expected.quantile((1 + level) / 2)
+    expected = Mixture(curve.weights, falls, np.full_like(falls, max(deviation, 1e-9)))
+    low, middle, high = (
+        expected.quantile(chance, least=-1.0)
+        for chance in ((1 - level) / 2, 0.5, (1 + level) / 2)
+    )
     if limit.state not in READABLE:  # such a curve may fall by all that is left
         low = min(low, 0.0)
         high = float(limit.scores[-1])
@@ -428,27 +418,10 @@ def _rows(limit: Limit, n: int, money: _Money, level: float) -> Option:
         f"collect {amount:,} more rows",
         amount,
         money.cost("row", amount),
-        fall=expected.quantile(0.5),
+        fall=middle,
         low=low,
         high=high,
     )
-
-
-class _FallMixture(NamedTuple):
-    """A mixture of normals with one deviation."""
-
-    weights: FloatArray
-    means: FloatArray
-    deviation: float
-
-    def quantile(self, chance: float) -> float:
-        def below(value: float) -> float:
-            z = (value - self.means) / self.deviation
-            return float(self.weights @ ndtr(z)) - chance
-
-        reach = 9 * self.deviation  # the mass beyond it is 1e-19
-        lowest = self.means.min() - reach
-        return float(brentq(below, lowest, self.means.max() + reach, xtol=1e-9))
 
 
 def _columns(found: ColumnValue, costs: Mapping[Any, float]) -> list[Option]:
@@ -470,11 +443,10 @@ def _merge_steps(
     """The first steps of merging, up to one at chance level; notes where that is the first."""
     path = consolidate(cm, ordered=ordered)
     steps: list[ConsolidationPlan] = []
-    for step in path.path.iloc[1 : most + 1].to_dict("records"):
-        if step["n_groups"] < 2:
-            break
-        found = path.at(step["n_groups"])
-        if step["chance"]:
+    fewest = max(cm.n_classes - most, 2)
+    for n_groups in range(cm.n_classes - 1, fewest - 1, -1):
+        found = path.at(n_groups)
+        if found.notes:
             return steps, () if steps else found.notes
         steps.append(found)
     return steps, ()
@@ -512,8 +484,7 @@ def _merged_interval(
     ends = cm.interval(level)
     if ends is None:
         return fall, fall
-    i, j = np.nonzero(together)
-    low, high = (float(cm.priors[i] @ end[i, j]) for end in ends)
+    low, high = (float((cm.priors @ (together * end)).sum()) for end in ends)
     return low, high
 
 

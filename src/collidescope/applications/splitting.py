@@ -102,7 +102,6 @@ def split_candidates(
             "others to collide with"
         )
     lines: list[Record] = []
-    parts: list[Parts] = []
     for k in range(len(names)):
         own = np.flatnonzero(given.codes == k)
         posteriors = given.posteriors[own]
@@ -120,16 +119,13 @@ def split_candidates(
             p_value, valley = silverman(contrast, rng)
             near = contrast > valley
             line = {"class": names[k], "first": names[a], "second": names[b]}
+            line["parts"] = (rows[near], rows[~near])
             lines.append(line | _line(p, near, p_value))
-            parts.append((rows[near], rows[~near]))
-    if not lines:
-        table = pd.DataFrame(columns=["class", "first", "second", "p_value"])
-        return SplitCandidates(table.assign(flagged=[]), [])
-    table = pd.DataFrame(lines)
-    order = np.argsort(table["p_value"], kind="stable")
-    table = table.iloc[order].reset_index(drop=True)
+    columns = lines[0] if lines else ["class", "first", "second", "parts", "p_value"]
+    table = pd.DataFrame(lines, columns=[*columns])
+    table = table.sort_values("p_value", kind="stable", ignore_index=True)
     table["flagged"] = discovered(table["p_value"], fdr)
-    return SplitCandidates(table, [parts[place] for place in order])
+    return SplitCandidates(table, table.pop("parts").tolist())
 
 
 def _colliding(own: FloatArray, k: int, most: int = 3) -> list[tuple[int, int]]:

@@ -90,6 +90,10 @@ def for_terminal(words: str) -> str:
         r"merge what top_collisions shows": "merge the pairs that collide most",
         r"\bX lacks (a column|columns)": r"the table lacks \1",
         r"pass prices=\{.*?\}": "give --price row=0.1 or --price label=0.5",
+        r"\bmust_merge\b": "--together",
+        r"\bcannot_merge\b": "--apart",
+        r"\bmax_pber\b": "--max-pber",
+        r"\bn_groups\b(?!=)": "--groups",
         r"pass errors='skip'": "go on without them, with --skip-bad",
         r"pass a smaller size=.*most_bytes=": "use a smaller --size, such as --size 64",
     }

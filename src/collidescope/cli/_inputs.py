@@ -77,6 +77,11 @@ class Rows:
     limit: Limit | None = None
     used: list[str] = field(default_factory=list)
 
+    @property
+    def n_classes(self) -> int:
+        """Different labels."""
+        return len(set(self.y.tolist()))
+
     def part(self, rows: Array, *notes: str, y: Array | None = None) -> Rows:
         """Some of the rows, with their labels or with ``y`` instead."""
         X = self.X

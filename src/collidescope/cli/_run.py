@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -223,7 +224,7 @@ class Options:
             )
 
         def write_page(path: Path) -> None:
-            write_report(data if page is None else page(), path)
+            write_report(page() if page else data, path)
 
         write_all([*outputs, Output("report", self.report, write_page)])
 
@@ -263,6 +264,27 @@ class Output:
 def picture(what: str, path: Path | None, plot: Callable[[], Any]) -> Output:
     """What writes the figure of the axes that ``plot`` draws."""
     return Output(what, path, lambda file: plot().figure.savefig(file))
+
+
+def written_mapping(path: Path | None, mapping: dict[Any, str] | None) -> Output:
+    """What writes class → group: as JSON where ``path`` ends so, else as a table."""
+
+    def write(file: Path) -> None:
+        import pandas as pd
+
+        from collidescope._store import write_bytes
+
+        if mapping is None:
+            raise ValueError("merging is no option of this plan")
+        if file.suffix.lower() == ".json":
+            named = {str(name): group for name, group in mapping.items()}
+            text = json.dumps(named, indent=1, ensure_ascii=False)
+            write_bytes(file, text.encode())
+        else:
+            table = pd.DataFrame(mapping.items(), columns=["class", "group"])
+            write_table(table, file)
+
+    return Output("mapping", path, write)
 
 
 def split_names(text: str) -> list[str]:

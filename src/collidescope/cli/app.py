@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -272,6 +271,8 @@ def fit(
     - `collidescope fit visits.csv -l diagnosis --groups patient --rare drop --json > summary.json`
     - `collidescope fit photos/ --report report.html` (one subfolder per class)
     """
+    import pandas as pd
+
     from collidescope.cli._fitting import Fit, train
     from collidescope.cli._inputs import weights
 
@@ -285,6 +286,8 @@ def fit(
         "random_state": seed,
         "verbose": int(not run.quiet),
     }
+    run.start(table, outputs=(save,))
+    pictures = None
     if images or table.is_dir():
         from collidescope.cli.images import check_options, fit_images, read_files
 
@@ -300,23 +303,19 @@ def fit(
                 "--with": copied,
             }
         )
-        found_images = read_files(
-            run.start(table, outputs=(save,)), table, size, skip_bad
-        )
-        files = found_images.files.without_rare(drop_rare)
-        files = files.sampled(sample, seed).with_rare_handled(rare)
-        opt.check_matrix_name(run.matrix, len(set(files.y.tolist())))
-        images_of = replace(found_images, files=files)
-        classifier = cs.CollisionClassifier(n_jobs=n_jobs, **settings)
-        fit_images(run, classifier, images_of, save, control)
-        return
-    whole = run.start(table, outputs=(save,)).rows(table, category or ())
+        pictures, whole = read_files(run, table, size, skip_bad)
+    else:
+        whole = run.rows(table, category or ())
     n_read = len(whole.y)
     if unique:
         whole = whole.unique()
     whole = whole.without_rare(drop_rare)
     rows = whole.sampled(sample, seed).with_rare_handled(rare)
-    opt.check_matrix_name(run.matrix, len(set(rows.y.tolist())))
+    opt.check_matrix_name(run.matrix, rows.n_classes)
+    if pictures is not None:
+        networks = cs.CollisionClassifier(n_jobs=n_jobs, **settings)
+        fit_images(run, networks, pictures[rows.numbers], rows, save, control)
+        return
     inputs = _chosen(rows.X, copied)
     rows, grouped = rows.take(groups, "--groups")
     rows, weighed = rows.take(sample_weight, "--sample-weight", weights)
@@ -340,17 +339,21 @@ def fit(
         categories=category or (),
         **settings,
     )
-    y = _in_order(_named(rows), ordered)
+    y = pd.Series(rows.y, name=rows.label)
+    name = rows.label
+    if name in ("row", "predicted"):
+        name = f"{name} (label)"
     asked = Fit(
         model,
         rows,
         rows.X,
         save,
         control,
-        labels=_labels(rows),
+        labels=y.to_frame(name),
         inputs=inputs,
         cautions=cautions,
     )
+    y = _in_order(y, ordered)
     train(
         run,
         asked,
@@ -388,7 +391,7 @@ def _introduce(rows: Rows, n_read: int, quick: bool) -> None:
     of = f"{n:,} of {n_read:,}" if n < n_read else f"{n:,}"
     say(
         f"{rows.table.name}: {of} labelled rows, {columns}; "
-        f"{len(set(rows.y.tolist()))} classes in {rows.label!r}: {largest_classes(rows.y)}"
+        f"{rows.n_classes} classes in {rows.label!r}: {largest_classes(rows.y)}"
     )
     if quick:
         rows.notes.append(
@@ -408,12 +411,6 @@ def _screened(rows: Rows, drop: Sequence[str | None], keep: Sequence[str]) -> Sc
     return screen(rows.X.drop(columns=gone), rows.y, keep=keep)
 
 
-def _named(rows: Rows) -> pd.Series:
-    import pandas as pd
-
-    return pd.Series(rows.y, name=rows.label)
-
-
 def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
     """The labels as an ordered categorical, where ``--ordered`` gives their order."""
     import pandas as pd
@@ -431,14 +428,6 @@ def _in_order(y: pd.Series, ordered: str | None) -> pd.Series:
         )
     in_order = [words[name] for name in names]
     return y.astype(pd.CategoricalDtype(in_order, ordered=True))
-
-
-def _labels(rows: Rows) -> pd.DataFrame:
-    """The label as a column of ``--out``."""
-    name = rows.label
-    if name in ("row", "predicted"):
-        name = f"{name} (label)"
-    return _named(rows).to_frame(name)
 
 
 def _next_steps(

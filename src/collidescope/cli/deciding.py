@@ -19,7 +19,6 @@ from collidescope.cli._run import (
     Column,
     Columns,
     File,
-    Output,
     argument,
     command,
     option,
@@ -265,7 +264,7 @@ def plan(
         money["columns"] = prices
     found = spending_plan(model, X, rows.y, prices=money, budget=budget)
     drawn = opt.picture("picture", plot, found.plot)
-    merges = Output("mapping", mapping, found.save_mapping)
+    merges = opt.written_mapping(mapping, found.mapping)
     run.answer(found, rows, drawn, merges, source=model)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,18 +16,7 @@ from collidescope.cli._fitting import Fit, largest_classes, train
 from collidescope.cli._inputs import Rows, Run
 from collidescope.tables.images import new_images, read_images
 
-
-@dataclass(frozen=True)
-class ImageFiles:
-    """Images, and a table of their files with labels."""
-
-    X: npt.NDArray[np.uint8]
-    files: Rows
-
-    @property
-    def chosen(self) -> npt.NDArray[np.uint8]:
-        """The images of the files in the table."""
-        return self.X[self.files.numbers]
+Images = npt.NDArray[np.uint8]
 
 
 def check_options(given: Mapping[str, object]) -> None:
@@ -44,8 +32,8 @@ def read_files(
     size: int | None,
     skip_bad: bool,
     largest_side: int = 96,
-) -> ImageFiles:
-    """Images as large as the networks take them, or of ``size`` pixels a side."""
+) -> tuple[Images, Rows]:
+    """Images as large as the networks take them, or of ``size`` pixels a side; their files."""
     say(f"Reading the images of {source} …")
     with notes_as_they_come() as met:
         X, y, paths = read_images(
@@ -58,7 +46,7 @@ def read_files(
     folder = source if source.is_dir() else source.parent
     table = pd.DataFrame({"file": [_relative(path, folder) for path in paths]})
     label = run.label or ""  # a folder has no column of labels
-    return ImageFiles(X, Rows(source, label, table, y, np.arange(len(y)), list(met)))
+    return X, Rows(source, label, table, y, np.arange(len(y)), list(met))
 
 
 def predict_files(
@@ -76,11 +64,8 @@ def predict_files(
             f"{folder} is not a folder, but the model was fitted on images: give a "
             "folder of images"
         )
-    errors = "raise"
-    if skip_bad:
-        errors = "skip"
     with notes_as_they_come() as met:
-        X, paths = new_images(folder, shape, errors)
+        X, paths = new_images(folder, shape, "skip" if skip_bad else "raise")
         P = fitted.predict_proba(X)
     names = [_relative(path, folder) for path in paths]
     return pd.DataFrame({"file": names}), P, met
@@ -95,24 +80,18 @@ def _relative(path: Path, folder: Path) -> str:
 def fit_images(
     run: Run,
     model: cs.CollisionClassifier,
-    images: ImageFiles,
+    X: Images,
+    files: Rows,
     save: Path | None,
     control: bool,
 ) -> None:
     """Fit the model to the images, tell S, and write what was asked for."""
-    X = images.chosen
-    files = images.files
-    _introduce(files, X)
+    n, height, width, channels = X.shape
+    colours = "in colour" if channels > 1 else "grey"
+    say(
+        f"{files.table.name}: {n:,} images of {height} × {width} pixels, {colours}; "
+        f"{files.n_classes} classes: {largest_classes(files.y)}"
+    )
     labels = pd.DataFrame({"label": files.y})
     asked = Fit(model, files, X, save, control, labels, inputs=files.X, shown=files.X)
     train(run, asked, lambda: model.fit(X, files.y))
-
-
-def _introduce(files: Rows, X: npt.NDArray[np.uint8]) -> None:
-    n, height, width, channels = X.shape
-    colours = "in colour" if channels > 1 else "grey"
-    n_classes = len(set(files.y.tolist()))
-    say(
-        f"{files.table.name}: {n:,} images of {height} × {width} pixels, {colours}; "
-        f"{n_classes} classes: {largest_classes(files.y)}"
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from pathlib import Path
@@ -14,7 +13,6 @@ from collidescope.cli._console import note, notes_as_they_come, say
 from collidescope.cli._run import (
     Columns,
     File,
-    Output,
     argument,
     command,
     option,
@@ -161,10 +159,6 @@ def merge(
         Columns,
         option("A,B", "Classes that must not be in one group. Repeat for more."),
     ] = None,
-    optimal: Annotated[
-        bool,
-        option(None, "Look at every grouping (up to 10 classes).", "--optimal"),
-    ] = False,
     apply_to: Annotated[
         File,
         option("TABLE", "Write this table with merged classes to --out.", "--apply"),
@@ -193,29 +187,28 @@ def merge(
     _check_apply(run, apply_to, mapping, chosen)
     loaded = opt.load(source)
     cm = opt.matrix_of(loaded, source)
-    try:
-        plan = cs.consolidate(
-            cm,
-            groups,
-            max_pber=max_pber,
-            max_group_size=max_group_size,
-            balance=balance,
-            must_merge=[opt.split_names(group) for group in together or ()],
-            cannot_merge=[opt.split_names(group) for group in apart or ()],
-            ordered=getattr(loaded, "class_order_", None) or False,
-            method="optimal" if optimal else "greedy",
-        )
-    except ValueError as error:
-        raise ValueError(_in_options(str(error))) from None
+    plan = cs.consolidate(
+        cm,
+        groups,
+        max_pber=max_pber,
+        max_group_size=max_group_size,
+        balance=balance,
+        must_merge=[opt.split_names(group) for group in together or ()],
+        cannot_merge=[opt.split_names(group) for group in apart or ()],
+        ordered=getattr(loaded, "class_order_", None) or False,
+    )
     group_of = _mapping(plan)
     table = None
     if apply_to is not None:
         label = run.label or getattr(loaded, "label_", None)
         table = _with_groups(run, apply_to, label, group_of)
-    words = _steps(plan, optimal)
+    names = ["first", "second"]
+    shown = plan.path[["n_groups", *names, "pber", "pber_low", "pber_high"]]
+    words = "Step by step, the two groups that collide most first:\n"
+    words += _fitting(shown, names)
     if chosen:
         words = f"{plan}\n\n{words}"
-    written = Output("mapping", mapping, lambda path: _write_mapping(path, group_of))
+    written = opt.written_mapping(mapping, group_of)
     run.tell(words, _plan_data(plan, cm), written, cm=plan.matrix, table=table)
     if not chosen and not run.as_json:
         say("Choose with --groups N or --max-pber 0.05.", "dim")
@@ -232,38 +225,11 @@ def _check_apply(
         raise ValueError("choose a merge first, with --groups N or --max-pber 0.05")
 
 
-def _in_options(words: str) -> str:
-    """A message of consolidate, with options in the place of arguments."""
-    flags = {
-        "must_merge": "--together",
-        "cannot_merge": "--apart",
-        "max_pber": "--max-pber",
-        "n_groups": "--groups",
-        'method="optimal"': "--optimal",
-        "method='optimal'": "--optimal",
-    }
-    for name, flag in flags.items():
-        words = words.replace(name, flag)
-    return words
-
-
 def _mapping(plan: ConsolidationPlan) -> dict[str, str]:
     """The name of the group of every class."""
     from collidescope.tables.cells import as_word
 
     return {as_word(name): as_word(group) for name, group in plan.mapping.items()}
-
-
-def _column_of_classes(frame: pd.DataFrame, classes: set[str]) -> str | None:
-    """The only column whose values are all classes, if there is one."""
-    from collidescope.tables.cells import as_word
-
-    found = []
-    for name in frame.columns:
-        values = {as_word(value) for value in frame[name].dropna().unique()}
-        if values and values <= classes:
-            found.append(name)
-    return str(found[0]) if len(found) == 1 else None
 
 
 def _with_groups(
@@ -276,25 +242,12 @@ def _with_groups(
     from collidescope.cli._inputs import match_labels
 
     frame = run.read(path).frame
-    if label is None:
-        label = _column_of_classes(frame, set(mapping))
     name = run.column(list(frame.columns), label, path)
     said, labelled = match_labels(frame[name], list(mapping), "label")
     merged = np.full(len(frame), None, dtype=object)
     merged[labelled] = [mapping[word] for word in said.tolist()]
     before = frame[name].rename(f"{name} (before)")
     return pd.concat([frame.assign(**{name: merged}), before], axis=1)
-
-
-def _write_mapping(path: Path, mapping: dict[str, str]) -> None:
-    import pandas as pd
-
-    from collidescope._store import write_bytes
-
-    if path.suffix.lower() == ".json":
-        write_bytes(path, json.dumps(mapping, indent=1, ensure_ascii=False).encode())
-    else:
-        opt.write_table(pd.DataFrame(mapping.items(), columns=["class", "group"]), path)
 
 
 def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> Record:
@@ -308,17 +261,6 @@ def _plan_data(plan: ConsolidationPlan, cm: CollisionMatrix) -> Record:
         "pber_before": cm.pber,
         "path": plain(plan.path.drop(columns=["step", "chance"])),
     }
-
-
-def _steps(plan: ConsolidationPlan, optimal: bool) -> str:
-    """Every step as a table."""
-    numbers = ["pber", "pber_low", "pber_high"]
-    if optimal:
-        steps = _fitting(plan.path[["n_groups", *numbers]], [])
-        return f"The best grouping of each size:\n{steps}"
-    names = ["first", "second"]
-    steps = _fitting(plan.path[["n_groups", *names, *numbers]], names)
-    return f"Step by step, the two groups that collide most first:\n{steps}"
 
 
 def _fitting(table: pd.DataFrame, names: list[str], fewest: int = 10) -> str:

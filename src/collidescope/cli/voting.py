@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import collidescope as cs
 from collidescope.cli import _run as opt
@@ -176,7 +176,7 @@ def _answer(run: Run, table: Path, found: Votes, other: CollisionMatrix | None) 
 
 def _judged(found: Votes) -> JudgeReport | None:
     """The judges beside the votes, on the items that all of them have judged."""
-    import numpy as np
+    import pandas as pd
 
     from collidescope.applications import compare_judges
     from collidescope.cli._inputs import match_labels
@@ -185,19 +185,17 @@ def _judged(found: Votes) -> JudgeReport | None:
         return None
     classes = found.classes.tolist()
     counts = found.counts.toarray()
-    said = {}
-    every = np.ones(len(counts), dtype=bool)
+    said = pd.DataFrame(index=range(len(counts)))
     for name, labels in found.judges.items():
         words, judged = match_labels(labels, classes, "judge")
-        said[name] = np.full(len(counts), None, dtype=object)
-        said[name][judged] = words
-        every &= judged
+        said[name] = pd.Series(words, judged.nonzero()[0], dtype=object)
+    every = said.notna().all(axis=1).to_numpy()
     if not every.all():
         note(
             f"{(~every).sum():,} items lack the label of a judge: the comparison with "
             "judges leaves them out"
         )
-    kept = {name: labels[every].tolist() for name, labels in said.items()}
+    kept = said[every].to_dict("list")
     return compare_judges(counts[every], kept, classes=classes)
 
 
@@ -299,20 +297,14 @@ def _from_annotators(items: _Items, skip_empty: bool) -> Votes:
         )
     empty = frame.isna().all(axis=1)
     _check_empty(empty.to_numpy(), skip_empty, items.notes)
-    n_items, n_people = frame.shape
-    cells = frame.astype(object).to_numpy()
-    people = [str(name) for name in frame.columns for _ in range(n_items)]
-    long = pd.DataFrame(
-        {
-            "item": frame.index.tolist() * n_people,
-            "annotator": people,
-            "vote": cells.T.ravel(),  # annotator by annotator
-        }
-    ).dropna(subset="vote")
-    labels, used, _ = clean_labels(long["vote"])
-    long = long[used]
-    found = _counted(long["item"], labels, long["annotator"], items.notes)
-    found.judges = _by_name(items.judges.loc[long["item"].unique()])
+    # Annotator by annotator.
+    votes: Any = frame.rename(columns=str).astype(object).T.stack().dropna()
+    labels, used, _ = clean_labels(votes.rename("vote"))
+    annotator, item = (
+        pd.Series(votes.index.get_level_values(level)[used]) for level in (0, 1)
+    )
+    found = _counted(item, labels, annotator, items.notes)
+    found.judges = _by_name(items.judges.loc[item.unique()])
     return found
 
 

@@ -70,8 +70,8 @@ class Mixture(NamedTuple):
         """The probability of at most ``value``."""
         return float(self.weights @ ndtr((value - self.means) / self.deviations))
 
-    def quantile(self, probability: float) -> float:
-        """Not below 0."""
+    def quantile(self, probability: float, least: float = 0.0) -> float:
+        """Not below ``least``."""
 
         def beyond(value: float) -> float:
             return self.chance(value) - probability
@@ -80,7 +80,7 @@ class Mixture(NamedTuple):
         reach = 9 * self.deviations
         low = (self.means - reach).min()
         high = (self.means + reach).max()
-        return max(float(brentq(beyond, low, high, xtol=1e-9)), 0.0)
+        return max(float(brentq(beyond, low, high, xtol=1e-9)), least)
 
 
 class PowerLaw(NamedTuple):

@@ -539,15 +539,10 @@ class DendrogramDisplay(Display):
 
     @classmethod
     def from_plan(cls, plan: ConsolidationPlan) -> Self:
-        """The tree of a plan made by :func:`~collidescope.consolidate` with ``method="greedy"``."""
+        """The tree of a plan made by :func:`~collidescope.consolidate`."""
         if not isinstance(plan, ConsolidationPlan):
             raise ValueError(
                 f"plan must be what consolidate returned, got {type(plan).__name__}"
-            )
-        if plan.linkage is None:
-            raise ValueError(
-                "plan has no linkage, for best groupings need not be nested: "
-                'method="greedy" has one'
             )
         return cls(
             plan.linkage,
@@ -627,6 +622,17 @@ class PosteriorDisplay(Display):
     images: Given = None
     labels: Given = None
 
+    def __post_init__(self) -> None:
+        P = check.check_posteriors(self.posteriors)
+        self._names = check.check_classes(self.classes, P.shape[1])
+        self._codes: list[int | None] = [None] * len(P)
+        if self.labels is not None:
+            codes = check.encode_labels(self.labels, self._names, "labels")
+            check.check_same_length(P, codes, "P and labels")
+            self._codes = codes.tolist()
+        if self.images is not None:
+            check_images(self.images, len(P))
+
     @classmethod
     def from_posteriors(
         cls,
@@ -635,16 +641,8 @@ class PosteriorDisplay(Display):
         images: Given = None,
         labels: Given = None,
     ) -> Self:
-        """The display of the rows of ``P``, with every argument checked (see the class)."""
-        posteriors = check.check_posteriors(P)
-        n, k = posteriors.shape
-        names = check.check_classes(classes, k)
-        if labels is not None:
-            codes = check.encode_labels(labels, names, "labels")
-            check.check_same_length(posteriors, codes, "P and labels")
-        if images is not None:
-            check_images(images, n)
-        return cls(posteriors, classes=names, images=images, labels=labels)
+        """The display of the rows of ``P`` (see the class)."""
+        return cls(P, classes=classes, images=images, labels=labels)
 
     def plot(self, ax: Axes | None = None, *, n_rows: int = 6, **kw: Any) -> Self:
         """Draw the first ``n_rows`` inputs side by side, in panels that divide ``ax``.
@@ -652,14 +650,8 @@ class PosteriorDisplay(Display):
         ``kw`` is for ``Axes.barh``.
         """
         check.check_count(n_rows, "n_rows")
-        make = type(self).from_posteriors
-        checked = make(self.posteriors, self.classes, self.images, self.labels)
-        P = np.asarray(checked.posteriors)[:n_rows]
-        names = np.asarray(checked.classes)
+        P = np.asarray(self.posteriors)[:n_rows]
         n, k = P.shape
-        codes = [None] * n
-        if self.labels is not None:
-            codes = check.encode_labels(self.labels, names, "labels").tolist()
         every = k <= 12  # each class has a bar, else the likeliest
         shown = k if every else 8
         heights = [0.9 + 0.2 * shown]
@@ -671,13 +663,14 @@ class PosteriorDisplay(Display):
         self.bars_: list[Any] = []
         self.images_: list[Any] = []
         for i, p in enumerate(P):
+            own = self._codes[i]
             bars = ax.figure.add_subplot(grid[len(heights) - 1, i])
             self.axes_.append(bars)
             order = np.arange(k)
             if not every:
                 order = np.argsort(-p, kind="stable")[:shown]
-            self._draw_bars(bars, p[order], order == codes[i], kw)
-            texts = [plain(name, 14) for name in names[order]]
+            self._draw_bars(bars, p[order], order == own, kw)
+            texts = [plain(name, 14) for name in self._names[order]]
             if i > 0 and every:  # the same as those at the left
                 texts = [""] * shown
             bars.set_yticks(np.arange(shown), texts)
@@ -688,8 +681,8 @@ class PosteriorDisplay(Display):
                     top.imshow(np.asarray(self.images)[i], cmap="gray_r")
                 )
                 top.set(xticks=[], yticks=[])
-            if codes[i] is not None:
-                label = plain(names[codes[i]], 12)
+            if own is not None:
+                label = plain(self._names[own], 12)
                 top.set_title(f"labelled {label}", fontsize="medium")
         self.axes_[(n - 1) // 2].set_xlabel("chance of each class")
         return self

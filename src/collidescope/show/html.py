@@ -178,11 +178,9 @@ def page_template() -> jinja2.Template:
         "allow_nan": False,
         "separators": (",", ":"),
     }
-    filters = (percent, between, span, named, cell, count)
-    more = (words.method, words.points, words.rows_to_look_at)
-    environment.filters |= {
-        function.__name__: function for function in (*filters, *more)
-    }
+    formats = (percent, between, span, named, cell, count)
+    for function in (*formats, words.method, words.points, words.rows_to_look_at):
+        environment.filters[function.__name__] = function
     return environment.from_string(_asset("template.html.j2"))
 
 

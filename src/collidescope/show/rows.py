@@ -62,10 +62,10 @@ def resolve(source: Any, X: object, y: Given, groups: Given = None) -> Source:
     nothing = isinstance(source, str | bytes | dict | type | None)
     if nothing or (hasattr(source, "fit") and not fitted):
         kind = type(source).__name__
-        if hasattr(source, "shuffled_control") and not isinstance(source, type):
-            raise ValueError(f"source must be fitted: call fit of this {kind} first")
         if isinstance(source, type):
             kind = f"the class {source.__name__}"
+        elif hasattr(source, "shuffled_control"):
+            raise ValueError(f"source must be fitted: call fit of this {kind} first")
         raise ValueError(
             "source must be a fitted CollisionClassifier, a CollisionMatrix or held-out "
             f"posteriors (n×K, with y), got {kind}: fit a CollisionClassifier, or pass "
@@ -96,15 +96,12 @@ def _of_model(model: Any, X: Any, y: Given) -> Source:
     cm = model.collision_matrix_
     check_matrix(cm)
     P = getattr(model, "posteriors_", None)
-    fresh = False
-    if X is not None and hasattr(model, "predict_proba"):
-        fresh = P is None or _other_rows(model, X)
-    if P is None and not fresh:
-        return Source(cm, n_given=_length(X, "X"), model=model)
-    if P is None:
-        P = model.predict_proba(X)
-    elif fresh:  # of rows of the fit among them the held-out ones all the same
+    can_predict = X is not None and hasattr(model, "predict_proba")
+    fresh = can_predict and (P is None or _other_rows(model, X))
+    if fresh:  # of rows of the fit among them the held-out ones all the same
         P, _ = with_held_out(model.predict_proba(X), model, X)
+    if P is None:
+        return Source(cm, n_given=_length(X, "X"), model=model)
     P = np.asarray(P)
     rows = np.flatnonzero(~np.isnan(P).any(axis=-1))
     kept = check.check_posteriors(P[rows], "the posteriors of source", cm.n_classes)
@@ -217,20 +214,27 @@ class RowView:
             table = self.X
         values, left = _values(table, places, source.model)
         pictures = _pictures(self.X, places, self.image_shape)
-        found = []
-        for number, row in enumerate(chosen):
-            label = None if source.codes is None else int(source.codes[row])
-            found.append(
-                {
-                    "index": int(places[number]),
-                    "label": None if label is None else self.names[label],
-                    "image": pictures[number],
-                    "posterior": _bars(source.posteriors[row], self.names, label),
-                    "values": values[number],
-                    "columns_left": left,
-                }
+        labels = [None] * len(chosen)
+        if source.codes is not None:
+            labels = source.codes[chosen].tolist()
+        return [
+            {
+                "index": place,
+                "label": None if label is None else self.names[label],
+                "image": picture,
+                "posterior": _bars(p, self.names, label),
+                "values": shown,
+                "columns_left": left,
+            }
+            for place, label, picture, p, shown in zip(
+                places.tolist(),
+                labels,
+                pictures,
+                source.posteriors[chosen],
+                values,
+                strict=True,
             )
-        return found
+        ]
 
 
 def _bars(

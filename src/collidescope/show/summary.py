@@ -270,31 +270,30 @@ def ceilings(source: Source, names: list[str], limit: Limit | None) -> list[Reco
     """Per class what can be got right: by the best guess, and by drawing the label (S_kk)."""
     cm = source.matrix
     low, high = cm.interval(LEVEL) or (None, None)
+    numbers = np.arange(cm.n_classes)
     best = None
     if source.posteriors is not None and source.codes is not None:
-        numbers = np.arange(cm.n_classes)
         best = bayes_confusion(source.posteriors, source.codes, classes=numbers)
     at_limit = getattr(getattr(limit, "matrix", None), "matrix", None)
     away = (cm.matrix - 2.0 * np.eye(cm.n_classes)).argmax(axis=1)
-    return [
-        {
-            "class": names[k],
-            "prior": cm.priors[k],
-            "rows": None if cm.counts is None else cm.counts[k],
-            "mostly_to": names[away[k]],
-            "mostly_rate": cm.matrix[k, away[k]],
-            "draw": cm.matrix[k, k],
-            "draw_low": _own(low, k),
-            "draw_high": _own(high, k),
-            "best_guess": _own(best, k),
-            "draw_limit": _own(at_limit, k),
-        }
-        for k in shown_classes(cm)
-    ]
+    columns = {
+        "class": names,
+        "prior": cm.priors,
+        "rows": cm.counts,
+        "mostly_to": [names[k] for k in away],
+        "mostly_rate": cm.matrix[numbers, away],
+        "draw": np.diag(cm.matrix),
+        "draw_low": _diagonal(low),
+        "draw_high": _diagonal(high),
+        "best_guess": _diagonal(best),
+        "draw_limit": _diagonal(at_limit),
+    }
+    rows: list[Record] = plain(pd.DataFrame(columns).iloc[shown_classes(cm)])
+    return rows
 
 
-def _own(table: FloatArray | None, k: int) -> float | None:
-    return None if table is None else float(table[k, k])
+def _diagonal(table: FloatArray | None) -> FloatArray | None:
+    return None if table is None else np.diag(table)
 
 
 def merge_path(
@@ -318,7 +317,6 @@ def merge_path(
         last = shown.n_classes - 1
         apart = [[k, last] for k in range(last)]
     plan = consolidate(shown, cannot_merge=apart, ordered=order or False)
-    assert plan.linkage is not None
     merges = [(None, None), *plan._pairs]
     left: Sequence[float | None] = [None] * len(plan.path)
     if limit is not None and not n_hidden:

@@ -171,11 +171,13 @@ class TableClassifier(CollisionClassifier):
         """Keep what was found in ``notes_`` and ``cautions_``; warn about the latter."""
         self.notes_: list[str] = []
         self.cautions_: list[str] = []
-        self._note(self.screening_.notes())
-        for name, why in self.encoder_.left_out.items():
-            if name not in self.screening_.ids:
-                self._note([f"column {name!r} is left out: {why}"])
-        self._note([*odd, *self.encoder_.doubts(table)])
+        left_out = [
+            f"column {name!r} is left out: {why}"
+            for name, why in self.encoder_.left_out.items()
+            if name not in self.screening_.ids
+        ]
+        found = [*self.screening_.notes(), *left_out, *odd]
+        self._note([*found, *self.encoder_.doubts(table)])
         cautions = self.screening_.cautions()
         self._note([*cautions, *variants], caution=True)
         for words in cautions:  # the fit warns of spellings
@@ -217,20 +219,24 @@ class TableClassifier(CollisionClassifier):
         super()._restore_fit(tree, model)
         own = tree["table"]
         self.encoder_ = TableEncoder.restore(own["encoder"])
-        self.notes_ = list(map(check.check_text, own["notes"]))
-        self.cautions_ = list(map(check.check_text, own["cautions"]))
+        self.notes_ = _texts(own["notes"])
+        self.cautions_ = _texts(own["cautions"])
         self.label_ = check.check_text(own["label"], optional=True)
         self.class_order_ = own.get("class_order")
         for name in ("drop", "keep", "categories"):
-            setattr(self, name, list(map(check.check_text, getattr(self, name))))
+            setattr(self, name, _texts(getattr(self, name)))
         width = len(self.encoder_.feature_names)
         if width != self.n_features_in_:
             raise ValueError(f"it encodes {width} features for {self.n_features_in_}")
-        columns = list(map(check.check_text, own["columns"]))
+        columns = _texts(own["columns"])
         if not {*self.encoder_.types, *self.encoder_.left_out} <= {*columns}:
             raise ValueError("it uses columns that it does not have")
         self.feature_names_in_ = np.array(columns, dtype=object)
         self.n_features_in_ = len(columns)
+
+
+def _texts(values: Iterable[object]) -> list[str]:
+    return list(map(check.check_text, values))
 
 
 def _name_of_labels(y: ArrayLike) -> str | None:

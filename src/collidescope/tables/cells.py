@@ -116,10 +116,11 @@ class Cells(NamedTuple):
     """A column as what its cells are."""
 
     kind: Literal["number", "date", "words"]
-    values: FloatArray  #: rows × 1 number, the parts of dates, or nothing; nan where missing
-    #: Numbers of the words, -1 where missing; not of a dtype of numbers.
-    codes: IntArray
     words: list[str]
+    codes: IntArray  #: numbers of the words, -1 where missing
+    values: FloatArray = np.zeros(
+        (0, 1)
+    )  #: rows × 1 number, or parts of dates; nan where missing
     written: str | None = None  #: format of dates in text
     form: NumberForm | None = None  #: of numbers with a currency, a unit or separators
 
@@ -128,26 +129,26 @@ def read_cells(column: pd.Series, names: bool = False) -> Cells:
     """Numbers or dates where the dtype or every cell says so, else words; ``names`` are words."""
     dtype = column.dtype
     names = names or isinstance(dtype, pd.CategoricalDtype)
-    numeric = pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(
-        dtype
-    )
+    types = pd.api.types
+    numeric = types.is_numeric_dtype(dtype) or types.is_timedelta64_dtype(dtype)
     if numeric and not names:
-        return Cells("number", as_numbers(column)[:, None], np.zeros(0, np.intp), [])
+        none = np.zeros(0, np.intp)
+        return Cells("number", [], none, as_numbers(column)[:, None])
     codes, words = as_levels(column)
     if names or not words:
-        return Cells("words", np.zeros((len(codes), 0)), codes, words)
-    if pd.api.types.is_datetime64_any_dtype(dtype):
-        return Cells("date", date_numbers(column, None), codes, words)
+        return Cells("words", words, codes)
+    if types.is_datetime64_any_dtype(dtype):
+        return Cells("date", words, codes, date_numbers(column, None))
     if are_numbers(words):
-        return Cells("number", as_numbers(column)[:, None], codes, words)
+        return Cells("number", words, codes, as_numbers(column)[:, None])
     form = number_form(words)
     if form is not None:
         numbers = np.append(form.parse(words), np.nan)[codes]
-        return Cells("number", numbers[:, None], codes, words, form=form)
+        return Cells("number", words, codes, numbers[:, None], form=form)
     written = date_format(words)
     if written is not None:
-        return Cells("date", date_numbers(column, written), codes, words, written)
-    return Cells("words", np.zeros((len(codes), 0)), codes, words)
+        return Cells("date", words, codes, date_numbers(column, written), written)
+    return Cells("words", words, codes)
 
 
 def date_format(words: Sequence[str]) -> str | None:
@@ -211,12 +212,8 @@ def as_frame(X: TableLike) -> pd.DataFrame:
     LazyFrame is collected.
     """
     X = check.collected(X)
-    one_column = isinstance(X, pd.Series)
-    if (
-        not isinstance(X, pd.DataFrame)
-        and not one_column
-        and hasattr(X, "__arrow_c_stream__")
-    ):
+    of_pandas = isinstance(X, pd.DataFrame | pd.Series)
+    if not of_pandas and hasattr(X, "__arrow_c_stream__"):
         import pyarrow as pa
 
         X = pa.table(X).to_pandas()

@@ -223,11 +223,8 @@ class TableEncoder:
         """(column, part) of every number; the part is "" for a column of numbers."""
         slots = [(name, "") for name in self._number_names]
         for name, (_, timed) in self.formats.items():
-            parts = list(DATE_PARTS)
-            if not timed:
-                parts.pop()
-            own = [(name, part) for part in parts]
-            slots.extend(own)
+            parts = DATE_PARTS if timed else DATE_PARTS[:-1]
+            slots += [(name, part) for part in parts]
         return slots
 
     @property
@@ -286,9 +283,9 @@ class TableEncoder:
         levels = self.levels[name]
         names = [_level_name(name, level) for level in levels]
         codes, words = as_levels(column)
-        place = {level: k for k, level in enumerate(levels)}
-        places = [place.get(word, -1) for word in [*words, None]]
-        index = np.array(places)[codes]
+        every = pd.Index([*words, None], dtype=object)
+        places = pd.Index(levels, dtype=object).get_indexer(every)
+        index = places[codes]
         missing = codes < 0
         unknown = index < 0
         _note_odd(odd, column, missing, unknown & ~missing)
@@ -314,37 +311,23 @@ class TableEncoder:
 
     def _numbers(self, table: pd.DataFrame, odd: dict[str, Odd]) -> FloatArray:
         """Numbers and parts of dates, one column per slot, nan where there is none."""
-        names = self._number_names
-        numbers = self._plain_numbers(table[names])
-        blocks_of_numbers = [numbers]
-        for name, values in zip(names, numbers.T, strict=True):
-            _note_gaps(odd, table[name], values)
+        blocks_of_numbers = {
+            name: self._number_column(name, table[name])[:, None]
+            for name in self._number_names
+        }
         for name, (written, timed) in self.formats.items():
-            parts = date_numbers(table[name], written, timed)
-            _note_gaps(odd, table[name], parts[:, 0])
-            blocks_of_numbers.append(parts)
-        return np.hstack(blocks_of_numbers)
-
-    def _plain_numbers(self, own: pd.DataFrame) -> FloatArray:
-        """The columns of numbers; at once where all are numbers already, as there may be many."""
-        if all(map(pd.api.types.is_numeric_dtype, set(own.dtypes))):
-            numbers = own.to_numpy(dtype=np.float64, na_value=np.nan, copy=True)
-            numbers[np.isinf(numbers)] = np.nan
-            return numbers
-        numbers = np.empty(own.shape)
-        for k, (name, column) in enumerate(own.items()):
-            numbers[:, k] = self._number_column(str(name), column)
-        return numbers
+            blocks_of_numbers[name] = date_numbers(table[name], written, timed)
+        for name, block in blocks_of_numbers.items():
+            _note_gaps(odd, table[name], block[:, 0])
+        none = np.empty((len(table), 0))
+        return np.hstack([none, *blocks_of_numbers.values()])
 
     def _number_column(self, name: str, column: pd.Series) -> FloatArray:
-        numbers = as_numbers(column)
-        if name not in self.numerals:
-            return numbers
-        if pd.api.types.is_numeric_dtype(column.dtype):
-            return numbers
-        codes, words = as_levels(column)
-        form = NumberForm(*self.numerals[name])
-        return np.append(form.parse(words), np.nan)[codes]
+        if name in self.numerals and not pd.api.types.is_numeric_dtype(column.dtype):
+            codes, words = as_levels(column)
+            form = NumberForm(*self.numerals[name])
+            return np.append(form.parse(words), np.nan)[codes]
+        return as_numbers(column)
 
     # ---------------------------------------------------------------- notes
 
@@ -353,7 +336,7 @@ class TableEncoder:
         gaps = [
             f"{name} {odd[name].missing:,}"
             for name in self.types
-            if _has_gaps(odd, name)
+            if name in odd and odd[name].missing
         ]
         if not gaps:
             return []
@@ -388,11 +371,8 @@ class TableEncoder:
         for name in [*self.levels, *self.texts]:
             words = as_levels(table[name])[1]
             written = amounts(words)
-            if (
-                len(words) >= 20
-                and len(written) >= 0.9 * len(words)
-                and not are_numbers(words)
-            ):
+            mostly = len(words) >= 20 and len(written) >= 0.9 * len(words)
+            if mostly and not are_numbers(words):
                 found.append(_looks_like_numbers(name, words, written))
         return found
 
@@ -407,9 +387,16 @@ class TableEncoder:
 
     def _check_described(self) -> None:
         """Refuse fields that do not fit together."""
-        self._check_type("date", set(self.formats))
-        self._check_type("category", set(self.levels))
-        self._check_type("text", set(self.texts))
+        described = {
+            "date": set(self.formats),
+            "category": set(self.levels),
+            "text": set(self.texts),
+        }
+        for type_, names in described.items():
+            if names != {name for name, own in self.types.items() if own == type_}:
+                raise ValueError(
+                    f"its {type_} columns are not described, or others are"
+                )
         if not set(self.numerals) <= set(self._number_names):
             raise ValueError("numerals must be of columns of numbers")
         for name in ("units", "medians", "missing"):
@@ -422,11 +409,6 @@ class TableEncoder:
         for levels in self.levels.values():
             if len(set(levels)) < max(len(levels), 2) or None in levels[:-1]:
                 raise ValueError("levels must be different texts")
-
-    def _check_type(self, type_: str, described: set[str]) -> None:
-        typed = {name for name, own in self.types.items() if own == type_}
-        if typed != described:
-            raise ValueError(f"its {type_} columns are not described, or others are")
 
 
 def _tells_nothing(values: FloatArray) -> str | None:
@@ -475,10 +457,6 @@ def _note_gaps(odd: dict[str, Odd], column: pd.Series, values: FloatArray) -> No
     if gaps.any():
         empty = _empty_cells(column)
         _note_odd(odd, column, empty, gaps & ~empty)
-
-
-def _has_gaps(odd: dict[str, Odd], name: str) -> bool:
-    return name in odd and odd[name].missing > 0
 
 
 # ---------------------------------------------------------------- texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,9 +119,7 @@ def _read(
     shapes = [_shape(path, bad) for path in paths]
     _check_bad(bad, len(paths), errors)
     good = [shape for shape in shapes if shape is not None]
-    height, width = _common_size(good, size)
-    if size is None and largest_side is not None:
-        height, width = _scaled_down(height, width, largest_side)
+    height, width = _common_size(good, size, largest_side)
     if channels is None:
         channels = max(shape[2] for shape in good)
     _check_memory((len(good), height, width, channels), most_bytes)
@@ -137,73 +135,53 @@ def _read(
         notes.append(f"{_bad_files(bad, len(paths))} are left out")
     sizes = {shape[:2] for shape in good}
     if sizes != {(height, width)}:
-        notes.append(_scaled(sizes, height, width))
+        given = f"{len(sizes)} sizes"
+        if len(sizes) == 1:
+            given = "{} × {} pixels".format(*sizes.pop())
+        notes.append(f"images of {given} are scaled to {height} × {width} pixels")
     for note in notes:
         warnings.warn(note, CollisionWarning, stacklevel=3)
     return X, kept
 
 
-def _scaled_down(height: int, width: int, largest_side: int) -> tuple[int, int]:
-    factor = min(1.0, largest_side / max(height, width))
-    new_height = round(height * factor)
-    new_width = round(width * factor)
-    return max(1, new_height), max(1, new_width)
-
-
 def _check_memory(shape: tuple[int, int, int, int], most_bytes: int) -> None:
     needed = math.prod(shape)
-    if needed <= most_bytes:
-        return
-    n, height, width, _ = shape
-    gigabytes = needed / 1e9
-    raise ValueError(
-        f"{n:,} images of {height} × {width} take {gigabytes:.1f} GB: pass a smaller "
-        "size=, such as size=64, or more most_bytes="
-    )
-
-
-def _scaled(sizes: set[tuple[int, int]], height: int, width: int) -> str:
-    n_sizes = len(sizes)
-    given = f"{n_sizes} sizes"
-    if n_sizes == 1:
-        ((old_height, old_width),) = sizes
-        given = f"{old_height} × {old_width} pixels"
-    return f"images of {given} are scaled to {height} × {width} pixels"
+    if needed > most_bytes:
+        raise ValueError(
+            f"{shape[0]:,} images of {shape[1]} × {shape[2]} take {needed / 1e9:.1f} GB: "
+            "pass a smaller size=, such as size=64, or more most_bytes="
+        )
 
 
 def _of_folder(folder: Path) -> tuple[list[Path], Array]:
     """Files and the names of the subfolders they are in; what is no image by its name is left."""
-    own_folders = [own for own in folder.iterdir() if own.is_dir()]
-    shown = [own for own in own_folders if not own.name.startswith(".")]
-    classes = sorted(shown)
-    n_classes = len(classes)
+    classes = [own for own in _shown(folder.iterdir()) if own.is_dir()]
     source = f"source {str(folder)!r}"
-    if n_classes < 2:
+    if len(classes) < 2:
         raise ValueError(
             f"{source} must have one subfolder per class, at least 2, it has "
-            f"{n_classes}"
+            f"{len(classes)}"
         )
     paths: list[Path] = []
     labels: list[str] = []
     for own in classes:
-        name = own.name
         images = _images_below(own)
         if not images:
-            raise ValueError(f"{source} has no image in the subfolder {name!r}")
+            raise ValueError(f"{source} has no image in the subfolder {own.name!r}")
         paths += images
-        labels += [name] * len(images)
+        labels += [own.name] * len(images)
     return paths, np.array(labels)
 
 
 def _images_below(folder: Path) -> list[Path]:
     known = _image_module().registered_extensions()
-    files = sorted(folder.rglob("*"))
-    return [path for path in files if _is_image(path, known)]
+    files = _shown(folder.rglob("*"))
+    return [path for path in files if path.suffix.lower() in known and path.is_file()]
 
 
-def _is_image(path: Path, known: Mapping[str, str]) -> bool:
-    hidden = path.name.startswith(".")
-    return path.suffix.lower() in known and path.is_file() and not hidden
+def _shown(paths: Iterable[Path]) -> list[Path]:
+    """The paths that are not hidden, sorted."""
+    return sorted(path for path in paths if not path.name.startswith("."))
 
 
 def _of_table(table: Path, label: str | None) -> tuple[list[Path], Array]:
@@ -307,19 +285,21 @@ def _read_into(target: Images, path: Path, bad: dict[Path, str]) -> None:
 
 
 def _common_size(
-    shapes: Sequence[tuple[int, int, int]], size: int | tuple[int, int] | None
+    shapes: Sequence[tuple[int, int, int]],
+    size: int | tuple[int, int] | None,
+    largest_side: int | None,
 ) -> tuple[int, int]:
+    """``size``, or the median of all, made smaller until no side is longer than allowed."""
     if isinstance(size, int):
         size = (size, size)
     if size is not None:
         for side in size:
             check_count(side, "size")
         return size
-    sizes = [shape[:2] for shape in shapes]
-    if len(set(sizes)) == 1:
-        return sizes[0]
-    height, width = np.median(sizes, axis=0)
-    return int(height), int(width)
+    sides = np.median([shape[:2] for shape in shapes], axis=0).astype(int)
+    factor = min(1.0, (largest_side or np.inf) / sides.max())
+    height, width = np.maximum(1, np.rint(sides * factor)).astype(int).tolist()
+    return height, width
 
 
 def _check_bad(bad: dict[Path, str], n_files: int, errors: str) -> None:

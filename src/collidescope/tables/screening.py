@@ -85,8 +85,8 @@ class Screening:
             suspects=kept(self.suspects),
             leaks=kept(self.leaks),
             groups=kept(self.groups),
-            ordered=[name for name in self.ordered if name not in columns],
-            in_runs=[name for name in self.in_runs if name not in columns],
+            ordered=list(kept(dict.fromkeys(self.ordered))),
+            in_runs=list(kept(dict.fromkeys(self.in_runs))),
         )
 
     def notes(self) -> list[str]:
@@ -157,27 +157,24 @@ def screen(table: pd.DataFrame, y: Array, *, keep: Container[str] = ()) -> Scree
     found = Screening()
     if len(table) < FEWEST_ROWS:
         return found
-    labels = Labels.of(y, table)
-    for name, series in table.items():
+    rows = np.flatnonzero(pd.notna(y))
+    labels = Labels.of(y[rows], table.iloc[rows])
+    for _, series in table.items():
         column = Column.of(series)
         verdict = id_verdict(column, table.index)
-        if verdict is not None and str(name) not in keep:
+        if verdict is not None and column.name not in keep:
             if verdict.certain:
-                found.ids[str(name)] = verdict.why
+                found.ids[column.name] = verdict.why
                 continue
-            found.suspects[str(name)] = verdict.why
-        if len(labels.rows) < FEWEST_FOR_LEAKS:
-            continue
-        if len(labels.rows) < len(table):
-            column = column.take(labels.rows)
-        _judge(column, labels, found)
+            found.suspects[column.name] = verdict.why
+        if len(rows) >= FEWEST_FOR_LEAKS:
+            _judge(column.take(rows), labels, found)
     return found
 
 
 class Labels(NamedTuple):
     """The class numbers of the rows that have a label."""
 
-    rows: IntArray  #: which rows these are
     codes: IntArray
     n_classes: int
     chance: float  #: that two rows have the same label
@@ -186,17 +183,10 @@ class Labels(NamedTuple):
 
     @classmethod
     def of(cls, y: Array, table: pd.DataFrame) -> Labels:
-        codes, names = pd.factorize(np.asarray(y), sort=False)
-        rows = np.flatnonzero(codes >= 0)
-        shares = np.bincount(codes[rows], minlength=1) / max(len(rows), 1)
-        return cls(
-            rows=rows,
-            codes=codes[rows],
-            n_classes=len(names),
-            chance=float((shares**2).sum()),
-            largest=float(shares.max()),
-            table=table,
-        )
+        codes, names = pd.factorize(y)
+        shares = np.bincount(codes, minlength=1) / max(len(codes), 1)
+        chance = float((shares**2).sum())
+        return cls(codes, len(names), chance, float(shares.max()), table)
 
     @property
     def fewest_groups(self) -> int:
@@ -211,8 +201,8 @@ class Labels(NamedTuple):
         return sorted_by_class or changes <= 0.2 * expected
 
     def distinct_rows(self) -> IntArray:
-        """The first of identical rows, label included (places among the labelled rows)."""
-        hashes = _rows.row_hashes(self.table.iloc[self.rows])
+        """The first of identical rows, label included."""
+        hashes = _rows.row_hashes(self.table)
         pairs = np.column_stack([hashes, self.codes.astype(np.uint64)])
         return np.sort(np.unique(pairs, axis=0, return_index=True)[1])
 
@@ -284,14 +274,11 @@ class Column:
         )
 
     def take(self, rows: IntArray) -> Column:
-        """The column with some of the rows, or with all in another order."""
-        levels = self.levels
-        words = self.words
+        """The column with some of the rows, in this order."""
+        levels = taken(self.levels, rows)
         n_values = self.n_values
         if levels is not None:
-            present, levels = _renumbered(levels[rows])
-            n_values = len(present)
-            words = [words[k] for k in present if words]
+            n_values = len(np.unique(levels[levels >= 0]))
         return replace(
             self,
             missing=self.missing[rows],
@@ -299,14 +286,7 @@ class Column:
             numbers=taken(self.numbers, rows),
             parts=taken(self.parts, rows),
             levels=levels,
-            words=words,
         )
-
-
-def _renumbered(levels: IntArray) -> tuple[IntArray, IntArray]:
-    """The levels that occur, and the same levels with numbers from 0; -1 stays."""
-    present = np.unique(levels[levels >= 0])
-    return present, np.where(levels >= 0, np.searchsorted(present, levels), -1)
 
 
 # ---------------------------------------------------------------- ids
@@ -371,22 +351,20 @@ def id_verdict(column: Column, index: pd.Index) -> Verdict | None:
             return Verdict(True, "nearly every value differs, as ids do")
         return None
     every = Verdict(True, "every value differs, as ids do")
-    if column.kind == "number" and column.numbers is not None:
+    if column.numbers is not None:
         if not column.whole:  # fractions are measurements
             return None
         if counts_rows(column.numbers[filled], index[filled]):
             return Verdict(True, "it counts the rows")
-        if named:
-            return every
-        if column.integers:
+        if not named and column.integers:
             return Verdict(False, "differs in every row")
-        return None
-    if not named and len(amounts(column.words)) >= 0.9 * column.n_values:
+        return every if named else None
+    if named:
+        return every
+    if len(amounts(column.words)) >= 0.9 * column.n_values:
         return None
     words_per_cell = np.mean([len(word.split()) for word in column.words])
-    if named or words_per_cell < 1.5:  # free text has more
-        return every
-    return None
+    return every if words_per_cell < 1.5 else None  # free text has more
 
 
 def counts_rows(numbers: FloatArray, index: pd.Index) -> bool:
@@ -455,8 +433,7 @@ def group_agreement(column: Column, labels: Labels, named: bool) -> Agreement | 
         return None
     # of rows that repeat as a whole, one each
     once = labels.distinct_rows()
-    _, levels = _renumbered(column.levels[once])
-    share = _agreement(levels, labels.codes[once], labels)
+    share = _agreement(column.levels[once], labels.codes[once], labels)
     if share < enough:
         return None
     return Agreement(share, labels.chance)
@@ -465,7 +442,7 @@ def group_agreement(column: Column, labels: Labels, named: bool) -> Agreement | 
 def _agreement(levels: IntArray, codes: IntArray, labels: Labels) -> float:
     """How often two rows of one level have the same label; 0 where levels are no groups of rows."""
     used = levels >= 0
-    n_levels = int(levels.max()) + 1
+    n_levels = len(np.unique(levels[used]))
     if n_levels < labels.fewest_groups or 2 * n_levels > used.sum():
         return 0.0
     return _rows.agreement(levels[used], codes[used])
@@ -548,13 +525,11 @@ def class_leak(column: Column, codes: IntArray, labels: Labels) -> Leak | None:
         return None
     sizes = np.bincount(codes, minlength=labels.n_classes)
     shares = []
-    for level in range(column.n_values):
+    for level in np.unique(levels[levels >= 0]):
         own = np.bincount(codes[levels == level], minlength=labels.n_classes)
         shares.append(_one_class_only(own, sizes) or 0.0)
     best = max(shares, default=0.0)
-    if not best:
-        return None
-    return Leak(best, "class")
+    return Leak(best, "class") if best else None
 
 
 def level_leak(column: Column, labels: Labels) -> Leak | None:
