@@ -104,7 +104,8 @@ def in_small(cell: Cell) -> Cell:
     """The same with 250 rows and two epochs."""
     small = cell | {"rows": 250}
     if "settings" in cell:
-        tiny = {"hidden_layer_sizes": [8, 8], "max_epochs": 2, "max_steps": 200}
+        tiny = {"hidden_layer_sizes": [8, 8], "max_epochs": 2}
+        tiny |= {"max_steps": 200, "pairs_per_entry": 50}
         few = {"seeds": [0, 1], "looks": [1, 2]}
         if cell["part"] == rows.CROSS_FIT:
             few["looks"] = [2]

@@ -93,7 +93,7 @@ def points() -> list[Point]:
         ),
         Point(
             "adaptive sampling: more of *both* classes of a confused pair, or a larger loss",
-            "`AdaptiveSampler` and `SmoothedCrossEntropy.set_cost`",
+            "`AdaptiveSampler` and `CostCrossEntropy.set_cost`",
             file(
                 "tests/test_smoothing.py",
                 "test_both_classes_of_a_planted_pair_are_drawn_more_often",
