@@ -44,6 +44,7 @@ from collidescope._checks import (
 )
 from collidescope._progress import Progress
 from collidescope.doubts import posterior_warnings
+from collidescope.equations._sparse import shifted
 from collidescope.equations.bounds import highest_pber
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import (
@@ -52,7 +53,6 @@ from collidescope.equations.moments import (
     merged,
     row_blocks,
     row_units,
-    shifted,
 )
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
