@@ -9,7 +9,6 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import confusion_matrix
 
 from collidescope import (
     CollisionMatrix,
@@ -86,20 +85,6 @@ def test_the_bayes_error_limit_takes_the_smaller_bound():
         collision_matrix_from_posteriors(problem.posteriors(X), y).bayes_error_limit()
         > problem.bayes_error()
     )
-
-
-def test_the_expected_confusion_matrix_is_laid_out_as_that_of_scikit_learn():
-    cm = CollisionMatrix(
-        [[0.9, 0.1], [0.3, 0.7]], priors=[0.75, 0.25], classes=["a", "b"]
-    )
-    assert np.allclose(cm.to_confusion_matrix(), cm.joint)
-    true = np.repeat(["a", "b"], [30, 10])
-    predicted = np.array(["a"] * 27 + ["b"] * 3 + ["a"] * 3 + ["b"] * 7)
-    expected = confusion_matrix(true, predicted, labels=cm.classes)
-    assert np.allclose(cm.to_confusion_matrix(40), expected)
-    assert np.allclose(replace(cm, counts=[30, 10]).to_confusion_matrix(), expected)
-    with pytest.raises(ValueError, match="n_rows"):
-        cm.to_confusion_matrix(-1)
 
 
 def test_dominance_agrees_with_its_factor():
