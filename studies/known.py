@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from collidescope import _checks as check
-from collidescope._checks import Given
+from collidescope._checks import Array, ArrayLike, Given
 from collidescope.datasets import (
     BLOCK,
     TRUTH_DRAWS,
@@ -470,3 +470,39 @@ def waveform() -> Problem:
         return at_start + z**2 / 2 + mass - np.log(length)
 
     return dense(draws, log_densities, 3, 21)
+
+
+def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
+    """Another problem whose labels are replaced: P(shown j | true i) = transition[i, j]."""
+    if not isinstance(problem, Problem):
+        raise ValueError(
+            "problem must be a Problem of collidescope.datasets, got "
+            f"{type(problem).__name__}"
+        )
+    k = len(problem.priors)
+    T = check.check_stochastic(transition, "transition", k).copy()
+    shares = problem.priors @ T
+    if hidden := problem.classes[shares <= 0].tolist():
+        raise ValueError(
+            f"transition must show every label, {hidden} has only zeros in its column"
+        )
+    priors = check.check_priors(shares, k, "the priors of the noisy labels")
+    source = problem.priors[:, None] * T / priors  # P(true i | shown j)
+
+    def draw(codes: IntArray, rng: np.random.Generator) -> Array:
+        return problem.draw(draw_classes(source.T[codes], rng), rng)
+
+    def posteriors(X: FloatArray) -> FloatArray:
+        return problem.posteriors(X) @ T
+
+    def nodes() -> Blocks:
+        return ((P @ T, weights) for P, weights in problem.nodes())
+
+    return Problem(
+        priors=priors,
+        classes=problem.classes,
+        draw=draw,
+        teacher=posteriors,
+        n_features=problem.n_features,
+        nodes=nodes,
+    )

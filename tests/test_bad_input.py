@@ -859,7 +859,7 @@ def test_bad_report_is_refused_in_our_words(call, pattern):
         "X is too far",
     ),
     (lambda: known.led(0.5), "noise.*0.5"),
-    (lambda: datasets.with_label_noise(GAUSSIANS, np.eye(3)), r"transition.*\(3, 3\)"),
+    (lambda: known.with_label_noise(GAUSSIANS, np.eye(3)), r"transition.*\(3, 3\)"),
     (lambda: datasets.scenario_a(6), "n_classes.*6"),
     (lambda: datasets.equidistant(n_classes=1), "n_classes.*1"),
 )

@@ -18,7 +18,7 @@ from scipy.special import softmax
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._scaling import blocks
-from collidescope.equations.densities import Seed, as_generator, draw_classes
+from collidescope.equations.densities import Seed, as_generator
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
 
@@ -225,42 +225,6 @@ def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
     ]
     points = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1)
     return points.reshape(-1, len(sides))
-
-
-def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
-    """Another problem whose labels are replaced: P(shown j | true i) = transition[i, j]."""
-    if not isinstance(problem, Problem):
-        raise ValueError(
-            "problem must be a Problem of collidescope.datasets, got "
-            f"{type(problem).__name__}"
-        )
-    k = len(problem.priors)
-    T = check.check_stochastic(transition, "transition", k).copy()
-    shares = problem.priors @ T
-    if hidden := problem.classes[shares <= 0].tolist():
-        raise ValueError(
-            f"transition must show every label, {hidden} has only zeros in its column"
-        )
-    priors = check.check_priors(shares, k, "the priors of the noisy labels")
-    source = problem.priors[:, None] * T / priors  # P(true i | shown j)
-
-    def draw(codes: IntArray, rng: np.random.Generator) -> Array:
-        return problem.draw(draw_classes(source.T[codes], rng), rng)
-
-    def posteriors(X: FloatArray) -> FloatArray:
-        return problem.posteriors(X) @ T
-
-    def nodes() -> Blocks:
-        return ((P @ T, weights) for P, weights in problem.nodes())
-
-    return Problem(
-        priors=priors,
-        classes=problem.classes,
-        draw=draw,
-        teacher=posteriors,
-        n_features=problem.n_features,
-        nodes=nodes,
-    )
 
 
 def scenario_a(n_classes: int = 3) -> GaussianProblem:

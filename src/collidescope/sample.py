@@ -326,20 +326,12 @@ def validated(
     if dimensions > 2:  # pixels stay bytes until they are standardised, block by block
         floats.append(np.uint8)
     try:
-        if not labels:
-            return validate_data(
-                estimator,
-                X,
-                reset=False,
-                dtype=floats,
-                accept_sparse="csr",
-                allow_nd=True,
-            )
         return validate_data(
             estimator,
             X,
             *map(plain_labels, labels),
-            ensure_min_samples=2,
+            reset=bool(labels),
+            ensure_min_samples=1 + len(labels),
             dtype=floats,
             accept_sparse="csr",
             allow_nd=True,
@@ -485,14 +477,12 @@ def handle_rare(
     shown = ", ".join(map(repr, single.tolist()[:5]))
     if len(single) > 5:
         shown += ", …"
-    many = f"{len(single)} classes with a single row"
-    were = "were"
+    many = f"{len(single)} classes with a single row were"
     if len(single) == 1:
-        many = "a class with a single row"
-        were = "was"
+        many = "a class with a single row was"
     is_single = np.isin(y, single)
     if rare == "drop":
-        notes.append(f"{many} {were} left out: {shown}")
+        notes.append(f"{many} left out: {shown}")
         return y, used[~is_single[used]]
     if len(single) == 1:
         raise ValueError(
@@ -503,7 +493,7 @@ def handle_rare(
         raise ValueError(
             f"rare='merge' makes a class {other!r}, and y has one of that name: rename it"
         )
-    notes.append(f"{many} were joined into {other!r}: {shown}")
+    notes.append(f"{many} joined into {other!r}: {shown}")
     merged = y.astype(object)
     merged[is_single] = other
     return merged.astype(str), used
