@@ -207,8 +207,7 @@ def votes_needed(
     """How many items, and how many votes on each, would give an interval of ``half_width``?
 
     Returns ``votes_per_item``, ``items`` and ``votes``, their product; the plan with the fewest
-    votes comes first. ``attrs["between"]`` and ``attrs["within"]`` are the variance components of
-    the widest interval.
+    votes comes first.
 
     Parameters
     ----------
@@ -238,16 +237,13 @@ def votes_needed(
         )
     two, now = _variances(cm, of)
     each = np.array(VOTES_PER_ITEM)
-    variance, within = _planned_variance(two, now, each, known)
+    variance = _planned_variance(two, now, each, known)
     per_variance = (ndtri((1 + level) / 2) / half_width) ** 2
     needed = np.ceil(variance.max(axis=0) * per_variance)
     items = needed.clip(min=2).astype(int)
     columns = {"votes_per_item": each, "items": items, "votes": each * items}
-    plans = pd.DataFrame(columns).sort_values("votes", kind="stable", ignore_index=True)
-    widest = int(variance[:, 0].argmax())
-    between = two - within
-    plans.attrs = {"between": float(between[widest]), "within": float(within[widest])}
-    return plans
+    plans = pd.DataFrame(columns)
+    return plans.sort_values("votes", kind="stable", ignore_index=True)
 
 
 def _variances(
@@ -289,14 +285,13 @@ def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
 
 def _planned_variance(
     two: FloatArray, now: FloatArray, each: IntArray, known: Diagnostics
-) -> tuple[FloatArray, FloatArray]:
-    """Variance of one item with each number of votes, and the part of it within items."""
+) -> FloatArray:
+    """Variance of one item with each number of votes."""
     inverse_votes = known.inverse_votes or 0.0
     inverse_pairs = known.inverse_pairs or 0.0
     if inverse_pairs >= 1:
         # Two votes on every item: all of it is taken to be between items.
-        same = np.repeat(two[:, None], len(each), axis=1)
-        return same, np.zeros_like(two)
+        return np.repeat(two[:, None], len(each), axis=1)
     fast = 2 / (each * (each - 1))
     slow = 2 / each
     # g = (1 - share) · fast + share · slow has the mean ḡ = inverse_pairs + share · gap over the
@@ -316,7 +311,7 @@ def _planned_variance(
         variance = np.maximum(variance, planned)
     # A first round that shows too little variance by chance must not promise the fastest fall.
     kept = np.minimum(slow / (2 * inverse_votes), 1)
-    return np.maximum(variance, now[:, None] * kept), within
+    return np.maximum(variance, now[:, None] * kept)
 
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
@@ -432,14 +427,10 @@ class PairSums(Moments):
     #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1))
     #: over the latter.
     tally: FloatArray
-    #: Over items with two votes or more: error of the majority of the other votes on one vote, its
-    #: square.
-    vote_error: FloatArray
 
     def __init__(self, k: int, covariance: bool | None = None) -> None:
         Moments.__init__(self, k, covariance)
         self.tally = np.zeros(6)
-        self.vote_error = np.zeros(2)
 
 
 def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSums]:
@@ -466,13 +457,12 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
         (2 / (N * (N - 1))).sum(),
     ]
     if average == "items":
-        _add_inputs(spread, counts, N, np.ones(len(N)))
-        wrong = majority_errors(counts, N)
-        spread.vote_error += [wrong.sum(), (wrong**2).sum()]
+        _add_inputs(spread, counts, N, np.ones(len(N)), majority_errors(counts, N))
     else:
         small = N <= LARGE_GROUP
-        _add_inputs(estimate, counts, N, N)
-        _add_inputs(spread, counts[small], N[small], N[small])
+        _add_inputs(estimate, counts, N, N, np.zeros(len(N)))
+        few = N[small]
+        _add_inputs(spread, counts[small], few, few, np.zeros(len(few)))
         _add_rows(spread, counts[~small])
     return estimate, spread
 
@@ -512,9 +502,16 @@ def _item_of_entry(counts: csr_array) -> IntArray:
 
 
 def _add_inputs(
-    sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray
+    sums: PairSums,
+    counts: csr_array,
+    N: FloatArray,
+    weight: FloatArray,
+    missed: FloatArray,
 ) -> None:
-    """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N."""
+    """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N.
+
+    ``missed`` is the error of a classifier on each input.
+    """
     n_inputs, k = counts.shape
     for block in row_blocks(n_inputs, k, least=SPARSE_ROWS * k):
         n = counts[block]
@@ -527,7 +524,7 @@ def _add_inputs(
             H=n,
             rho=n * (omega / votes)[:, None],
             N=omega,
-            miss=np.zeros(len(omega)),
+            miss=omega * missed[block],
         )
         sums.add(units)
 
@@ -576,41 +573,37 @@ def _as_matrix(
     # A class whose only covered label is alone on its item gives rounding like -1e-17 on the
     # diagonal.
     S = np.maximum(S, 0.0)
-    method = Method.COUNTED
-    diagnostics = Diagnostics(
-        labels=int(rows),
-        distinct_inputs=int(covered),
-        inputs_seen_once=int(items - covered),
-    )
-    if average == "items":
-        method = Method.COUNTED_VOTES
-        diagnostics = replace(
-            diagnostics,
-            inverse_votes=inverse_votes / covered,
-            inverse_pairs=inverse_pairs / covered,
-        )
-    errors = np.sqrt(variance), float(np.sqrt(spread.error()[1]))
-    coverage = covered_rows / rows if average == "rows" else covered / items
+    pber_variance = spread.error()[1]
     counted = CollisionMatrix(
         S,
         counts / counts.sum(),
         names,
-        *errors,
+        np.sqrt(variance),
+        float(np.sqrt(pber_variance)),
         counts,
         spread.covariance(),
-        coverage,
-        method,
-        diagnostics=diagnostics,
+        covered_rows / rows,
+        Method.COUNTED,
+        diagnostics=Diagnostics(
+            labels=int(rows),
+            distinct_inputs=int(covered),
+            inputs_seen_once=int(items - covered),
+        ),
     )
-    if average == "items":
-        return _with_vote_error(counted, estimate.vote_error / covered, covered)
-    return counted
-
-
-def _with_vote_error(
-    cm: CollisionMatrix, moments: FloatArray, items: float
-) -> CollisionMatrix:
-    """The matrix with the error of the majority of the other votes (mean and mean square)."""
-    error, square = moments.tolist()
-    variance = max(square - error**2, 0.0) / max(items - 1, 1)
-    return replace(cm, held_out_error=error, held_out_stderr=float(np.sqrt(variance)))
+    if average == "rows":
+        return counted
+    # Of the majority of the other votes.
+    error, error_variance = estimate.held_out_error()
+    diagnostics = replace(
+        counted.diagnostics,
+        inverse_votes=inverse_votes / covered,
+        inverse_pairs=inverse_pairs / covered,
+    )
+    return replace(
+        counted,
+        coverage=covered / items,
+        method=Method.COUNTED_VOTES,
+        diagnostics=diagnostics,
+        held_out_error=error,
+        held_out_stderr=float(np.sqrt(error_variance)),
+    )

@@ -632,7 +632,7 @@ def _from_dask(
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
-    counts: dict[Any, float] | None = None
+    counts: Counter[Any] | None = None
     if y is not None and (classes is None or not is_empirical(priors)):
         count = _dask.delayed(_label_counts)
         parts = [count(labels, weights) for _, labels, weights in blocks]
@@ -644,7 +644,7 @@ def _from_dask(
     names = check.check_classes(classes)
     class_weights = None
     if counts is not None:
-        class_weights = np.array([counts.get(name, 0.0) for name in names.tolist()])
+        class_weights = np.array([counts[name] for name in names.tolist()])
     target, ratio = target_priors(priors, class_weights, names)
     part = _dask.delayed(partial(_dask_block, names=names, ratio=ratio, target=target))
     sums: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], merged)
@@ -661,16 +661,17 @@ def _dask_block(
     return _accumulated(posteriors, codes, weights, names, ratio, target)
 
 
-def _label_counts(y: ArrayLike, w: Given) -> dict[Any, float]:
+def _label_counts(y: ArrayLike, w: Given) -> Counter[Any]:
     labels, codes = np.unique(np.asarray(y), return_inverse=True)
-    return dict(zip(labels.tolist(), np.bincount(codes, w).tolist(), strict=True))
+    weights = np.bincount(codes, w).tolist()
+    return Counter(dict(zip(labels.tolist(), weights, strict=True)))
 
 
-def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
+def _add_counts(parts: list[Counter[Any]]) -> Counter[Any]:
     total: Counter[Any] = Counter()
     for part in parts:
         total.update(part)
-    return dict(total)
+    return total
 
 
 def shrunk_collision_matrix(
