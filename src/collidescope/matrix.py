@@ -511,17 +511,13 @@ class CollisionMatrix(Value):
         most = min(k, n - 1)
         others = self.matrix.copy()
         np.fill_diagonal(others, 0.0)
-        chosen = []
+        shown = np.eye(n, dtype=bool)
         for i, row in enumerate(others):
-            found = _largest(row, most)
-            chosen.append(np.sort([*found[row[found] > 0], i]))
-        lengths = [len(found) for found in chosen]
-        columns = np.concatenate(chosen)
-        ends = np.append(0, np.cumsum(lengths))
-        rows = np.repeat(np.arange(n), lengths)
+            shown[i, _largest(row, most)] = True
+        places = np.nonzero(shown & ((others > 0) | np.eye(n, dtype=bool)))
 
         def keep(values: FloatArray) -> csr_array:
-            return csr_array((values[rows, columns], columns, ends), shape=(n, n))
+            return csr_array((values[places], places), shape=(n, n))
 
         matrix = keep(self.matrix)
         rest = np.maximum(self.matrix.sum(axis=1) - matrix.sum(axis=1), 0.0)
