@@ -5,12 +5,13 @@ None. Models, matrices and checkpoints are trees, and :func:`write` stores one i
 file: arrays as tensors, the rest as JSON in the header, with a checksum of all of it::
 
     header["collidescope"]   a line with the SHA-256 of the next one and of every array, and the
-                             JSON text {"format": "collidescope", "version": 6, "kind": "model",
+                             JSON text {"format": "collidescope", "version": 5, "kind": "model",
                              "tree": skeleton}
     skeleton                 the tree; instead of an array {"$array": name of its tensor}
 
 Text and object arrays (class names) stand in the skeleton, times are integer tensors with their
-dtype. Equal arrays are stored once. Matrices can also be ``.npz`` files of the same entries.
+dtype. Equal arrays are stored once, large ones of models compressed. Matrices can also be ``.npz``
+files of the same entries.
 
 Nothing in a file is trusted: no code is run, sizes are compared with the length of the file before
 memory is taken, and anything wrong ends in a :class:`ModelFileError`. The checksum detects damage;
@@ -28,6 +29,7 @@ import re
 import secrets
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
@@ -44,7 +46,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = "collidescope"
-VERSION = 6
+VERSION = 5
 KINDS = {
     "model": "a model",
     "matrix": "a collision matrix",
@@ -57,6 +59,9 @@ STORED = {
     for code in ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 }
 TIMES = re.compile(r"(datetime64|timedelta64)(\[\d{0,9}[a-zA-Z]{1,2}\])?")
+#: No array may grow by more than this when it is read, for that is how files fill the memory:
+#: smaller ones are padded.
+MOST_GROWTH = 50
 #: Characters of a file's name that its temporary stand-in keeps: names have at most 255 bytes.
 KEPT_NAME = 40
 
@@ -72,7 +77,7 @@ def write(
     path: str | Path, kind: str, tree: Mapping[str, Any], *, npz: bool = False
 ) -> None:
     """Write ``tree`` as a file of ``kind``, "model", "matrix" or "checkpoint": :func:`writing`."""
-    flat = _Flat()
+    flat = _Flat(pack=kind == "model")
     skeleton = flat.add(tree, "")
     content = {"format": FORMAT, "version": VERSION, "kind": kind, "tree": skeleton}
     text = _dumps(content)
@@ -142,15 +147,16 @@ def _checked(header: str | None, arrays: Arrays, kind: str) -> Tree:
         raise ValueError(f"it holds {KINDS.get(content['kind'], 'something else')}")
     reading = _Reading(arrays)
     tree = reading.value(content["tree"])
-    if not isinstance(tree, dict) or reading.used != arrays.keys():
+    if not isinstance(tree, dict) or reading.used.keys() != arrays.keys():
         raise ValueError("it holds arrays that belong to nothing")
     return tree
 
 
 class _Flat:
-    """The arrays of a tree by the names of their tensors; equal ones are stored once."""
+    """The arrays of a tree by the names of their tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, pack: bool) -> None:
+        self.pack = pack
         self.arrays: Arrays = {}
         self._names: dict[Any, str] = {}
 
@@ -206,17 +212,50 @@ class _Flat:
                 f"{where} cannot be written to a file: it is an array of dtype "
                 f"{array.dtype}"
             )
-        twin = (plain.dtype, plain.shape, _digest(plain))
+        large = plain.nbytes >= 4096  # bytes: such are stored once when they are equal
+        if large and self.pack:
+            packed = _pack(plain)
+            if packed.nbytes < 0.9 * plain.nbytes:
+                plain = packed
+                leaf = {"dtype": array.dtype.name, "shape": list(array.shape)}
+        return {"$array": self._name(plain, leaf, where, large)} | leaf
+
+    def _name(
+        self, plain: npt.NDArray[Any], leaf: Tree, where: str, large: bool
+    ) -> str:
+        """The name of a tensor: a new one, or that of an equal array."""
+        twin: Any = object()
+        if large:
+            twin = (str(leaf), plain.dtype, plain.shape, _digest(plain))
         if twin not in self._names:
             while where in self.arrays or where == HEADER:  # a key may hold a slash
                 where += "'"
             self._names[twin] = where
             self.arrays[where] = plain
-        return {"$array": self._names[twin]} | leaf
+        return self._names[twin]
 
 
 def _has_containers(array: npt.NDArray[Any]) -> bool:
     return any(isinstance(part, Mapping | list | tuple | np.ndarray) for part in array)
+
+
+def _pack(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Compressed, the first bytes of all numbers first: high bytes of indices are alike."""
+    columns = array.reshape(-1).view(np.uint8).reshape(-1, array.itemsize).T
+    packed = np.frombuffer(zlib.compress(columns.tobytes(), level=1), np.uint8)
+    fewest = math.ceil(array.nbytes / MOST_GROWTH)
+    return np.pad(packed, (0, max(0, fewest - packed.size)))
+
+
+def _unpack(packed: npt.NDArray[Any], shape: list[int], dtype: str) -> npt.NDArray[Any]:
+    plain = np.dtype(np.int64 if TIMES.fullmatch(dtype) else dtype)
+    size = math.prod(shape) * plain.itemsize
+    known = plain in STORED and packed.dtype == np.uint8
+    if not known or not 0 < size <= MOST_GROWTH * packed.size:
+        raise ValueError(f"{packed.size} bytes claim shape {shape} of {dtype}")
+    unpacked = zlib.decompressobj().decompress(packed.tobytes(), size)
+    columns = np.frombuffer(unpacked, np.uint8).reshape(plain.itemsize, -1)
+    return columns.T.copy().view(plain).reshape(shape)
 
 
 class _Reading:
@@ -224,7 +263,7 @@ class _Reading:
 
     def __init__(self, arrays: Arrays) -> None:
         self.arrays = arrays
-        self.used: set[str] = set()
+        self.used: dict[str, tuple[Tree, npt.NDArray[Any]]] = {}
 
     def value(self, node: object) -> Any:
         if isinstance(node, list):
@@ -238,7 +277,7 @@ class _Reading:
             }
         keys = node.keys()
         found = None
-        if "$array" in tags and keys <= {"$array", "dtype"}:
+        if "$array" in tags and keys <= {"$array", "dtype", "shape"}:
             found = self._array(node)
         elif keys == {"$text"}:
             found = _text_array(node["$text"])
@@ -248,16 +287,19 @@ class _Reading:
             raise ValueError(f"{tags[0]!r} has a wrong content")
         return found
 
-    def _array(self, node: Tree) -> npt.NDArray[Any]:
+    def _array(self, node: Tree) -> npt.NDArray[Any] | None:
+        """Read once, however often it is named; nothing where it is named in another way."""
         name = node["$array"]
-        array = self.arrays[name]
-        self.used.add(name)
-        if "dtype" not in node:
-            return array
-        dtype = node["dtype"]
-        if not TIMES.fullmatch(dtype):
-            raise ValueError(f"{name} claims to be {dtype}")
-        return array.view(dtype)
+        dtype = str(node.get("dtype"))
+        if name not in self.used:
+            array = self.arrays[name]
+            if "shape" in node:
+                array = _unpack(array, node["shape"], dtype)
+            if TIMES.fullmatch(dtype):
+                array = array.view(dtype)
+            self.used[name] = (node, array)
+        first, array = self.used[name]
+        return array if first == node else None
 
 
 def _text_array(value: list[object]) -> npt.NDArray[Any] | None:

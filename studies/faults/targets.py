@@ -52,7 +52,7 @@ def refused(error: BaseException) -> str:
 
 def taken_apart(path: Path, kind: str) -> tuple[Any, dict[str, np.ndarray]]:
     """(skeleton, arrays) of a file of ours."""
-    flat = _store._Flat()
+    flat = _store._Flat(pack=False)
     return flat.add(_store.read(path, kind), ""), flat.arrays
 
 
