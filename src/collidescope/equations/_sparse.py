@@ -35,11 +35,11 @@ def as_array(A: Any) -> Array:
     return A
 
 
-def rows_times(A: Any, factors: FloatArray, in_place: bool = False) -> Any:
+def rows_times(A: Any, factors: FloatArray) -> Any:
     """Every row of an array, sparse or not, times its factor."""
     if isinstance(A, csr_array):
         return csr_array(diags_array(factors) @ A)
-    return np.multiply(A, factors[:, None], out=A if in_place else None)
+    return A * factors[:, None]
 
 
 def likeliest(P: Array | csr_array) -> IntArray:

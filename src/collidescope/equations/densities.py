@@ -37,13 +37,6 @@ DENSITIES = ("logpdf", "logpmf", "pdf", "pmf")
 Seed = int | np.random.Generator | np.random.RandomState | None
 
 
-class Estimate(NamedTuple):
-    """A number and its standard error."""
-
-    value: float
-    stderr: float
-
-
 def as_generator(random_state: Seed) -> np.random.Generator:
     """A numpy Generator from a seed, a Generator or a legacy RandomState."""
     if isinstance(random_state, np.random.RandomState):
@@ -203,19 +196,6 @@ class BayesOptimalClassifier:
         """The most likely class of every row; nothing is drawn."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
-    def error_rate(
-        self, n_samples: int = 200_000, random_state: Seed = None
-    ) -> Estimate:
-        """Error on the population, by Monte Carlo over the mixture."""
-        X, _ = sample_mixture(self.densities, self.priors, n_samples, random_state)
-        losses = self._loss(self.predict_proba(X))
-        stderr = losses.std(ddof=1) / np.sqrt(len(losses))
-        return Estimate(float(losses.mean()), float(stderr))
-
-    def _loss(self, P: FloatArray) -> FloatArray:
-        """Expected error of the classifier at inputs with posteriors ``P``."""
-        return 1 - P.max(axis=1)
-
 
 class ProbabilisticBayesClassifier(BayesOptimalClassifier):
     """A class drawn from the posterior (the paper's Definition 5).
@@ -233,9 +213,6 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
         """A class for every row, drawn from its posterior."""
         rng = as_generator(random_state)
         return self.classes_[draw_classes(self.predict_proba(X), rng)]
-
-    def _loss(self, P: FloatArray) -> FloatArray:
-        return 1 - (P**2).sum(axis=1)
 
 
 def draw_classes(P: FloatArray, rng: np.random.Generator) -> IntArray:

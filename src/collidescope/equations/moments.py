@@ -190,10 +190,9 @@ class Moments:
         # Z = w (diag(c) - r rᵀ) and ρ = w c: Z_ij ρ_i is w² (δ_ij - r_i r_j) where i is the label
         # and 0 elsewhere.
         weights = w.astype(r.dtype)
-        even = bool((w == 1).all())
-        root = r if even else _sparse.rows_times(r, np.sqrt(weights))
+        root = _sparse.rows_times(r, np.sqrt(weights))
         self.Z -= as_array(root.T @ root)
-        del root
+        del root  # with thousands of classes every further array of n×K counts
         self.Z_rho += as_array(onto(-w2 * away) @ r)
         if self._plug_in:
             self.cr += as_array(onto(w) @ r)
@@ -202,9 +201,8 @@ class Moments:
             v = -w[:, None] * r[:, i] * r[:, j]
             v[rows, np.flatnonzero(i == j)[codes]] += w
             self._add_triangle(v, w)
-        r *= r  # in place: with thousands of classes every further array of n×K counts
-        if not even:
-            r = _sparse.rows_times(r, weights, in_place=True)
+        r *= r
+        r = _sparse.rows_times(r, weights)
         if single:
             r[r < _SINGLE_SMALLEST] = 0
         e = r.sum(axis=1, dtype=np.float64)  # w ‖c - p‖²
