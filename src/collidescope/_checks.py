@@ -708,11 +708,7 @@ def check_at_least(value: float, least: float, name: str) -> float:
 
 def check_count(value: int, name: str, least: int = 1) -> int:
     """``value`` as a whole number of at least ``least``."""
-    if (
-        not _is_number(value)
-        or not isinstance(value, (int, np.integer))
-        or value < least
-    ):
+    if not _is_whole(value) or value < least:
         raise ValueError(
             f"{name} must be a whole number of at least {least}, got {value!r}"
         )
@@ -721,8 +717,7 @@ def check_count(value: int, name: str, least: int = 1) -> int:
 
 def check_n_jobs(n_jobs: int | None) -> int | None:
     """``n_jobs``, when it is None or a whole number other than 0."""
-    whole = isinstance(n_jobs, (int, np.integer)) and _is_number(n_jobs)
-    if n_jobs is not None and (not whole or n_jobs == 0):
+    if n_jobs is not None and (not _is_whole(n_jobs) or n_jobs == 0):
         raise ValueError(
             f"n_jobs must be None (one process), a number of processes, or -1 for all cores, got "
             f"{n_jobs!r}"
@@ -735,8 +730,7 @@ def check_seed(random_state: object) -> Any:
     drawn = isinstance(random_state, (np.random.RandomState, np.random.Generator))
     if random_state is None or drawn:
         return random_state
-    whole = isinstance(random_state, (int, np.integer))
-    if whole and _is_number(random_state) and random_state in range(2**32):
+    if _is_whole(random_state) and random_state in range(2**32):
         return random_state
     raise ValueError(
         f"random_state must be None, a whole number from 0 to 2³² - 1, a RandomState or a "
@@ -746,6 +740,10 @@ def check_seed(random_state: object) -> Any:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _is_name(value: object) -> bool:
