@@ -237,7 +237,8 @@ def check_sparse_posteriors(P: SparseLike, name: str = "P") -> csr_array:
     )
     farthest = _check_sums(totals, SUM_TOLERANCE, name, hint)
     if lowest < 0 or farthest > EXACT_SUM:
-        rows.data /= np.repeat(totals, np.diff(rows.indptr))
+        n_entries = np.diff(rows.indptr)
+        rows.data /= np.repeat(totals, n_entries)
     return rows
 
 
@@ -610,9 +611,10 @@ def _class_names(
     names = classes_of(labels, y_name)
     if columns is not None:
         found = {str(label): label for label in names.tolist()}
-        if set(found) < {str(column) for column in columns}:  # classes without a row
-            every = [found.get(str(column), column) for column in columns]
-            return check_classes(every, k)
+        in_text = list(map(str, columns))
+        if set(found) < set(in_text):  # classes without a row
+            every = map(found.get, in_text, columns)
+            return check_classes(list(every), k)
     if len(names) != k:
         raise ValueError(
             f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: "

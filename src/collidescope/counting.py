@@ -350,7 +350,8 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
     if not counts.nnz or (votes % 1).any():  # shares of votes
         return
     common = int(np.gcd.reduce(votes.astype(np.int64)))
-    n_split = (np.diff(counts.indptr) > 1).sum()
+    per_item = np.diff(counts.indptr)
+    n_split = (per_item > 1).sum()
     if common > 1 and n_split >= fewest:
         words = (
             f"every count of votes is a multiple of {common}: copies of votes agree by "

@@ -460,9 +460,11 @@ def check_rows(X: object, y: Sized) -> None:
             f"X must be a table of rows, got {type(X).__name__} of shape ()"
         )
     check_table(X)
-    if shape[0] != len(y):
+    n_rows = shape[0]
+    n_labels = len(y)
+    if n_rows != n_labels:
         raise ValueError(
-            f"X and y must have the same number of rows, got {shape[0]} and {len(y)}"
+            f"X and y must have the same number of rows, got {n_rows} and {n_labels}"
         )
 
 

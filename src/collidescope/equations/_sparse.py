@@ -78,15 +78,18 @@ def outer_products(A: Any, B: Any) -> Any:
         return (A[:, :, None] * B[:, None]).reshape(n, k * k)
     # Every entry of A meets all entries of B in its row.
     in_B = np.diff(B.indptr)
-    row = np.repeat(np.arange(n), np.diff(A.indptr))
-    times = in_B[row]
+    in_A = np.diff(A.indptr)
+    row_of_entry = np.repeat(np.arange(n), in_A)
+    times = in_B[row_of_entry]
     left = np.repeat(np.arange(A.nnz), times)
+    rows = row_of_entry[left]
     before = np.cumsum(times) - times  # products of the entries before it
     nth = np.arange(len(left)) - before[left]
-    right = B.indptr[row[left]] + nth
+    right = B.indptr[rows] + nth
     products = A.data[left] * B.data[right]
-    columns = A.indices[left].astype(np.int64) * k + B.indices[right]
-    return csr_array((products, (row[left], columns)), shape=(n, k * k))
+    first = A.indices[left].astype(np.int64)
+    columns = first * k + B.indices[right]
+    return csr_array((products, (rows, columns)), shape=(n, k * k))
 
 
 def on_diagonal(A: Array | csr_array) -> csr_array:

@@ -229,9 +229,12 @@ def _check_densities(
 
     ``names`` are those of the arguments that they came in, where there is one for each.
     """
-    is_list = isinstance(densities, Sequence)
-    if not is_list or len(densities) < 2:
-        came = f"{len(densities)} of them" if is_list else type(densities).__name__
+    came = type(densities).__name__
+    n_densities = 0
+    if isinstance(densities, Sequence):
+        n_densities = len(densities)
+        came = f"{n_densities} of them"
+    if n_densities < 2:
         raise ValueError(
             "densities must be a list of at least 2 distributions, one per class, got "
             f"{came}"
@@ -240,7 +243,9 @@ def _check_densities(
     for number, density in enumerate(densities):
         known = any(hasattr(density, name) for name in DENSITIES)
         if not known or not hasattr(density, "rvs"):
-            which = names[number] if names else f"number {number}"
+            which = f"number {number}"
+            if names:
+                which = names[number]
             raise ValueError(
                 f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {which} is a "
                 f"{type(density).__name__}: a frozen distribution of scipy.stats has "
@@ -251,7 +256,7 @@ def _check_densities(
             f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be "
             "compared"
         )
-    return check.priors_or_uniform(priors, len(densities))
+    return check.priors_or_uniform(priors, n_densities)
 
 
 def _is_continuous(density: Any) -> bool:

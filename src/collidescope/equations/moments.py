@@ -199,7 +199,8 @@ class Moments:
         if self._pairs is not None:
             i, j = self._pairs
             v = -w[:, None] * r[:, i] * r[:, j]
-            v[rows, np.flatnonzero(i == j)[codes]] += w
+            diagonals = np.flatnonzero(i == j)
+            v[rows, diagonals[codes]] += w
             self._add_triangle(v, w)
         r *= r
         r = _sparse.rows_times(r, weights)
