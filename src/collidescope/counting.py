@@ -201,10 +201,9 @@ def votes_needed(
     cm: CollisionMatrix,
     half_width: float = 0.01,
     *,
-    of: str | tuple[Any, Any] = "pber",
     level: float = 0.95,
 ) -> pd.DataFrame:
-    """How many items, and how many votes on each, would give an interval of ``half_width``?
+    """How many items, and votes on each, would give the PBER an interval of ``half_width``?
 
     Returns ``votes_per_item``, ``items`` and ``votes``, their product; the plan with the fewest
     votes comes first.
@@ -213,7 +212,6 @@ def votes_needed(
     ----------
     cm : CollisionMatrix of a first round of votes (mean over items)
     half_width, level : wanted is the estimate ± this, at this level
-    of : whose interval: "pber", "matrix" (every entry of S) or a pair (class, other), one entry
 
     Notes
     -----
@@ -230,68 +228,32 @@ def votes_needed(
     check.check_between(half_width, 0, 1, "half_width")
     check.check_between(level, 0, 1, "level")
     known = cm.diagnostics
-    if cm.stderr is None or cm.pber_stderr is None or known.inverse_votes is None:
+    if cm.pber_stderr is None or known.inverse_votes is None:
         raise ValueError(
             "cm must come from votes: collision_matrix_from_votes(votes), or "
             "count_collisions(…, average='items')"
         )
-    two, now = _variances(cm, of)
+    two = cm.pber * (1 - cm.pber)  # two votes differ or do not: Bernoulli
+    now = (known.distinct_inputs or 0) * cm.pber_stderr**2
     each = np.array(VOTES_PER_ITEM)
     variance = _planned_variance(two, now, each, known)
     per_variance = (ndtri((1 + level) / 2) / half_width) ** 2
-    needed = np.ceil(variance.max(axis=0) * per_variance)
+    needed = np.ceil(variance * per_variance)
     items = needed.clip(min=2).astype(int)
     columns = {"votes_per_item": each, "items": items, "votes": each * items}
     plans = pd.DataFrame(columns)
     return plans.sort_values("votes", kind="stable", ignore_index=True)
 
 
-def _variances(
-    cm: CollisionMatrix, of: str | tuple[Any, Any]
-) -> tuple[FloatArray, FloatArray]:
-    """Variance of one item with two votes on it, and as it was, of what ``of`` asks for."""
-    assert cm.stderr is not None
-    assert cm.pber_stderr is not None
-    n = cm.diagnostics.distinct_inputs or 0
-    if of == "pber":
-        # Two votes differ or do not: Bernoulli.
-        two = cm.pber * (1 - cm.pber)
-        now = n * cm.pber_stderr**2
-        return np.array([two]), np.array([now])
-    every_two = _variance_of_two_votes(cm)
-    every_now = n * cm.stderr**2
-    if of == "matrix":
-        return every_two.ravel(), every_now.ravel()
-    if isinstance(of, str) or len(of) != 2:
-        raise ValueError(
-            f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}"
-        )
-    i, j = check.encode_labels(list(of), cm.classes, "of")
-    return every_two[[i], [j]], every_now[[i], [j]]
-
-
-def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
-    """The variance of (Z - S ρ) / π for one item with two votes, entry by entry."""
-    B = cm.joint
-    S = cm.matrix
-    priors = cm.priors[:, None]
-    # Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of 2 B_ij; on it
-    # Z = ρ_i = 1 where both are i. So E Z² = E Z ρ_i, and E ρ_i² = (π_i + B_ii) / 2.
-    both = np.diag(B)[:, None]
-    E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
-    E_rho2 = (priors + both) / 2
-    return np.asarray((E_ZZ * (1 - 2 * S) + S**2 * E_rho2) / priors**2)
-
-
 def _planned_variance(
-    two: FloatArray, now: FloatArray, each: IntArray, known: Diagnostics
+    two: float, now: float, each: IntArray, known: Diagnostics
 ) -> FloatArray:
-    """Variance of one item with each number of votes."""
+    """Variance of one item by its number of votes, from that of ``two`` votes and that ``now``."""
     inverse_votes = known.inverse_votes or 0.0
     inverse_pairs = known.inverse_pairs or 0.0
     if inverse_pairs >= 1:
         # Two votes on every item: all of it is taken to be between items.
-        return np.repeat(two[:, None], len(each), axis=1)
+        return np.full(len(each), two)
     fast = 2 / (each * (each - 1))
     slow = 2 / each
     # g = (1 - share) · fast + share · slow has the mean ḡ = inverse_pairs + share · gap over the
@@ -302,16 +264,15 @@ def _planned_variance(
     # fastest.
     ratio = now / np.maximum(two, np.finfo(float).tiny)
     slowest = np.clip((ratio - inverse_pairs) / gap, 0, 1)
-    variance = np.zeros((len(two), len(each)))
-    for share in (slowest, np.zeros_like(two)):
+    variance = np.zeros(len(each))
+    for share in (slowest, 0.0):
         mean_fall = inverse_pairs + share * gap
         within = np.clip((two - now) / (1 - mean_fall), 0, two)
-        falls = fast + np.outer(share, slow - fast)
-        planned = two[:, None] - within[:, None] * (1 - falls)
-        variance = np.maximum(variance, planned)
+        falls = fast + share * (slow - fast)
+        variance = np.maximum(variance, two - within * (1 - falls))
     # A first round that shows too little variance by chance must not promise the fastest fall.
     kept = np.minimum(slow / (2 * inverse_votes), 1)
-    return np.maximum(variance, now[:, None] * kept)
+    return np.maximum(variance, now * kept)
 
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:

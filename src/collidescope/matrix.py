@@ -435,18 +435,6 @@ class CollisionMatrix(Value):
         precision = np.full(self.n_classes, np.nan)
         return np.divide(np.diag(flow), total, out=precision, where=total > 0)
 
-    def false_negative_rate(self) -> FloatArray:
-        """Per class, the share of its inputs predicted as something else: 1 - S_kk."""
-        return 1 - self.recall()
-
-    def false_positive_rate(
-        self, population_priors: ArrayLike | str | None = None
-    ) -> FloatArray:
-        """Per class, the share of other inputs predicted as it: Σ_{i≠k} π_i S_ik / Σ_{i≠k} π_i."""
-        priors = self._population(population_priors)
-        predicted = priors @ self.matrix
-        return (predicted - (priors * self.recall())) / (1 - priors)
-
     def _population(self, priors: ArrayLike | str | None) -> FloatArray:
         if priors is None:
             return self.priors
@@ -523,23 +511,6 @@ class CollisionMatrix(Value):
         rest = np.maximum(self.matrix.sum(axis=1) - matrix.sum(axis=1), 0.0)
         stderr = None if self.stderr is None else keep(self.stderr)
         return SparseCollisions(matrix, rest, self.classes, stderr)
-
-    def rates(self, population_priors: ArrayLike | str | None = None) -> pd.DataFrame:
-        """Per class: prior, recall, precision, false-negative and false-positive rate.
-
-        See the methods of these names.
-        """
-        import pandas as pd
-
-        pi = self._population(population_priors)
-        columns = {
-            "prior": pi,
-            "recall": self.recall(),
-            "precision": self.precision(pi),
-            "false_negative_rate": self.false_negative_rate(),
-            "false_positive_rate": self.false_positive_rate(pi),
-        }
-        return pd.DataFrame(columns, index=pd.Index(self.classes, name="class"))
 
     def to_frame(self) -> pd.DataFrame:
         """S with class names on both sides."""
