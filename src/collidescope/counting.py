@@ -442,7 +442,7 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
         return np.zeros(0)
     votes = counts.data
     starts = counts.indptr[:-1]
-    item = _item_of_entry(counts)
+    item = counts.tocoo().row
     first = np.maximum.reduceat(votes, starts)  # most votes of a class
     leads = votes == first[item]
     n_first = np.add.reduceat(leads, starts, dtype=np.float64)
@@ -455,12 +455,6 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
     # second. Where several lead, it falls behind the others and is missed.
     found = np.where(first - second >= 2, 1.0, 1 / (1 + n_second))
     return np.asarray(1 - first / N * np.where(n_first == 1, found, 0.0))
-
-
-def _item_of_entry(counts: csr_array) -> IntArray:
-    """The row of every entry."""
-    per_item = np.diff(counts.indptr)
-    return np.repeat(np.arange(len(per_item)), per_item)
 
 
 def _add_inputs(
@@ -496,7 +490,7 @@ def _add_rows(spread: PairSums, counts: csr_array) -> None:
     # Rows of the same input and class are alike: one unit for each entry of the counts, as often
     # as the entry says. Z = diag(c) - (c - p)(c - p)ᵀ.
     k = counts.shape[1]
-    item = _item_of_entry(counts)
+    item = counts.tocoo().row
     n_others = np.asarray(counts.sum(axis=1)) - 1
     for block in row_blocks(counts.nnz, k, least=SPARSE_ROWS * k):
         own = item[block]

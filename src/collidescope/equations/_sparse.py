@@ -78,8 +78,7 @@ def outer_products(A: Any, B: Any) -> Any:
         return (A[:, :, None] * B[:, None]).reshape(n, k * k)
     # Every entry of A meets all entries of B in its row.
     in_B = np.diff(B.indptr)
-    in_A = np.diff(A.indptr)
-    row_of_entry = np.repeat(np.arange(n), in_A)
+    row_of_entry = A.tocoo().row
     times = in_B[row_of_entry]
     left = np.repeat(np.arange(A.nnz), times)
     rows = row_of_entry[left]
