@@ -208,7 +208,7 @@ def test_bad_arguments_is_refused_in_our_words(call, pattern):
     (lambda: cm().precision([30, 30]), "population_priors.*60"),
     (lambda: cm().precision("empirical"), "population_priors.*counts"),
     (
-        lambda: cm(counts=[3, 0]).rates("empirical"),
+        lambda: cm(counts=[3, 0]).precision("empirical"),
         "population_priors must be positive, got 0 for class number 1",
     ),
     (lambda: abc().merge([["a", "z"]]), "groups.*'z'.*'a'"),
@@ -496,10 +496,6 @@ def test_bad_posteriors_is_refused_in_our_words(call, pattern):
     (
         lambda: votes_needed(cs.collision_matrix_from_votes(VOTES), level=1.5),
         "level must be a number between 0 and 1",
-    ),
-    (
-        lambda: votes_needed(cs.collision_matrix_from_votes(VOTES), of="SS"),
-        "of must be 'pber', 'matrix' or a pair",
     ),
 )
 def test_bad_counts_is_refused_in_our_words(call, pattern):
@@ -855,7 +851,7 @@ def test_bad_report_is_refused_in_our_words(call, pattern):
         "X is too far",
     ),
     (lambda: known.led(0.5), "noise.*0.5"),
-    (lambda: datasets.with_label_noise(GAUSSIANS, np.eye(3)), r"transition.*\(3, 3\)"),
+    (lambda: known.with_label_noise(GAUSSIANS, np.eye(3)), r"transition.*\(3, 3\)"),
     (lambda: datasets.scenario_a(6), "n_classes.*6"),
     (lambda: datasets.equidistant(n_classes=1), "n_classes.*1"),
 )
@@ -995,7 +991,7 @@ def test_a_later_change_of_a_given_array_does_not_reach_inside():
 
 
 USES = [
-    lambda own: cs.CollisionMatrix(own.S, own.priors, own.AB).rates(own.priors),
+    lambda own: cs.CollisionMatrix(own.S, own.priors, own.AB).precision(own.priors),
     lambda own: cs.recover(own.G, own.priors, "gradient", max_iter=20),
     lambda own: cs.solve_posteriors(own.q, own.S, priors=own.priors),
     lambda own: cs.solve_posteriors(own.q, own.S, "inverse"),

@@ -8,11 +8,12 @@ import torch
 from scipy.special import softmax
 
 from collidescope._scaling import apply_scaling, fit_scaling
-from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
+from collidescope.datasets import GaussianProblem, scenario_a
 from collidescope.training.config import TrainingConfig
 from studies import baselines as rivals
 from studies.baselines import bayesian
 from studies.baselines.bounds import knn_bounds
+from studies.known import with_label_noise
 from studies.measures import calibration_error, tvd
 
 TINY = {

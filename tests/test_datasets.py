@@ -9,11 +9,9 @@ from collidescope.datasets import (
     GaussianProblem,
     scenario_a,
     scenario_b,
-    waveform,
-    with_label_noise,
 )
 from studies import known
-from studies.known import imbalanced, led
+from studies.known import imbalanced, led, waveform, with_label_noise
 
 NOISE = 0.85 * np.eye(3) + 0.15 * np.array([[0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]])
 PROBLEMS = {f"A{k}": scenario_a(k) for k in (3, 4, 5)} | {

@@ -922,3 +922,10 @@ def test_posteriors_worse_than_the_class_shares_state_nothing_of_the_matrix_at_t
     curves, y = confident(1.0, 0)
     limit = limit_from_posteriors([P[:, ::-1] for P in curves], y, SIZES)
     assert limit.matrix.interval() is None
+
+
+@pytest.mark.parametrize("name", ["scores", "covariance", "stderr", "n_rows"])
+def test_a_limit_needs_its_curve_and_its_errors(name):
+    curve = {"scores": [0.3, 0.2], "covariance": np.eye(2), "stderr": 0.1, "n_rows": 9}
+    with pytest.raises(ValueError, match=f"{name} must be given, got None"):
+        Limit([10, 20], **(curve | {name: None}))

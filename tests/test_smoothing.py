@@ -27,9 +27,9 @@ from collidescope.applications.smoothing_loss import (
     CostCrossEntropy,
     SmoothedCrossEntropy,
 )
-from collidescope.datasets import GaussianProblem, with_label_noise
+from collidescope.datasets import GaussianProblem
 from helpers import ZOO, planted, random_posteriors
-from studies.known import imbalanced
+from studies.known import imbalanced, with_label_noise
 
 NAMES = ["cat", "dog", "car", "van"]
 CM = CollisionMatrix(*planted(4, sharpness=1.5), classes=NAMES)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from collidescope import CollisionClassifier
-from collidescope.datasets import GaussianProblem, scenario_a, with_label_noise
+from collidescope.datasets import GaussianProblem, scenario_a
 from collidescope.equations.bounds import bayes_error_bounds
 from collidescope.limit import limit_from_scores
 from studies.accuracy import feebee, feebee_matrix
 from studies.accuracy.limit import said_now, watched
 from studies.baselines.bounds import BOUNDS, knn_bounds, mst_bounds
+from studies.known import with_label_noise
 from studies.measures import clear_best
 from studies.problems import KINDS, OfKind
 

@@ -62,16 +62,12 @@ def sum_tolerance(values: Any) -> float:
     parts = [values]
     if not hasattr(values, "dtype"):
         parts = [values[name] for name in getattr(values, "columns", [])]
-    tolerance = SUM_TOLERANCE
-    for part in parts:
-        dtype = str(getattr(part, "dtype", "")).lower()
-        spacing = 0.0  # of the type at 1
-        if dtype.endswith("bfloat16"):
-            spacing = 2.0**-7  # which numpy's finfo lacks
-        elif dtype.endswith("float16"):
-            spacing = float(np.finfo(np.float16).eps)
-        tolerance = max(tolerance, spacing)
-    return tolerance
+    dtypes = [str(getattr(part, "dtype", "")).lower() for part in parts]
+    if any(dtype.endswith("bfloat16") for dtype in dtypes):
+        return 2.0**-7  # which numpy's finfo lacks
+    if any(dtype.endswith("float16") for dtype in dtypes):
+        return float(np.finfo(np.float16).eps)
+    return SUM_TOLERANCE
 
 
 def check_finite(
@@ -212,9 +208,7 @@ def check_posteriors(
     return array
 
 
-def check_sparse_posteriors(
-    P: SparseLike, name: str = "P", n_classes: int | None = None
-) -> csr_array:
+def check_sparse_posteriors(P: SparseLike, name: str = "P") -> csr_array:
     """``P`` as a sparse n×K array of probability rows, as :func:`check_posteriors` of a dense one.
 
     What a row does not name has probability 0.
@@ -227,7 +221,7 @@ def check_sparse_posteriors(
     classes that are kept then share the rest)
     """
     rows = csr_array(P)  # type: ignore[call-overload]  # the stubs know no spmatrix
-    _check_columns(rows.shape, name, n_classes)
+    _check_columns(rows.shape, name)
     if not rows.has_canonical_format:  # an entry given twice, columns in any order
         rows = rows.copy()
         rows.sum_duplicates()
@@ -243,7 +237,8 @@ def check_sparse_posteriors(
     )
     farthest = _check_sums(totals, SUM_TOLERANCE, name, hint)
     if lowest < 0 or farthest > EXACT_SUM:
-        rows.data /= np.repeat(totals, np.diff(rows.indptr))
+        n_entries = np.diff(rows.indptr)
+        rows.data /= np.repeat(totals, n_entries)
     return rows
 
 
@@ -567,13 +562,13 @@ def labelled_posteriors(
     *,
     name: str = "P",
     y_name: str = "y",
-) -> tuple[FloatArray, IntArray | None, Array]:
+) -> tuple[Any, IntArray | None, Array]:
     """(posteriors n×K, class numbers or None, class names), fitted together here and only here.
 
-    ``P`` is an array, tensor or DataFrame (pandas, polars) of shape (n, K), or n values of p(second
-    class). Columns with names are aligned with the classes by name; names that do not fit are
-    refused. ``classes`` are K names in the order of unnamed columns; default the sorted labels, the
-    names of the columns, or 0 … K-1.
+    ``P`` is an array, tensor or DataFrame (pandas, polars) of shape (n, K), n values of p(second
+    class), or a sparse matrix of scipy, which stays sparse. Columns with names are aligned with the
+    classes by name; names that do not fit are refused. ``classes`` are K names in the order of
+    unnamed columns; default the sorted labels, the names of the columns, or 0 … K-1.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"b": [0.1, 0.6], "a": [0.9, 0.4]})
@@ -583,50 +578,32 @@ def labelled_posteriors(
     """
     labels = None if y is None else check_labels(y, y_name)
     columns = column_names(P)
-    if columns is None:
-        P = _both_columns(P, name)
-    posteriors = check_posteriors(P, name)
-    names = _class_names(classes, labels, columns, posteriors, name, y_name)
+    posteriors: Any
+    if isinstance(P, SparseLike):
+        posteriors = check_sparse_posteriors(P, name)
+    elif columns is None:
+        posteriors = check_posteriors(_both_columns(P, name), name)
+    else:
+        posteriors = check_posteriors(P, name)
+    names = _class_names(classes, labels, columns, posteriors.shape[1], name, y_name)
     if columns is not None:
         posteriors = aligned(posteriors, columns, names, name)
-    return posteriors, _codes_of_rows(labels, names, posteriors, name, y_name), names
-
-
-def labelled_sparse_posteriors(
-    P: SparseLike, y: Given, classes: Names | None
-) -> tuple[csr_array, IntArray | None, Array]:
-    """Like :func:`labelled_posteriors`, for posteriors in a sparse matrix of scipy."""
-    labels = None if y is None else check_labels(y)
-    posteriors = check_sparse_posteriors(P)
-    names = _class_names(classes, labels, None, posteriors)
-    return posteriors, _codes_of_rows(labels, names, posteriors), names
-
-
-def _codes_of_rows(
-    labels: Array | None,
-    names: Array,
-    posteriors: Array | csr_array,
-    name: str = "P",
-    y_name: str = "y",
-) -> IntArray | None:
-    """The class number of every row, where there are labels."""
     if labels is None:
-        return None
+        return posteriors, None, names
     codes = encode_labels(labels, names, y_name)
     check_same_length(posteriors, codes, f"{name} and {y_name}")
-    return codes
+    return posteriors, codes, names
 
 
 def _class_names(
     classes: Names | None,
     labels: Array | None,
     columns: list[Any] | None,
-    posteriors: Array | csr_array,
-    name: str = "P",
-    y_name: str = "y",
+    k: int,
+    name: str,
+    y_name: str,
 ) -> Array:
     """The names of the K classes: those given, the labels, or the names of the columns."""
-    k = posteriors.shape[1]
     if classes is not None:
         return check_classes(classes, k)
     if labels is None:
@@ -634,9 +611,10 @@ def _class_names(
     names = classes_of(labels, y_name)
     if columns is not None:
         found = {str(label): label for label in names.tolist()}
-        if set(found) < {str(column) for column in columns}:  # classes without a row
-            every = [found.get(str(column), column) for column in columns]
-            return check_classes(every, k)
+        in_text = list(map(str, columns))
+        if set(found) < set(in_text):  # classes without a row
+            every = map(found.get, in_text, columns)
+            return check_classes(list(every), k)
     if len(names) != k:
         raise ValueError(
             f"{name} has {k} columns and {y_name} has {len(names)} distinct labels: "
@@ -711,15 +689,9 @@ def check_flag(value: bool, name: str) -> bool:
     return bool(value)
 
 
-def check_between(
-    value: float, low: float, high: float, name: str, *, closed: bool = False
-) -> float:
-    """``value`` as a float between ``low`` and ``high``, strictly unless ``closed``."""
-    if (
-        not _is_number(value)
-        or not low <= value <= high
-        or (value in (low, high) and not closed)
-    ):
+def check_between(value: float, low: float, high: float, name: str) -> float:
+    """``value`` as a float strictly between ``low`` and ``high``."""
+    if not _is_number(value) or not low < value < high:
         wanted = f"between {low:g} and {high:g}"
         if np.isinf(high):
             wanted = f"above {low:g}"
@@ -738,11 +710,7 @@ def check_at_least(value: float, least: float, name: str) -> float:
 
 def check_count(value: int, name: str, least: int = 1) -> int:
     """``value`` as a whole number of at least ``least``."""
-    if (
-        not _is_number(value)
-        or not isinstance(value, (int, np.integer))
-        or value < least
-    ):
+    if not _is_whole(value) or value < least:
         raise ValueError(
             f"{name} must be a whole number of at least {least}, got {value!r}"
         )
@@ -751,8 +719,7 @@ def check_count(value: int, name: str, least: int = 1) -> int:
 
 def check_n_jobs(n_jobs: int | None) -> int | None:
     """``n_jobs``, when it is None or a whole number other than 0."""
-    whole = isinstance(n_jobs, (int, np.integer)) and _is_number(n_jobs)
-    if n_jobs is not None and (not whole or n_jobs == 0):
+    if n_jobs is not None and (not _is_whole(n_jobs) or n_jobs == 0):
         raise ValueError(
             f"n_jobs must be None (one process), a number of processes, or -1 for all cores, got "
             f"{n_jobs!r}"
@@ -765,8 +732,7 @@ def check_seed(random_state: object) -> Any:
     drawn = isinstance(random_state, (np.random.RandomState, np.random.Generator))
     if random_state is None or drawn:
         return random_state
-    whole = isinstance(random_state, (int, np.integer))
-    if whole and _is_number(random_state) and random_state in range(2**32):
+    if _is_whole(random_state) and random_state in range(2**32):
         return random_state
     raise ValueError(
         f"random_state must be None, a whole number from 0 to 2³² - 1, a RandomState or a "
@@ -776,6 +742,10 @@ def check_seed(random_state: object) -> Any:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _is_name(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,27 +36,15 @@ def row_hashes(X: object) -> Hashes:
         table = np.asarray(X)
     n, *row_shape = table.shape
     width = int(np.prod(row_shape))
-    multipliers = _multipliers(width)
     at_once = 500_000  # numbers: a few copies of 4 MB
     by_column = hasattr(table, "columns") or table.dtype == object
     if by_column:
         at_once = n * width  # whether a column is text is known by all of it
-    hashes = np.empty(n, dtype=np.uint64)
-    reverse = multipliers[::-1]
+    hashes: list[bytes] = []
     for block in blocks(n, width, at_once):
-        bits = _row_bits(table[block])
-        with np.errstate(over="ignore"):
-            products = bits * multipliers
-            # The xor makes the sum non-linear: otherwise columns whose multipliers cancel would.
-            summands = (products ^ products >> np.uint64(29)) * reverse
-            hashes[block] = summands.sum(axis=1, dtype=np.uint64)
-    return hashes
-
-
-def _multipliers(width: int, seed: int = 0) -> Hashes:
-    """Odd numbers, one per column: always the same, so that a saved model recognises its rows."""
-    draws = np.random.default_rng(seed).integers(0, 2**63, width, dtype=np.uint64)
-    return draws * np.uint64(2) + np.uint64(1)
+        rows = np.ascontiguousarray(_row_bits(table[block]))
+        hashes.extend(blake2b(row, digest_size=8).digest() for row in rows)
+    return np.frombuffer(b"".join(hashes), np.uint64)
 
 
 def _row_bits(part: Any) -> Hashes:

@@ -63,8 +63,10 @@ def to_tree(value: object) -> Any:
     if _saves_itself(kind):
         return value.export()  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(value):
-        saved = {name: to_tree(getattr(value, name)) for name in saved_fields(kind)}
-        return {TYPE: kind.__name__, **saved}
+        tree = {TYPE: kind.__name__}
+        for name in saved_fields(kind):
+            tree[name] = to_tree(getattr(value, name))
+        return tree
     if isinstance(value, Mapping):
         return {key: to_tree(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -201,20 +201,17 @@ def votes_needed(
     cm: CollisionMatrix,
     half_width: float = 0.01,
     *,
-    of: str | tuple[Any, Any] = "pber",
     level: float = 0.95,
 ) -> pd.DataFrame:
-    """How many items, and how many votes on each, would give an interval of ``half_width``?
+    """How many items, and votes on each, would give the PBER an interval of ``half_width``?
 
     Returns ``votes_per_item``, ``items`` and ``votes``, their product; the plan with the fewest
-    votes comes first. ``attrs["between"]`` and ``attrs["within"]`` are the variance components of
-    the widest interval.
+    votes comes first.
 
     Parameters
     ----------
     cm : CollisionMatrix of a first round of votes (mean over items)
     half_width, level : wanted is the estimate ± this, at this level
-    of : whose interval: "pber", "matrix" (every entry of S) or a pair (class, other), one entry
 
     Notes
     -----
@@ -231,72 +228,32 @@ def votes_needed(
     check.check_between(half_width, 0, 1, "half_width")
     check.check_between(level, 0, 1, "level")
     known = cm.diagnostics
-    if cm.stderr is None or cm.pber_stderr is None or known.inverse_votes is None:
+    if cm.pber_stderr is None or known.inverse_votes is None:
         raise ValueError(
             "cm must come from votes: collision_matrix_from_votes(votes), or "
             "count_collisions(…, average='items')"
         )
-    two, now = _variances(cm, of)
+    two = cm.pber * (1 - cm.pber)  # two votes differ or do not: Bernoulli
+    now = (known.distinct_inputs or 0) * cm.pber_stderr**2
     each = np.array(VOTES_PER_ITEM)
-    variance, within = _planned_variance(two, now, each, known)
+    variance = _planned_variance(two, now, each, known)
     per_variance = (ndtri((1 + level) / 2) / half_width) ** 2
-    needed = np.ceil(variance.max(axis=0) * per_variance)
+    needed = np.ceil(variance * per_variance)
     items = needed.clip(min=2).astype(int)
     columns = {"votes_per_item": each, "items": items, "votes": each * items}
-    plans = pd.DataFrame(columns).sort_values("votes", kind="stable", ignore_index=True)
-    widest = int(variance[:, 0].argmax())
-    between = two - within
-    plans.attrs = {"between": float(between[widest]), "within": float(within[widest])}
-    return plans
-
-
-def _variances(
-    cm: CollisionMatrix, of: str | tuple[Any, Any]
-) -> tuple[FloatArray, FloatArray]:
-    """Variance of one item with two votes on it, and as it was, of what ``of`` asks for."""
-    assert cm.stderr is not None
-    assert cm.pber_stderr is not None
-    n = cm.diagnostics.distinct_inputs or 0
-    if of == "pber":
-        # Two votes differ or do not: Bernoulli.
-        two = cm.pber * (1 - cm.pber)
-        now = n * cm.pber_stderr**2
-        return np.array([two]), np.array([now])
-    every_two = _variance_of_two_votes(cm)
-    every_now = n * cm.stderr**2
-    if of == "matrix":
-        return every_two.ravel(), every_now.ravel()
-    if isinstance(of, str) or len(of) != 2:
-        raise ValueError(
-            f"of must be 'pber', 'matrix' or a pair of classes, got {of!r}"
-        )
-    i, j = check.encode_labels(list(of), cm.classes, "of")
-    return every_two[[i], [j]], every_now[[i], [j]]
-
-
-def _variance_of_two_votes(cm: CollisionMatrix) -> FloatArray:
-    """The variance of (Z - S ρ) / π for one item with two votes, entry by entry."""
-    B = cm.joint
-    S = cm.matrix
-    priors = cm.priors[:, None]
-    # Off the diagonal Z = ρ_i = 1/2 where the votes are {i, j}, a chance of 2 B_ij; on it
-    # Z = ρ_i = 1 where both are i. So E Z² = E Z ρ_i, and E ρ_i² = (π_i + B_ii) / 2.
-    both = np.diag(B)[:, None]
-    E_ZZ = B * (1 + np.eye(cm.n_classes)) / 2
-    E_rho2 = (priors + both) / 2
-    return np.asarray((E_ZZ * (1 - 2 * S) + S**2 * E_rho2) / priors**2)
+    plans = pd.DataFrame(columns)
+    return plans.sort_values("votes", kind="stable", ignore_index=True)
 
 
 def _planned_variance(
-    two: FloatArray, now: FloatArray, each: IntArray, known: Diagnostics
-) -> tuple[FloatArray, FloatArray]:
-    """Variance of one item with each number of votes, and the part of it within items."""
+    two: float, now: float, each: IntArray, known: Diagnostics
+) -> FloatArray:
+    """Variance of one item by its number of votes, from that of ``two`` votes and that ``now``."""
     inverse_votes = known.inverse_votes or 0.0
     inverse_pairs = known.inverse_pairs or 0.0
     if inverse_pairs >= 1:
         # Two votes on every item: all of it is taken to be between items.
-        same = np.repeat(two[:, None], len(each), axis=1)
-        return same, np.zeros_like(two)
+        return np.full(len(each), two)
     fast = 2 / (each * (each - 1))
     slow = 2 / each
     # g = (1 - share) · fast + share · slow has the mean ḡ = inverse_pairs + share · gap over the
@@ -307,16 +264,15 @@ def _planned_variance(
     # fastest.
     ratio = now / np.maximum(two, np.finfo(float).tiny)
     slowest = np.clip((ratio - inverse_pairs) / gap, 0, 1)
-    variance = np.zeros((len(two), len(each)))
-    for share in (slowest, np.zeros_like(two)):
+    variance = np.zeros(len(each))
+    for share in (slowest, 0.0):
         mean_fall = inverse_pairs + share * gap
         within = np.clip((two - now) / (1 - mean_fall), 0, two)
-        falls = fast + np.outer(share, slow - fast)
-        planned = two[:, None] - within[:, None] * (1 - falls)
-        variance = np.maximum(variance, planned)
+        falls = fast + share * (slow - fast)
+        variance = np.maximum(variance, two - within * (1 - falls))
     # A first round that shows too little variance by chance must not promise the fastest fall.
     kept = np.minimum(slow / (2 * inverse_votes), 1)
-    return np.maximum(variance, now[:, None] * kept), within
+    return np.maximum(variance, now * kept)
 
 
 def count_table(groups: IntArray, codes: IntArray, k: int) -> csr_array:
@@ -355,7 +311,8 @@ def warn_of_copied_votes(counts: csr_array, fewest: int = 5) -> None:
     if not counts.nnz or (votes % 1).any():  # shares of votes
         return
     common = int(np.gcd.reduce(votes.astype(np.int64)))
-    n_split = (np.diff(counts.indptr) > 1).sum()
+    per_item = np.diff(counts.indptr)
+    n_split = (per_item > 1).sum()
     if common > 1 and n_split >= fewest:
         words = (
             f"every count of votes is a multiple of {common}: copies of votes agree by "
@@ -432,14 +389,10 @@ class PairSums(Moments):
     #: Inputs with a label, with two or more, labels, labels of the latter, Σ 1/N and Σ 2/(N(N-1))
     #: over the latter.
     tally: FloatArray
-    #: Over items with two votes or more: error of the majority of the other votes on one vote, its
-    #: square.
-    vote_error: FloatArray
 
     def __init__(self, k: int, covariance: bool | None = None) -> None:
         Moments.__init__(self, k, covariance)
         self.tally = np.zeros(6)
-        self.vote_error = np.zeros(2)
 
 
 def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSums]:
@@ -466,13 +419,12 @@ def _count(counts: csr_array, average: str = "items") -> tuple[PairSums, PairSum
         (2 / (N * (N - 1))).sum(),
     ]
     if average == "items":
-        _add_inputs(spread, counts, N, np.ones(len(N)))
-        wrong = majority_errors(counts, N)
-        spread.vote_error += [wrong.sum(), (wrong**2).sum()]
+        _add_inputs(spread, counts, N, np.ones(len(N)), majority_errors(counts, N))
     else:
         small = N <= LARGE_GROUP
-        _add_inputs(estimate, counts, N, N)
-        _add_inputs(spread, counts[small], N[small], N[small])
+        _add_inputs(estimate, counts, N, N, np.zeros(len(N)))
+        few = N[small]
+        _add_inputs(spread, counts[small], few, few, np.zeros(len(few)))
         _add_rows(spread, counts[~small])
     return estimate, spread
 
@@ -490,7 +442,7 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
         return np.zeros(0)
     votes = counts.data
     starts = counts.indptr[:-1]
-    item = _item_of_entry(counts)
+    item = counts.tocoo().row
     first = np.maximum.reduceat(votes, starts)  # most votes of a class
     leads = votes == first[item]
     n_first = np.add.reduceat(leads, starts, dtype=np.float64)
@@ -505,16 +457,17 @@ def majority_errors(counts: csr_array, N: FloatArray) -> FloatArray:
     return np.asarray(1 - first / N * np.where(n_first == 1, found, 0.0))
 
 
-def _item_of_entry(counts: csr_array) -> IntArray:
-    """The row of every entry."""
-    per_item = np.diff(counts.indptr)
-    return np.repeat(np.arange(len(per_item)), per_item)
-
-
 def _add_inputs(
-    sums: PairSums, counts: csr_array, N: FloatArray, weight: FloatArray
+    sums: PairSums,
+    counts: csr_array,
+    N: FloatArray,
+    weight: FloatArray,
+    missed: FloatArray,
 ) -> None:
-    """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N."""
+    """Inputs as units: Z = ω (n nᵀ - diag(n)) / (N (N-1)), ρ = ω n / N.
+
+    ``missed`` is the error of a classifier on each input.
+    """
     n_inputs, k = counts.shape
     for block in row_blocks(n_inputs, k, least=SPARSE_ROWS * k):
         n = counts[block]
@@ -527,7 +480,7 @@ def _add_inputs(
             H=n,
             rho=n * (omega / votes)[:, None],
             N=omega,
-            miss=np.zeros(len(omega)),
+            miss=omega * missed[block],
         )
         sums.add(units)
 
@@ -537,7 +490,7 @@ def _add_rows(spread: PairSums, counts: csr_array) -> None:
     # Rows of the same input and class are alike: one unit for each entry of the counts, as often
     # as the entry says. Z = diag(c) - (c - p)(c - p)ᵀ.
     k = counts.shape[1]
-    item = _item_of_entry(counts)
+    item = counts.tocoo().row
     n_others = np.asarray(counts.sum(axis=1)) - 1
     for block in row_blocks(counts.nnz, k, least=SPARSE_ROWS * k):
         own = item[block]
@@ -576,41 +529,37 @@ def _as_matrix(
     # A class whose only covered label is alone on its item gives rounding like -1e-17 on the
     # diagonal.
     S = np.maximum(S, 0.0)
-    method = Method.COUNTED
-    diagnostics = Diagnostics(
-        labels=int(rows),
-        distinct_inputs=int(covered),
-        inputs_seen_once=int(items - covered),
-    )
-    if average == "items":
-        method = Method.COUNTED_VOTES
-        diagnostics = replace(
-            diagnostics,
-            inverse_votes=inverse_votes / covered,
-            inverse_pairs=inverse_pairs / covered,
-        )
-    errors = np.sqrt(variance), float(np.sqrt(spread.error()[1]))
-    coverage = covered_rows / rows if average == "rows" else covered / items
+    pber_variance = spread.error()[1]
     counted = CollisionMatrix(
         S,
         counts / counts.sum(),
         names,
-        *errors,
+        np.sqrt(variance),
+        float(np.sqrt(pber_variance)),
         counts,
         spread.covariance(),
-        coverage,
-        method,
-        diagnostics=diagnostics,
+        covered_rows / rows,
+        Method.COUNTED,
+        diagnostics=Diagnostics(
+            labels=int(rows),
+            distinct_inputs=int(covered),
+            inputs_seen_once=int(items - covered),
+        ),
     )
-    if average == "items":
-        return _with_vote_error(counted, estimate.vote_error / covered, covered)
-    return counted
-
-
-def _with_vote_error(
-    cm: CollisionMatrix, moments: FloatArray, items: float
-) -> CollisionMatrix:
-    """The matrix with the error of the majority of the other votes (mean and mean square)."""
-    error, square = moments.tolist()
-    variance = max(square - error**2, 0.0) / max(items - 1, 1)
-    return replace(cm, held_out_error=error, held_out_stderr=float(np.sqrt(variance)))
+    if average == "rows":
+        return counted
+    # Of the majority of the other votes.
+    error, error_variance = estimate.held_out_error()
+    diagnostics = replace(
+        counted.diagnostics,
+        inverse_votes=inverse_votes / covered,
+        inverse_pairs=inverse_pairs / covered,
+    )
+    return replace(
+        counted,
+        coverage=covered / items,
+        method=Method.COUNTED_VOTES,
+        diagnostics=diagnostics,
+        held_out_error=error,
+        held_out_stderr=float(np.sqrt(error_variance)),
+    )

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp, softmax
+from scipy.special import softmax
 
 from collidescope import _checks as check
 from collidescope._checks import Array, ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._scaling import blocks
-from collidescope.equations.densities import Seed, as_generator, draw_classes
+from collidescope.equations.densities import Seed, as_generator
 from collidescope.equations.projection import balance
 from collidescope.matrix import CollisionMatrix
 
@@ -227,57 +227,6 @@ def _grid_around(centres: FloatArray, margin: float, step: float) -> FloatArray:
     return points.reshape(-1, len(sides))
 
 
-def dense(
-    draw: Draws, log_densities: Posteriors, n_classes: int, n_features: int
-) -> Problem:
-    """Equally common classes, from their densities.
-
-    ``draw`` is as in :class:`Problem`, ``log_densities(X)`` gives n×K values up to a shared term.
-    """
-    priors = np.full(n_classes, 1 / n_classes)
-
-    def posteriors(X: FloatArray) -> FloatArray:
-        return np.asarray(softmax(log_densities(X), axis=1))
-
-    return Problem(priors, np.arange(n_classes), draw, posteriors, n_features)
-
-
-def with_label_noise(problem: Problem, transition: ArrayLike) -> Problem:
-    """Another problem whose labels are replaced: P(shown j | true i) = transition[i, j]."""
-    if not isinstance(problem, Problem):
-        raise ValueError(
-            "problem must be a Problem of collidescope.datasets, got "
-            f"{type(problem).__name__}"
-        )
-    k = len(problem.priors)
-    T = check.check_stochastic(transition, "transition", k).copy()
-    shares = problem.priors @ T
-    if hidden := problem.classes[shares <= 0].tolist():
-        raise ValueError(
-            f"transition must show every label, {hidden} has only zeros in its column"
-        )
-    priors = check.check_priors(shares, k, "the priors of the noisy labels")
-    source = problem.priors[:, None] * T / priors  # P(true i | shown j)
-
-    def draw(codes: IntArray, rng: np.random.Generator) -> Array:
-        return problem.draw(draw_classes(source.T[codes], rng), rng)
-
-    def posteriors(X: FloatArray) -> FloatArray:
-        return problem.posteriors(X) @ T
-
-    def nodes() -> Blocks:
-        return ((P @ T, weights) for P, weights in problem.nodes())
-
-    return Problem(
-        priors=priors,
-        classes=problem.classes,
-        draw=draw,
-        teacher=posteriors,
-        n_features=problem.n_features,
-        nodes=nodes,
-    )
-
-
 def scenario_a(n_classes: int = 3) -> GaussianProblem:
     """The paper's Scenario A: d = 4, K = 3, 4 or 5 unit Gaussians along the diagonal."""
     centres = {
@@ -324,84 +273,16 @@ def equidistant(
     return GaussianProblem(np.outer(centres, unit), priors=priors)
 
 
-def ring(n_features: int = 6, radius: float = 1.8) -> GaussianProblem:
+def ring() -> GaussianProblem:
     """Scenario D, not log-linear: six Gaussians of different widths on a ring.
 
-    The ring lies in 2 of ``n_features`` dimensions. The priors fall evenly, the first class four
-    times as common as the last.
+    The ring lies in 2 of 6 dimensions. The priors fall evenly, the first class four times as common
+    as the last.
     """
-    check.check_count(n_features, "n_features", least=2)
-    check.check_between(radius, 0, np.inf, "radius")
     angles = 2 * np.pi * np.arange(6) / 6
-    means = np.zeros((6, n_features))
-    means[:, 0] = radius * np.cos(angles)
-    means[:, 1] = radius * np.sin(angles)
+    means = np.zeros((6, 6))
+    means[:, 0] = np.cos(angles)
+    means[:, 1] = np.sin(angles)
     scales = [0.6, 1.4, 0.8, 1.2, 0.7, 1.0]
     weights = np.linspace(4, 1, 6)
-    return GaussianProblem(means, scales, weights / weights.sum())
-
-
-def tangled(
-    n_classes: int = 6, n_parts: int = 3, n_features: int = 8, random_state: Seed = 0
-) -> Problem:
-    """Classes of several Gaussians with random centres and covariances.
-
-    There is little ambiguity, and much to learn.
-    """
-    check.check_count(n_classes, "n_classes", 2)
-    check.check_count(n_parts, "n_parts", 1)
-    check.check_count(n_features, "n_features", 1)
-    rng = as_generator(random_state)
-    shape = (n_classes, n_parts, n_features)
-    means = rng.standard_normal(shape)
-    factors = rng.standard_normal((*shape, n_features)) / np.sqrt(n_features)
-    inverses = np.linalg.inv(factors)
-    log_scales = np.linalg.slogdet(factors).logabsdet
-
-    def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        chosen = codes, rng.integers(n_parts, size=len(codes))
-        noise = rng.standard_normal((len(codes), n_features))
-        return means[chosen] + np.einsum("nij,nj->ni", factors[chosen], noise)
-
-    def log_densities(X: FloatArray) -> FloatArray:
-        logs = np.empty((n_classes, n_parts, len(X)))
-        for part in np.ndindex(n_classes, n_parts):
-            z = (X - means[part]) @ inverses[part].T
-            logs[part] = (z**2).sum(axis=1) / -2 - log_scales[part]
-        return np.asarray(logsumexp(logs, axis=1)).T
-
-    return dense(draws, log_densities, n_classes, n_features)
-
-
-def waveform() -> Problem:
-    """Breiman's waveforms: random mixtures of two of three triangular waves with unit noise.
-
-    There are 21 features.
-    """
-    peaks = np.array([[11], [7], [15]])
-    distances = np.abs(np.arange(1, 22) - peaks)
-    waves = np.maximum(6 - distances, 0.0)
-    start = waves[[1, 2, 2]]
-    end = waves[[0, 0, 1]]
-    step = end - start
-    length = np.linalg.norm(step, axis=1)
-
-    def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
-        u = rng.random((len(codes), 1))
-        noise = rng.standard_normal((len(codes), 21))
-        return u * end[codes] + (1 - u) * start[codes] + noise
-
-    def log_densities(X: FloatArray) -> FloatArray:
-        # ∫₀¹ N(x; start + u step, I) du in closed form: in u a normal around z / ‖step‖ of
-        # deviation 1 / ‖step‖, cut to [0, 1].
-        z = (X @ step.T - (start * step).sum(axis=1)) / length
-        # On the other side both terms would be 1, and their difference nothing.
-        flip = z > length / 2
-        far = np.where(flip, z, length - z)
-        near = np.where(flip, z - length, -z)
-        upper = log_ndtr(far)
-        mass = upper + np.log1p(-np.exp(log_ndtr(near) - upper))
-        at_start = X @ start.T - (start**2).sum(axis=1) / 2
-        return at_start + z**2 / 2 + mass - np.log(length)
-
-    return dense(draws, log_densities, 3, 21)
+    return GaussianProblem(1.8 * means, scales, weights / weights.sum())

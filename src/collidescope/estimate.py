@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -157,21 +158,22 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit | None:
     posteriors = [held_out.posteriors for held_out in crossfit.curve]
     rows = crossfit.held_out.rows
     folds = fold_numbers(crossfit.folds.splits, sample.n_rows)[rows]
-    weights = taken(sample.weights, rows)
-    groups = taken(sample.groups, rows)
     pool = _pool(crossfit)
+    shared: dict[str, Any] = {
+        "folds": folds,
+        "sample_weight": taken(sample.weights, rows),
+        "groups": taken(sample.groups, rows),
+        "capped": crossfit.capped,
+    }
     if sample.votes is None:
         return limit_from_posteriors(
             posteriors,
             sample.codes[rows],
             sizes,
-            folds=folds,
             classes=sample.classes,
-            sample_weight=weights,
             priors=sample.target,
-            groups=groups,
-            capped=crossfit.capped,
             pool=pool,
+            **shared,
         )
     # The Brier score of a vote drawn from those on a row.
     votes = sample.votes[rows]
@@ -184,10 +186,7 @@ def estimate_limit(sample: Sample, crossfit: CrossFit) -> Limit | None:
         sizes,
         errors=np.column_stack(errors),
         baseline=highest_pber(sample.shares),
-        folds=folds,
-        sample_weight=weights,
-        groups=groups,
-        capped=crossfit.capped,
+        **shared,
     )
     if pool is None:
         return limit

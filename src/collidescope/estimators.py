@@ -189,7 +189,6 @@ def _prefit_posteriors(
 ) -> FloatArray:
     """Posteriors by a classifier that is fitted already."""
     check.check_choice(cv, ["prefit"], "cv")
-    check_classifier(classifier)
     check_classifier(classifier, fitted=True)
     known = list(classifier.classes_)
     if known != list(sample.classes):

@@ -291,15 +291,10 @@ def _beta_quantiles(a: FloatArray, b: FloatArray, level: float) -> FloatArray:
     if a.size <= 20_000:
         return np.asarray(betaincinv(a, b, level))
     found = np.empty(a.shape)
-    is_straight = a <= b
-    straight = np.nonzero(is_straight)
-    small = a[straight]
-    large = b[straight]
-    found[straight] = _skewed_beta_quantiles(small, large, level)
-    mirrored = np.nonzero(~is_straight)
-    small = b[mirrored]
-    large = a[mirrored]
-    of_mirrored = _skewed_beta_quantiles(small, large, 1 - level)
+    straight = a <= b
+    found[straight] = _skewed_beta_quantiles(a[straight], b[straight], level)
+    mirrored = ~straight
+    of_mirrored = _skewed_beta_quantiles(b[mirrored], a[mirrored], 1 - level)
     found[mirrored] = 1 - of_mirrored
     return found
 

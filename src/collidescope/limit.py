@@ -169,6 +169,9 @@ class Limit(Value):
         sizes = _check_sizes(self.sizes)
         n_sizes = len(sizes)
         values: dict[str, Any] = {"sizes": sizes}
+        for name in ("scores", "covariance", "stderr", "n_rows"):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name} must be given, got None")
         if (self.errors is None) != (self.error_covariance is None):
             raise ValueError("errors and error_covariance must be given together")
         for name in ("scores", "errors"):

@@ -26,6 +26,7 @@ from scipy.sparse import csr_array
 from collidescope import _checks as check
 from collidescope import _store, intervals
 from collidescope._checks import Array, ArrayLike, FloatArray, IntArray
+from collidescope._saving import TYPE, from_tree, saved_fields
 from collidescope._text import as_html, as_text
 from collidescope.equations.bounds import (
     bayes_error_bounds,
@@ -92,22 +93,6 @@ class Diagnostics:
     excess: float | None = None  #: what was not learned, taken off the PBER of a limit
     #: how far its shape comes from the learning curve
     shape_learned: float | None = None
-
-    def __post_init__(self) -> None:
-        kinds: dict[str, tuple[type, ...]] = {
-            "float": (int, float),
-            "int": (int,),
-            "bool": (bool,),
-            "str": (str,),
-        }
-        for known in fields(self):
-            name = known.name
-            value = getattr(self, name)
-            wanted = str(known.type).removesuffix(" | None")
-            if value is not None and not isinstance(value, kinds[wanted]):
-                raise ValueError(
-                    f"{name} of diagnostics must be {known.type}, got {value!r}"
-                )
 
     def known(self) -> dict[str, Any]:
         """The diagnostics that apply, by name."""
@@ -206,35 +191,34 @@ class CollisionMatrix(Value):
             raise ValueError(
                 f"diagnostics must be Diagnostics, got {self.diagnostics!r}"
             )
-        values |= self._check_arrays(k)
-        values |= self._check_numbers()
-        if values["method"] == Method.PLUG_IN:
-            self._check_without_errors()
-        self._freeze(values)
-
-    def _check_without_errors(self) -> None:
-        """Refuse standard errors of posteriors that no label has been compared with."""
-        for name in ("stderr", "pber_stderr", "covariance"):
-            if getattr(self, name) is not None:
-                said = f"{name} must be None where method is {str(Method.PLUG_IN)!r}"
-                why = "without labels nothing says whether the posteriors are right"
-                raise ValueError(f"{said}: {why}")
+        if self.method == Method.PLUG_IN:
+            for name in ("stderr", "pber_stderr", "covariance"):
+                if getattr(self, name) is not None:
+                    said = (
+                        f"{name} must be None where method is {str(Method.PLUG_IN)!r}"
+                    )
+                    why = "without labels nothing says whether the posteriors are right"
+                    raise ValueError(f"{said}: {why}")
+        self._freeze(values | self._check_optional(k))
 
     @property
     def uses_labels(self) -> bool:
         """False for the mean of p pᵀ: nothing then says whether the posteriors are right."""
         return self.method != Method.PLUG_IN
 
-    def _check_arrays(self, k: int) -> dict[str, FloatArray]:
-        """The optional arrays, with the shapes that K classes ask for."""
+    def _check_optional(self, k: int) -> dict[str, Any]:
+        """The optional arrays and numbers, with the shapes that K classes ask for."""
         pairs = n_pairs(k)
-        shapes = {
+        shapes: dict[str, tuple[int, ...]] = {
             "stderr": (k, k),
             "counts": (k,),
             "units": (k,),
             "covariance": (pairs, pairs),
         }
-        arrays: dict[str, FloatArray] = {}
+        most = {"coverage": 1.0, "held_out_error": 1.0}
+        for name in (*most, "pber_stderr", "n_units", "held_out_stderr"):
+            shapes[name] = ()
+        checked: dict[str, Any] = {}
         for name, shape in shapes.items():
             given = getattr(self, name)
             if given is None:
@@ -251,32 +235,13 @@ class CollisionMatrix(Value):
                 )
             if name == "covariance":
                 array = (array + array.T) / 2
-            else:
+            elif shape:
                 check.check_non_negative(array, name, "check where it comes from")
-            arrays[name] = array
-        return arrays
-
-    def _check_numbers(self) -> dict[str, float]:
-        """The optional numbers: shares between 0 and 1, others not negative."""
-        most = {"coverage": 1.0, "held_out_error": 1.0}
-        names = (
-            "coverage",
-            "held_out_error",
-            "pber_stderr",
-            "n_units",
-            "held_out_stderr",
-        )
-        numbers: dict[str, float] = {}
-        for name in names:
-            given = getattr(self, name)
-            if given is None:
-                continue
-            value = float(check.check_finite(given, name, ndim=0))
-            if not 0 <= value <= most.get(name, np.inf):
+            elif not 0 <= array <= most.get(name, np.inf):
                 wanted = "between 0 and 1" if name in most else "≥ 0"
-                raise ValueError(f"{name} must be {wanted}, got {value}")
-            numbers[name] = value
-        return numbers
+                raise ValueError(f"{name} must be {wanted}, got {array}")
+            checked[name] = array if shape else float(array)
+        return checked
 
     @property
     def n_classes(self) -> int:
@@ -470,18 +435,6 @@ class CollisionMatrix(Value):
         precision = np.full(self.n_classes, np.nan)
         return np.divide(np.diag(flow), total, out=precision, where=total > 0)
 
-    def false_negative_rate(self) -> FloatArray:
-        """Per class, the share of its inputs predicted as something else: 1 - S_kk."""
-        return 1 - self.recall()
-
-    def false_positive_rate(
-        self, population_priors: ArrayLike | str | None = None
-    ) -> FloatArray:
-        """Per class, the share of other inputs predicted as it: Σ_{i≠k} π_i S_ik / Σ_{i≠k} π_i."""
-        priors = self._population(population_priors)
-        predicted = priors @ self.matrix
-        return (predicted - (priors * self.recall())) / (1 - priors)
-
     def _population(self, priors: ArrayLike | str | None) -> FloatArray:
         if priors is None:
             return self.priors
@@ -546,39 +499,18 @@ class CollisionMatrix(Value):
         most = min(k, n - 1)
         others = self.matrix.copy()
         np.fill_diagonal(others, 0.0)
-        chosen = []
+        shown = np.eye(n, dtype=bool)
         for i, row in enumerate(others):
-            found = _largest(row, most)
-            chosen.append(np.sort([*found[row[found] > 0], i]))
-        lengths = [len(found) for found in chosen]
-        columns = np.concatenate(chosen)
-        ends = np.append(0, np.cumsum(lengths))
-        rows = np.repeat(np.arange(n), lengths)
+            shown[i, _largest(row, most)] = True
+        places = np.nonzero(shown & ((others > 0) | np.eye(n, dtype=bool)))
 
         def keep(values: FloatArray) -> csr_array:
-            return csr_array((values[rows, columns], columns, ends), shape=(n, n))
+            return csr_array((values[places], places), shape=(n, n))
 
         matrix = keep(self.matrix)
         rest = np.maximum(self.matrix.sum(axis=1) - matrix.sum(axis=1), 0.0)
         stderr = None if self.stderr is None else keep(self.stderr)
         return SparseCollisions(matrix, rest, self.classes, stderr)
-
-    def rates(self, population_priors: ArrayLike | str | None = None) -> pd.DataFrame:
-        """Per class: prior, recall, precision, false-negative and false-positive rate.
-
-        See the methods of these names.
-        """
-        import pandas as pd
-
-        pi = self._population(population_priors)
-        columns = {
-            "prior": pi,
-            "recall": self.recall(),
-            "precision": self.precision(pi),
-            "false_negative_rate": self.false_negative_rate(),
-            "false_positive_rate": self.false_positive_rate(pi),
-        }
-        return pd.DataFrame(columns, index=pd.Index(self.classes, name="class"))
 
     def to_frame(self) -> pd.DataFrame:
         """S with class names on both sides."""
@@ -587,23 +519,6 @@ class CollisionMatrix(Value):
         seen = pd.Index(self.classes, name="seen in")
         again = seen.rename("seen again in")
         return pd.DataFrame(self.matrix.copy(), index=seen, columns=again)
-
-    def to_confusion_matrix(self, n_rows: float | None = None) -> FloatArray:
-        """Expected confusion matrix of the probabilistic Bayes classifier, as in scikit-learn.
-
-        Rows are true, columns predicted classes, entries add up to ``n_rows`` (default the rows
-        behind the estimate; 1 where they are unknown):
-        ``ConfusionMatrixDisplay(cm.to_confusion_matrix(), display_labels=cm.classes)``.
-
-        >>> CollisionMatrix(
-        ...     [[0.9, 0.1], [0.2, 0.8]], priors=[2 / 3, 1 / 3]
-        ... ).to_confusion_matrix(30)
-        array([[18.,  2.],
-               [ 2.,  8.]])
-        """
-        if n_rows is None:
-            n_rows = 1.0 if self.counts is None else float(self.counts.sum())
-        return check.check_at_least(n_rows, 0, "n_rows") * self.joint
 
     def merge(
         self, groups: Sequence[Sequence[Any]], names: Sequence[Any] | None = None
@@ -775,12 +690,17 @@ def opened(
 
 
 def _restored_diagnostics(tree: object) -> Diagnostics:
-    known = {each.name for each in fields(Diagnostics)}
-    if not isinstance(tree, Mapping) or not set(tree) <= known:
+    known = dict.fromkeys(saved_fields(Diagnostics))
+    if not isinstance(tree, Mapping):
         raise ValueError(
             f"a collision matrix is damaged: check diagnostics, got {tree!r:.200}"
         )
-    return Diagnostics(**tree)
+    try:
+        return from_tree(Diagnostics, {TYPE: Diagnostics.__name__, **known, **tree})
+    except ValueError as error:
+        raise ValueError(
+            f"a collision matrix is damaged: check diagnostics ({error})"
+        ) from None
 
 
 def _from_lower(lower: ArrayLike, size: int) -> FloatArray:

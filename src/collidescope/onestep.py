@@ -22,7 +22,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from operator import length_hint
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -42,8 +41,8 @@ from collidescope._checks import (
     check_class_sizes,
     group_numbers,
 )
-from collidescope._progress import Progress
 from collidescope.doubts import posterior_warnings
+from collidescope.equations._sparse import shifted
 from collidescope.equations.bounds import highest_pber
 from collidescope.equations.gramian import without_own_pairs
 from collidescope.equations.moments import (
@@ -52,7 +51,6 @@ from collidescope.equations.moments import (
     merged,
     row_blocks,
     row_units,
-    shifted,
 )
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.projection import project
@@ -318,7 +316,7 @@ class CollisionAccumulator:
         ``P`` may be a sparse matrix of scipy, as of the ten largest posteriors of every row, scaled
         to sum to 1.
         """
-        posteriors, codes, _ = _checked(P, y, self.classes)
+        posteriors, codes, _ = check.labelled_posteriors(P, y, self.classes)
         weights = check.check_weights(sample_weight, posteriors.shape[0])
         return self._update(posteriors, codes, weights)
 
@@ -524,7 +522,7 @@ def collision_matrix_from_posteriors(
         )
     if votes is not None and isinstance(P, SparseLike):
         raise ValueError("votes must be left out with a sparse P: pass P.toarray()")
-    posteriors, codes, names = _checked(P, y, classes)
+    posteriors, codes, names = check.labelled_posteriors(P, y, classes)
     for words in posterior_warnings(posteriors, codes) + check.spelling_variants(names):
         warnings.warn(words, check.CollisionWarning, stacklevel=2)
     n, k = posteriors.shape
@@ -552,15 +550,6 @@ def collision_matrix_from_posteriors(
     check_class_sizes(moments.rho, names)
     effective = rows.rho.sum(axis=0) ** 2 / (rows.rho**2).sum(axis=0)
     return of_moments(moments, names, effective, method, target, groups is not None)
-
-
-def _checked(
-    P: ArrayLike | SparseLike, y: Given, classes: Names | None
-) -> tuple[Posteriors, IntArray | None, Array]:
-    """Posteriors, class numbers or None, and class names; sparse posteriors stay sparse."""
-    if isinstance(P, SparseLike):
-        return check.labelled_sparse_posteriors(P, y, classes)
-    return check.labelled_posteriors(P, y, classes)
 
 
 def _check_votes(votes: ArrayLike, P: Posteriors, names: Array) -> FloatArray:
@@ -598,9 +587,7 @@ def _empty_accumulator(names: Array, target: Floats) -> CollisionAccumulator:
     return CollisionAccumulator(names, target)
 
 
-def accumulate(
-    chunks: Iterable[Any], classes: Names, *, priors: Given = None, verbose: int = 0
-) -> CollisionMatrix:
+def accumulate(chunks: Iterable[Any], classes: Names) -> CollisionMatrix:
     """Collision matrix from a stream that is read once and never held.
 
     A generator, a DataLoader, Parquet batches.
@@ -611,7 +598,7 @@ def accumulate(
         with their labels
         Arrays, tensors or DataFrames of any length; :func:`posterior_batches` makes them from
         Parquet files.
-    classes, priors, verbose : as in :class:`CollisionAccumulator`; 1 shows chunks done
+    classes : as in :class:`CollisionAccumulator`, which takes ``priors`` too
 
     Examples
     --------
@@ -624,16 +611,14 @@ def accumulate(
             f"chunks must be an iterable of (P, y), got {type(chunks).__name__}: for a "
             "file pass posterior_batches(path, label)"
         )
-    accumulator = CollisionAccumulator(classes, priors)
-    with Progress("accumulating", length_hint(chunks), verbose) as progress:
-        for number, chunk in enumerate(chunks):
-            has_parts = isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3)
-            parts = chunk if has_parts else [chunk]
-            try:
-                accumulator.update(*parts)
-            except ValueError as error:
-                raise ValueError(f"chunk {number} of chunks: {error}") from None
-            progress.step()
+    accumulator = CollisionAccumulator(classes)
+    for number, chunk in enumerate(chunks):
+        has_parts = isinstance(chunk, (tuple, list)) and len(chunk) in (2, 3)
+        parts = chunk if has_parts else [chunk]
+        try:
+            accumulator.update(*parts)
+        except ValueError as error:
+            raise ValueError(f"chunk {number} of chunks: {error}") from None
     return accumulator.result()
 
 
@@ -647,7 +632,7 @@ def _from_dask(
     blocks = _dask.blocks(P, y, sample_weight)
     if classes is None and hasattr(P, "columns"):
         classes = list(P.columns)
-    counts: dict[Any, float] | None = None
+    counts: Counter[Any] | None = None
     if y is not None and (classes is None or not is_empirical(priors)):
         count = _dask.delayed(_label_counts)
         parts = [count(labels, weights) for _, labels, weights in blocks]
@@ -659,7 +644,7 @@ def _from_dask(
     names = check.check_classes(classes)
     class_weights = None
     if counts is not None:
-        class_weights = np.array([counts.get(name, 0.0) for name in names.tolist()])
+        class_weights = np.array([counts[name] for name in names.tolist()])
     target, ratio = target_priors(priors, class_weights, names)
     part = _dask.delayed(partial(_dask_block, names=names, ratio=ratio, target=target))
     sums: CollisionAccumulator = _dask.tree([part(*block) for block in blocks], merged)
@@ -676,16 +661,17 @@ def _dask_block(
     return _accumulated(posteriors, codes, weights, names, ratio, target)
 
 
-def _label_counts(y: ArrayLike, w: Given) -> dict[Any, float]:
+def _label_counts(y: ArrayLike, w: Given) -> Counter[Any]:
     labels, codes = np.unique(np.asarray(y), return_inverse=True)
-    return dict(zip(labels.tolist(), np.bincount(codes, w).tolist(), strict=True))
+    weights = np.bincount(codes, w).tolist()
+    return Counter(dict(zip(labels.tolist(), weights, strict=True)))
 
 
-def _add_counts(parts: list[dict[Any, float]]) -> dict[Any, float]:
+def _add_counts(parts: list[Counter[Any]]) -> Counter[Any]:
     total: Counter[Any] = Counter()
     for part in parts:
         total.update(part)
-    return dict(total)
+    return total
 
 
 def shrunk_collision_matrix(
@@ -710,7 +696,7 @@ def shrunk_collision_matrix(
     True
     """
     labels = check.check_labels(y)
-    posteriors, codes, names = _checked(P, labels, classes)
+    posteriors, codes, names = check.labelled_posteriors(P, labels, classes)
     assert codes is not None  # there are labels
     weights = check.unit_weights(check.check_weights(sample_weight, len(codes)))
     counts = np.bincount(codes, weights, len(names))

@@ -326,20 +326,12 @@ def validated(
     if dimensions > 2:  # pixels stay bytes until they are standardised, block by block
         floats.append(np.uint8)
     try:
-        if not labels:
-            return validate_data(
-                estimator,
-                X,
-                reset=False,
-                dtype=floats,
-                accept_sparse="csr",
-                allow_nd=True,
-            )
         return validate_data(
             estimator,
             X,
             *map(plain_labels, labels),
-            ensure_min_samples=2,
+            reset=bool(labels),
+            ensure_min_samples=1 + len(labels),
             dtype=floats,
             accept_sparse="csr",
             allow_nd=True,
@@ -468,9 +460,11 @@ def check_rows(X: object, y: Sized) -> None:
             f"X must be a table of rows, got {type(X).__name__} of shape ()"
         )
     check_table(X)
-    if shape[0] != len(y):
+    n_rows = shape[0]
+    n_labels = len(y)
+    if n_rows != n_labels:
         raise ValueError(
-            f"X and y must have the same number of rows, got {shape[0]} and {len(y)}"
+            f"X and y must have the same number of rows, got {n_rows} and {n_labels}"
         )
 
 
@@ -485,14 +479,12 @@ def handle_rare(
     shown = ", ".join(map(repr, single.tolist()[:5]))
     if len(single) > 5:
         shown += ", …"
-    many = f"{len(single)} classes with a single row"
-    were = "were"
+    many = f"{len(single)} classes with a single row were"
     if len(single) == 1:
-        many = "a class with a single row"
-        were = "was"
+        many = "a class with a single row was"
     is_single = np.isin(y, single)
     if rare == "drop":
-        notes.append(f"{many} {were} left out: {shown}")
+        notes.append(f"{many} left out: {shown}")
         return y, used[~is_single[used]]
     if len(single) == 1:
         raise ValueError(
@@ -503,7 +495,7 @@ def handle_rare(
         raise ValueError(
             f"rare='merge' makes a class {other!r}, and y has one of that name: rename it"
         )
-    notes.append(f"{many} were joined into {other!r}: {shown}")
+    notes.append(f"{many} joined into {other!r}: {shown}")
     merged = y.astype(object)
     merged[is_single] = other
     return merged.astype(str), used

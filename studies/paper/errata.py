@@ -16,9 +16,10 @@ from collidescope import (
     recover,
     solve_posteriors,
 )
-from collidescope.datasets import Problem, equidistant, scenario_a, scenario_b, tangled
+from collidescope.datasets import Problem, equidistant, scenario_a, scenario_b
 from collidescope.equations.bounds import pac_bound
 from collidescope.pairwise.printed import solve_printed, step_b, step_c
+from studies.known import tangled
 from studies.measures import tvd
 from studies.paper.recovery import IdealContrast, parts_of
 from studies.paper.rows import Shifted

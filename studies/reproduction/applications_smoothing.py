@@ -20,9 +20,10 @@ from torch import Tensor
 
 from collidescope import CollisionClassifier
 from collidescope.applications import smoothing_matrix
-from collidescope.datasets import Problem, ring, scenario_a, tangled
+from collidescope.datasets import Problem, ring, scenario_a
 from collidescope.training.loop import BestWeights
 from collidescope.training.networks import StackedMLP
+from studies.known import tangled
 from studies.measures import calibration_error, tvd
 from studies.models import estimator_settings
 from studies.real_data import load_letter

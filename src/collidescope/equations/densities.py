@@ -37,13 +37,6 @@ DENSITIES = ("logpdf", "logpmf", "pdf", "pmf")
 Seed = int | np.random.Generator | np.random.RandomState | None
 
 
-class Estimate(NamedTuple):
-    """A number and its standard error."""
-
-    value: float
-    stderr: float
-
-
 def as_generator(random_state: Seed) -> np.random.Generator:
     """A numpy Generator from a seed, a Generator or a legacy RandomState."""
     if isinstance(random_state, np.random.RandomState):
@@ -203,19 +196,6 @@ class BayesOptimalClassifier:
         """The most likely class of every row; nothing is drawn."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
-    def error_rate(
-        self, n_samples: int = 200_000, random_state: Seed = None
-    ) -> Estimate:
-        """Error on the population, by Monte Carlo over the mixture."""
-        X, _ = sample_mixture(self.densities, self.priors, n_samples, random_state)
-        losses = self._loss(self.predict_proba(X))
-        stderr = losses.std(ddof=1) / np.sqrt(len(losses))
-        return Estimate(float(losses.mean()), float(stderr))
-
-    def _loss(self, P: FloatArray) -> FloatArray:
-        """Expected error of the classifier at inputs with posteriors ``P``."""
-        return 1 - P.max(axis=1)
-
 
 class ProbabilisticBayesClassifier(BayesOptimalClassifier):
     """A class drawn from the posterior (the paper's Definition 5).
@@ -234,9 +214,6 @@ class ProbabilisticBayesClassifier(BayesOptimalClassifier):
         rng = as_generator(random_state)
         return self.classes_[draw_classes(self.predict_proba(X), rng)]
 
-    def _loss(self, P: FloatArray) -> FloatArray:
-        return 1 - (P**2).sum(axis=1)
-
 
 def draw_classes(P: FloatArray, rng: np.random.Generator) -> IntArray:
     """A class number for every row, drawn from its posterior."""
@@ -252,9 +229,12 @@ def _check_densities(
 
     ``names`` are those of the arguments that they came in, where there is one for each.
     """
-    is_list = isinstance(densities, Sequence)
-    if not is_list or len(densities) < 2:
-        came = f"{len(densities)} of them" if is_list else type(densities).__name__
+    came = type(densities).__name__
+    n_densities = 0
+    if isinstance(densities, Sequence):
+        n_densities = len(densities)
+        came = f"{n_densities} of them"
+    if n_densities < 2:
         raise ValueError(
             "densities must be a list of at least 2 distributions, one per class, got "
             f"{came}"
@@ -263,7 +243,9 @@ def _check_densities(
     for number, density in enumerate(densities):
         known = any(hasattr(density, name) for name in DENSITIES)
         if not known or not hasattr(density, "rvs"):
-            which = names[number] if names else f"number {number}"
+            which = f"number {number}"
+            if names:
+                which = names[number]
             raise ValueError(
                 f"{what} must have rvs and logpdf (or pdf, logpmf, pmf), {which} is a "
                 f"{type(density).__name__}: a frozen distribution of scipy.stats has "
@@ -274,7 +256,7 @@ def _check_densities(
             f"{what} must be all continuous or all discrete: a pdf and a pmf cannot be "
             "compared"
         )
-    return check.priors_or_uniform(priors, len(densities))
+    return check.priors_or_uniform(priors, n_densities)
 
 
 def _is_continuous(density: Any) -> bool:

@@ -22,55 +22,45 @@ def membership(
     """The K×L 0/1 matrix A of a grouping of class names, and its L names, by first members."""
     labels = classes.tolist()
     numbers = class_numbers(classes, groups, "groups")
-    _check_names(names, len(groups))
-    group_of = _group_of(numbers, labels)
-    # A class of no group is one of its own, with a negative number.
-    owner = [group_of.get(k, -1 - k) for k in range(len(labels))]
-    order = list(dict.fromkeys(owner))
-    if len(order) < 2:
+    if [] in numbers:
+        raise ValueError(
+            f"groups must not be empty, group number {numbers.index([])} is"
+        )
+    grouped = [k for group in numbers for k in group]
+    twice = _first_repeated(grouped)
+    if twice is not None:
+        raise ValueError(
+            f"groups must not overlap, class {labels[twice]!r} occurs twice"
+        )
+    if names is None:
+        names = ["+".join(str(labels[k]) for k in sorted(own)) for own in numbers]
+    _check_names(names, len(numbers))
+    # A class of no group is one of its own.
+    alone = [k for k in range(len(labels)) if k not in grouped]
+    every = [*numbers, *([k] for k in alone)]
+    names = [str(name) for name in (*names, *(labels[k] for k in alone))]
+    if len(every) < 2:
         raise ValueError("groups merges every class into one: keep at least 2 groups")
-    members: dict[int, list[str]] = {group: [] for group in order}
-    for label, group in zip(labels, owner, strict=True):
-        members[group].append(str(label))
-    merged = ["+".join(members[group]) for group in order]
-    if names is not None:
-        merged = [
-            str(names[group]) if group >= 0 else joined
-            for group, joined in zip(order, merged, strict=True)
-        ]
-    twice = _first_repeated(merged)
+    twice = _first_repeated(names)
     if twice is not None:
         raise ValueError(
             f"names must differ from each other and from the classes left, {twice!r} "
             "occurs twice"
         )
-    return np.equal.outer(owner, order).astype(np.float64), np.array(merged)
+    order = sorted(range(len(every)), key=lambda group: min(every[group]))
+    A = np.zeros((len(labels), len(every)))
+    for column, group in enumerate(order):
+        A[every[group], column] = 1.0
+    return A, np.array([names[group] for group in order])
 
 
 def _check_names(names: object, n_groups: int) -> None:
-    if names is None:
-        return
     if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
         raise ValueError(f"names must be a list with one name per group, got {names!r}")
     if len(names) != n_groups:
         raise ValueError(
             f"names must have one entry per group ({n_groups}), got {len(names)}"
         )
-
-
-def _group_of(groups: list[list[int]], labels: list[Any]) -> dict[int, int]:
-    """The group of every class that has one; groups must neither be empty nor overlap."""
-    if [] in groups:
-        raise ValueError(
-            f"groups must not be empty, group number {groups.index([])} is"
-        )
-    members = [k for group in groups for k in group]
-    twice = _first_repeated(members)
-    if twice is not None:
-        raise ValueError(
-            f"groups must not overlap, class {labels[twice]!r} occurs twice"
-        )
-    return {k: number for number, group in enumerate(groups) for k in group}
 
 
 def _first_repeated(values: list[Any]) -> Any:

@@ -20,8 +20,8 @@ from scipy.sparse import csr_array
 from collidescope._checks import Array, FloatArray, IntArray
 from collidescope._scaling import blocks
 from collidescope.equations import _sparse
+from collidescope.equations._sparse import as_array, likeliest
 from collidescope.equations.merging import n_pairs
-from collidescope.equations.posterior import shift_rows
 from collidescope.intervals import effective_units
 
 #: up to these the covariance of B is kept (2 MB), for intervals of merged classes
@@ -74,11 +74,7 @@ class Units(NamedTuple):
 
     def dense(self) -> Units:
         """The same units as arrays."""
-        if not isinstance(self.H, csr_array):
-            return self
-        return self._replace(
-            a=self.a.toarray(), H=self.H.toarray(), rho=self.rho.toarray()
-        )
+        return Units(*map(_sparse.as_array, self))
 
 
 @dataclass(init=False, eq=False)
@@ -153,14 +149,16 @@ class Moments:
         add_to_diagonal(self.Z2, m @ (a * a + 2 * a * shh))
         self.Z_rho += _weighted_product(rho * sH, H, times)
         add_to_diagonal(self.Z_rho, m @ (rho * a))
-        self.rho += m @ rho
-        self.rho2 += m @ (rho * rho)
-        self.rho3 += m @ (rho * rho * rho)
-        trace = (a + shh).sum(axis=1)
+        self._add_rho(rho, m)
+        trace = a.sum(axis=1) + shh.sum(axis=1)
         self._add_sizes(N, N - trace, miss, m)
-        # v and N scaled by √times: products of two of them then count ``times`` times.
-        root = np.sqrt(m)
-        self._add_triangle(root * s, H, root[:, None] * a, root * N)
+        if self._pairs is not None:
+            i, j = self._pairs
+            v = sH[:, i] * H[:, j]
+            v[:, i == j] += a
+            # Products of two of them then count ``times`` times.
+            root = np.sqrt(m)
+            self._add_triangle(root[:, None] * v, root * N)
 
     def add_labelled(
         self, P: Array | csr_array, codes: IntArray, w: FloatArray
@@ -173,6 +171,7 @@ class Moments:
         """
         n, k = P.shape
         rows = np.arange(n)
+        one = np.ones(n)
         single = not isinstance(P, csr_array) and _in_single(k, w)
         if single:
             self._rounding = self.single_rounding
@@ -191,24 +190,26 @@ class Moments:
         # Z = w (diag(c) - r rᵀ) and ρ = w c: Z_ij ρ_i is w² (δ_ij - r_i r_j) where i is the label
         # and 0 elsewhere.
         weights = w.astype(r.dtype)
-        even = bool((w == 1).all())
-        root = r if even else _rows_times(r, np.sqrt(weights))
-        self.Z -= _as_array(root.T @ root)
-        del root
-        self.Z_rho += _as_array(onto(-w2 * away) @ r)
+        root = _sparse.rows_times(r, np.sqrt(weights))
+        self.Z -= as_array(root.T @ root)
+        del root  # with thousands of classes every further array of n×K counts
+        self.Z_rho += as_array(onto(-w2 * away) @ r)
         if self._plug_in:
-            self.cr += _as_array(onto(w) @ r)
+            self.cr += as_array(onto(w) @ r)
         if self._pairs is not None:
-            self._add_triangle(-w, r, onto(w).T.toarray(), w)
-        r *= r  # in place: with thousands of classes every further array of n×K counts
-        if not even:
-            r = _rows_times(r, weights, in_place=True)
+            i, j = self._pairs
+            v = -w[:, None] * r[:, i] * r[:, j]
+            diagonals = np.flatnonzero(i == j)
+            v[rows, diagonals[codes]] += w
+            self._add_triangle(v, w)
+        r *= r
+        r = _sparse.rows_times(r, weights)
         if single:
             r[r < _SINGLE_SMALLEST] = 0
         e = r.sum(axis=1, dtype=np.float64)  # w ‖c - p‖²
-        self.Z2 += _as_array(r.T @ r)
+        self.Z2 += as_array(r.T @ r)
         if self._plug_in:
-            self.crr += _as_array(onto(w * (3 - 4 * own)) @ r)
+            self.crr += as_array(onto(w * (3 - 4 * own)) @ r)
             self.off2 += by_class((w * away) ** 2)
             # ‖p‖² = ‖c - r‖² = ‖r‖² + 2 p·c - 1.
             self.p2 += by_class(w * e + w2 * (2 * own - 1))
@@ -223,7 +224,7 @@ class Moments:
         add_to_diagonal(self.Z2, by_class(w2 * (1 - 2 * away**2)))
         add_to_diagonal(self.Z_rho, weight2)
         missed = likeliest(P) != codes
-        self._add_sizes(w, e, w * missed, np.ones(n))
+        self._add_sizes(w, e, w * missed, one)
 
     def add_rows(
         self,
@@ -237,9 +238,9 @@ class Moments:
         for block in _slices(P):
             rows = P[block]
             if few_classes:
-                rows = _as_array(rows)
+                rows = as_array(rows)
             if ratio is not None:
-                rows = shifted(rows, ratio)
+                rows = _sparse.shifted(rows, ratio)
             if codes is None:
                 self.add(row_units(rows, None, None, w[block]))
             else:
@@ -248,60 +249,36 @@ class Moments:
     def add_groups(self, units: Units, groups: IntArray) -> None:
         """Like :meth:`add`, with all units of a group (0 … G-1, none empty) as one.
 
-        Z, ρ and N of the units of a group are added up first.
+        Z, ρ and N of the units of a group are added up first: Z as a row of K² numbers.
         """
         k = units.H.shape[1]
-        if isinstance(units.H, csr_array) and k > MAX_COVARIANCE_CLASSES:
-            self._add_sparse_groups(units, groups)
-            return
-        for order, edges in _whole_groups(groups, max(BLOCK_NUMBERS // k**2, 1)):
-            own = units.take(order).dense()
-            if len(edges) == 1:  # its rows may be too many for a matrix each
-                sH = own.s[:, None] * own.H
-                Z = (sH.T @ own.H)[None]
-            else:
-                each = np.einsum("n,ni,nj->nij", own.s, own.H, own.H)
-                Z = np.add.reduceat(each, edges)
-            diagonals = np.einsum("gii->gi", Z)
-            diagonals += np.add.reduceat(own.a, edges)
-            rho = np.add.reduceat(own.rho, edges)
-            N = np.add.reduceat(own.N, edges)
-            miss = np.add.reduceat(own.miss, edges)
-            self.Z += Z.sum(axis=0)
-            self.Z2 += (Z**2).sum(axis=0)
-            self.Z_rho += np.einsum("gij,gi->ij", Z, rho)
-            self._add_rho(rho)
-            trace = np.einsum("gii->g", Z)
-            self._add_sizes(N, N - trace, miss, np.ones(len(N)))
-            if self._pairs is not None:
-                v = Z[:, *self._pairs]
-                self.V_size += v.T @ N
-                self.V2 += v.T @ v
-
-    def _add_sparse_groups(self, units: Units, groups: IntArray) -> None:
-        """:meth:`add_groups` of sparse units: Z of a group is a sparse row of K² numbers."""
-        k = units.H.shape[1]
-        of_row = max(float(np.mean(np.diff(units.H.indptr) ** 2)), 1.0)  # entries of Z
-        most_rows = max(int(_entries_at_once(k) / of_row), 1)
-        for order, edges in _whole_groups(groups, most_rows):
+        if k <= MAX_COVARIANCE_CLASSES:
+            units = units.dense()
+        for order, edges in _whole_groups(groups, _rows_at_once(units.H)):
             own = units.take(order)
             member = _sparse.memberships(edges, len(order))
-            Z = _group_matrices(own, member)
+            sH = _sparse.rows_times(own.H, own.s)
+            Z = _group_matrices(own, sH, member)
             rho = member @ own.rho
             N = member @ own.N
-            group, entry = Z.tocoo().coords
-            crossed = np.bincount(entry, Z.data * rho[group, entry // k], k * k)
             self.Z += Z.sum(axis=0).reshape(k, k)
             self.Z2 += (Z * Z).sum(axis=0).reshape(k, k)
-            self.Z_rho += crossed.reshape(k, k)
-            self._add_rho(rho)
-            trace = np.bincount(group, Z.data * (entry % (k + 1) == 0), len(N))
-            self._add_sizes(N, N - trace, member @ own.miss, np.ones(len(N)))
+            # Σ Z_ij ρ_i: in every row, ρ of its group.
+            rho_of_row = member.T @ rho
+            self.Z_rho += as_array((rho_of_row * sH).T @ own.H)
+            add_to_diagonal(self.Z_rho, (rho_of_row * own.a).sum(axis=0))
+            one = np.ones(len(N))
+            self._add_rho(rho, one)
+            trace = own.a.sum(axis=1) + (sH * own.H).sum(axis=1)
+            self._add_sizes(N, N - member @ trace, member @ own.miss, one)
+            if self._pairs is not None:
+                upper = np.ravel_multi_index(self._pairs, (k, k))
+                self._add_triangle(Z[:, upper], N)
 
-    def _add_rho(self, rho: FloatArray | csr_array) -> None:
-        self.rho += rho.sum(axis=0)
-        self.rho2 += (rho**2).sum(axis=0)
-        self.rho3 += (rho**3).sum(axis=0)
+    def _add_rho(self, rho: Any, m: FloatArray) -> None:
+        self.rho += m @ rho
+        self.rho2 += m @ (rho * rho)
+        self.rho3 += m @ (rho * rho * rho)
 
     def _add_sizes(
         self, N: FloatArray, e: FloatArray, miss: FloatArray, m: FloatArray
@@ -316,15 +293,7 @@ class Moments:
         self.miss2 += np.dot(m, miss**2)
         self.miss_size += np.dot(m, miss * N)
 
-    def _add_triangle(
-        self, s: FloatArray, H: Array, a: FloatArray, N: FloatArray
-    ) -> None:
-        """Add v of units Z = diag(a) + s h hᵀ, where the covariance of B is kept."""
-        if self._pairs is None:
-            return
-        i, j = self._pairs
-        v = s[:, None] * H[:, i] * H[:, j]
-        v[:, i == j] += a
+    def _add_triangle(self, v: FloatArray, N: FloatArray) -> None:
         self.V_size += v.T @ N
         self.V2 += v.T @ v
 
@@ -409,29 +378,26 @@ def add_to_diagonal(A: FloatArray, values: FloatArray) -> None:
 
 
 def row_units(
-    P: FloatArray | csr_array,
+    P: Any,
     codes: IntArray | None,
     votes: FloatArray | None,
     w: FloatArray,
 ) -> Units:
-    """Every row as a unit: of a label (one vote), of votes, or of posteriors alone."""
-    if isinstance(P, csr_array):
-        if votes is not None:
-            raise ValueError("votes need posteriors in a dense array")
-        return _sparse_units(P, codes, w)
+    """Every row as a unit: of a label, of votes (with P an array), or of posteriors alone."""
     n, k = P.shape
-    if codes is not None:
-        votes = np.eye(k)[codes]
-    if votes is None:
+    if votes is not None:
+        return _voted_units(P, votes, w)
+    if codes is None:
         # Posteriors alone: Z = w p pᵀ, row sums ρ = w p.
-        return Units(
-            a=np.zeros_like(P),
-            s=w,
-            H=P,
-            rho=w[:, None] * P,
-            N=w,
-            miss=np.zeros(n),
-        )
+        rho = _sparse.rows_times(P, w)
+        return Units(a=csr_array((n, k)), s=w, H=P, rho=rho, N=w, miss=np.zeros(n))
+    label = _sparse.one_hot(codes, k)
+    weighted = _sparse.rows_times(label, w)
+    missed = likeliest(P) != codes
+    return Units(a=weighted, s=-w, H=label - P, rho=weighted, N=w, miss=w * missed)
+
+
+def _voted_units(P: Array, votes: FloatArray, w: FloatArray) -> Units:
     v = votes.sum(axis=1)
     share = votes / v[:, None]
     # Two votes or more: the mean of c_a c_bᵀ over ordered pairs a ≠ b is
@@ -440,7 +406,7 @@ def row_units(
     paired = v > 1
     per_pair = w / np.maximum(v * (v - 1), 1)  # ordered pairs
     on_diagonal = np.where(paired, -per_pair, w)
-    found = share[np.arange(n), P.argmax(axis=1)]
+    found = share[np.arange(len(P)), P.argmax(axis=1)]
     return Units(
         a=on_diagonal[:, None] * votes,
         s=np.where(paired, per_pair, -w),
@@ -451,58 +417,23 @@ def row_units(
     )
 
 
-def _sparse_units(P: csr_array, codes: IntArray | None, w: FloatArray) -> Units:
-    """:func:`row_units` of sparse posteriors, with or without labels."""
-    n, k = P.shape
-    if codes is None:
-        return Units(
-            a=csr_array((n, k)),
-            s=w,
-            H=P,
-            rho=_sparse.rows_times(P, w),
-            N=w,
-            miss=np.zeros(n),
-        )
-    label = _sparse.one_hot(codes, k)
-    weighted = _sparse.rows_times(label, w)
-    residuals = label - P
-    missed = likeliest(P) != codes
-    return Units(
-        a=weighted,
-        s=-w,
-        H=residuals,
-        rho=weighted,
-        N=w,
-        miss=w * missed,
-    )
+def _rows_at_once(H: Array | csr_array) -> int:
+    """Rows whose matrices h hᵀ stay near the working memory of a block."""
+    k = H.shape[1]
+    entries = float(k**2)
+    if isinstance(H, csr_array):
+        entries = float(np.mean(np.diff(H.indptr) ** 2))
+    return max(int(_entries_at_once(k) / max(entries, 1.0)), 1)
 
 
-def _group_matrices(units: Units, member: csr_array) -> csr_array:
-    """G×K²: Z of every group of sparse units, written as one row."""
-    H = units.H
-    sH = _sparse.rows_times(H, units.s)
+def _group_matrices(units: Units, sH: Array | csr_array, member: csr_array) -> Any:
+    """G×K²: Z of every group, written as one row; sparse if the units are."""
     of_a = member @ _sparse.on_diagonal(units.a)
-    n_groups = member.shape[0]
-    if n_groups == 1:  # its rows may be too many for a matrix each
-        square = csr_array(sH.T @ H)
-        k = H.shape[1]
-        return of_a + square.reshape((1, k**2)).tocsr()
-    of_H = member @ _sparse.outer_products(sH, H)
+    if member.shape[0] > 1:
+        of_H = member @ _sparse.outer_products(sH, units.H)
+    else:  # its rows may be too many for a matrix each
+        of_H = (sH.T @ units.H).reshape((1, -1))
     return of_a + of_H
-
-
-def likeliest(P: Array | csr_array) -> IntArray:
-    """The class of the largest posterior of every row."""
-    if isinstance(P, csr_array):
-        return _sparse.likeliest(P)
-    return P.argmax(axis=1)
-
-
-def shifted(P: Array | csr_array, ratio: FloatArray) -> Array | csr_array:
-    """:func:`shift_rows`, of sparse rows too."""
-    if isinstance(P, csr_array):
-        return _sparse.shifted(P, ratio)
-    return shift_rows(P, ratio)
 
 
 #: What is smaller than this is 0 in float32, where products of smaller numbers are slow, then lost.
@@ -540,24 +471,11 @@ def _residuals(P: Array | csr_array, codes: IntArray, single: bool) -> Any:
     return r
 
 
-def _rows_times(A: Any, factors: FloatArray, in_place: bool = False) -> Any:
-    """Every row of an array or a sparse array times its factor."""
-    if isinstance(A, csr_array):
-        return _sparse.rows_times(A, factors)
-    return np.multiply(A, factors[:, None], out=A if in_place else None)
-
-
-def _as_array(A: Any) -> Array:
-    if hasattr(A, "toarray"):
-        return A.toarray()
-    return A
-
-
 def _weighted_product(left: Any, right: Any, times: FloatArray | None) -> Any:
     """Σ times · left rightᵀ over units, as an array; the factors may be sparse."""
     if times is not None:
         left = left * times[:, None]
-    return _as_array(left.T @ right)
+    return as_array(left.T @ right)
 
 
 def _whole_groups(

@@ -98,8 +98,12 @@ def recover(
     gramian = check.check_square(G, "G")
     shares = check.priors_or_uniform(priors, len(gramian))
     check.check_choice(method, ["root", "gradient"], "method")
-    settings = {"penalty": penalty, "learning_rate": learning_rate}
-    for name, value in (settings | {"tolerance": tolerance}).items():
+    settings = {
+        "penalty": penalty,
+        "learning_rate": learning_rate,
+        "tolerance": tolerance,
+    }
+    for name, value in settings.items():
         check.check_between(value, 0, np.inf, name)
     check.check_count(max_iter, "max_iter")
     gramian = (gramian + gramian.T) / 2

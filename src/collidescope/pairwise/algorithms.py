@@ -509,10 +509,10 @@ def choose_references(
     """Rows of a fold that serve as comparison points: all, or so many of each class."""
     if per_class is None:
         return np.arange(len(codes))
-    picked = [
-        rng.permutation(np.flatnonzero(codes == c))[:per_class]
-        for c in np.unique(codes)
-    ]
+    picked = []
+    for k in np.unique(codes):
+        members = np.flatnonzero(codes == k)
+        picked.append(rng.permutation(members)[:per_class])
     return np.sort(np.concatenate(picked))
 
 

@@ -128,13 +128,13 @@ def class_similarity(
         n_classes,
         shift,
     )
-    left = _left(torch.ones_like(weight), sorted_labels, n_classes, own_places)
+    one = torch.ones_like(weight)
+    powers = torch.stack([one, sorted_weight, sorted_weight * sorted_weight], 1)
+    left, W, W2 = _left(powers, sorted_labels, n_classes, own_places)
     if bool((left == 0).any()):
         raise ValueError(
             "own leaves a class without references: every class needs at least 2"
         )
-    W = _left(sorted_weight, sorted_labels, n_classes, own_places)
-    W2 = _left(sorted_weight * sorted_weight, sorted_labels, n_classes, own_places)
     q = sums.total / W
     stderr = _standard_error(sums, q, W, W2)
     return ClassSimilarity(q, torch.where(left > 1, stderr, torch.inf))
@@ -215,15 +215,18 @@ def _class_sums(
     return _Sums(total.cpu(), cross.cpu(), squares.cpu())
 
 
-def _left(weight: Tensor, labels: Tensor, n_classes: int, own: Tensor) -> Tensor:
-    """Sum of the references' weights in each class, for every input without its own; (n, K)."""
-    sums = torch.zeros(n_classes, dtype=torch.float64)
-    sums.index_add_(0, labels, weight)
-    left = sums.repeat(len(own), 1)
+def _left(weights: Tensor, labels: Tensor, n_classes: int, own: Tensor) -> Tensor:
+    """Sums of the references' ``weights`` (r, m) in each class, for every input without its own.
+
+    Of shape (m, n, K).
+    """
+    sums = weights.new_zeros(n_classes, weights.shape[1])
+    sums.index_add_(0, labels, weights)
+    left = sums.repeat(len(own), 1, 1)
     inside = torch.nonzero(own >= 0).flatten()
     place = own[inside]
-    left[inside, labels[place]] -= weight[place]
-    return left
+    left[inside, labels[place]] -= weights[place]
+    return left.movedim(2, 0)
 
 
 # ------------------------------------------------------------------------------------------ blocks
