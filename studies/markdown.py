@@ -24,6 +24,26 @@ def table(head: str | Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def columns(shown: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    r"""A Markdown table with a line for each mapping.
+
+    ``shown`` says on a line for each column its title and, behind ``|``, the format of its cells.
+
+    >>> print(
+    ...     columns(
+    ...         "rows | {rows:,}\nheld | {held[0]:.0%}", [{"rows": 1000, "held": [0.5]}]
+    ...     )
+    ... )
+    | rows | held |
+    | --- | --- |
+    | 1,000 | 50% |
+    """
+    pairs = [line.rsplit(" | ", 1) for line in shown.strip().splitlines()]
+    titles = [title for title, _ in pairs]
+    lines = [[form.format_map(row) for _, form in pairs] for row in rows]
+    return table(titles, lines)
+
+
 def where(environment: Mapping[str, Any]) -> str:
     """When and on what something was measured."""
     numbers = environment["versions"].items()
@@ -58,10 +78,9 @@ def made(name: str, ours: Sequence[Record] | None = None) -> str:
     return "; ".join(machines) + earlier_pool([pool_of(record) for record in records])
 
 
-def again(name: str, *more: str) -> str:
+def again(name: str) -> str:
     """The sentence that says how to repeat a study, and where its records come from."""
-    command = " ".join(["python -m studies run", name])
-    return f"`{command}` repeats it ({made(name)})."
+    return f"`python -m studies run {name}` repeats it ({made(name)})."
 
 
 def conditions(records: Iterable[Record], of_cell: str) -> str:

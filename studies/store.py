@@ -13,6 +13,7 @@ on which machines these were made.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -51,6 +52,16 @@ class Study:
     table: Callable[[list[Record]], str] | None = None
     #: Does a cell use all processors (or the accelerator) itself? Then cells run one by one.
     alone: bool = False
+
+
+def product(**settings: Iterable[Any]) -> list[Cell]:
+    """Cells with every choice of the settings; those of the last one change first.
+
+    >>> product(problem=["ring"], seed=range(2))
+    [{'problem': 'ring', 'seed': 0}, {'problem': 'ring', 'seed': 1}]
+    """
+    choices = itertools.product(*settings.values())
+    return [dict(zip(settings, chosen, strict=True)) for chosen in choices]
 
 
 def key_of(cell: Cell) -> str:
@@ -165,6 +176,14 @@ def flat(record: Record) -> Result:
     """Settings and what was measured in one mapping, with ``seconds`` and ``pool``."""
     about = {"seconds": record["seconds"], "pool": pool_of(record)}
     return about | record["cell"] | record["result"]
+
+
+def grouped(runs: Iterable[Result], *names: str) -> list[list[Result]]:
+    """Runs with the same settings together, in the order in which these first occur."""
+    found: dict[tuple[Any, ...], list[Result]] = {}
+    for run in runs:
+        found.setdefault(tuple(run[name] for name in names), []).append(run)
+    return list(found.values())
 
 
 def runs(name: str) -> list[dict[str, Any]]:

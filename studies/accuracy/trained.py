@@ -20,8 +20,8 @@ from scipy.special import expit
 
 from collidescope import CollisionClassifier
 from studies.accuracy.made_up import holds
-from studies.markdown import again, table
-from studies.store import Cell, Record, Result, Study, flat
+from studies.markdown import again, columns
+from studies.store import Cell, Record, Result, Study, flat, grouped
 
 LEVEL = 0.95
 
@@ -83,9 +83,8 @@ def rotated_chessboard(rng: np.random.Generator) -> Drawn:
     cos = np.cos(np.pi / 6)
     sin = np.sin(np.pi / 6)
     X = at @ np.array([[cos, -sin], [sin, cos]])
-    return Drawn(
-        X, y, {}, 2 * noise * (1 - noise), noise, ["priors", "trees", "trees-plain"]
-    )
+    boosted = ["priors", "trees", "trees-plain"]
+    return Drawn(X, y, {}, 2 * noise * (1 - noise), noise, boosted)
 
 
 CASES: dict[str, Callable[[np.random.Generator], Drawn]] = {
@@ -127,32 +126,40 @@ def run(cell: Cell) -> Result:
     }
 
 
-#: Truths, and the intervals that should hold them.
-CLAIMS = (("pber", "plain"), ("pber", "range"), ("bayes_error", "bayes_range"))
+COLUMNS = """
+case | {case}
+true PBER | {pber:.4f}
+plain interval | {plain} of {fits}
+range of PBER | {range} of {fits}
+range of the Bayes error | {bayes_range} of {fits}
+error limit | {error_limit} of {fits}
+mean width of the range | {width:.4f}
+"""
+
+
+def of_case(runs: list[Result]) -> Result:
+    """In how many of the samples the statements held."""
+    return {
+        "case": runs[0]["case"],
+        "pber": runs[0]["pber"],
+        "fits": len(runs),
+        "plain": sum(holds(run, "pber", "plain") for run in runs),
+        "range": sum(holds(run, "pber", "range") for run in runs),
+        "bayes_range": sum(holds(run, "bayes_error", "bayes_range") for run in runs),
+        "error_limit": sum(run["bayes_error"] <= run["error_limit"] for run in runs),
+        "width": np.mean([run["range"][1] - run["range"][0] for run in runs]),
+    }
 
 
 def text(records: list[Record]) -> str:
-    every = [flat(record) for record in records]
-    rows = []
-    for case in CASES:
-        own = [run for run in every if run["case"] == case]
-        if not own:
-            continue
-        held = [[holds(run, truth, ends) for run in own] for truth, ends in CLAIMS]
-        held.append([run["bayes_error"] <= run["error_limit"] for run in own])
-        width = np.mean([run["range"][1] - run["range"][0] for run in own])
-        shares = [f"{sum(part)} of {len(part)}" for part in held]
-        rows.append([case, f"{own[0]['pber']:.4f}", *shares, f"{width:.4f}"])
-    head = """case | true PBER | plain interval | range of PBER | range of the Bayes error |
-error limit | mean width of the range"""
-
+    rows = [of_case(own) for own in grouped(map(flat, records), "case")]
     return f"""## Confidences with training
 
 The default pool (the chessboard: boosted members alone) is trained on every sample. In how many of
 the samples did a statement at 95% hold? The plain interval is about the PBER of these models at this
 number of rows, so where much is left to learn it misses the truth, as it should.
 
-{table(head, rows)}
+{columns(COLUMNS, rows)}
 
 {again("trained")}"""
 
