@@ -25,10 +25,6 @@ from studies.store import Cell, Result, Study, by_part, results
 SEED = 0
 
 
-def inside(interval: tuple[Any, Any], truth: Any) -> Any:
-    return (interval[0] <= truth) & (truth <= interval[1])
-
-
 def two_votes(draws: int = 100) -> Result:
     """Two votes per image of Fashion-MNIST-H against all of them."""
     votes = load_fashion_votes()[1]
@@ -42,21 +38,24 @@ def two_votes(draws: int = 100) -> Result:
     found: dict[str, list[Any]] = {"same images": [], "images drawn again": []}
     for _ in range(draws):
         for how, hits in found.items():
-            image = rows if how == "same images" else rng.choice(rows, len(rows))
+            image = rows
+            if how == "images drawn again":
+                image = rng.choice(rows, len(rows))
             first = rng.integers(0, N[image])
             second = rng.integers(0, N[image] - 1)
             # two different votes of the image
             pair = np.stack([first, second + (second >= first)])
             classes = (ends[image] <= pair[:, :, None]).sum(axis=2)
             cm = count_collisions(np.tile(rows, 2), classes.ravel(), average="items")
-            hits.append(inside(cm.interval(), full.matrix))
-    shares = {f"covered, {how}": float(np.mean(hits)) for how, hits in found.items()}
-    about = {
+            low, high = cm.interval()
+            hits.append((low <= full.matrix) & (full.matrix <= high))
+    return {
         "seconds": seconds,
         "pber": full.pber,
         "pber_interval": full.pber_interval(),
+        "covered, same images": float(np.mean(found["same images"])),
+        "covered, images drawn again": float(np.mean(found["images drawn again"])),
     }
-    return about | shares
 
 
 def annotators(samples: int = 300) -> dict[str, float]:
@@ -83,10 +82,13 @@ def flagged(careless: bool, rng: np.random.Generator) -> Any:
 
 def speed(repeats: int = 3) -> Result:
     """Seconds and memory, each in a process of its own."""
-    plans = [(10, "long, whole numbers"), (10, "long, text"), (10, "wide")]
-    plans.append((1000, "long, whole numbers"))
     rows = []
-    for k, form in plans:
+    for k, form in (
+        (10, "long, whole numbers"),
+        (10, "long, text"),
+        (10, "wide"),
+        (1000, "long, whole numbers"),
+    ):
         call = f"from studies.accuracy.votes import one_speed; one_speed(1_000_000, {k}, {form!r})"
         command = [sys.executable, "-c", call]
         told = []
@@ -145,8 +147,8 @@ def cells(quick: bool) -> list[Cell]:
 
 
 def run(cell: Cell) -> Result:
-    settings = {name: value for name, value in cell.items() if name != "part"}
-    return PARTS[cell["part"]](**settings)
+    settings = dict(cell)
+    return PARTS[settings.pop("part")](**settings)
 
 
 def page_tables() -> dict[str, str]:
