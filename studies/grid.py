@@ -18,6 +18,7 @@ import numpy as np
 from collidescope.equations.densities import draw_classes
 from collidescope.equations.recalibration import raised
 from studies import markdown
+from studies.measures import Rng
 from studies.statements import statements
 from studies.store import Cell, Record, Result, Study
 from studies.trial import Array, Held, Option, Population, Sample, Statements, Trial
@@ -26,7 +27,7 @@ from studies.vote_statements import Voting, vote_statements
 #: What is not stated, by the option's posteriors.
 ABOVE = "only limits from above: what was not learned counts as collision"
 
-Draw = Callable[[np.random.Generator], Sample]
+Draw = Callable[[Rng], Sample]
 Cells = dict[str, dict[str, dict[str, Any]]]
 
 
@@ -49,7 +50,7 @@ def plain(p: Population, n: int, told: Array | None = None) -> Draw:
     if told is not None:
         shown = told
 
-    def draw(rng: np.random.Generator) -> Sample:
+    def draw(rng: Rng) -> Sample:
         kinds = rng.choice(len(p.weights), n, p=p.weights)
         labels = draw_classes(p.posteriors[kinds], rng)
         return Sample(kinds, shown[kinds], labels, {})
@@ -60,7 +61,7 @@ def plain(p: Population, n: int, told: Array | None = None) -> Draw:
 def weighted(p: Population, n: int, spread: float) -> Draw:
     """Log-normal weights that say nothing about the rows."""
 
-    def draw(rng: np.random.Generator) -> Sample:
+    def draw(rng: Rng) -> Sample:
         sample = plain(p, n)(rng)
         return sample._replace(options={"sample_weight": rng.lognormal(0, spread, n)})
 
@@ -73,14 +74,14 @@ def skewed(p: Population, sizes: list[int], how: str) -> Draw:
     density = p.weights[:, None] * p.posteriors / p.priors
     observed = np.array(sizes) / np.sum(sizes)
     shown = p.shifted(observed).posteriors
-    given: dict[str, Any] = {"priors": p.priors}
+    given = {"priors": p.priors}
     if how == "uniform":
         given = {"priors": "uniform"}
     if how == "weights":
         shown = p.posteriors
         given = {"sample_weight": (p.priors / observed)[labels]}
 
-    def draw(rng: np.random.Generator) -> Sample:
+    def draw(rng: Rng) -> Sample:
         by_class = zip(density.T, sizes, strict=True)
         drawn = [rng.choice(len(density), n, p=shares) for shares, n in by_class]
         kinds = np.concatenate(drawn)
@@ -93,10 +94,10 @@ def grouped(p: Population, n_groups: int, size: int, spread: float = 0.0) -> Dra
     """Groups whose rows are of 10 neighbouring kinds, in the order of their ambiguity."""
     order = np.argsort(p.posteriors.max(axis=1))
 
-    def draw(rng: np.random.Generator) -> Sample:
+    def draw(rng: Rng) -> Sample:
         start = np.repeat(rng.integers(0, len(order), n_groups), size)
         kinds = order[(start + rng.integers(0, 10, len(start))) % len(order)]
-        given: dict[str, Any] = {"groups": np.repeat(np.arange(n_groups), size)}
+        given = {"groups": np.repeat(np.arange(n_groups), size)}
         if spread:
             given["sample_weight"] = rng.lognormal(0, spread, len(kinds))
         posteriors = p.posteriors[kinds]
@@ -108,7 +109,7 @@ def grouped(p: Population, n_groups: int, size: int, spread: float = 0.0) -> Dra
 def at_priors(draw: Draw, priors: Array) -> Draw:
     """The same rows, for a population with other class shares."""
 
-    def drawn(rng: np.random.Generator) -> Sample:
+    def drawn(rng: Rng) -> Sample:
         sample = draw(rng)
         return sample._replace(options=sample.options | {"priors": priors})
 
@@ -122,7 +123,7 @@ def thinned(p: Population, n: int, times: float = 20.0) -> Draw:
     chance = p.weights / weight
     chance /= chance.sum()
 
-    def draw(rng: np.random.Generator) -> Sample:
+    def draw(rng: Rng) -> Sample:
         kinds = rng.choice(len(chance), n, p=chance)
         P = p.posteriors[kinds]
         return Sample(kinds, P, draw_classes(P, rng), {"sample_weight": weight[kinds]})
@@ -212,7 +213,7 @@ def votings() -> Iterator[Voting]:
     yield Voting("a class of 1%, 400 items × 5 votes", rare, 400, (5, 5))
 
 
-def simulated(option: Option | Voting, rng: np.random.Generator) -> Statements:
+def simulated(option: Option | Voting, rng: Rng) -> Statements:
     """What is said of one sample, without the statements that are not made of the option."""
     if isinstance(option, Voting):
         yield from vote_statements(option, rng)
@@ -226,7 +227,7 @@ def simulated(option: Option | Voting, rng: np.random.Generator) -> Statements:
 def simulate(option: Option | Voting, n_samples: int, seed: int = 0) -> Result:
     """Coverage, simulation error and width of every statement under one option."""
     rng = np.random.default_rng(seed)
-    found: dict[str, list[Held]] = {}
+    found = {}
     for _ in range(n_samples):
         for name, held in simulated(option, rng):
             found.setdefault(name, []).append(held)
@@ -359,7 +360,7 @@ def part_of(statement: str) -> str:
 
 def tables(cells: Cells) -> str:
     """One table for each part of the statements."""
-    blocks: dict[str, Cells] = {title: {} for title in PARTS}
+    blocks = {title: {} for title in PARTS}
     for option, statement, found in listed(cells):
         block = blocks[part_of(statement)]
         block.setdefault(option, {})[statement] = found

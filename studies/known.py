@@ -33,10 +33,11 @@ from collidescope.datasets import (
     waveform,
 )
 from collidescope.equations.densities import Seed, draw_classes
+from studies.measures import Rng
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
-Inputs = Callable[[int, np.random.Generator], FloatArray]
+Inputs = Callable[[int, Rng], FloatArray]
 
 __all__ = [
     "GaussianProblem",
@@ -78,7 +79,7 @@ def led(noise: float = 0.1, priors: Given = None) -> Problem:
     shown = "1110111 0010010 1011101 1011011 0111010 1101011 1101111 1010010 1111111 1111011"
     segments = np.array([list(map(int, digit)) for digit in shown.split()])
 
-    def draw(codes: IntArray, rng: np.random.Generator) -> IntArray:
+    def draw(codes: IntArray, rng: Rng) -> IntArray:
         wrong = rng.random((len(codes), 7)) < noise
         return (segments[codes] ^ wrong).astype(np.intp)
 
@@ -125,7 +126,7 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
 
     priors = np.sum([weights @ P for P, weights in nodes()], axis=0)
 
-    def draw(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+    def draw(codes: IntArray, rng: Rng) -> FloatArray:
         """Inputs are drawn until their labels fit."""
         wanted = [np.flatnonzero(codes == k).tolist() for k in range(len(priors))]
         X = inputs(len(codes), rng)
@@ -180,7 +181,7 @@ def heavy_tailed(
     centres = 1.5 * rng.standard_normal((n_classes, n_features))
     scales = np.geomspace(0.5, 2, n_classes)
 
-    def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+    def draws(codes: IntArray, rng: Rng) -> FloatArray:
         stretch = scales[codes] / np.sqrt(rng.chisquare(freedom, len(codes)) / freedom)
         return centres[codes] + stretch[:, None] * rng.standard_normal(
             (len(codes), n_features)
@@ -331,7 +332,7 @@ class _Gaussians(NamedTuple):
         FloatArray  #: (M, d, d), or (1, d, d) where all have the same; lower triangular
     )
 
-    def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
+    def sample(self, n: int, rng: Rng) -> FloatArray:
         which = rng.integers(0, len(self.means), n)
         noise = rng.standard_normal((n, self.means.shape[1]))
         shape = self.roots[np.minimum(which, len(self.roots) - 1)]
@@ -378,7 +379,7 @@ def _like(
     shares = np.bincount(y) / len(y)
     densities = [fit(X[y == k]) for k in range(len(shares))]
 
-    def inputs(n: int, rng: np.random.Generator) -> FloatArray:
+    def inputs(n: int, rng: Rng) -> FloatArray:
         own = rng.choice(len(shares), n, p=shares)
         drawn = np.empty((n, X.shape[1]))
         for k, density in enumerate(densities):

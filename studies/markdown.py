@@ -92,7 +92,7 @@ def conditions(records: Iterable[Record], of_cell: str) -> str:
     >>> conditions([made_so, {"cell": {"rows": 10}}], "{rows:,} rows")
     '1,000 rows: beside other work.'
     """
-    cells: dict[str, dict[str, None]] = {}
+    cells = {}
     for record in records:
         words = record.get("conditions")
         if words:

@@ -9,7 +9,6 @@ how many rows it took to get there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +27,11 @@ from collidescope.applications.plan import plan
 from collidescope.limit import Limit
 from studies import known
 from studies.markdown import table
-from studies.measures import brier_score
+from studies.measures import Array, Rng, brier_score
 from studies.problems import FRESH
 from studies.store import Cell, Record, Result, Study, results
 
-PROBLEMS: dict[str, Callable[[], known.Problem]] = {
+PROBLEMS = {
     "Scenario A3": lambda: known.scenario_a(3),
     "Scenario A5": lambda: known.scenario_a(5),
     "ring": known.ring,
@@ -68,21 +67,21 @@ def learner() -> BaseEstimator:
     return VotingClassifier([("linear", linear), ("trees", trees)], voting="soft")
 
 
-def with_wrong(y: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+def with_wrong(y: Array, k: int, rng: Rng) -> Array:
     """A share of the labels replaced by another class."""
     moved = (y + rng.integers(1, k, len(y))) % k
     return np.where(rng.random(len(y)) < WRONG, moved, y)
 
 
-Splits = list[tuple[np.ndarray, np.ndarray]]
+Splits = list[tuple[Array, Array]]
 
 
-def folds(y: np.ndarray, seed: int = 0) -> Splits:
+def folds(y: Array, seed: int = 0) -> Splits:
     splitter = StratifiedKFold(5, shuffle=True, random_state=seed)
     return list(splitter.split(y[:, None], y))
 
 
-def held_out_score(X: np.ndarray, y: np.ndarray, splits: Splits) -> float:
+def held_out_score(X: Array, y: Array, splits: Splits) -> float:
     """Brier score of the rows themselves, by models that did not see them."""
     total = 0.0
     for train, test in splits:
@@ -95,11 +94,11 @@ def held_out_score(X: np.ndarray, y: np.ndarray, splits: Splits) -> float:
 class Market:
     """Rows of a problem, the first ``n`` of them at hand, and fresh ones to score models with."""
 
-    X: np.ndarray
-    y: np.ndarray
-    true: np.ndarray
-    fresh_X: np.ndarray
-    fresh_y: np.ndarray
+    X: Array
+    y: Array
+    true: Array
+    fresh_X: Array
+    fresh_y: Array
     n: int
 
     @classmethod
@@ -112,10 +111,10 @@ class Market:
         return cls(X[:n_all], y[:n_all], true[:n_all], X[n_all:], y[n_all:], n)
 
     @property
-    def own(self) -> tuple[np.ndarray, np.ndarray]:
+    def own(self) -> tuple[Array, Array]:
         return self.X[: self.n], self.y[: self.n]
 
-    def posteriors(self, n: int, without: tuple[int, ...] = ()) -> list[np.ndarray]:
+    def posteriors(self, n: int, without: tuple[int, ...] = ()) -> list[Array]:
         """Of fresh rows by the model of every fold, trained on n rows without some columns."""
         X = np.delete(self.X[:n], without, axis=1)
         y = self.y[:n]
@@ -123,9 +122,7 @@ class Market:
         models = [learner().fit(X[train], y[train]) for train, _ in folds(y)]
         return [model.predict_proba(fresh) for model in models]
 
-    def score(
-        self, posteriors: list[np.ndarray], groups: np.ndarray | None = None
-    ) -> float:
+    def score(self, posteriors: list[Array], groups: Array | None = None) -> float:
         """Mean Brier score on fresh rows, of classes or of groups of them."""
         y = self.fresh_y
         if groups is not None:
@@ -134,7 +131,7 @@ class Market:
             y = groups[y]
         return float(np.mean([brier_score(P, y) for P in posteriors]))
 
-    def after_checking(self, rows: np.ndarray, repeats: int = 3) -> float:
+    def after_checking(self, rows: Array, repeats: int = 3) -> float:
         """The fall of the PBER of these very rows when some of their labels are put right.
 
         With the same folds before and after, as new ones alone move the PBER by 0.2 points.
@@ -168,7 +165,7 @@ def bought(problem: str, seed: int) -> list[Bought]:
     suspects = rows[rows["kind"] == "suspect label"]["index"].to_numpy()
     found = []
     for budget in BUDGETS:
-        prices: dict[str, Any] = {"row": 1.0, "label": LABEL, "merge": MERGE * budget}
+        prices = {"row": 1.0, "label": LABEL, "merge": MERGE * budget}
         prices["columns"] = dict.fromkeys(range(X.shape[1]), float(budget))
         table = plan(clf, prices=prices, budget=budget, columns=values).table
         for option in table[table["rank"].notna()].to_dict("records"):

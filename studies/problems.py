@@ -18,13 +18,14 @@ from collidescope import CollisionMatrix, collision_matrix_from_posteriors
 from collidescope.datasets import Problem
 from collidescope.equations.densities import draw_classes
 from studies.known import taught
+from studies.measures import Array, Rng
 
 #: Inputs, labels, true posteriors.
-Sample = tuple[np.ndarray, np.ndarray, np.ndarray]
-Kind = Callable[[int, np.random.Generator], Sample]
+Sample = tuple[Array, Array, Array]
+Kind = Callable[[int, Rng], Sample]
 TRUTH_ROWS = 50_000  #: drawn to know what is true of a kind
-Inputs = Callable[[int, np.random.Generator], np.ndarray]
-Logits = Callable[[np.ndarray], Any]
+Inputs = Callable[[int, Rng], Array]
+Logits = Callable[[Array], Any]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class OfKind:
 
     def sample(
         self, n_samples: int, random_state: int, *, stratified: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[Array, Array]:
         """Inputs and labels; the shares of the classes are those of the draw."""
         if stratified:
             raise ValueError("a kind draws labels as they come: stratified=False")
@@ -51,12 +52,12 @@ class OfKind:
         largest = self._posteriors().max(axis=1)
         return float(1 - largest.mean())
 
-    def _posteriors(self) -> np.ndarray:
+    def _posteriors(self) -> Array:
         _, _, P = self.kind(TRUTH_ROWS, np.random.default_rng(5))
         return P
 
 
-def posteriors_of(logits: np.ndarray) -> np.ndarray:
+def posteriors_of(logits: Array) -> Array:
     """The softmax of logits, one row each; one column, or none, is the log odds of two classes."""
     z = np.reshape(logits, (len(logits), -1))
     if z.shape[1] == 1:
@@ -77,7 +78,7 @@ def uniform(d: int) -> Inputs:
     return lambda n, rng: rng.uniform(-2, 2, size=(n, d))
 
 
-def deep(X: np.ndarray) -> np.ndarray:
+def deep(X: Array) -> Array:
     """A network of three random layers."""
     rng = np.random.default_rng(10)
     Z = X
@@ -86,13 +87,13 @@ def deep(X: np.ndarray) -> np.ndarray:
     return 1.2 * Z @ rng.normal(size=(16, 5))
 
 
-def fixed(seed: int, *shape: int) -> np.ndarray:
+def fixed(seed: int, *shape: int) -> Array:
     """Random coefficients that are the same in every sample."""
     return np.random.default_rng(seed).normal(size=shape)
 
 
 #: Beside the problems of the study of the range.
-FRESH: dict[str, Callable[[], Problem]] = {
+FRESH = {
     "additive": problem_of(
         uniform(6),
         lambda X: (
@@ -157,7 +158,7 @@ FRESH: dict[str, Callable[[], Problem]] = {
 def of_logits(inputs: Inputs, logits: Logits) -> Kind:
     """Labels drawn from the softmax of the logits."""
 
-    def sample(n: int, rng: np.random.Generator) -> Sample:
+    def sample(n: int, rng: Rng) -> Sample:
         X = inputs(n, rng)
         P = posteriors_of(logits(X))
         return X, draw_classes(P, rng), P
@@ -166,13 +167,13 @@ def of_logits(inputs: Inputs, logits: Logits) -> Kind:
 
 
 def of_classes(
-    draw: Callable[[np.ndarray, np.random.Generator], np.ndarray],
+    draw: Callable[[Array, Rng], Array],
     log_densities: Logits,
-    priors: np.ndarray,
+    priors: Array,
 ) -> Kind:
     """Inputs drawn class by class."""
 
-    def sample(n: int, rng: np.random.Generator) -> Sample:
+    def sample(n: int, rng: Rng) -> Sample:
         y = rng.choice(len(priors), n, p=priors)
         X = draw(y, rng)
         return X, y, softmax(log_densities(X) + np.log(priors), axis=1)
@@ -180,7 +181,7 @@ def of_classes(
     return sample
 
 
-def shifted(means: np.ndarray, priors: np.ndarray) -> Kind:
+def shifted(means: Array, priors: Array) -> Kind:
     """Gaussian classes with one covariance, the identity."""
     return of_classes(
         lambda y, rng: means[y] + rng.normal(size=(len(y), means.shape[1])),
@@ -189,10 +190,10 @@ def shifted(means: np.ndarray, priors: np.ndarray) -> Kind:
     )
 
 
-def ordered(inputs: Inputs, score: Logits, edges: np.ndarray, noise: float) -> Kind:
+def ordered(inputs: Inputs, score: Logits, edges: Array, noise: float) -> Kind:
     """Classes are intervals of a score with Gaussian noise."""
 
-    def sample(n: int, rng: np.random.Generator) -> Sample:
+    def sample(n: int, rng: Rng) -> Sample:
         X = inputs(n, rng)
         below = stats.norm.cdf((edges - score(X)[:, None]) / noise)
         P = np.diff(np.hstack([np.zeros((n, 1)), below, np.ones((n, 1))]), axis=1)
@@ -208,25 +209,25 @@ def codes(levels: int, columns: int) -> Inputs:
     )
 
 
-def even(k: int) -> np.ndarray:
+def even(k: int) -> Array:
     return np.full(k, 1 / k)
 
 
-def topics(words: int, k: int) -> np.ndarray:
+def topics(words: int, k: int) -> Array:
     """Shares of words: common ones, and those of each topic."""
     common = np.random.default_rng(3).dirichlet(np.full(words, 0.3), 1)
     own = np.random.default_rng(4).dirichlet(np.full(words, 0.1), k)
     return 0.7 * common + 0.3 * own + 1e-12
 
 
-def series(y: np.ndarray, rng: np.random.Generator, memory: np.ndarray) -> np.ndarray:
+def series(y: Array, rng: Rng, memory: Array) -> Array:
     X = rng.normal(size=(len(y), 40))
     for t in range(1, 40):
         X[:, t] += memory[y] * X[:, t - 1]
     return X
 
 
-def pairs(y: np.ndarray, rng: np.random.Generator, rho: np.ndarray) -> np.ndarray:
+def pairs(y: Array, rng: Rng, rho: Array) -> Array:
     """Three pairs of log-normal features, correlated by class."""
     Z = rng.normal(size=(len(y), 3, 2))
     own = rho[y][:, None]
@@ -234,40 +235,40 @@ def pairs(y: np.ndarray, rng: np.random.Generator, rho: np.ndarray) -> np.ndarra
     return np.exp(1.2 * Z).reshape(len(y), 6)
 
 
-def pair_densities(X: np.ndarray, rho: np.ndarray) -> np.ndarray:
+def pair_densities(X: Array, rho: Array) -> Array:
     u, v = np.log(X.reshape(len(X), 3, 2, 1)).transpose(2, 0, 1, 3) / 1.2
     variance = 1 - rho**2
     logs = -0.5 * np.square(v - rho * u) / variance - 0.5 * np.log(variance)
     return logs.sum(axis=1)
 
 
-def t_classes(A: np.ndarray, means: np.ndarray) -> Kind:
+def t_classes(A: Array, means: Array) -> Kind:
     """Multivariate t with three degrees of freedom, each class with its own scale matrix."""
     classes = [
         stats.multivariate_t(mean, own @ own.T, df=3)
         for mean, own in zip(means, A, strict=True)
     ]
 
-    def draw(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draw(y: Array, rng: Rng) -> Array:
         normals = rng.normal(size=(len(y), means.shape[1]))
         scales = np.sqrt(rng.chisquare(3, size=(len(y), 1)) / 3)
         return means[y] + np.einsum("nij,nj->ni", A[y], normals / scales)
 
-    def log_densities(X: np.ndarray) -> np.ndarray:
+    def log_densities(X: Array) -> Array:
         return np.stack([own.logpdf(X) for own in classes], axis=1)
 
     return of_classes(draw, log_densities, even(len(means)))
 
 
-def mixtures(centres: np.ndarray, sd: float) -> Kind:
+def mixtures(centres: Array, sd: float) -> Kind:
     """Several Gaussians per class, (classes, Gaussians, features)."""
     k, parts, d = centres.shape
 
-    def draw(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draw(y: Array, rng: Rng) -> Array:
         chosen = rng.integers(0, parts, len(y))
         return centres[y, chosen] + sd * rng.normal(size=(len(y), d))
 
-    def log_densities(X: np.ndarray) -> np.ndarray:
+    def log_densities(X: Array) -> Array:
         distances = np.square(X[:, None, None] - centres).sum(axis=3)
         return logsumexp(-distances / (2 * sd**2), axis=2)
 
@@ -282,21 +283,21 @@ def independent(family: Callable[..., Any], *parameters: Any) -> Kind:
     known = family(*parameters)
     log = known.logpmf if hasattr(family, "logpmf") else known.logpdf
 
-    def draw(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draw(y: Array, rng: Rng) -> Array:
         own = family(*(parameter[y] for parameter in parameters))
         return np.asarray(own.rvs(random_state=rng), dtype=float)
 
-    def log_densities(X: np.ndarray) -> np.ndarray:
+    def log_densities(X: Array) -> Array:
         return log(X[:, None]).sum(axis=2)
 
     return of_classes(draw, log_densities, even(len(parameters[0])))
 
 
-def words(shares: np.ndarray, length: float) -> Kind:
+def words(shares: Array, length: float) -> Kind:
     """Counts of words in texts of different lengths."""
     whole = shares / shares.sum(axis=1)[:, None]
 
-    def draw(y: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draw(y: Array, rng: Rng) -> Array:
         lengths = rng.poisson(length, len(y)) + 3
         return rng.multinomial(lengths, whole[y]).astype(float)
 
@@ -310,7 +311,7 @@ PROTOTYPES = fixed(19, 150, 6)
 MEMORY = np.array([0.1, 0.35, 0.6])
 RHO = np.array([-0.6, 0.0, 0.6])
 HALVES = 0.5 ** np.arange(6) / (0.5 ** np.arange(6)).sum()
-KINDS: dict[str, Kind] = {
+KINDS = {
     "5 of 200 columns": of_logits(
         normal(200), lambda X: X[:, :5] @ [2, -2, 1.5, 1.5, -1]
     ),

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from collidescope.equations.densities import draw_classes
+from studies.measures import Rng
 
 VARIABLE = "COLLIDESCOPE_DATA"
 
@@ -115,9 +116,7 @@ def load_fashion_votes() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     return X, V
 
 
-def one_vote(
-    votes: npt.NDArray[np.int64], rng: np.random.Generator
-) -> npt.NDArray[np.intp]:
+def one_vote(votes: npt.NDArray[np.int64], rng: Rng) -> npt.NDArray[np.intp]:
     """A vote of each item, drawn at random: a label as one annotator would give it."""
     return draw_classes(votes / votes.sum(axis=1, keepdims=True), rng)
 

@@ -375,7 +375,7 @@ def _from_pickle(content: bytes) -> bytes:
 
 
 #: How to read a file by how its name ends.
-DECODED: dict[str, Callable[[bytes], bytes]] = {
+DECODED = {
     "csv": bytes,
     "csv.gz": gzip.decompress,
     "csv.bz2": bz2.decompress,

@@ -180,7 +180,7 @@ def flat(record: Record) -> Result:
 
 def grouped(runs: Iterable[Result], *names: str) -> list[list[Result]]:
     """Runs with the same settings together, in the order in which these first occur."""
-    found: dict[tuple[Any, ...], list[Result]] = {}
+    found = {}
     for run in runs:
         found.setdefault(tuple(run[name] for name in names), []).append(run)
     return list(found.values())

@@ -18,12 +18,12 @@ import pandas as pd
 import collidescope as cs
 from collidescope.limit import Limit, limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
+from studies.measures import Array, Rng
 
 LEVEL = 0.95
 #: Training sizes of the curves, and the size that a continuation is asked about.
 SIZES = np.array([250, 500, 1000, 2000])
 DOUBLED = 4000
-Array = np.ndarray
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Option:
 
     name: str
     target: Population
-    draw: Callable[[np.random.Generator], Sample]
+    draw: Callable[[Rng], Sample]
     #: the population of the rows, where priors are given; default the target
     rows: Population | None = None
     #: (M, K) posteriors that are told of every kind at the target's priors; default the true ones
@@ -165,7 +165,7 @@ class Trial:
 
     option: Option
     sample: Sample
-    rng: np.random.Generator
+    rng: Rng
 
     @property
     def target(self) -> Population:

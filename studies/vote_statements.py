@@ -14,6 +14,7 @@ from collidescope.applications.annotators import agreement, compare_annotators
 from collidescope.applications.judges import compare_judges
 from collidescope.counting import votes_needed
 from collidescope.equations.densities import draw_classes
+from studies.measures import Rng
 from studies.trial import LEVEL, Array, Population, Statements, between, of
 
 ANNOTATORS = 8
@@ -28,7 +29,7 @@ class Voting(NamedTuple):
     per_item: tuple[int, int]  #: least and most votes on an item
 
 
-def vote_statements(voting: Voting, rng: np.random.Generator) -> Statements:
+def vote_statements(voting: Voting, rng: Rng) -> Statements:
     """Of several votes on items, and of inputs that repeat.
 
     A sample whose votes all name one class says nothing of kappa, and is passed over.
@@ -69,7 +70,7 @@ def judge_statements(p: Population, kinds: Array, votes: Array) -> Statements:
 
 
 def annotator_statements(
-    p: Population, kinds: Array, votes: Array, rng: np.random.Generator
+    p: Population, kinds: Array, votes: Array, rng: Rng
 ) -> Statements:
     """Votes dealt to annotators who all vote alike, but for the first, who says the best class."""
     n_votes = votes.sum(axis=1)
@@ -92,9 +93,7 @@ def annotator_statements(
     yield "annotators: pairs", of(between(alike), truth)
 
 
-def planned_votes(
-    p: Population, voted: cs.CollisionMatrix, rng: np.random.Generator
-) -> Statements:
+def planned_votes(p: Population, voted: cs.CollisionMatrix, rng: Rng) -> Statements:
     """A second round as ``votes_needed`` plans it: the estimate ± the half width asked for."""
     half = 0.05
     plan = votes_needed(voted, half, level=LEVEL).iloc[0]
@@ -107,7 +106,7 @@ def planned_votes(
     yield "votes needed", of((found - half, found + half), p.pber())
 
 
-def counted_statements(p: Population, rng: np.random.Generator) -> Statements:
+def counted_statements(p: Population, rng: Rng) -> Statements:
     """2,000 rows of which most repeat, and 300 of which about half do."""
     rows = rng.choice(len(p.weights), 2000, p=p.weights)
     counted = cs.count_collisions(rows, draw_classes(p.posteriors[rows], rng))

@@ -9,7 +9,6 @@ Real tables are read from the folder that ``COLLIDESCOPE_DATA`` names, those of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,21 +29,21 @@ from studies import real_data
 from studies.accuracy import real
 from studies.baselines.stock import STOCK, held_out_posteriors
 from studies.markdown import columns as columns_of
-from studies.measures import brier_score
+from studies.measures import Array, Rng, brier_score
 from studies.store import Cell, Study, by_part, results
 
 SEED = 0
 #: Tables of KEEL: small enough for ten fits, and with something left to get wrong.
 KEEL = "australian bands bupa contraceptive german heart led7digit pima saheart vehicle"
 
-Table = tuple[pd.DataFrame, np.ndarray]
+Table = tuple[pd.DataFrame, Array]
 Found = dict[str, Any]
 
 
 # ---------------------------------------------------------------- planted truth
 
 
-def planted_table(n: int, rng: np.random.Generator) -> Table:
+def planted_table(n: int, rng: Rng) -> Table:
     """Three classes and nine columns.
 
     ``marker`` resolves one class, ``copy`` repeats it, ``weak`` helps with another, six are noise.
@@ -75,7 +74,7 @@ def columns(samples: int = 100) -> Found:
     }
 
 
-def redrawn(y: np.ndarray, chosen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def redrawn(y: Array, chosen: Array, rng: Rng) -> Array:
     """15% of the labels of some rows drawn at random."""
     drawn = chosen & (rng.random(len(y)) < 0.15)
     return np.where(drawn, rng.integers(0, 3, len(y)), y)
@@ -106,7 +105,7 @@ def groups(samples: int = 400) -> Found:
     }
 
 
-def subgroup_ranges(samples: int, rng: np.random.Generator) -> list[bool]:
+def subgroup_ranges(samples: int, rng: Rng) -> list[bool]:
     """Do both ranges of two subgroups hold the truth?"""
     plane = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3.0]])
     X, _ = plane.sample(200_000, rng, stratified=False)
@@ -161,7 +160,7 @@ def tables(most_rows: int = 5000) -> Found:
     return {name: worth(*loader(), most_rows) for name, loader in loaders.items()}
 
 
-def worth(X: pd.DataFrame, y: np.ndarray, most_rows: int) -> Found:
+def worth(X: pd.DataFrame, y: Array, most_rows: int) -> Found:
     """Of the columns of one table."""
     if len(X) > most_rows:
         X, _, y, _ = train_test_split(
@@ -189,13 +188,13 @@ def worth(X: pd.DataFrame, y: np.ndarray, most_rows: int) -> Found:
 
 def stock() -> Found:
     """Is any stock classifier above the reachable end of a metric beyond chance?"""
-    rows: Found = {}
+    rows = {}
     for name in KEEL.split():
         X, y = real.load(name)
         splitter = StratifiedKFold(real.FOLDS, shuffle=True, random_state=SEED)
         folds = list(splitter.split(X, y))
         pool = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
-        worst: Found = {}
+        worst = {}
         for rival, make in STOCK.items():
             P, _ = held_out_posteriors(make(), X, y, seed=SEED)
             for row in ceilings(pool, y, y_pred=P).table.to_dict("records"):
@@ -236,7 +235,7 @@ def letters() -> Found:
         "max_group_size=3": consolidate(cm, 13, max_group_size=3),
         "balance=1": consolidate(cm, 13, balance=1),
     }
-    rows: Found = {"rows": len(y), "pber": cm.pber}
+    rows = {"rows": len(y), "pber": cm.pber}
     for name, plan in plans.items():
         row = plan.path.set_index("n_groups").loc[13].astype(float)
         rows[name] = row[["pber", "pber_low", "pber_high", "price"]].to_dict()
@@ -245,9 +244,7 @@ def letters() -> Found:
 
 
 PLANTED = (columns, groups, splits)
-PARTS: dict[str, Callable[..., Found]] = {
-    part.__name__: part for part in (*PLANTED, tables, stock, letters)
-}
+PARTS = {part.__name__: part for part in (*PLANTED, tables, stock, letters)}
 
 
 def cells(quick: bool) -> list[Cell]:

@@ -27,6 +27,7 @@ from studies.accuracy.prior import of_classes
 from studies.baselines.bounds import BOUNDS, Bounds
 from studies.baselines.stock import scaled
 from studies.markdown import conditions, made, table
+from studies.measures import Array, Rng
 from studies.store import Cell, Record, Result, Study, flat
 
 SETS = ("MNIST", "Fashion-MNIST-H", "letter", "satimage", "covertype")
@@ -43,7 +44,7 @@ ROWS_STREAM = 0
 NOISE_STREAM = 1
 
 
-def load(name: str) -> tuple[np.ndarray, np.ndarray]:
+def load(name: str) -> tuple[Array, Array]:
     """All rows (flat) and class numbers of a set."""
     if name == "MNIST":
         parts = [real_data.load_mnist(part) for part in ("train", "test")]
@@ -60,7 +61,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     return X.to_numpy(dtype=np.float64), np.unique(labels, return_inverse=True)[1]
 
 
-def noisy(y: np.ndarray, share: float, K: int, rng: np.random.Generator) -> np.ndarray:
+def noisy(y: Array, share: float, K: int, rng: Rng) -> Array:
     """A share of the labels drawn anew from all classes."""
     return np.where(rng.random(len(y)) < share, rng.integers(K, size=len(y)), y)
 
@@ -76,7 +77,7 @@ def cells(quick: bool) -> list[Cell]:
         runs = range(1)
         sets = ("letter",)
         levels = (0.5,)
-    references: list[Cell] = [{"kind": "reference", "data": name} for name in sets]
+    references = [{"kind": "reference", "data": name} for name in sets]
     return references + [
         {"kind": "estimates", "data": name, "share": share, "run": number} | shared
         for number in runs
@@ -134,9 +135,7 @@ def estimates(cell: Cell) -> Result:
     rng = np.random.default_rng([number, NOISE_STREAM, round(10 * cell["share"])])
     labels = noisy(y[kept], cell["share"], K, rng)
     codes = np.unique(labels, return_inverse=True)[1]
-    found: Result = {
-        name: list(rival(X[kept], codes)) for name, rival in BOUNDS.items()
-    }
+    found = {name: list(rival(X[kept], codes)) for name, rival in BOUNDS.items()}
     clf = CollisionClassifier(
         members=cell["members"], device="cpu", random_state=number
     )
@@ -181,7 +180,7 @@ def ours_now(run: Result, name: str) -> Bounds:
 def scores(runs: Iterable[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
     """{set: {estimator: {"L", "U", "outside"}}}: the last is the share that misses the truth."""
     runs = list(runs)
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    found = {}
     for known in (run for run in runs if run["kind"] == "reference"):
         data = known["data"]
         best = PUBLISHED.get(data, known["error"])

@@ -29,6 +29,7 @@ from collidescope import CollisionClassifier, CollisionMatrix
 from collidescope.equations.densities import draw_classes
 from studies.accuracy.real import load
 from studies.markdown import again, table
+from studies.measures import Array, Rng
 from studies.store import Cell, Record, Result, Study, flat
 
 TABLES = (
@@ -45,12 +46,12 @@ TABLES += ("led7digit", "phoneme", "splice", "vowel", "marketing")
 MOST_ROWS = 6_000
 
 
-def uniform(K: int) -> np.ndarray:
+def uniform(K: int) -> Array:
     """A fifth of the labels drawn anew from all classes."""
     return 0.8 * np.eye(K) + 0.2 / K
 
 
-def pair_flips(K: int) -> np.ndarray:
+def pair_flips(K: int) -> Array:
     """Neighbours (0 and 1, 2 and 3, …) exchanged one time in five."""
     T = np.eye(K)
     for i in range(0, K - 1, 2):
@@ -58,7 +59,7 @@ def pair_flips(K: int) -> np.ndarray:
     return T
 
 
-def dissolving(K: int) -> np.ndarray:
+def dissolving(K: int) -> Array:
     """Half of the first class called any other."""
     T = np.eye(K)
     T[0] = 0.5 / (K - 1)
@@ -69,14 +70,12 @@ def dissolving(K: int) -> np.ndarray:
 NOISE = {"uniform": uniform, "pair flips": pair_flips, "a class dissolving": dissolving}
 
 
-def shown(y: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def shown(y: Array, T: Array, rng: Rng) -> Array:
     """Labels passed through T."""
     return draw_classes(T[y], rng)
 
 
-def one_step(
-    P: np.ndarray, y: np.ndarray, T: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def one_step(P: Array, y: Array, T: Array) -> tuple[Array, Array]:
     """Tᵀ B̂ T and its standard errors: the mean of Tᵀ (c pᵀ + p cᵀ - p pᵀ) T over rows.
 
     >>> P, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
@@ -111,14 +110,14 @@ def run(cell: Cell) -> Result:
         rows, test_size=0.5, stratify=y[rows], random_state=seed
     )
 
-    def fit(rows: np.ndarray, labels: np.ndarray) -> CollisionClassifier:
+    def fit(rows: Array, labels: Array) -> CollisionClassifier:
         clf = CollisionClassifier(
             members=cell["members"], device="cpu", random_state=seed
         )
         return clf.fit(X[rows], labels)
 
     first = fit(clean, y[clean])
-    found: Result = {"rows": len(clean), "classes": K, "noise": {}}
+    found = {"rows": len(clean), "classes": K, "noise": {}}
     for name, make in NOISE.items():
         T = make(K)
         labels = shown(y[other], T, np.random.default_rng([seed, len(name)]))
@@ -137,12 +136,10 @@ def run(cell: Cell) -> Result:
     return found
 
 
-Labelled = tuple[np.ndarray, np.ndarray]
+Labelled = tuple[Array, Array]
 
 
-def of_entries(
-    before: Labelled, after: Labelled, T: np.ndarray
-) -> tuple[Result, np.ndarray]:
+def of_entries(before: Labelled, after: Labelled, T: Array) -> tuple[Result, Array]:
     """Errors of B' per entry, and the planted change; posteriors and labels of both halves."""
     K = len(T)
     B, _ = one_step(*before, np.eye(K))
@@ -166,7 +163,7 @@ def of_entries(
 
 
 def at_the_limit(
-    clean: CollisionMatrix, noisy: CollisionMatrix, T: np.ndarray
+    clean: CollisionMatrix, noisy: CollisionMatrix, T: Array
 ) -> dict[str, float]:
     """The same for what unlimited rows would leave."""
     error = noisy.joint - T.T @ clean.joint @ T
@@ -178,13 +175,13 @@ def at_the_limit(
     }
 
 
-def _half_width(cm: CollisionMatrix) -> np.ndarray:
+def _half_width(cm: CollisionMatrix) -> Array:
     """Of the intervals of B."""
     low, high = cm.interval() or (cm.matrix, cm.matrix)
     return cm.priors[:, None] * (high - low) / 2
 
 
-def _joint(P: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _joint(P: Array, y: Array) -> Array:
     from cleanlab.count import compute_confident_joint
 
     joint = np.asarray(
@@ -193,7 +190,7 @@ def _joint(P: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (joint + joint.T) / 2
 
 
-def _similarity(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _similarity(X: Array, y: Array) -> Array:
     from spectral_metric.estimator import CumulativeGradientEstimator
 
     X = StandardScaler().fit_transform(X)  # it looks at neighbours
@@ -202,17 +199,17 @@ def _similarity(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _rank_of(
-    measure: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    measure: Callable[[Array, Array], Array],
     before: Labelled,
     after: Labelled,
-    change: np.ndarray,
-    off: np.ndarray,
+    change: Array,
+    off: Array,
 ) -> float | None:
     said = measure(*after) - measure(*before)
     return _rank(said[off], change[off])
 
 
-def _rank(said: np.ndarray, planted: np.ndarray) -> float | None:
+def _rank(said: Array, planted: Array) -> float | None:
     """Spearman's correlation; None where all entries change alike."""
     # Entries that differ by rounding alone are ties.
     value = float(spearmanr(np.round(said, 12), np.round(planted, 12)).statistic)

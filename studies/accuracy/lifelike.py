@@ -7,14 +7,12 @@ the rows that they were fitted to, and their posteriors are known exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from studies import known
 from studies.accuracy.limit import against_truth, range_table
 from studies.markdown import again
 from studies.store import Cell, Record, Result, Study, flat, product
 
-PROBLEMS: dict[str, Callable[[], known.Problem]] = {
+PROBLEMS = {
     "images of digits": known.digit_images,
     "cell nuclei": known.cancer_cells,
     "wines": known.wines,

@@ -28,7 +28,7 @@ from collidescope import CollisionClassifier
 from studies import real_data
 from studies.baselines.stock import STOCK, TITLES, held_out_posteriors
 from studies.markdown import made, table
-from studies.measures import brier_score, geometric_mean
+from studies.measures import Array, brier_score, geometric_mean
 from studies.store import Cell, Record, Result, Study, results
 
 SEED = 0
@@ -54,14 +54,14 @@ KEEL = (
 )
 # fmt: on
 
-Table = tuple[np.ndarray, np.ndarray]
+Table = tuple[Array, Array]
 Scores = dict[str, dict[str, dict[str, Any]]]
 
 
-def sampled(loader: str, rows: int = 3_000) -> Callable[[], tuple[Any, np.ndarray]]:
+def sampled(loader: str, rows: int = 3_000) -> Callable[[], tuple[Any, Array]]:
     """The first rows of a shuffled data set of :mod:`studies.real_data`."""
 
-    def load() -> tuple[Any, np.ndarray]:
+    def load() -> tuple[Any, Array]:
         X, y = getattr(real_data, loader)()
         chosen = np.random.default_rng(SEED).permutation(len(y))[:rows]
         if isinstance(X, pd.DataFrame):
@@ -91,7 +91,7 @@ def fashion() -> Table:
     return X, real_data.one_vote(votes[:3_000], np.random.default_rng(SEED))
 
 
-HELD_BACK: dict[str, Callable[[], tuple[Any, np.ndarray]]] = {
+HELD_BACK = {
     "adult": sampled("load_adult"),
     "brfss": sampled("load_brfss"),
     "law-school": sampled("load_law_school"),
@@ -158,7 +158,7 @@ def run(cell: Cell) -> Result:
     if method == QUARTER:
         return first_quarter(X, y)
     start = time.process_time()
-    said: dict[str, Any] = {}
+    said = {}
     if method == POOL:
         P, said = posteriors_of_pool(X, y)
     else:
@@ -177,11 +177,11 @@ def run(cell: Cell) -> Result:
     return found | said
 
 
-def posteriors_of_pool(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Result]:
+def posteriors_of_pool(X: Array, y: Array) -> tuple[Array, Result]:
     """Held-out posteriors of the default, and what it says of unlimited rows."""
     folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(X, y))
     model = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
-    said: dict[str, Any] = {"error_limit": model.collision_matrix_.bayes_error_limit()}
+    said = {"error_limit": model.collision_matrix_.bayes_error_limit()}
     limit = model.limit_
     if limit is not None:
         said["state"] = limit.state
@@ -190,7 +190,7 @@ def posteriors_of_pool(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Result
     return np.asarray(model.posteriors_), said
 
 
-def fresh_half(X: np.ndarray, y: np.ndarray) -> Result:
+def fresh_half(X: Array, y: Array) -> Result:
     """The upper limit of the Bayes error from half of the rows, and the error on the others."""
     rows = np.arange(len(y))
     fitted, fresh = train_test_split(rows, test_size=0.5, stratify=y, random_state=SEED)
@@ -204,7 +204,7 @@ def fresh_half(X: np.ndarray, y: np.ndarray) -> Result:
     }
 
 
-def first_quarter(X: np.ndarray, y: np.ndarray) -> Result:
+def first_quarter(X: Array, y: Array) -> Result:
     """The range of the Bayes error from a quarter of the rows; none where rows are too few."""
     rows = np.arange(len(y))
     chosen, _ = train_test_split(rows, test_size=0.75, stratify=y, random_state=SEED)
@@ -222,7 +222,7 @@ def first_quarter(X: np.ndarray, y: np.ndarray) -> Result:
 
 
 def by_table(records: list[Record]) -> Scores:
-    found: Scores = {}
+    found = {}
     for record in records:
         cell = record["cell"]
         found.setdefault(cell["table"], {})[cell["method"]] = record["result"]
@@ -265,9 +265,9 @@ def of_pool(records: list[Record]) -> list[Record]:
 
 def text(records: list[Record]) -> str:
     found = by_table(records)
-    shown: list[list[str]] = []
-    apart: list[list[str]] = []
-    ratios: dict[str, float] = {}
+    shown = []
+    apart = []
+    ratios = {}
     for name in sorted(found):
         scores = found[name]
         ratio, best = ratio_to(scores, tuple(STOCK))

@@ -29,7 +29,7 @@ from studies.baselines import class_averages
 from studies.baselines.stock import held_out_posteriors, usual_rivals
 from studies.known import imbalanced
 from studies.markdown import again, table
-from studies.measures import clear_best, mean_error, tvd
+from studies.measures import Array, clear_best, mean_error, tvd
 from studies.store import Cell, Record, Result, Study, flat
 
 TEST_ROWS = 5_000
@@ -110,10 +110,10 @@ def errors(case: Case, seed: int, alone: bool) -> Result:
     Y_test = problem.posteriors(X_test)
     Y = problem.posteriors(X)
 
-    def one_step(P: np.ndarray, y: np.ndarray | None) -> list[float]:
+    def one_step(P: Array, y: Array | None) -> list[float]:
         return tvd(collision_matrix_from_posteriors(P, y).matrix, truth)
 
-    found: Result = {
+    found = {
         ORACLE: {"S": one_step(Y, y)},
         "oracle plug-in": {"S": one_step(Y, None)},
     }

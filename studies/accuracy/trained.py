@@ -12,7 +12,6 @@ on every sample. Four cases with known truth, a sample per seed:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from scipy.special import expit
 from collidescope import CollisionClassifier
 from studies.accuracy.made_up import holds
 from studies.markdown import again, columns
+from studies.measures import Array, Rng
 from studies.store import Cell, Record, Result, Study, flat, grouped
 
 LEVEL = 0.95
@@ -29,15 +29,15 @@ LEVEL = 0.95
 class Drawn(NamedTuple):
     """A sample and the truth about its population."""
 
-    X: np.ndarray
-    y: np.ndarray
+    X: Array
+    y: Array
     options: dict[str, Any]
     pber: float
     bayes_error: float
     members: str | list[str] = "auto"
 
 
-def _logistic(x: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _logistic(x: Array, rng: Rng) -> tuple[Array, Array]:
     """Inputs and labels: the first of four features tells the class, with P(1) = expit(1.5 x)."""
     noise = rng.standard_normal((len(x), 3))
     y = rng.random(len(x)) < expit(1.5 * x)
@@ -52,7 +52,7 @@ def _logistic_truth(deviation: float) -> tuple[float, float]:
     return float(weights @ (2 * p * (1 - p))), float(weights @ np.minimum(p, 1 - p))
 
 
-def groups(rng: np.random.Generator) -> Drawn:
+def groups(rng: Rng) -> Drawn:
     number = np.repeat(np.arange(40), 25)
     x = rng.normal(0, 1.5, 40)[number] + rng.normal(0, 0.5, 1000)
     X, y = _logistic(x, rng)
@@ -60,13 +60,13 @@ def groups(rng: np.random.Generator) -> Drawn:
     return Drawn(X, y, {"groups": number}, pber, error)
 
 
-def weights(rng: np.random.Generator) -> Drawn:
+def weights(rng: Rng) -> Drawn:
     X, y = _logistic(rng.normal(0, 1.5, 1000), rng)
     pber, error = _logistic_truth(1.5)
     return Drawn(X, y, {"sample_weight": rng.lognormal(0, 1, 1000)}, pber, error)
 
 
-def few_errors(rng: np.random.Generator) -> Drawn:
+def few_errors(rng: Rng) -> Drawn:
     flipped = 0.0011
     side = rng.integers(0, 2, 1000)
     X = rng.standard_normal((1000, 4))
@@ -75,7 +75,7 @@ def few_errors(rng: np.random.Generator) -> Drawn:
     return Drawn(X, y, {}, 2 * flipped * (1 - flipped), flipped)
 
 
-def rotated_chessboard(rng: np.random.Generator) -> Drawn:
+def rotated_chessboard(rng: Rng) -> Drawn:
     noise = 0.1
     at = rng.random((400, 2))
     colour = np.floor(4 * at).sum(axis=1).astype(int) % 2
@@ -87,7 +87,7 @@ def rotated_chessboard(rng: np.random.Generator) -> Drawn:
     return Drawn(X, y, {}, 2 * noise * (1 - noise), noise, boosted)
 
 
-CASES: dict[str, Callable[[np.random.Generator], Drawn]] = {
+CASES = {
     "groups": groups,
     "weights": weights,
     "few errors": few_errors,

@@ -10,7 +10,6 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from collidescope.applications.annotators import compare_annotators
 from collidescope.counting import collision_matrix_from_votes, count_collisions
 from collidescope.equations.densities import draw_classes
 from studies.markdown import again
+from studies.measures import Rng
 from studies.real_data import load_fashion_votes
 from studies.store import Cell, Result, Study, by_part, results
 
@@ -35,7 +35,7 @@ def two_votes(draws: int = 100) -> Result:
     N = votes.sum(axis=1)
     ends = votes.cumsum(axis=1)
     rows = np.arange(len(votes))
-    found: dict[str, list[Any]] = {"same images": [], "images drawn again": []}
+    found = {"same images": [], "images drawn again": []}
     for _ in range(draws):
         for how, hits in found.items():
             image = rows
@@ -69,7 +69,7 @@ def annotators(samples: int = 300) -> dict[str, float]:
     }
 
 
-def flagged(careless: bool, rng: np.random.Generator) -> Any:
+def flagged(careless: bool, rng: Rng) -> Any:
     """Who of 20 annotators is flagged; the first guesses at times if ``careless``."""
     P = rng.dirichlet(np.full(5, 0.3), 600)
     items = np.repeat(np.arange(600), 5)
@@ -115,7 +115,7 @@ def one_speed(n: int, k: int, form: str, each: int = 10) -> None:
     rng = np.random.default_rng(SEED)
     likely = rng.integers(0, k, n)
     items = np.repeat(np.arange(n), each)[rng.permutation(n * each)]
-    labels: Any = np.where(
+    labels = np.where(
         rng.random(n * each) < 0.7, likely[items], rng.integers(0, k, n * each)
     )
     if form == "wide":
@@ -133,7 +133,7 @@ def one_speed(n: int, k: int, form: str, each: int = 10) -> None:
     print(time.perf_counter() - start, time.process_time() - used, memory)
 
 
-PARTS: dict[str, Callable[..., dict[str, Any]]] = {
+PARTS = {
     "fashion_mnist_h": two_votes,
     "annotators": annotators,
     "speed": speed,

@@ -116,7 +116,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _validate(self, X: Any, *labels: Any) -> Any:
-        options: dict[str, Any] = {
+        options = {
             "dtype": [np.float64, np.float32],
             "accept_sparse": "csr",
         }
@@ -183,9 +183,7 @@ class NetworkBase(NetworkSettings, PosteriorClassifier):
         # TrainingConfig would take the word "auto" too
         check_sizes(self.hidden_layer_sizes)
         own = self.get_params(deep=False)
-        given: dict[str, Any] = PAPER | {
-            name: own[name] for name in TRAINING if name in own
-        }
+        given = PAPER | {name: own[name] for name in TRAINING if name in own}
         return TrainingConfig(device=resolve_device(self.device), **given)
 
     def _objective(

@@ -118,7 +118,7 @@ class ElboObjective(AllRowsObjective):
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         # Pyro's own checks would take half of every step.
         with self.pyro.validation_enabled(False):
-            loss: Tensor = self.elbo.differentiable_loss(
+            loss = self.elbo.differentiable_loss(
                 self._model, self._guide, module, batch.flatten()
             )
         return loss / len(self.y)

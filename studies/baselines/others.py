@@ -82,7 +82,7 @@ def overlapping_classes(P: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
     """
     dataset = _cleanlab("dataset", "overlapping_classes")
     posteriors, codes, classes = labelled_posteriors(P, y)
-    table: pd.DataFrame = dataset.find_overlapping_classes(
+    table = dataset.find_overlapping_classes(
         codes, posteriors, class_names=classes.tolist()
     )
     return table

@@ -23,9 +23,7 @@ COUNTS = ("num_statements", "covered_lines", "num_branches", "covered_branches")
 
 def by_module(files: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
     """Module or subpackage directly below collidescope → its counts."""
-    found: dict[str, collections.Counter[str]] = collections.defaultdict(
-        collections.Counter
-    )
+    found = collections.defaultdict(collections.Counter)
     for path, entry in files.items():
         parts = Path(path).parts
         name = parts[parts.index("collidescope") + 1].removesuffix(".py")

@@ -18,7 +18,6 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def worker(target: str, first: int, last: int, seed: int, folder: Path) -> None:
         path = work / f"case{suffix}"
         path.write_bytes(data)
         log.write(json.dumps({"begin": number, "suffix": suffix}) + "\n")
-        entry: dict[str, Any] = {"case": number}
+        entry = {"case": number}
         try:
             entry["end"] = watch.run(lambda path=path: subject.read(path), len(data))
         except Finding as finding:
@@ -81,8 +80,8 @@ def worker(target: str, first: int, last: int, seed: int, folder: Path) -> None:
 def campaign(target: str, cases: int, seed: int) -> Result:
     """All cases of a target, whatever happens to the children."""
     started = time.perf_counter()
-    ends: collections.Counter[str] = collections.Counter()
-    found: dict[str, dict[str, Any]] = {}
+    ends = collections.Counter()
+    found = {}
     first = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

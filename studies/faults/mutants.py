@@ -43,7 +43,7 @@ BAD, SCALE = "test_bad_input.py::test_", "test_scale.py::test_"
 REFUSALS = f"{BAD}bad_input_is_refused_in_our_words"
 PAC = "test_pairwise.py::test_the_pac_bound_is_the_two_terms_of_the_theorem"
 #: Tests of each module, beside its doctests; those marked slow are left out.
-TESTS: dict[str, tuple[str, ...]] = {
+TESTS = {
     "matrix": (
         "test_matrix.py",
         REFUSALS,
@@ -159,8 +159,8 @@ def campaign(
     chosen = sorted(
         random.Random(seed).sample(every, min(sample or len(every), len(every)))
     )
-    found: dict[int, str] = {}
-    running: dict[int, int] = {}
+    found = {}
+    running = {}
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         sys.pycache_prefix = folder  # the tests are compiled once, not per mutant

@@ -9,7 +9,7 @@ import copy
 import gzip
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ def noise(rng: Rng, data: bytes) -> bytes:
     return data[:at] + rng.bytes(int(rng.integers(1, 60))) + data[at:]
 
 
-BLIND: list[Callable[[Rng, bytes], bytes]] = [flip_bits, cut, splice, noise]
+BLIND = [flip_bits, cut, splice, noise]
 
 
 def blind(rng: Rng, data: bytes) -> bytes:
@@ -69,7 +69,7 @@ RAW = {
     "@many": "[" + "[]," * 200_000 + "0]",
     "@twice": '{"format": 1, "format": 2}',
 }
-HOSTILE: list[Any] = [
+HOSTILE = [
     *RAW,
     None,
     True,
@@ -125,8 +125,8 @@ def spoil_json(rng: Rng, value: Any) -> Any:
 
 
 def _spoil_once(rng: Rng, box: list[Any]) -> None:
-    parent: Any = box
-    key: Any = 0
+    parent = box
+    key = 0
     while True:
         here = parent[key]
         if not isinstance(here, dict | list) or not here:

@@ -101,7 +101,7 @@ def mutants(source: str) -> tuple[ast.Module, list[Mutant]]:
         for alias in node.names
     }
     found = list(_walk(tree, "module", modules))
-    seen: Counter[tuple[str, str]] = Counter()
+    seen = Counter()
     for mutant in found:
         mutant.what = f"{lines[mutant.line - 1].strip()} | {mutant.what}"
         seen[mutant.where, mutant.what] += 1

@@ -120,7 +120,7 @@ def _counts(counts: list[int]) -> list[str]:
 
 def survivors_table() -> str:
     """Reasons, the most frequent first, with the modules and one example."""
-    groups: dict[str, list[tuple[str, str]]] = {}
+    groups = {}
     argued = arguments()
     for record in results("mutants"):
         module = record["cell"]["module"]
@@ -156,7 +156,7 @@ def arguments() -> dict[str, dict[str, str]]:
 def coverage_table() -> str:
     record = results("test-coverage")[-1]
     found = record["result"]
-    modules: dict[str, dict[str, int]] = found["rooms"]
+    modules = found["rooms"]
     rows = [_coverage_row(f"`{name}`", r) for name, r in modules.items()]
     total = {
         key: sum(r[key] for r in modules.values())

@@ -23,19 +23,20 @@ from collidescope import _store
 from collidescope.datasets import scenario_a
 from studies.faults import mutations as spoil
 from studies.faults.watch import Finding, out_of_memory, place
+from studies.measures import Array, Rng
 from studies.models import pairwise
 
 REFUSED, ACCEPTED = "refused", "accepted"
-SHORT: dict[str, Any] = {
+SHORT = {
     "cv": 2,
     "random_state": 0,
     "limit": False,
     "training": {"max_epochs": 2},
 }
-TINY: dict[str, Any] = {**SHORT, "members": ["linear"]}
+TINY = {**SHORT, "members": ["linear"]}
 
 
-def check_probabilities(P: np.ndarray, shape: tuple[int, int]) -> None:
+def check_probabilities(P: Array, shape: tuple[int, int]) -> None:
     """What a model that was accepted says must be rows of probabilities."""
     sums = abs(P.sum(axis=1) - 1)
     if P.shape != shape or not np.isfinite(P).all() or sums.max() > 1e-6:
@@ -50,14 +51,14 @@ def refused(error: BaseException) -> str:
     return REFUSED
 
 
-def taken_apart(path: Path, kind: str) -> tuple[Any, dict[str, np.ndarray]]:
+def taken_apart(path: Path, kind: str) -> tuple[Any, dict[str, Array]]:
     """(skeleton, arrays) of a file of ours."""
     flat = _store._Flat(pack=False)
     return flat.add(_store.read(path, kind), ""), flat.arrays
 
 
 def forged(
-    kind: str, skeleton: Any, arrays: dict[str, np.ndarray], npz: bool = False
+    kind: str, skeleton: Any, arrays: dict[str, Array], npz: bool = False
 ) -> bytes:
     """A file of any content, with a checksum that fits."""
     from safetensors.numpy import save
@@ -97,7 +98,7 @@ class ModelFiles:
         X, y = scenario_a(3).sample(150, 0)
         self.X = X[:4]
         self.table, labels = small_table()
-        models: dict[str, Any] = {
+        models = {
             "linear": cs.CollisionClassifier(**TINY).fit(X, y),
             "pool": cs.CollisionClassifier(**{**SHORT, "limit": True}).fit(
                 X, np.array(["a", "b", "c"])[y]
@@ -114,7 +115,7 @@ class ModelFiles:
             model.save(path)
             self.files.append((path.read_bytes(), *taken_apart(path, "model")))
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         data, skeleton, arrays = self.files[int(rng.integers(len(self.files)))]
         what = rng.random()
         if what < 0.25:
@@ -168,7 +169,7 @@ class MatrixFiles:
         )
         self.files = [json.loads(matrix.to_json()) for matrix in (cm, plain)]
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         value = self.files[int(rng.integers(len(self.files)))]
         if rng.random() < 0.2:
             return spoil.blind(rng, json.dumps(value).encode()), ".json"
@@ -196,7 +197,7 @@ class ArrayFiles(MatrixFiles):
             cs.CollisionMatrix.from_dict(value).to_npz(folder / "matrix.npz")
             self.parts.append(taken_apart(folder / "matrix.npz", "matrix"))
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         skeleton, arrays = self.parts[int(rng.integers(len(self.parts)))]
         way = int(rng.integers(6))
         if way == 1:
@@ -248,7 +249,7 @@ class Checkpoints:
         settings = self.settings | {"training": training, "checkpoint": self.folder}
         return cs.CollisionClassifier(**settings).fit(self.X, self.y)
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         way = spoil.blind if rng.random() < 0.5 else spoil.spoil_header
         return way(rng, self.data), ".safetensors"
 
@@ -283,7 +284,7 @@ class ForgedCheckpoints(Checkpoints):
             self.fit(max_epochs=epochs)
             self.files.append(taken_apart(self.path, "checkpoint"))
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         skeleton, arrays = self.files[int(rng.integers(len(self.files)))]
         what = rng.random()
         if what < 0.3:
@@ -349,7 +350,7 @@ class CommandLine:
 
     kind = "count"
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         self.kind = "count" if rng.random() < 0.5 else "predict"
         lines = self.repeated if self.kind == "count" else self.lines
         return spoil.spoil_csv(rng, lines)
@@ -404,7 +405,7 @@ class ParquetFiles(CommandLine):
         self.frame[["tree", "label"]].to_parquet(short, compression=None)
         self.data = [buffer.getvalue(), short.getvalue()]
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         which = int(rng.integers(2))
         self.kind = "count" if which else "predict"
         data = self.data[which]
@@ -427,7 +428,7 @@ class MatrixCommands(MatrixFiles):
         self.line.command = lambda path: ["merge", str(path), "--groups", "2"]
         self.models = ModelFiles(folder)
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         return (super().make if rng.random() < 0.7 else self.models.make)(rng)
 
     def read(self, path: Path) -> str:
@@ -447,11 +448,11 @@ class Summaries(MatrixCommands):
         found = [summarise(model), summarise(model.collision_matrix_)]
         self.files = [json.loads(json.dumps(summary)) for summary in found]
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         return MatrixFiles.make(self, rng)
 
 
-TARGETS: dict[str, type[Any]] = {
+TARGETS = {
     "model": ModelFiles,
     "trees": TreeFiles,
     "matrix": MatrixFiles,
