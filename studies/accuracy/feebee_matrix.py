@@ -17,10 +17,10 @@ of ours, with the planted one. Each is left out where its package is missing
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
+import pandas as pd
 from scipy.stats import spearmanr
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -28,20 +28,12 @@ from sklearn.preprocessing import StandardScaler
 from collidescope import CollisionClassifier, CollisionMatrix
 from collidescope.equations.densities import draw_classes
 from studies.accuracy.real import load
-from studies.markdown import again, table
+from studies.markdown import again, columns
 from studies.measures import Array, Rng
-from studies.store import Cell, Record, Result, Study, flat
+from studies.store import Cell, Record, Result, Study, flat, product
 
-TABLES = (
-    "vehicle",
-    "segment",
-    "satimage",
-    "penbased",
-    "optdigits",
-    "texture",
-    "contraceptive",
-)
-TABLES += ("led7digit", "phoneme", "splice", "vowel", "marketing")
+TABLES = """vehicle segment satimage penbased optdigits texture contraceptive led7digit phoneme
+splice vowel marketing"""
 #: Rows of both halves together.
 MOST_ROWS = 6_000
 
@@ -94,7 +86,7 @@ def one_step(P: Array, y: Array, T: Array) -> tuple[Array, Array]:
 def cells(quick: bool) -> list[Cell]:
     if quick:
         return [{"table": "vehicle", "seed": 0, "members": "quick"}]
-    return [{"table": name, "seed": 0, "members": "auto"} for name in TABLES]
+    return product(table=TABLES.split(), seed=[0], members=["auto"])
 
 
 def run(cell: Cell) -> Result:
@@ -117,6 +109,7 @@ def run(cell: Cell) -> Result:
         return clf.fit(X[rows], labels)
 
     first = fit(clean, y[clean])
+    off = ~np.eye(K, dtype=bool)
     found = {"rows": len(clean), "classes": K, "noise": {}}
     for name, make in NOISE.items():
         T = make(K)
@@ -126,12 +119,12 @@ def run(cell: Cell) -> Result:
         after = (second.posteriors_, labels)
         entry, change = of_entries(before, after, T)
         entry |= at_the_limit(first.limit_.matrix, second.limit_.matrix, T)
-        off = ~np.eye(K, dtype=bool)
         if find_spec("cleanlab"):
-            entry["cleanlab_rank"] = _rank_of(_joint, before, after, change, off)
+            said = _joint(*after) - _joint(*before)
+            entry["cleanlab_rank"] = _rank(said[off], change[off])
         if find_spec("spectral_metric"):
-            inputs = ((X[clean], y[clean]), (X[other], labels))
-            entry["spectral_rank"] = _rank_of(_similarity, *inputs, change, off)
+            said = _similarity(X[other], labels) - _similarity(X[clean], y[clean])
+            entry["spectral_rank"] = _rank(said[off], change[off])
         found["noise"][name] = entry
     return found
 
@@ -146,14 +139,14 @@ def of_entries(before: Labelled, after: Labelled, T: Array) -> tuple[Result, Arr
     expected, stderr = one_step(*before, T)
     given, own = one_step(*after, np.eye(K))
     change = expected - B
-    error = given - expected
+    error = np.abs(given - expected)
+    inside = error <= 1.96 * np.hypot(own, stderr)
     upper = np.triu_indices(K)
     off = ~np.eye(K, dtype=bool)
-    inside = np.abs(error) <= 1.96 * np.hypot(own, stderr)
     entry = {
         "planted": float(np.abs(change[upper]).mean()),
-        "error": float(np.abs(error[upper]).mean()),
-        "worst": float(np.abs(error[upper]).max()),
+        "error": float(error[upper].mean()),
+        "worst": float(error[upper].max()),
         "covered": float(inside[upper].mean()),
         "rank": _rank((given - B)[off], change[off]),
         # above 0: the half with noisy labels has learned less
@@ -166,12 +159,13 @@ def at_the_limit(
     clean: CollisionMatrix, noisy: CollisionMatrix, T: Array
 ) -> dict[str, float]:
     """The same for what unlimited rows would leave."""
-    error = noisy.joint - T.T @ clean.joint @ T
-    half = np.sqrt((T**2).T @ _half_width(clean) ** 2 @ T**2 + _half_width(noisy) ** 2)
+    error = np.abs(noisy.joint - T.T @ clean.joint @ T)
+    variance = (T**2).T @ _half_width(clean) ** 2 @ T**2 + _half_width(noisy) ** 2
+    inside = error <= np.sqrt(variance)
     upper = np.triu_indices(len(T))
     return {
-        "limit_error": float(np.abs(error[upper]).mean()),
-        "limit_covered": float((np.abs(error) <= half)[upper].mean()),
+        "limit_error": float(error[upper].mean()),
+        "limit_covered": float(inside[upper].mean()),
     }
 
 
@@ -184,9 +178,7 @@ def _half_width(cm: CollisionMatrix) -> Array:
 def _joint(P: Array, y: Array) -> Array:
     from cleanlab.count import compute_confident_joint
 
-    joint = np.asarray(
-        compute_confident_joint(y, P, calibrate=True), dtype=np.float64
-    ) / len(y)
+    joint = compute_confident_joint(y, P, calibrate=True) / len(y)
     return (joint + joint.T) / 2
 
 
@@ -195,53 +187,44 @@ def _similarity(X: Array, y: Array) -> Array:
 
     X = StandardScaler().fit_transform(X)  # it looks at neighbours
     estimator = CumulativeGradientEstimator(M_sample=250, k_nearest=5).fit(X, y)
-    return np.asarray(estimator.W, dtype=np.float64)
-
-
-def _rank_of(
-    measure: Callable[[Array, Array], Array],
-    before: Labelled,
-    after: Labelled,
-    change: Array,
-    off: Array,
-) -> float | None:
-    said = measure(*after) - measure(*before)
-    return _rank(said[off], change[off])
+    return estimator.W
 
 
 def _rank(said: Array, planted: Array) -> float | None:
     """Spearman's correlation; None where all entries change alike."""
     # Entries that differ by rounding alone are ties.
     value = float(spearmanr(np.round(said, 12), np.round(planted, 12)).statistic)
-    return value if np.isfinite(value) else None
+    if np.isnan(value):
+        return None
+    return value
+
+
+COLUMNS = """
+noise | {noise}
+table | {table}
+planted change | {planted:.4f}
+error | {error:.4f}
+error, S∞ | {limit_error:.4f}
+covered | {covered:.0%}
+covered, S∞ | {limit_covered:.0%}
+rank | {rank:.2f}
+rank, cleanlab | {cleanlab_rank:.2f}
+rank, spectral-metric | {spectral_rank:.2f}
+"""
 
 
 def text(records: list[Record]) -> str:
     runs = [flat(record) for record in records]
-    rows = []
-    for name in NOISE:
-        for data in dict.fromkeys(run["table"] for run in runs):
-            own = [run["noise"][name] for run in runs if run["table"] == data]
-            numbers = [
-                f"{_mean(own, key):.4f}" for key in ("planted", "error", "limit_error")
-            ]
-            covered = [f"{_mean(own, key):.0%}" for key in ("covered", "limit_covered")]
-            ranks = [
-                _mean(own, key) for key in ("rank", "cleanlab_rank", "spectral_rank")
-            ]
-            shown = ["" if np.isnan(rank) else f"{rank:.2f}" for rank in ranks]
-            rows.append([name, data, *numbers, *covered, *shown])
-    every = [entry for run in runs for entry in run["noise"].values()]
-    head = [
-        "noise",
-        "table",
-        "planted change",
-        "error",
-        "error, S∞",
-        "covered",
-        "covered, S∞",
+    entries = [
+        {"noise": noise, "table": run["table"], **found}
+        for run in runs
+        for noise, found in run["noise"].items()
     ]
-    head += ["rank", "rank, cleanlab", "rank, spectral-metric"]
+    every = pd.DataFrame(entries)
+    by_name = every.groupby(["noise", "table"], sort=False).mean().loc[list(NOISE)]
+    rows = by_name.reset_index().to_dict("records")
+    shown = columns(COLUMNS, rows).replace("| nan ", "|  ")
+    mean = every.mean(numeric_only=True)
     return f"""## FeeBee for matrices
 
 Labels passed through a known T turn B into TᵀBT exactly. B from one half of a real table, B' from
@@ -250,20 +233,14 @@ B' - TᵀBT and how often it lies within 95% of its standard errors; Spearman's 
 planted change of our change, of that of cleanlab's confident joint and of the class similarities of
 spectral-metric. Samples of each table: {len({run["seed"] for run in runs})}.
 
-{table(head, rows)}
+{shown}
 
-On average the error is {_mean(every, "error"):.4f} ({_mean(every, "limit_error"):.4f} for S∞) where
-{_mean(every, "planted"):.4f} was planted. {_mean(every, "covered"):.0%} of the entries are covered
-({_mean(every, "limit_covered"):.0%} for S∞): the half with noisy labels has more left to learn,
+On average the error is {mean["error"]:.4f} ({mean["limit_error"]:.4f} for S∞) where
+{mean["planted"]:.4f} was planted. {mean["covered"]:.0%} of the entries are covered
+({mean["limit_covered"]:.0%} for S∞): the half with noisy labels has more left to learn,
 which intervals of S at n rows do not count and those of S∞ do. The mean rank correlation is
-{_mean(every, "rank"):.2f}, cleanlab's {_mean(every, "cleanlab_rank"):.2f}, spectral-metric's
-{_mean(every, "spectral_rank"):.2f}. {again("feebee-matrix")}"""
-
-
-def _mean(entries: list[Result], key: str) -> float:
-    """Of those that have it; nan where none does."""
-    values = [entry[key] for entry in entries if entry.get(key) is not None]
-    return float(np.mean(values)) if values else np.nan
+{mean["rank"]:.2f}, cleanlab's {mean["cleanlab_rank"]:.2f}, spectral-metric's
+{mean["spectral_rank"]:.2f}. {again("feebee-matrix")}"""
 
 
 STUDY = Study(
