@@ -48,7 +48,9 @@ def where(environment: Mapping[str, Any]) -> str:
     """When and on what something was measured."""
     numbers = environment["versions"].items()
     versions = ", ".join(f"{name} {number}" for name, number in numbers if number)
-    gpu = f", {environment['gpu']}" if "gpu" in environment else ""
+    gpu = ""
+    if "gpu" in environment:
+        gpu = f", {environment['gpu']}"
     return (
         f"{environment['date']}, {environment['processor']} ({environment['cores']} cores){gpu}, "
         f"Python {environment['python']}, {versions}"
@@ -74,7 +76,9 @@ def earlier_pool(pools: Sequence[int]) -> str:
 def made(name: str, ours: Sequence[Record] | None = None) -> str:
     """When, on what and with which pool a study was made; ``ours``: the records that used it."""
     machines = dict.fromkeys(map(where, environments(name)))
-    records = results(name) if ours is None else ours
+    records = ours
+    if ours is None:
+        records = results(name)
     return "; ".join(machines) + earlier_pool([pool_of(record) for record in records])
 
 

@@ -72,8 +72,9 @@ def key_of(cell: Cell) -> str:
 
 def path_of(name: str, quick: bool = False) -> Path:
     """The file of a study; the records of the quick size are kept apart and never committed."""
-    folder = RESULTS / "quick" if quick else RESULTS
-    return folder / f"{name}.jsonl"
+    if quick:
+        return RESULTS / "quick" / f"{name}.jsonl"
+    return RESULTS / f"{name}.jsonl"
 
 
 def here() -> Result:
@@ -117,8 +118,9 @@ def load(path: Path) -> dict[str, Record]:
 
 def header(name: str) -> Result:
     """What the first line of a file says of its oldest records; empty where there is none."""
-    first = lines(path_of(name))[:1]
-    return first[0].get("header", {}) if first else {}
+    for line in lines(path_of(name)):
+        return line.get("header", {})
+    return {}
 
 
 def append(path: Path, record: Record) -> None:

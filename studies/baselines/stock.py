@@ -141,13 +141,14 @@ def held_out_posteriors(
     seed: int = 0,
 ) -> tuple[Array, Array]:
     """Held-out posteriors of five stratified folds, and those of new rows, averaged over folds."""
+    if new is None:
+        new = X[:1]
     K = int(y.max()) + 1
     held_out = np.zeros((len(y), K))
-    others = X[:1] if new is None else new
-    averaged = np.zeros((len(others), K))
+    averaged = np.zeros((len(new), K))
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
     for train, test in folds.split(X, y):
         fold = clone(model).fit(X[train], y[train])
         held_out[test[:, None], fold.classes_] = fold.predict_proba(X[test])
-        averaged[:, fold.classes_] += fold.predict_proba(others) / folds.get_n_splits()
+        averaged[:, fold.classes_] += fold.predict_proba(new) / folds.get_n_splits()
     return held_out, averaged

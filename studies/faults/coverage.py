@@ -25,9 +25,10 @@ def by_module(files: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str
     """Module or subpackage directly below collidescope → its counts."""
     found = collections.defaultdict(collections.Counter)
     for path, entry in files.items():
-        parts = Path(path).parts
-        name = parts[parts.index("collidescope") + 1].removesuffix(".py")
-        found[name].update({count: entry["summary"][count] for count in COUNTS})
+        behind = path.rpartition("collidescope/")[2]
+        module = behind.partition("/")[0].removesuffix(".py")
+        summary = entry["summary"]
+        found[module].update({count: summary[count] for count in COUNTS})
     return {name: dict(found[name]) for name in sorted(found)}
 
 

@@ -112,8 +112,8 @@ def campaign(target: str, cases: int, seed: int) -> Result:
             if len(done) < len(begun):
                 died = f"the interpreter died (exit {child.returncode})"
                 done.append({"case": begun[-1], "end": "found", "what": died})
+            ends.update(entry["end"] for entry in done)
             for entry in done:
-                ends[entry["end"]] += 1
                 if entry["end"] == "found":
                     new = {"count": 0, "case": entry["case"]}
                     found.setdefault(_kind(entry["what"]), new)["count"] += 1
@@ -150,10 +150,10 @@ def replay(target: str, file: str) -> None:
 
 
 def cells(quick: bool) -> list[Cell]:
-    return [
-        {"target": target, "cases": 5 if quick else cases, "seed": 20260}
-        for target, cases in CASES.items()
-    ]
+    cases = CASES
+    if quick:
+        cases = dict.fromkeys(CASES, 5)
+    return [{"target": name, "cases": n, "seed": 20260} for name, n in cases.items()]
 
 
 def run(cell: Cell) -> Result:

@@ -114,7 +114,9 @@ def place(error: BaseException) -> str:
     """Where in the package it came from."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/collidescope/" in frame.filename] or frames
-    return f"({Path(ours[-1].filename).name}, {ours[-1].name})" if ours else ""
+    if not ours:
+        return ""
+    return f"({Path(ours[-1].filename).name}, {ours[-1].name})"
 
 
 def _peak() -> int:
