@@ -155,7 +155,9 @@ def population_metrics(p: Population, told: Array) -> dict[str, float]:
 def _areas(flow: Array, told: Array, c: int) -> tuple[float, float]:
     """Under the ROC and the precision-recall curve of one class."""
     hit = np.repeat([True, False], len(told))
-    mass = np.concatenate([flow[:, c], flow.sum(axis=1) - flow[:, c]])
+    own = flow[:, c]
+    others = flow.sum(axis=1) - own
+    mass = np.concatenate([own, others])
     score = np.tile(told[:, c], 2)
     roc = roc_auc_score(hit, score, sample_weight=mass)
     return roc, average_precision_score(hit, score, sample_weight=mass)

@@ -229,9 +229,10 @@ def friedman(
     centres = np.linspace(8, 20, n_classes)
 
     def teacher(X: FloatArray) -> FloatArray:
-        wave = 10 * np.sin(np.pi * X[:, 0] * X[:, 1])
-        bowl = 20 * (X[:, 2] - 0.5) ** 2
-        f = wave + bowl + 10 * X[:, 3] + 5 * X[:, 4]
+        a, b, c, d, e = X.T[:5]
+        wave = 10 * np.sin(np.pi * a * b)
+        bowl = 20 * (c - 0.5) ** 2
+        f = wave + bowl + 10 * d + 5 * e
         distances = (f[:, None] - centres) / (centres[1] - centres[0])
         return softmax(-sharpness * distances**2, axis=1)
 

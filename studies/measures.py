@@ -17,7 +17,8 @@ def tvd(estimate: Array, truth: Array) -> list[float]:
 def brier_score(P: Array, codes: Array) -> float:
     """Mean over rows of the squared distance between the posterior and the label, one-hot."""
     own = P[np.arange(len(codes)), codes]
-    return float(np.mean(np.square(P).sum(axis=1) - 2 * own + 1))
+    squares = np.square(P).sum(axis=1)
+    return float(np.mean(squares - 2 * own + 1))
 
 
 def calibration_error(P: Array, codes: Array, bins: int = 15) -> float:

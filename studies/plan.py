@@ -104,9 +104,10 @@ class Market:
     def of(cls, name: str, seed: int, n: int = 600, n_fresh: int = 10_000) -> Market:
         rng = np.random.default_rng([seed, *name.encode()])
         n_all = n + max(BUDGETS)
-        X, true = PROBLEMS[name]().sample(n_all + n_fresh, rng, stratified=False)
+        problem = PROBLEMS[name]()
+        X, true = problem.sample(n_all + n_fresh, rng, stratified=False)
+        X = X.astype(np.float64)
         y = with_wrong(true, int(true.max()) + 1, rng)
-        X = np.asarray(X, dtype=np.float64)
         rows = (X[:n_all], y[:n_all], true[:n_all])
         return cls(*rows, X[n_all:], y[n_all:], n)
 
@@ -119,8 +120,11 @@ class Market:
         X = np.delete(self.X[:n], without, axis=1)
         y = self.y[:n]
         fresh = np.delete(self.fresh_X, without, axis=1)
-        models = [learner().fit(X[train], y[train]) for train, _ in folds(y)]
-        return [model.predict_proba(fresh) for model in models]
+        found = []
+        for train, _ in folds(y):
+            model = learner().fit(X[train], y[train])
+            found.append(model.predict_proba(fresh))
+        return found
 
     def score(self, posteriors: list[Array], groups: Array | None = None) -> float:
         """Mean Brier score on fresh rows, of classes or of groups of them."""

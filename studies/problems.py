@@ -321,12 +321,13 @@ def independent(family: Callable[..., Any], *parameters: Any) -> Kind:
 def words(shares: Array, length: float) -> Kind:
     """Counts of words in texts of different lengths."""
     whole = shares / shares.sum(axis=1)[:, None]
+    logs = np.log(whole).T
 
     def draw(y: Array, rng: Rng) -> Array:
         lengths = rng.poisson(length, len(y)) + 3
         return rng.multinomial(lengths, whole[y]).astype(float)
 
-    return of_classes(draw, lambda X: X @ np.log(whole).T, even(len(shares)))
+    return of_classes(draw, lambda X: X @ logs, even(len(shares)))
 
 
 MEANS = np.pad(0.5 * fixed(1, 3, 30), ((0, 0), (0, 270)))

@@ -11,6 +11,8 @@ import time
 from functools import partial
 from unittest.mock import patch
 
+import pandas as pd
+
 from collidescope import folds
 from studies.accuracy.limit import PROBLEMS, against_truth
 from studies.markdown import again, columns
@@ -70,11 +72,12 @@ Of 10,000 rows or more, two models of each smaller size serve all folds. Shared:
 
 def summary(runs: list[Result]) -> str:
     """One way in a sentence."""
-    held = sum(run["low"] <= run["truth"] <= run["high"] for run in runs)
-    width = sum((run["high"] - run["low"]) / run["pber"] for run in runs)
-    seconds = sum(run["processor"] for run in runs)
+    fits = pd.DataFrame(runs)
+    held = fits["truth"].between(fits["low"], fits["high"]).sum()
+    width = ((fits["high"] - fits["low"]) / fits["pber"]).mean()
+    seconds = fits["processor"].sum()
     return f"""the range holds the truth in {held} of {len(runs)} fits, its mean width is \
-{width / len(runs):.2f} × PBER, {seconds:,.0f} s in all"""
+{width:.2f} × PBER, {seconds:,.0f} s in all"""
 
 
 STUDY = Study("shared", "Models of smaller sizes that folds share", cells, run, text)

@@ -200,10 +200,13 @@ def validation_split(y: Tensor, validation_fraction: float, seed: int) -> Split:
 
 def stack_of(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> StackedMLP:
     """The stack with these weights (M, a, b) and biases (M, 1, b), layer by layer."""
-    M, n_in, _ = weights[0].shape
-    sizes = [weight.shape[2] for weight in weights]
+    n_networks, n_in, _ = weights[0].shape
+    *hidden, n_out = [weight.shape[2] for weight in weights]
     # A generator of its own: the initial weights are thrown away and must not move the global one.
-    stack = StackedMLP(M, n_in, sizes[-1], sizes[:-1], generator=torch.Generator())
-    stack.weight = nn.Parameter(torch.cat([weight.flatten(1) for weight in weights], 1))
-    stack.bias = nn.Parameter(torch.cat([bias.flatten(1) for bias in biases], 1))
+    unused = torch.Generator()
+    stack = StackedMLP(n_networks, n_in, n_out, hidden, generator=unused)
+    flat_weights = [weight.flatten(1) for weight in weights]
+    flat_biases = [bias.flatten(1) for bias in biases]
+    stack.weight = nn.Parameter(torch.cat(flat_weights, 1))
+    stack.bias = nn.Parameter(torch.cat(flat_biases, 1))
     return stack

@@ -32,12 +32,11 @@ def mst_bounds(X: Array, y: Array) -> Bounds:
     >>> mst_bounds(np.array([[0.0], [1.0], [2.0], [10.0]]), np.array([0, 0, 1, 1]))[1]
     0.25
     """
-    distances = squareform(pdist(X))
     # Zero means "no edge" to the sparse graph, and equal rows are near, not apart.
-    tiny = np.finfo(np.float64).tiny
-    tree = minimum_spanning_tree(np.where(distances == 0, tiny, distances)).tocoo()
-    edges = float((y[tree.row] != y[tree.col]).sum())
-    return _cover_hart(edges / len(y), len(np.unique(y)))
+    distances = np.maximum(pdist(X), np.finfo(np.float64).tiny)
+    tree = minimum_spanning_tree(squareform(distances)).tocoo()
+    mixed = y[tree.row] != y[tree.col]
+    return _cover_hart(float(mixed.sum() / len(y)), len(np.unique(y)))
 
 
 def _neighbours(X: Array, y: Array, k: int) -> Array:
@@ -66,10 +65,13 @@ def knn_posterior_bounds(X: Array, y: Array, k: int) -> Bounds:
     Once without the row itself and once with it.
     """
     K = int(y.max()) + 1
-    voters = _neighbours(X, y, k)
-    with_itself = np.column_stack([voters[:, : k - 1], y])
-    shares = [_votes(each, K).max(axis=1).mean() / k for each in (voters, with_itself)]
-    return float(1 - max(shares)), float(1 - min(shares))
+    others = _neighbours(X, y, k)
+    with_itself = np.column_stack([others[:, : k - 1], y])
+    errors = []
+    for voters in (others, with_itself):
+        largest = _votes(voters, K).max(axis=1)
+        errors.append(1 - float(largest.mean() / k))
+    return min(errors), max(errors)
 
 
 def kde_estimate(X: Array, y: Array) -> Bounds:
