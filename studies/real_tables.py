@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer
@@ -46,6 +45,7 @@ import collidescope as cs
 from collidescope.tables import Screening, TableEncoder, read_table, screen
 from collidescope.tables.cells import as_levels, as_numbers, words_of
 from studies.markdown import again, columns, join
+from studies.measures import Array
 from studies.real_data import data_folder
 from studies.store import Cell, Record, Result, Study, product
 
@@ -145,7 +145,7 @@ def is_plausible(column: pd.Series) -> bool:
     return bool(sizes.min() >= 10 and sizes.max() <= 0.95 * sizes.sum())
 
 
-def judge(outcome: Outcome, X: pd.DataFrame, y: npt.NDArray[Any]) -> None:
+def judge(outcome: Outcome, X: pd.DataFrame, y: Array) -> None:
     """Screen a table, and compare with the accuracy of every column alone."""
     found = screen(X, y)
     TableEncoder.fit(X, left_out=found.ids).transform(X)
@@ -190,14 +190,14 @@ def names_rows(values: pd.Series) -> bool:
     return values.nunique() >= 0.9 * len(values) and not fractions
 
 
-def accuracy(column: pd.Series, codes: npt.NDArray[np.intp]) -> float:
+def accuracy(column: pd.Series, codes: Array) -> float:
     """Cross-validated accuracy of a tree of one column, as a number or by its levels."""
     if np.bincount(codes).min() < 5:
         return 0.0
     return max(scored(values, codes) for values in as_features(column))
 
 
-def as_features(column: pd.Series) -> Iterator[npt.NDArray[Any] | csr_matrix]:
+def as_features(column: pd.Series) -> Iterator[Array | csr_matrix]:
     """A column as numbers, or its levels, the parts of its dates and its words."""
     if pd.api.types.is_numeric_dtype(column.dtype):
         numbers = as_numbers(column)
@@ -217,14 +217,14 @@ def as_features(column: pd.Series) -> Iterator[npt.NDArray[Any] | csr_matrix]:
     yield cut.fit_transform(column.fillna("none").astype(str))
 
 
-def scored(values: npt.NDArray[Any] | csr_matrix, codes: npt.NDArray[np.intp]) -> float:
+def scored(values: Array | csr_matrix, codes: Array) -> float:
     """Cross-validated accuracy of a tree."""
     tree = DecisionTreeClassifier(min_samples_leaf=2, random_state=0)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     return float(cross_val_score(tree, values, codes, cv=folds).mean())
 
 
-def tells_a_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:
+def tells_a_class(column: pd.Series, codes: Array) -> bool:
     """Does a tree of the column tell some class from all others, on 97% of the rows?"""
     for own in np.unique(codes):
         of_class = (codes == own).astype(np.intp)
@@ -233,7 +233,7 @@ def tells_a_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:
     return False
 
 
-def only_one_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:
+def only_one_class(column: pd.Series, codes: Array) -> bool:
     """Is a class, and no other, filled or missing (up to 2% of the rows)?"""
     missing = as_levels(column)[0] < 0
     errors = [((codes == c) != missing).mean() for c in np.unique(codes)]
