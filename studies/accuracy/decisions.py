@@ -237,8 +237,9 @@ def letters() -> Found:
     }
     rows = {"rows": len(y), "pber": cm.pber}
     for name, plan in plans.items():
-        row = plan.path.set_index("n_groups").loc[13].astype(float)
-        rows[name] = row[["pber", "pber_low", "pber_high", "price"]].to_dict()
+        row = plan.path.set_index("n_groups").loc[13]
+        numbers = row[["pber", "pber_low", "pber_high", "price"]]
+        rows[name] = numbers.astype(float).to_dict()
         rows[name]["groups"] = ["".join(group) for group in plan.groups]
     return rows
 
