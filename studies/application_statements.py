@@ -5,6 +5,8 @@ See ``studies/statements.py``.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -13,7 +15,16 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 import collidescope as cs
 from collidescope.applications import collision_change
 from collidescope.equations.recalibration import raised
-from studies.trial import LEVEL, Option, Population, Statements, Trial, of
+from studies.trial import (
+    LEVEL,
+    Array,
+    Option,
+    Population,
+    Statements,
+    Trial,
+    between,
+    of,
+)
 
 
 def application_statements(trial: Trial) -> Statements:
@@ -24,19 +35,19 @@ def application_statements(trial: Trial) -> Statements:
     yield from column_statements(trial)
 
 
-def favoured(told: np.ndarray) -> np.ndarray:
+def favoured(told: Array) -> Array:
     """Posteriors of another model, which favours the first class."""
     factor = np.ones(told.shape[1])
     factor[0] = 2.0
     raw = told * factor
-    return np.asarray(raw / raw.sum(axis=1, keepdims=True))
+    return raw / raw.sum(axis=1, keepdims=True)
 
 
-def confusion(p: Population, said: np.ndarray) -> np.ndarray:
+def confusion(p: Population, said: Array) -> Array:
     """Share of class i that is called j."""
     k = p.posteriors.shape[1]
     flow = (p.weights[:, None] * p.posteriors).T @ np.eye(k)[said]
-    return np.asarray(flow / flow.sum(axis=1, keepdims=True))
+    return flow / flow.sum(axis=1, keepdims=True)
 
 
 def audit_statements(trial: Trial) -> Statements:
@@ -60,7 +71,7 @@ def audit_statements(trial: Trial) -> Statements:
     if len(pairs):
         more = confusion(target, said) - confusion(target, best)
         truth = more[pairs["true"].astype(int), pairs["predicted"].astype(int)]
-        yield "audit: pairs", of((pairs["low"], pairs["high"]), truth)
+        yield "audit: pairs", of(between(pairs), truth)
 
 
 def metric_statements(trial: Trial) -> Statements:
@@ -77,79 +88,86 @@ def metric_statements(trial: Trial) -> Statements:
         level=LEVEL,
         **sample.options,
     ).table
-    told = trial.option.posteriors
-    best = _metrics(trial.option, "own", told)
-    true = _metrics(trial.option, "true", trial.target.posteriors)
-    other = _metrics(trial.option, "favoured", favoured(told))
+    true, own, other = known_metrics(trial.option)
     for row in table.to_dict("records"):
         name = row["metric"].removesuffix(", one-vs-rest")
-        yield f"ceiling: {name}", of((row["low"], row["high"]), best[name])
+        yield f"ceiling: {name}", of(between(row), own[name])
         if np.isfinite(row["limit_low"]):
-            ends = (row["limit_low"], row["limit_high"])
-            yield f"range: {name}", of(ends, true[name])
-        ends = (row["difference_low"], row["difference_high"])
-        yield f"difference: {name}", of(ends, other[name] - best[name])
+            yield f"range: {name}", of(between(row, "limit_"), true[name])
+        gap = other[name] - own[name]
+        yield f"difference: {name}", of(between(row, "difference_"), gap)
 
 
-def _metrics(option: Option, name: str, told: np.ndarray) -> dict[str, float]:
-    """Computed once for an option."""
-    if name not in option.known:
-        option.known[name] = population_metrics(option.target, told)
-    return option.known[name]
+@cache
+def known_metrics(option: Option) -> list[dict[str, float]]:
+    """Of the true posteriors, of those that are told, and of the model that favours a class."""
+    told = option.posteriors
+    models = (option.target.posteriors, told, favoured(told))
+    return [population_metrics(option.target, model) for model in models]
 
 
-def costs(k: int) -> np.ndarray:
+def steps(k: int) -> Array:
+    """How many classes apart, (K, K)."""
+    return np.abs(np.subtract.outer(np.arange(k), np.arange(k)))
+
+
+def costs(k: int) -> Array:
     """Errors towards later classes cost more, those by several classes too."""
-    apart = np.abs(np.subtract.outer(np.arange(k), np.arange(k)))
-    return apart * (1 + 0.5 * np.arange(k))
+    return steps(k) * (1 + 0.5 * np.arange(k))
 
 
-def population_metrics(p: Population, told: np.ndarray) -> dict[str, float]:
+def population_metrics(p: Population, told: Array) -> dict[str, float]:
     """What ``ceilings`` estimates, over all kinds and labels."""
     k = told.shape[1]
     flow = p.weights[:, None] * p.posteriors  # mass of (kind, label)
-    likeliest = flow.T @ np.eye(k)[told.argmax(axis=1)]
-    even = flow.T @ np.eye(k)[(told / p.priors).argmax(axis=1)]
-    right = np.diag(likeliest)
-    f1 = 2 * right / (likeliest.sum(axis=0) + p.priors)
-    found = {
-        "accuracy": float(right.sum()),
-        "balanced accuracy": float(np.mean(np.diag(even) / p.priors)),
-        "macro F1": float(f1.mean()),
-        "weighted F1": float(f1 @ p.priors),
-        "log loss": float(-(flow * np.log(np.maximum(told, 1e-7))).sum()),
-        "Brier score": float(p.weights @ p.brier(told)),
-    }
+    decided = flow.T @ np.eye(k)[told.argmax(axis=1)]
+    decided_evenly = flow.T @ np.eye(k)[(told / p.priors).argmax(axis=1)]
+    right = np.diag(decided)
+    f1 = 2 * right / (decided.sum(axis=0) + p.priors)
+    n_top = 2
+    if k > 10:
+        n_top = 5
+    n_top = min(k - 1, n_top)
     ranks = np.argsort(-told, axis=1, kind="stable")
-    top = min(k - 1, 5 if k > 10 else 2)
-    among = np.take_along_axis(flow, ranks[:, :top], axis=1)
-    found[f"top-{top} accuracy"] = float(among.sum())
-    areas = [_areas(flow, told, c) for c in (range(k) if k > 2 else (1,))]
-    found["ROC AUC"], found["average precision"] = np.mean(areas, axis=0).tolist()
-    apart = np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(float)
-    found["expected cost"] = _cheapest(flow, told, costs(k))[0]
-    found["mean absolute error"] = _cheapest(flow, told, apart)[0]
-    mean, at_random = _cheapest(flow, told, apart**2)
-    found["quadratic kappa"] = 1 - mean / at_random
-    return found
+    among_top = np.take_along_axis(flow, ranks[:, :n_top], axis=1)
+    classes = range(k)
+    if k == 2:
+        classes = [1]
+    areas = [_areas(flow, told, c) for c in classes]
+    roc_auc, average_precision = np.mean(areas, axis=0)
+    squares, squares_at_random = _cheapest(flow, told, steps(k) ** 2.0)
+    return {
+        "accuracy": right.sum(),
+        "balanced accuracy": np.mean(np.diag(decided_evenly) / p.priors),
+        "macro F1": f1.mean(),
+        "weighted F1": f1 @ p.priors,
+        "log loss": -(flow * np.log(np.maximum(told, 1e-7))).sum(),
+        "Brier score": p.weights @ p.brier(told),
+        f"top-{n_top} accuracy": among_top.sum(),
+        "ROC AUC": roc_auc,
+        "average precision": average_precision,
+        "expected cost": _cheapest(flow, told, costs(k))[0],
+        "mean absolute error": _cheapest(flow, told, steps(k))[0],
+        "quadratic kappa": 1 - squares / squares_at_random,
+    }
 
 
-def _areas(flow: np.ndarray, told: np.ndarray, c: int) -> tuple[float, float]:
+def _areas(flow: Array, told: Array, c: int) -> tuple[float, float]:
     """Under the ROC and the precision-recall curve of one class."""
     hit = np.repeat([True, False], len(told))
-    mass = np.concatenate([flow[:, c], flow.sum(axis=1) - flow[:, c]])
+    own = flow[:, c]
+    others = flow.sum(axis=1) - own
+    mass = np.concatenate([own, others])
     score = np.tile(told[:, c], 2)
     roc = roc_auc_score(hit, score, sample_weight=mass)
-    return float(roc), float(average_precision_score(hit, score, sample_weight=mass))
+    return roc, average_precision_score(hit, score, sample_weight=mass)
 
 
-def _cheapest(
-    flow: np.ndarray, told: np.ndarray, cost: np.ndarray
-) -> tuple[float, float]:
+def _cheapest(flow: Array, told: Array, cost: Array) -> tuple[float, float]:
     """Mean cost of the decisions of least expected cost, and that of the same at random."""
     decided = flow.T @ np.eye(len(cost))[(told @ cost).argmin(axis=1)]
     at_random = decided.sum(axis=1) @ cost @ decided.sum(axis=0)
-    return float((decided * cost).sum()), float(at_random)
+    return (decided * cost).sum(), at_random
 
 
 def subgroup_statements(trial: Trial) -> Statements:
@@ -210,28 +228,28 @@ def change_statements(trial: Trial) -> Statements:
         yield f"change, {name}", of(found.interval, rise)
         table = found.table
         truth = rates[table["class"].astype(int), table["other"].astype(int)]
-        yield f"change of pairs, {name}", of((table["low"], table["high"]), truth)
+        yield f"change of pairs, {name}", of(between(table), truth)
 
 
-def pair_rates(p: Population, told: np.ndarray) -> np.ndarray:
+def pair_rates(p: Population, told: Array) -> Array:
     """-2 E[r_i r_j] with r = c - p: the part of a pair in the Brier score."""
     weighted = p.weights[:, None] * told
     mixed = weighted.T @ p.posteriors
-    return np.asarray(2 * (mixed + mixed.T - weighted.T @ told))
+    return 2 * (mixed + mixed.T - weighted.T @ told)
 
 
 class Lookup(ClassifierMixin, BaseEstimator):
     """A model that knows the posteriors of every kind and of both halves: nothing is trained."""
 
-    def __init__(self, told: np.ndarray, coarse: np.ndarray) -> None:
+    def __init__(self, told: Array, coarse: Array) -> None:
         self.told = told
         self.coarse = coarse
 
-    def fit(self, X: pd.DataFrame, y: np.ndarray) -> Lookup:
+    def fit(self, X: pd.DataFrame, y: Array) -> Lookup:
         self.classes_ = np.unique(y)
         return self
 
-    def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
+    def predict_proba(self, X: pd.DataFrame) -> Array:
         if "kind" in X:
             return self.told[X["kind"].to_numpy(dtype=int)]
         return self.coarse[X["half"].to_numpy(dtype=int)]
@@ -242,11 +260,8 @@ def column_statements(trial: Trial) -> Statements:
     option = trial.option
     target = option.target
     halves = option.easy.astype(int)
-    mass = np.array([(halves == half) @ target.weights for half in (0, 1)])
-    flow = np.array(
-        [(target.weights * (halves == half)) @ target.posteriors for half in (0, 1)]
-    )
-    coarse = flow / mass[:, None]
+    weights = target.weights * (halves == [[0], [1]])
+    coarse = weights @ target.posteriors / weights.sum(axis=1, keepdims=True)
     sample = trial.sample
     X = pd.DataFrame({"kind": sample.kinds, "half": halves[sample.kinds]})
     found = cs.column_value(
@@ -258,10 +273,10 @@ def column_statements(trial: Trial) -> Statements:
         groups=sample.options.get("groups"),
     )
     table = found.table.set_index("unit").loc[["kind", "half"]]
-    of_kind = float(target.weights @ target.brier(option.posteriors))
-    of_half = float(target.weights @ target.brier(coarse[halves]))
-    of_none = 1 - float(target.priors @ target.priors)
+    of_kind = target.weights @ target.brier(option.posteriors)
+    of_half = target.weights @ target.brier(coarse[halves])
+    of_none = 1 - target.priors @ target.priors
     yield "columns: PBER", of(found.pber_interval, of_kind)
-    yield "columns: needed", of((table["low"], table["high"]), [of_half - of_kind, 0.0])
-    alone = (table["alone_low"], table["alone_high"])
-    yield "columns: alone", of(alone, [of_none - of_kind, of_none - of_half])
+    yield "columns: needed", of(between(table), [of_half - of_kind, 0.0])
+    alone = [of_none - of_kind, of_none - of_half]
+    yield "columns: alone", of(between(table, "alone_"), alone)

@@ -18,6 +18,7 @@ MODULES = (
     "reproduction.applications_smoothing",
     "reproduction.applications_audit",
     "reproduction.applications_noise",
+    "grid",
     "accuracy.scenarios",
     "accuracy.limit",
     "accuracy.lifelike",

@@ -20,6 +20,8 @@ def save(figure: Any, path: Path) -> None:
     """Write the figure without a date or version and close it: the same data give the same
     bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+    metadata = {"Software": None}
+    if path.suffix == ".svg":
+        metadata = {"Date": None}
     figure.savefig(path, bbox_inches="tight", dpi=110, metadata=metadata)
     plt.close(figure)

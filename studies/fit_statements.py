@@ -12,7 +12,7 @@ import numpy as np
 
 import collidescope as cs
 from collidescope.equations.posterior import shift_rows
-from studies.trial import LEVEL, SIZES, Population, Statements, Trial, noisy, of
+from studies.trial import LEVEL, SIZES, Statements, Trial, between, noisy, of
 
 AUDITED = 10  #: every so many rows are audited beside a range of all rows
 
@@ -22,7 +22,7 @@ def fit_statements(trial: Trial) -> Statements:
     given = trial.sample.options
     if "sample_weight" not in given:
         yield from fit_metrics(trial)
-    if set(given) <= {"groups"}:
+    if trial.sample.independent:
         yield from not_learned(trial)
 
 
@@ -68,10 +68,9 @@ def fit_metrics(trial: Trial) -> Statements:
     best = {"accuracy": 1 - target.bayes_error(), "Brier score": target.pber()}
     for name, value in now.items():
         row = table.loc[name]
-        yield f"fit: {name}", of((row["low"], row["high"]), value)
+        yield f"fit: {name}", of(between(row), value)
         if np.isfinite(row["limit_low"]):
-            ends = (row["limit_low"], row["limit_high"])
-            yield f"fit: range of {name}", of(ends, best[name])
+            yield f"fit: range of {name}", of(between(row, "limit_"), best[name])
 
 
 def not_learned(trial: Trial) -> Statements:
@@ -79,20 +78,22 @@ def not_learned(trial: Trial) -> Statements:
     other = trial.option.draw(trial.rng)
     few = slice(None, None, AUDITED)
     kinds = other.kinds[few]
+    groups = other.options.get("groups")
+    if groups is not None:
+        groups = groups[few]
     # The same noise of a kind in every sample: the rule that is audited has one error.
     noise = np.random.default_rng(2).standard_normal(trial.option.posteriors.shape)
     told = noisy(trial.option.posteriors, noise, int(SIZES[-1]))
-    groups = other.options.get("groups")
     found = cs.audit(
         told[kinds],
         None,
         other.labels[few],
         told[kinds].argmax(axis=1),
         limit=trial.limit,
-        groups=None if groups is None else groups[few],
+        groups=groups,
         classes=np.arange(told.shape[1]),
         level=LEVEL,
     )
-    target: Population = trial.target
+    target = trial.target
     truth = target.error(told.argmax(axis=1)) - target.bayes_error()
     yield "audit: not learned", of(found.not_learned_interval, truth)

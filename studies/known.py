@@ -31,36 +31,21 @@ from collidescope.datasets import (
     scenario_b,
 )
 from collidescope.equations.densities import Seed, as_generator, draw_classes
+from studies.measures import Rng
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
-Inputs = Callable[[int, np.random.Generator], FloatArray]
+Inputs = Callable[[int, Rng], FloatArray]
 
 __all__ = [
     "GaussianProblem",
     "Problem",
-    "cancer_cells",
-    "chessboard",
-    "digit_images",
     "equidistant",
-    "friedman",
-    "heavy_tailed",
-    "imbalanced",
-    "interactions",
-    "led",
-    "mlp_teacher",
     "ring",
-    "ringnorm",
     "scenario_a",
     "scenario_b",
-    "sparse_words",
-    "spiral",
     "tangled",
-    "taught",
-    "tree_teacher",
-    "twonorm",
     "waveform",
-    "wines",
 ]
 
 
@@ -71,12 +56,14 @@ def led(noise: float = 0.1, priors: Given = None) -> Problem:
     counted.
     """
     check.check_between(noise, 0, 0.5, "noise")
-    shares = np.full(10, 0.1) if priors is None else check.check_priors(priors, 10)
+    shares = np.full(10, 0.1)
+    if priors is not None:
+        shares = check.check_priors(priors, 10)
     # Of each digit: top, upper left, upper right, middle, lower left, lower right, bottom.
     shown = "1110111 0010010 1011101 1011011 0111010 1101011 1101111 1010010 1111111 1111011"
     segments = np.array([list(map(int, digit)) for digit in shown.split()])
 
-    def draw(codes: IntArray, rng: np.random.Generator) -> IntArray:
+    def draw(codes: IntArray, rng: Rng) -> IntArray:
         wrong = rng.random((len(codes), 7)) < noise
         return (segments[codes] ^ wrong).astype(np.intp)
 
@@ -84,11 +71,8 @@ def led(noise: float = 0.1, priors: Given = None) -> Problem:
         odd = X[~np.isin(X, (0, 1))]
         if odd.size:
             raise ValueError(f"X must hold segments of 0 or 1, got {odd[0]:.6g}")
-        differing = np.abs(X[:, None, :] - segments)
-        wrong = differing.sum(axis=2)
-        right = 7 - wrong
-        likelihood = noise**wrong * (1 - noise) ** right
-        return np.asarray(likelihood * shares)
+        wrong = np.abs(X[:, None, :] - segments).sum(axis=2)
+        return noise**wrong * (1 - noise) ** (7 - wrong) * shares
 
     def posteriors(X: FloatArray) -> FloatArray:
         likelihoods = joint(X)
@@ -106,13 +90,8 @@ def led(noise: float = 0.1, priors: Given = None) -> Problem:
 def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
     """Inputs drawn by ``inputs(n, rng)``, labels from the posteriors that ``teacher(X)`` gives.
 
-    >>> coin = taught(
-    ...     lambda n, rng: rng.random((n, 1)), lambda X: np.hstack([X, 1 - X])
-    ... )
-    >>> (
-    ...     round(coin.bayes_error(), 2),
-    ...     round(coin.collision_matrix().pber, 2),
-    ... )  # 1/4 and 1/3
+    >>> coin = taught(uniform(1), lambda X: np.hstack([X, 1 - X]))
+    >>> round(coin.bayes_error(), 2), round(coin.collision_matrix().pber, 2)
     (0.25, 0.33)
     """
 
@@ -123,7 +102,7 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
 
     priors = np.sum([weights @ P for P, weights in nodes()], axis=0)
 
-    def draw(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+    def draw(codes: IntArray, rng: Rng) -> FloatArray:
         """Inputs are drawn until their labels fit."""
         wanted = [np.flatnonzero(codes == k).tolist() for k in range(len(priors))]
         X = inputs(len(codes), rng)
@@ -138,6 +117,14 @@ def taught(inputs: Inputs, teacher: Posteriors) -> Problem:
 
     n_features = inputs(1, np.random.default_rng(0)).shape[1]
     return Problem(priors, np.arange(len(priors)), draw, teacher, n_features, nodes)
+
+
+def gaussian(d: int) -> Inputs:
+    return lambda n, rng: rng.standard_normal((n, d))
+
+
+def uniform(d: int, low: float = 0.0, high: float = 1.0) -> Inputs:
+    return lambda n, rng: rng.uniform(low, high, (n, d))
 
 
 def imbalanced(
@@ -178,11 +165,10 @@ def heavy_tailed(
     centres = 1.5 * rng.standard_normal((n_classes, n_features))
     scales = np.geomspace(0.5, 2, n_classes)
 
-    def draws(codes: IntArray, rng: np.random.Generator) -> FloatArray:
+    def draws(codes: IntArray, rng: Rng) -> FloatArray:
         stretch = scales[codes] / np.sqrt(rng.chisquare(freedom, len(codes)) / freedom)
-        return centres[codes] + stretch[:, None] * rng.standard_normal(
-            (len(codes), n_features)
-        )
+        noise = rng.standard_normal((len(codes), n_features))
+        return centres[codes] + stretch[:, None] * noise
 
     def log_densities(X: FloatArray) -> FloatArray:
         squares = ((X[:, None] - centres) ** 2).sum(axis=2) / scales**2
@@ -199,10 +185,11 @@ def mlp_teacher(
     rng = np.random.default_rng(0)
     inner = rng.standard_normal((n_features, width))
     outer = rng.standard_normal((width, n_classes)) / np.sqrt(width)
-    return taught(
-        _gaussian(n_features),
-        lambda X: softmax(sharpness * np.tanh(X @ inner) @ outer, axis=1),
-    )
+
+    def teacher(X: FloatArray) -> FloatArray:
+        return softmax(sharpness * np.tanh(X @ inner) @ outer, axis=1)
+
+    return taught(gaussian(n_features), teacher)
 
 
 def tree_teacher(n_classes: int = 3, n_features: int = 8, depth: int = 6) -> Problem:
@@ -214,20 +201,23 @@ def tree_teacher(n_classes: int = 3, n_features: int = 8, depth: int = 6) -> Pro
 
     def teacher(X: FloatArray) -> FloatArray:
         node = np.ones(len(X), dtype=np.intp)
+        rows = np.arange(len(X))
         for _ in range(depth):
-            node = 2 * node + (X[np.arange(len(X)), features[node]] > thresholds[node])
+            node = 2 * node + (X[rows, features[node]] > thresholds[node])
         return leaves[node - 2**depth]
 
-    return taught(_uniform(n_features), teacher)
+    return taught(uniform(n_features), teacher)
 
 
 def chessboard(n_features: int = 4, fields: int = 4, noise: float = 0.1) -> Problem:
     """The colour of a field, wrong with probability ``noise``: to be learned field by field."""
     shown = np.array([[1 - noise, noise], [noise, 1 - noise]])
-    return taught(
-        _uniform(n_features),
-        lambda X: shown[np.floor(fields * X).sum(axis=1).astype(int) % 2],
-    )
+
+    def teacher(X: FloatArray) -> FloatArray:
+        field = np.floor(fields * X).sum(axis=1).astype(int)
+        return shown[field % 2]
+
+    return taught(uniform(n_features), teacher)
 
 
 def friedman(
@@ -237,29 +227,28 @@ def friedman(
     centres = np.linspace(8, 20, n_classes)
 
     def teacher(X: FloatArray) -> FloatArray:
-        wave = 10 * np.sin(np.pi * X[:, 0] * X[:, 1])
-        bowl = 20 * (X[:, 2] - 0.5) ** 2
-        f = wave + bowl + 10 * X[:, 3] + 5 * X[:, 4]
-        gap = centres[1] - centres[0]
-        distances = (f[:, None] - centres) / gap
-        return np.asarray(softmax(-sharpness * distances**2, axis=1))
+        a, b, c, d, e = X.T[:5]
+        wave = 10 * np.sin(np.pi * a * b)
+        bowl = 20 * (c - 0.5) ** 2
+        f = wave + bowl + 10 * d + 5 * e
+        distances = (f[:, None] - centres) / (centres[1] - centres[0])
+        return softmax(-sharpness * distances**2, axis=1)
 
-    return taught(_uniform(n_features), teacher)
+    return taught(uniform(n_features), teacher)
 
 
 def sparse_words(
     n_classes: int = 3, n_features: int = 200, relevant: int = 20
 ) -> Problem:
     """Rare 0/1 features of which few matter: a log-linear teacher in many dimensions."""
+    coefficients = np.random.default_rng(0).standard_normal((relevant, n_classes))
     weights = np.zeros((n_features, n_classes))
-    weights[:relevant] = 2.5 * np.random.default_rng(0).standard_normal(
-        (relevant, n_classes)
-    )
-    uniform = _uniform(n_features)
-    return taught(
-        lambda n, rng: (uniform(n, rng) < 0.1).astype(float),
-        lambda X: softmax(X @ weights, axis=1),
-    )
+    weights[:relevant] = 2.5 * coefficients
+
+    def words(n: int, rng: Rng) -> FloatArray:
+        return (rng.random((n, n_features)) < 0.1).astype(float)
+
+    return taught(words, lambda X: softmax(X @ weights, axis=1))
 
 
 def spiral(n_classes: int = 3, turns: float = 1.5, sharpness: float = 3.0) -> Problem:
@@ -267,12 +256,11 @@ def spiral(n_classes: int = 3, turns: float = 1.5, sharpness: float = 3.0) -> Pr
     arms = 2 * np.pi * np.arange(n_classes) / n_classes
 
     def teacher(X: FloatArray) -> FloatArray:
-        angle = np.arctan2(X[:, 1], X[:, 0]) - turns * np.pi * np.hypot(
-            X[:, 0], X[:, 1]
-        )
+        x, y = X.T
+        angle = np.arctan2(y, x) - turns * np.pi * np.hypot(x, y)
         return softmax(sharpness * np.cos(angle[:, None] - arms), axis=1)
 
-    return taught(_gaussian(2), teacher)
+    return taught(gaussian(2), teacher)
 
 
 def interactions(
@@ -281,20 +269,11 @@ def interactions(
     """Two classes by the sum of products of features: no feature says anything alone."""
 
     def teacher(X: FloatArray) -> FloatArray:
-        logit = sharpness * (X[:, 0 : 2 * pairs : 2] * X[:, 1 : 2 * pairs : 2]).sum(
-            axis=1
-        )
+        products = X[:, 0 : 2 * pairs : 2] * X[:, 1 : 2 * pairs : 2]
+        logit = sharpness * products.sum(axis=1)
         return softmax(np.column_stack([logit, -logit]) / 2, axis=1)
 
-    return taught(_gaussian(n_features), teacher)
-
-
-def _gaussian(d: int) -> Inputs:
-    return lambda n, rng: rng.standard_normal((n, d))
-
-
-def _uniform(d: int) -> Inputs:
-    return lambda n, rng: rng.random((n, d))
+    return taught(gaussian(n_features), teacher)
 
 
 # ------------------------------------------------- truth that looks real
@@ -325,27 +304,26 @@ class _Gaussians(NamedTuple):
     """A density of one class: Gaussians with means and square roots of their covariances."""
 
     means: FloatArray  #: (M, d)
-    roots: (
-        FloatArray  #: (M, d, d), or (1, d, d) where all have the same; lower triangular
-    )
+    #: lower triangular, (M, d, d), or (1, d, d) where all have the same
+    roots: FloatArray
 
-    def sample(self, n: int, rng: np.random.Generator) -> FloatArray:
+    def sample(self, n: int, rng: Rng) -> FloatArray:
         which = rng.integers(0, len(self.means), n)
         noise = rng.standard_normal((n, self.means.shape[1]))
         shape = self.roots[np.minimum(which, len(self.roots) - 1)]
-        return np.asarray(self.means[which] + np.einsum("nij,nj->ni", shape, noise))
+        return self.means[which] + np.einsum("nij,nj->ni", shape, noise)
 
     def log_density(self, rows: FloatArray) -> FloatArray:
         """Up to a constant that is the same for all classes."""
         terms = []
-        for places in np.array_split(np.arange(len(self.means)), len(self.roots)):
-            root = self.roots[len(terms)]
+        parts = np.array_split(self.means, len(self.roots))
+        for root, means in zip(self.roots, parts, strict=True):
             white = solve_triangular(root, rows.T, lower=True).T
-            centres = solve_triangular(root, self.means[places].T, lower=True).T
+            centres = solve_triangular(root, means.T, lower=True).T
             squares = cdist(white, centres, "sqeuclidean")
             terms.append(-squares / 2 - np.log(np.diag(root)).sum())
         logs = np.concatenate(terms, axis=1)
-        return np.asarray(logsumexp(logs, axis=1) - np.log(len(self.means)))
+        return logsumexp(logs, axis=1) - np.log(len(self.means))
 
 
 def _two_gaussians(rows: FloatArray) -> _Gaussians:
@@ -376,7 +354,7 @@ def _like(
     shares = np.bincount(y) / len(y)
     densities = [fit(X[y == k]) for k in range(len(shares))]
 
-    def inputs(n: int, rng: np.random.Generator) -> FloatArray:
+    def inputs(n: int, rng: Rng) -> FloatArray:
         own = rng.choice(len(shares), n, p=shares)
         drawn = np.empty((n, X.shape[1]))
         for k, density in enumerate(densities):
@@ -386,7 +364,7 @@ def _like(
     def teacher(rows: FloatArray) -> FloatArray:
         log_densities = [density.log_density(rows) for density in densities]
         logits = np.column_stack(log_densities) + np.log(shares)
-        return np.asarray(softmax(logits / temperature, axis=1))
+        return softmax(logits / temperature, axis=1)
 
     return taught(inputs, teacher)
 

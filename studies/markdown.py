@@ -24,11 +24,33 @@ def table(head: str | Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def columns(shown: str, rows: Iterable[Mapping[str, Any]]) -> str:
+    r"""A Markdown table with a line for each mapping.
+
+    ``shown`` says on a line for each column its title and, behind ``|``, the format of its cells.
+
+    >>> print(
+    ...     columns(
+    ...         "rows | {rows:,}\nheld | {held[0]:.0%}", [{"rows": 1000, "held": [0.5]}]
+    ...     )
+    ... )
+    | rows | held |
+    | --- | --- |
+    | 1,000 | 50% |
+    """
+    pairs = [line.rsplit(" | ", 1) for line in shown.strip().splitlines()]
+    titles = [title for title, _ in pairs]
+    lines = [[form.format_map(row) for _, form in pairs] for row in rows]
+    return table(titles, lines)
+
+
 def where(environment: Mapping[str, Any]) -> str:
     """When and on what something was measured."""
     numbers = environment["versions"].items()
     versions = ", ".join(f"{name} {number}" for name, number in numbers if number)
-    gpu = f", {environment['gpu']}" if "gpu" in environment else ""
+    gpu = ""
+    if "gpu" in environment:
+        gpu = f", {environment['gpu']}"
     return (
         f"{environment['date']}, {environment['processor']} ({environment['cores']} cores){gpu}, "
         f"Python {environment['python']}, {versions}"
@@ -54,14 +76,15 @@ def earlier_pool(pools: Sequence[int]) -> str:
 def made(name: str, ours: Sequence[Record] | None = None) -> str:
     """When, on what and with which pool a study was made; ``ours``: the records that used it."""
     machines = dict.fromkeys(map(where, environments(name)))
-    records = results(name) if ours is None else ours
+    records = ours
+    if ours is None:
+        records = results(name)
     return "; ".join(machines) + earlier_pool([pool_of(record) for record in records])
 
 
-def again(name: str, *more: str) -> str:
+def again(name: str) -> str:
     """The sentence that says how to repeat a study, and where its records come from."""
-    command = " ".join(["python -m studies run", name])
-    return f"`{command}` repeats it ({made(name)})."
+    return f"`python -m studies run {name}` repeats it ({made(name)})."
 
 
 def conditions(records: Iterable[Record], of_cell: str) -> str:
@@ -73,7 +96,7 @@ def conditions(records: Iterable[Record], of_cell: str) -> str:
     >>> conditions([made_so, {"cell": {"rows": 10}}], "{rows:,} rows")
     '1,000 rows: beside other work.'
     """
-    cells: dict[str, dict[str, None]] = {}
+    cells = {}
     for record in records:
         words = record.get("conditions")
         if words:

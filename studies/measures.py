@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
+Array = np.ndarray
+Rng = np.random.Generator
 
-def tvd(estimate: np.ndarray, truth: np.ndarray) -> list[float]:
+
+def tvd(estimate: Array, truth: Array) -> list[float]:
     """Mean and largest total variation distance between the rows of two arrays."""
     rows = np.abs(estimate - truth).sum(axis=1) / 2
     return [float(rows.mean()), float(rows.max())]
 
 
-def brier_score(P: np.ndarray, codes: np.ndarray) -> float:
+def brier_score(P: Array, codes: Array) -> float:
     """Mean over rows of the squared distance between the posterior and the label, one-hot."""
     own = P[np.arange(len(codes)), codes]
-    return float(np.mean(np.square(P).sum(axis=1) - 2 * own + 1))
+    squares = np.square(P).sum(axis=1)
+    return float(np.mean(squares - 2 * own + 1))
 
 
-def calibration_error(P: np.ndarray, codes: np.ndarray, bins: int = 15) -> float:
+def calibration_error(P: Array, codes: Array, bins: int = 15) -> float:
     """Expected calibration error of the likeliest class, in equal bins (low, high]."""
     confidence = P.max(axis=1)
     right = P.argmax(axis=1) == codes
@@ -27,7 +31,7 @@ def calibration_error(P: np.ndarray, codes: np.ndarray, bins: int = 15) -> float
     return float(np.abs(gaps).sum() / len(codes))
 
 
-def mean_error(values: np.ndarray) -> float:
+def mean_error(values: Array) -> float:
     """Standard error of a mean; nan for a single value."""
     if len(values) < 2:
         return float("nan")
@@ -38,7 +42,7 @@ def geometric_mean(values: list[float]) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
 
-def clear_best(values: dict[str, np.ndarray], texts: dict[str, str]) -> dict[str, str]:
+def clear_best(values: dict[str, Array], texts: dict[str, str]) -> dict[str, str]:
     """Texts with the lowest mean in bold, unless another is within two standard errors of it.
 
     The standard errors are those of the paired differences.

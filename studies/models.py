@@ -36,8 +36,8 @@ def gathered(settings: Mapping[str, Any]) -> dict[str, Any]:
     {'cv': 2, 'training': {'hidden_layer_sizes': (16,)}}
     """
     names = {field.name for field in fields(TrainingConfig)} - {"device"}
-    found: dict[str, Any] = {}
-    training: dict[str, Any] = {}
+    found = {}
+    training = {}
     for name, value in settings.items():
         if name in names:
             training[name] = tuple(value) if isinstance(value, list) else value

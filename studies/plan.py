@@ -9,8 +9,8 @@ how many rows it took to get there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,32 +27,30 @@ from collidescope.applications import ambiguous, column_value, consolidate
 from collidescope.applications.plan import plan
 from collidescope.limit import Limit
 from studies import known
-from studies.markdown import table
-from studies.measures import brier_score
+from studies.markdown import columns, table
+from studies.measures import Array, Rng, brier_score
 from studies.problems import FRESH
-from studies.store import Cell, Record, Result, Study, results
+from studies.store import Cell, Record, Result, Study, product, results
 
-PROBLEMS: dict[str, Callable[[], known.Problem]] = {
-    "Scenario A3": lambda: known.scenario_a(3),
-    "Scenario A5": lambda: known.scenario_a(5),
+PROBLEMS = {
+    "Scenario A3": partial(known.scenario_a, 3),
+    "Scenario A5": partial(known.scenario_a, 5),
     "ring": known.ring,
     "LED": known.led,
-    "tree teacher": lambda: known.tree_teacher(n_features=5),
-    "Friedman-like": lambda: known.friedman(n_features=6),
+    "tree teacher": partial(known.tree_teacher, n_features=5),
+    "Friedman-like": partial(known.friedman, n_features=6),
     "heavy-tailed": known.heavy_tailed,
-    "MLP teacher": lambda: known.mlp_teacher(n_features=6),
-    "additive": FRESH["additive"],
-    "log-normal": FRESH["log-normal"],
-    "ratios": FRESH["ratios"],
-    "steps": FRESH["steps"],
-    "categories": FRESH["categories"],
-    "bumps": FRESH["bumps"],
+    "MLP teacher": partial(known.mlp_teacher, n_features=6),
 }
+for fresh in ("additive", "log-normal", "ratios", "steps", "categories", "bumps"):
+    PROBLEMS[fresh] = FRESH[fresh]
 BUDGETS = (150, 600, 2400)  #: in units of the price of a row
 WRONG = 0.05  #: share of wrong labels
 LABEL = 10.0  #: the price of checking a label, in units of the price of a row
 MERGE = 3.0  #: the price of a merge, in budgets; a column costs one budget
 SEEDS = (2, 3)  #: samples of every problem; the predictions were repaired on 0 and 1
+#: What the plan says of an option.
+SAID = ["rank", "option", "what", "amount", "cost", "fall", "low", "high"]
 Bought = dict[str, Any]
 
 
@@ -68,21 +66,21 @@ def learner() -> BaseEstimator:
     return VotingClassifier([("linear", linear), ("trees", trees)], voting="soft")
 
 
-def with_wrong(y: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+def with_wrong(y: Array, k: int, rng: Rng) -> Array:
     """A share of the labels replaced by another class."""
     moved = (y + rng.integers(1, k, len(y))) % k
     return np.where(rng.random(len(y)) < WRONG, moved, y)
 
 
-Splits = list[tuple[np.ndarray, np.ndarray]]
+Splits = list[tuple[Array, Array]]
 
 
-def folds(y: np.ndarray, seed: int = 0) -> Splits:
+def folds(y: Array, seed: int = 0) -> Splits:
     splitter = StratifiedKFold(5, shuffle=True, random_state=seed)
     return list(splitter.split(y[:, None], y))
 
 
-def held_out_score(X: np.ndarray, y: np.ndarray, splits: Splits) -> float:
+def held_out_score(X: Array, y: Array, splits: Splits) -> float:
     """Brier score of the rows themselves, by models that did not see them."""
     total = 0.0
     for train, test in splits:
@@ -95,37 +93,40 @@ def held_out_score(X: np.ndarray, y: np.ndarray, splits: Splits) -> float:
 class Market:
     """Rows of a problem, the first ``n`` of them at hand, and fresh ones to score models with."""
 
-    X: np.ndarray
-    y: np.ndarray
-    true: np.ndarray
-    fresh_X: np.ndarray
-    fresh_y: np.ndarray
+    X: Array
+    y: Array
+    true: Array
+    fresh_X: Array
+    fresh_y: Array
     n: int
 
     @classmethod
     def of(cls, name: str, seed: int, n: int = 600, n_fresh: int = 10_000) -> Market:
         rng = np.random.default_rng([seed, *name.encode()])
         n_all = n + max(BUDGETS)
-        X, true = PROBLEMS[name]().sample(n_all + n_fresh, rng, stratified=False)
+        problem = PROBLEMS[name]()
+        X, true = problem.sample(n_all + n_fresh, rng, stratified=False)
+        X = X.astype(np.float64)
         y = with_wrong(true, int(true.max()) + 1, rng)
-        X = np.asarray(X, dtype=np.float64)
-        return cls(X[:n_all], y[:n_all], true[:n_all], X[n_all:], y[n_all:], n)
+        rows = (X[:n_all], y[:n_all], true[:n_all])
+        return cls(*rows, X[n_all:], y[n_all:], n)
 
     @property
-    def own(self) -> tuple[np.ndarray, np.ndarray]:
+    def own(self) -> tuple[Array, Array]:
         return self.X[: self.n], self.y[: self.n]
 
-    def posteriors(self, n: int, without: tuple[int, ...] = ()) -> list[np.ndarray]:
+    def posteriors(self, n: int, without: tuple[int, ...] = ()) -> list[Array]:
         """Of fresh rows by the model of every fold, trained on n rows without some columns."""
         X = np.delete(self.X[:n], without, axis=1)
         y = self.y[:n]
         fresh = np.delete(self.fresh_X, without, axis=1)
-        models = [learner().fit(X[train], y[train]) for train, _ in folds(y)]
-        return [model.predict_proba(fresh) for model in models]
+        found = []
+        for train, _ in folds(y):
+            model = learner().fit(X[train], y[train])
+            found.append(model.predict_proba(fresh))
+        return found
 
-    def score(
-        self, posteriors: list[np.ndarray], groups: np.ndarray | None = None
-    ) -> float:
+    def score(self, posteriors: list[Array], groups: Array | None = None) -> float:
         """Mean Brier score on fresh rows, of classes or of groups of them."""
         y = self.fresh_y
         if groups is not None:
@@ -134,7 +135,7 @@ class Market:
             y = groups[y]
         return float(np.mean([brier_score(P, y) for P in posteriors]))
 
-    def after_checking(self, rows: np.ndarray, repeats: int = 3) -> float:
+    def after_checking(self, rows: Array, repeats: int = 3) -> float:
         """The fall of the PBER of these very rows when some of their labels are put right.
 
         With the same folds before and after, as new ones alone move the PBER by 0.2 points.
@@ -159,34 +160,36 @@ def bought(problem: str, seed: int) -> list[Bought]:
     models = market.posteriors(market.n)
     now = market.score(models)
     falls = {}  # of columns: the same at every budget
-    units = zip(values.table["unit"], values.table["columns"], strict=True)
-    for unit, columns in units:
-        without = market.posteriors(market.n, tuple(columns))
-        falls[f"keep the column {unit}"] = market.score(without) - now
+    for unit in values.table.to_dict("records"):
+        without = market.posteriors(market.n, tuple(unit["columns"]))
+        falls[f"keep the column {unit['unit']}"] = market.score(without) - now
     merging = consolidate(clf.collision_matrix_)
     rows = ambiguous(clf.posteriors_, y=y, by="label")
     suspects = rows[rows["kind"] == "suspect label"]["index"].to_numpy()
+
+    def really(option: dict[str, Any]) -> Bought:
+        amount = int(option["amount"])
+        match option["option"]:
+            case "rows":
+                later = market.score(market.posteriors(market.n + amount))
+                needed = rows_for(clf.limit_, now, later, 1 + amount / market.n)
+                return {"real": now - later} | needed
+            case "labels":
+                return {"real": market.after_checking(suspects[:amount])}
+            case "merge":
+                groups = np.asarray(merging.groupings[amount])
+                return {"real": now - market.score(models, groups)}
+        return {"real": falls[option["what"]]}
+
     found = []
     for budget in BUDGETS:
-        prices: dict[str, Any] = {"row": 1.0, "label": LABEL, "merge": MERGE * budget}
-        prices["columns"] = dict.fromkeys(range(X.shape[1]), float(budget))
+        columns = dict.fromkeys(range(X.shape[1]), float(budget))
+        prices = {"row": 1.0, "label": LABEL, "merge": MERGE * budget}
+        prices["columns"] = columns
         table = plan(clf, prices=prices, budget=budget, columns=values).table
-        for option in table[table["rank"].notna()].to_dict("records"):
-            names = ("rank", "option", "what", "amount", "cost", "fall", "low", "high")
-            said = {"budget": budget} | {name: option[name] for name in names}
-            amount = int(option["amount"])
-            if option["option"] == "rows":
-                later = market.score(market.posteriors(market.n + amount))
-                said["real"] = now - later
-                said |= rows_for(clf.limit_, now, later, 1 + amount / market.n)
-            elif option["option"] == "labels":
-                said["real"] = market.after_checking(suspects[:amount])
-            elif option["option"] == "merge":
-                groups = np.asarray(merging.groupings[amount])
-                said["real"] = now - market.score(models, groups)
-            else:
-                said["real"] = falls[option["what"]]
-            found.append(said)
+        ranked = table[table["rank"].notna()]
+        for option in ranked[SAID].to_dict("records"):
+            found.append({"budget": budget} | option | really(option))
     return found
 
 
@@ -196,95 +199,94 @@ def rows_for(limit: Limit, now: float, later: float, growth: float) -> Bought:
     if later < now:
         needed *= growth
     said = limit.rows_needed(later)
-    ends = [end if np.isfinite(end) else None for end in (said.low, said.high)]
-    return {"needed": needed, "needed_low": ends[0], "needed_high": ends[1]}
+    found = {"needed": needed, "needed_low": said.low, "needed_high": said.high}
+    for name in ("needed_low", "needed_high"):
+        if not np.isfinite(found[name]):
+            found[name] = None
+    return found
 
 
-def first_choices(rows: list[Bought]) -> pd.DataFrame:
+def first_choices(options: pd.DataFrame) -> pd.DataFrame:
     """Per plan: what it puts first, the best option, and the regret as a share of its gain."""
-    table = pd.DataFrame(rows)
-    table["worth"] = table["real"] / table["cost"]
-    found = []
-    for (problem, seed, budget), one in table.groupby(["problem", "seed", "budget"]):
-        chosen = one.loc[one["rank"].idxmin()]
-        best = one.loc[one["worth"].idxmax()]
-        regret = 0.0
-        if best["worth"] > 0:
-            regret = (best["worth"] - max(chosen["worth"], 0.0)) / best["worth"]
-        plan_of = {"sample": f"{problem} {seed}", "budget": budget}
-        options = {"first": chosen["option"], "best": best["option"]}
-        found.append({**plan_of, **options, "regret": regret})
-    return pd.DataFrame(found)
+    table = options.assign(worth=options["real"] / options["cost"])
+    plans = table.groupby(["problem", "seed", "budget"])
+    first = table.loc[plans["rank"].idxmin()]
+    best = table.loc[plans["worth"].idxmax()]
+    gain = best["worth"].to_numpy()
+    regret = (gain - first["worth"].clip(lower=0)) / gain
+    return first.assign(
+        first=first["option"],
+        best=best["option"].to_numpy(),
+        regret=np.where(gain > 0, regret, 0.0),
+    )
 
 
 def cells(quick: bool) -> list[Cell]:
-    names = ["ring"] if quick else PROBLEMS
-    return [
-        {"part": "bought", "problem": name, "seed": seed}
-        for seed in SEEDS
-        for name in names
-    ]
+    names = PROBLEMS
+    if quick:
+        names = ["ring"]
+    return product(part=["bought"], seed=SEEDS, problem=names)
 
 
 def run(cell: Cell) -> Result:
     return {"options": bought(cell["problem"], cell["seed"])}
 
 
-def bought_rows(records: list[Record]) -> list[Bought]:
-    rows = []
-    for record in records:
-        cell = record["cell"]
-        about = {"problem": cell["problem"], "seed": cell["seed"]}
-        rows += [about | option for option in record["result"]["options"]]
-    return rows
+def within(table: pd.DataFrame, what: str, low: str, high: str) -> float:
+    return ((table[low] <= table[what]) & (table[what] <= table[high])).mean()
 
 
-def within(table: pd.DataFrame, what: str, low: str, high: str) -> pd.Series:
-    return (table[low] <= table[what]) & (table[what] <= table[high])
+OPTIONS = """
+option | {option}
+bought | {bought}
+fall predicted, points | {fall:.2f}
+real fall | {real:.2f}
+in its interval | {held:.0%}
+first choice | {first}
+really best | {best}
+"""
 
 
 def text(records: list[Record]) -> str:
     """Coverage and regret of what was bought."""
-    rows = bought_rows(records)
-    choices = first_choices(rows)
+    options = pd.DataFrame(
+        record["cell"] | option
+        for record in records
+        for option in record["result"]["options"]
+    )
+    choices = first_choices(options)
     # The same purchase may be an option at several budgets.
-    every = pd.DataFrame(rows).drop_duplicates(["problem", "seed", "what"])
-    claims = table("claim | measured", plan_claims(every, choices))
-    return f"{options_table(every, choices)}\n\n{claims}"
-
-
-def options_table(every: pd.DataFrame, choices: pd.DataFrame) -> str:
-    head = """option | bought | fall predicted, points | real fall | in its interval | first
-choice | really best"""
-
-    lines = []
+    every = options.drop_duplicates(["problem", "seed", "what"])
+    rows = []
     for kind, own in every.groupby("option"):
-        held = within(own, "real", "low", "high").mean()
-        line = [str(kind), str(len(own))]
-        line += [f"{100 * own[name].mean():.2f}" for name in ("fall", "real")]
-        line.append(f"{held:.0%}")
-        line += [str((choices[name] == kind).sum()) for name in ("first", "best")]
-        lines.append(line)
-    return table(head, lines)
+        row = {"option": kind, "bought": len(own)}
+        row["fall"] = 100 * own["fall"].mean()
+        row["real"] = 100 * own["real"].mean()
+        row["held"] = within(own, "real", "low", "high")
+        row["first"] = (choices["first"] == kind).sum()
+        row["best"] = (choices["best"] == kind).sum()
+        rows.append(row)
+    return f"{columns(OPTIONS, rows)}\n\n{claims_table(every, choices)}"
 
 
-def plan_claims(every: pd.DataFrame, choices: pd.DataFrame) -> list[list[str]]:
-    by_sample = choices.groupby("sample")["regret"].mean()
+def claims_table(every: pd.DataFrame, choices: pd.DataFrame) -> str:
+    by_sample = choices.groupby(["problem", "seed"])["regret"].mean()
     regret = f"{by_sample.mean():.1%} ± {by_sample.sem():.1%}"
     means = choices.groupby("budget")["regret"].mean()
     by_budget = ", ".join(f"{mean:.1%} at {budget}" for budget, mean in means.items())
-    held = within(every, "real", "low", "high").mean()
+    held = within(every, "real", "low", "high")
     more = every[every["option"] == "rows"].fillna(np.inf)
-    enough = within(more, "needed", "needed_low", "needed_high").mean()
+    enough = within(more, "needed", "needed_low", "needed_high")
     open_ended = np.isinf(more["needed_high"]).mean()
     first = "regret of the first choice, share of the best option's gain"
     needed = "`rows_needed` holds the rows that led to the PBER of fresh rows"
     plans = f"{regret} (standard error), {len(choices)} plans ({by_budget})"
-    return [
+    rows = [
         [first, plans],
         ["falls in their intervals", f"{held:.1%} of {len(every)}"],
         [needed, f"{enough:.1%} of {len(more)}; no upper end in {open_ended:.0%}"],
     ]
+    return table("claim | measured", rows)
 
 
 def page_tables() -> dict[str, str]:

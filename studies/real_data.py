@@ -6,15 +6,15 @@ from __future__ import annotations
 import gzip
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from collidescope.equations.densities import draw_classes
+from studies.measures import Array, Rng
 
 VARIABLE = "COLLIDESCOPE_DATA"
+Table = tuple[pd.DataFrame, Array]
 
 ADULT_COLUMNS = """age workclass fnlwgt education education-num marital-status occupation
 relationship race sex capital-gain capital-loss hours-per-week native-country"""
@@ -44,35 +44,35 @@ def data_folder() -> Path:
     return folder
 
 
-def load_brfss() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
+def load_brfss() -> Table:
     """CDC BRFSS 2015 health indicators: 253,680 × 21 and the labels none, prediabetes, diabetes."""
     X, y, names = _arrays("diabetes/brfss2015_012.npz", "X", "y", "names")
     labels = np.array(["none", "prediabetes", "diabetes"])
     return pd.DataFrame(X, columns=list(map(str, names))), labels[y]
 
 
-def load_adult() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
+def load_adult() -> Table:
     """UCI Adult, both parts together: 48,842 × 14 and the labels "<=50K", ">50K".
 
     Text columns are categorical; the "?" of a missing answer is a category like any other.
     """
-    parts = [
-        pd.read_csv(
+    parts = []
+    # the second part begins with a comment
+    for name, skipped in (("adult.data", 0), ("adult.test", 1)):
+        part = pd.read_csv(
             _existing(f"adult/{name}.gz", "a part of the UCI Adult table"),
             names=[*ADULT_COLUMNS.split(), "income"],
             skiprows=skipped,
             skipinitialspace=True,
             keep_default_na=False,
         )
-        # the second part begins with a comment
-        for name, skipped in (("adult.data", 0), ("adult.test", 1))
-    ]
+        parts.append(part)
     table = pd.concat(parts, ignore_index=True)
     labels = table.pop("income").str.removesuffix(".")
     return _with_categories(table), labels.to_numpy(dtype=str)
 
 
-def load_law_school() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
+def load_law_school() -> Table:
     """LSAC law school study: 20,798 × 11 and the labels "fail", "pass" of the bar examination at
     the first attempt."""
     content = "11 columns of the LSAC study and pass_bar"
@@ -81,7 +81,7 @@ def load_law_school() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     return _with_categories(table), np.array(["fail", "pass"])[passed]
 
 
-def load_german_credit() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
+def load_german_credit() -> Table:
     """UCI Statlog German Credit: 1,000 × 20 and the labels "good", "bad"; the codes A11 … A202
     stay as categories."""
     path = _existing(
@@ -92,14 +92,14 @@ def load_german_credit() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     return _with_categories(table), np.array(["good", "bad"])[risk - 1]
 
 
-def load_letter() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
+def load_letter() -> Table:
     """UCI Letter: 20,000 × 16 measures (0 to 15) of printed capitals, and the labels A to Z."""
     path = _existing("letter/letter-recognition.data.gz", "the letter and 16 columns")
     table = pd.read_csv(path, names=["letter", *LETTER_COLUMNS.split()])
     return table.drop(columns="letter"), table["letter"].to_numpy(dtype=str)
 
 
-def load_covertype() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
+def load_covertype() -> Table:
     """UCI Covertype: 581,012 × 54 (10 measures, 44 indicators) and the names of 7 forest types."""
     X, y = _arrays("covertype/covtype.npz", "X", "y")
     names = COVERTYPE_COLUMNS.split()
@@ -109,27 +109,26 @@ def load_covertype() -> tuple[pd.DataFrame, npt.NDArray[Any]]:
     return pd.DataFrame(X, columns=names), labels[y.astype(np.intp) - 1]
 
 
-def load_fashion_votes() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+def load_fashion_votes() -> tuple[Array, Array]:
     """Fashion-MNIST-H: 10,000 images (n, 28, 28) and the votes on each, (n, 10)."""
     X, V = _arrays("fashion_mnist_h/fashion_mnist_h.npz", "X", "V")
     return X, V
 
 
-def one_vote(
-    votes: npt.NDArray[np.int64], rng: np.random.Generator
-) -> npt.NDArray[np.intp]:
+def one_vote(votes: Array, rng: Rng) -> Array:
     """A vote of each item, drawn at random: a label as one annotator would give it."""
     return draw_classes(votes / votes.sum(axis=1, keepdims=True), rng)
 
 
 def load_mnist(
     part: str = "train",
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.intp]]:
+) -> tuple[Array, Array]:
     """MNIST: images of shape (n, 28, 28) and digits; ``part`` is "train" (60,000) or "test"
     (10,000)."""
-    name = {"train": "train", "test": "t10k"}.get(part)
-    if name is None:
+    names = {"train": "train", "test": "t10k"}
+    if part not in names:
         raise ValueError(f"part must be 'train' or 'test', got {part!r}")
+    name = names[part]
     images = _read_idx(f"{name}-images", 16).reshape(-1, 28, 28)
     return images, _read_idx(f"{name}-labels", 8).astype(np.intp)
 
@@ -141,7 +140,7 @@ def _existing(name: str, content: str) -> Path:
     return path
 
 
-def _arrays(name: str, *names: str) -> list[npt.NDArray[Any]]:
+def _arrays(name: str, *names: str) -> list[Array]:
     with np.load(_existing(name, f"arrays {', '.join(names)}")) as arrays:
         return [arrays[own] for own in names]
 
@@ -151,13 +150,12 @@ def _with_categories(table: pd.DataFrame) -> pd.DataFrame:
     return table.astype(dict.fromkeys(text, "category"))
 
 
-def _read_idx(start: str, header: int) -> npt.NDArray[np.uint8]:
+def _read_idx(start: str, header: int) -> Array:
     folder = data_folder() / "mnist"
     paths = sorted(folder.glob(f"{start}*.gz"))
     if not paths:
         raise FileNotFoundError(
             f"{folder} holds no file {start}*.gz: it needs the four idx files of MNIST"
         )
-    return np.frombuffer(
-        gzip.decompress(paths[0].read_bytes()), dtype=np.uint8, offset=header
-    )
+    content = gzip.decompress(paths[0].read_bytes())
+    return np.frombuffer(content, dtype=np.uint8, offset=header)

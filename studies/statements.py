@@ -22,10 +22,12 @@ from studies.fit_statements import fit_statements
 from studies.trial import (
     DOUBLED,
     LEVEL,
+    Array,
     Held,
     Population,
     Statements,
     Trial,
+    between,
     of,
 )
 
@@ -47,7 +49,7 @@ def statements(trial: Trial) -> Statements:
         yield "expected distance", distance(cm, trial.target)
     if not trial.sample.options:
         yield "shuffled control", shuffled(trial)
-    if trial.sample.clusters is not None:
+    if trial.sample.independent:
         yield from application_statements(trial)
     yield from fit_statements(trial)
 
@@ -58,18 +60,17 @@ def now_statements(trial: Trial) -> Statements:
     S = trial.target.matrix()
     low, high = cm.interval(LEVEL)
     yield "PBER", of(cm.pber_interval(LEVEL), trial.target.pber())
-    yield "S", Held(low, high, S)
-    yield "recall", Held(np.diag(low), np.diag(high), np.diag(S))
+    yield "S", of((low, high), S)
+    yield "recall", of((np.diag(low), np.diag(high)), np.diag(S))
     yield "top collision", top_collision(cm, S)
     error = trial.target.bayes_error()
     yield "Bayes error limit", of((0, cm.bayes_error_limit(LEVEL)), error)
 
 
-def top_collision(cm: CollisionMatrix, S: np.ndarray) -> Held:
+def top_collision(cm: CollisionMatrix, S: Array) -> Held:
     """The largest collision, chosen because it is large."""
     top = cm.top_collisions(1, LEVEL).iloc[0]
-    entry = S[int(top["class"]), int(top["other"])]
-    return of((top["low"], top["high"]), entry)
+    return of(between(top), S[int(top["class"]), int(top["other"])])
 
 
 def range_statements(trial: Trial) -> Statements:
@@ -83,18 +84,9 @@ def range_statements(trial: Trial) -> Statements:
     if ends is not None:  # not stated of posteriors without skill
         yield "S∞", of(ends, target.matrix())
     low, _, high = limit.continuation([DOUBLED], LEVEL)
-    yield "continuation", Held(low[0], high[0], trial.option.later)
-    found = limit.rows_needed(float(trial.option.later), level=LEVEL)
+    yield "continuation", of((low[0], high[0]), trial.option.later)
+    found = limit.rows_needed(trial.option.later, level=LEVEL)
     yield "rows needed", of((found.low, found.high), DOUBLED)
-
-
-def chosen_statements(trial: Trial) -> Statements:
-    """Of groupings that were chosen because they remove most."""
-    if trial.matrix.n_classes in range(3, MOST_CLASSES + 1):
-        yield "consolidation path", consolidation_path(trial.matrix, trial.target)
-        for name, held in plan_statements(trial):
-            if name == "gain of a merge" and name not in trial.option.dropped:
-                yield name, held
 
 
 def merged_statements(cm: CollisionMatrix, target: Population) -> Statements:
@@ -118,7 +110,7 @@ def consolidation_path(cm: CollisionMatrix, target: Population) -> Held:
     for grouping in found.groupings[: len(path)]:
         together = grouping[:, None] == grouping
         truth.append(1 - B[together].sum())
-    return of((path["pber_low"], path["pber_high"]), truth)
+    return of(between(path, "pber_"), truth)
 
 
 def distance(cm: CollisionMatrix, target: Population) -> Held:
@@ -135,9 +127,9 @@ def compared_statements(trial: Trial) -> Statements:
     kinds = trial.rng.choice(len(target.weights), 400, p=target.weights)
     votes = trial.rng.multinomial(5, target.posteriors[kinds])
     found = cs.compare(trial.matrix, cs.collision_matrix_from_votes(votes), level=LEVEL)
-    yield "compare PBER", of((found.pber["low"], found.pber["high"]), 0.0)
-    ends = found.pairs["low"].to_numpy(), found.pairs["high"].to_numpy()
-    yield "compare S", of(ends, np.zeros(len(ends[0])), at_once=True)
+    yield "compare PBER", of(between(found.pber), 0.0)
+    no_difference = np.zeros(len(found.pairs))
+    yield "compare S", of(between(found.pairs), no_difference, at_once=True)
 
 
 def plan_statements(trial: Trial) -> Statements:
@@ -153,18 +145,16 @@ def plan_statements(trial: Trial) -> Statements:
         limit_=trial.limit,
     )
     table = cs.plan(fitted, level=LEVEL).table.set_index("option")
-    rows = table.loc["rows"]
     twice = trial.option.now - trial.option.later
-    yield "gain of rows", of((rows["low"], rows["high"]), twice)
+    yield "gain of rows", of(between(table.loc["rows"]), twice)
     if "labels" in table.index:  # no label is wrong
-        labels = table.loc["labels"]
-        yield "gain of labels", of((labels["low"], labels["high"]), 0.0)
+        yield "gain of labels", of(between(table.loc["labels"]), 0.0)
     if "merge" in table.index:
         merges = table.loc[["merge"]]
         yield "gain of a merge", merge_gain(cm, merges, trial.target.joint())
 
 
-def merge_gain(cm: CollisionMatrix, merges: pd.DataFrame, B: np.ndarray) -> Held:
+def merge_gain(cm: CollisionMatrix, merges: pd.DataFrame, B: Array) -> Held:
     """Of the first steps of merging."""
     groupings = cs.consolidate(cm).groupings
     truth = []
@@ -172,13 +162,12 @@ def merge_gain(cm: CollisionMatrix, merges: pd.DataFrame, B: np.ndarray) -> Held
         together = groupings[step][:, None] == groupings[step]
         np.fill_diagonal(together, False)
         truth.append(B[together].sum())
-    return of((merges["low"], merges["high"]), truth)
+    return of(between(merges), truth)
 
 
 def shuffled(trial: Trial) -> Held:
     """The largest deviation of S from the class shares, in standard errors, and its limit."""
-    X = trial.rng.standard_normal((len(trial.sample.labels), 3))
-    found = shuffled_control(
-        GaussianNB(), X, trial.sample.labels, trial.rng.integers(2**31)
-    )
+    y = trial.sample.labels
+    X = trial.rng.standard_normal((len(y), 3))
+    found = shuffled_control(GaussianNB(), X, y, trial.rng.integers(2**31))
     return of((0.0, found.limit), found.z)

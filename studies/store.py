@@ -13,6 +13,7 @@ on which machines these were made.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -53,6 +54,16 @@ class Study:
     alone: bool = False
 
 
+def product(**settings: Iterable[Any]) -> list[Cell]:
+    """Cells with every choice of the settings; those of the last one change first.
+
+    >>> product(problem=["ring"], seed=range(2))
+    [{'problem': 'ring', 'seed': 0}, {'problem': 'ring', 'seed': 1}]
+    """
+    choices = itertools.product(*settings.values())
+    return [dict(zip(settings, chosen, strict=True)) for chosen in choices]
+
+
 def key_of(cell: Cell) -> str:
     """A name for the settings that stays the same between runs and changes when any of them
     does."""
@@ -61,8 +72,9 @@ def key_of(cell: Cell) -> str:
 
 def path_of(name: str, quick: bool = False) -> Path:
     """The file of a study; the records of the quick size are kept apart and never committed."""
-    folder = RESULTS / "quick" if quick else RESULTS
-    return folder / f"{name}.jsonl"
+    if quick:
+        return RESULTS / "quick" / f"{name}.jsonl"
+    return RESULTS / f"{name}.jsonl"
 
 
 def here() -> Result:
@@ -106,8 +118,9 @@ def load(path: Path) -> dict[str, Record]:
 
 def header(name: str) -> Result:
     """What the first line of a file says of its oldest records; empty where there is none."""
-    first = lines(path_of(name))[:1]
-    return first[0].get("header", {}) if first else {}
+    for line in lines(path_of(name)):
+        return line.get("header", {})
+    return {}
 
 
 def append(path: Path, record: Record) -> None:
@@ -165,6 +178,14 @@ def flat(record: Record) -> Result:
     """Settings and what was measured in one mapping, with ``seconds`` and ``pool``."""
     about = {"seconds": record["seconds"], "pool": pool_of(record)}
     return about | record["cell"] | record["result"]
+
+
+def grouped(runs: Iterable[Result], *names: str) -> list[list[Result]]:
+    """Runs with the same settings together, in the order in which these first occur."""
+    found = {}
+    for run in runs:
+        found.setdefault(tuple(run[name] for name in names), []).append(run)
+    return list(found.values())
 
 
 def runs(name: str) -> list[dict[str, Any]]:

@@ -13,11 +13,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 import collidescope as cs
-from collidescope.equations.densities import draw_classes
 from collidescope.limit import Limit, limit_from_posteriors
 from collidescope.matrix import CollisionMatrix
+from studies.measures import Array, Rng
 
 LEVEL = 0.95
 #: Training sizes of the curves, and the size that a continuation is asked about.
@@ -29,39 +30,37 @@ DOUBLED = 4000
 class Population:
     """Finitely many kinds of input with known posteriors: every expectation is a sum over them."""
 
-    posteriors: np.ndarray  #: (M, K) y(x) of every kind
-    weights: np.ndarray  #: (M,) how common it is
+    posteriors: Array  #: (M, K) y(x) of every kind
+    weights: Array  #: (M,) how common it is
 
     @property
-    def priors(self) -> np.ndarray:
+    def priors(self) -> Array:
         return self.weights @ self.posteriors
 
-    def joint(self) -> np.ndarray:
+    def joint(self) -> Array:
         """B = E[y yᵀ]."""
         return self.posteriors.T @ (self.weights[:, None] * self.posteriors)
 
-    def matrix(self) -> np.ndarray:
+    def matrix(self) -> Array:
         B = self.joint()
         return B / B.sum(axis=1, keepdims=True)
 
-    def pber(self) -> np.ndarray:
-        return np.array(1 - np.trace(self.joint()))
+    def pber(self) -> float:
+        return 1 - np.trace(self.joint())
 
-    def bayes_error(self) -> np.ndarray:
+    def bayes_error(self) -> float:
         return self.error(self.posteriors.argmax(axis=1))
 
-    def error(self, said: np.ndarray) -> np.ndarray:
+    def error(self, said: Array) -> float:
         """Of a classifier that says ``said`` of every kind."""
         right = self.posteriors[np.arange(len(said)), said]
-        return np.array(1 - self.weights @ right)
+        return 1 - self.weights @ right
 
-    def brier(self, told: np.ndarray) -> np.ndarray:
+    def brier(self, told: Array) -> Array:
         """Expected Brier score of every kind, if told posteriors are ``told``."""
-        return np.asarray(
-            1 - 2 * (told * self.posteriors).sum(axis=1) + (told**2).sum(axis=1)
-        )
+        return 1 - 2 * (told * self.posteriors).sum(axis=1) + (told**2).sum(axis=1)
 
-    def shifted(self, priors: np.ndarray) -> Population:
+    def shifted(self, priors: Array) -> Population:
         """The same classes at other priors."""
         density = self.weights[:, None] * self.posteriors / self.priors
         flow = density * priors
@@ -72,52 +71,48 @@ class Population:
 class Sample(NamedTuple):
     """Rows and what the estimators are told of them."""
 
-    kinds: np.ndarray
-    posteriors: np.ndarray
-    labels: np.ndarray
+    kinds: Array
+    posteriors: Array
+    labels: Array
     options: dict[str, Any]
 
     @property
-    def clusters(self) -> dict[str, Any] | None:
-        """The groups alone; None where applications cannot take the options."""
-        if set(self.options) <= {"groups"}:
-            return self.options
-        return None
+    def independent(self) -> bool:
+        """Are rows or their groups drawn as they come, without weights and priors?"""
+        return set(self.options) <= {"groups"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Option:
     """How samples are drawn, and the population that the statements are about."""
 
     name: str
     target: Population
-    draw: Callable[[np.random.Generator], Sample]
+    draw: Callable[[Rng], Sample]
     #: the population of the rows, where priors are given; default the target
     rows: Population | None = None
     #: (M, K) posteriors that are told of every kind at the target's priors; default the true ones
-    told: np.ndarray | None = None
+    told: Array | None = None
     #: statements that are not made under this option, and why
     dropped: dict[str, str] = field(default_factory=dict)
-    #: metrics of the population by the name of the model, each computed once
-    known: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
-    def posteriors(self) -> np.ndarray:
+    def posteriors(self) -> Array:
         if self.told is None:
             return self.target.posteriors
         return self.told
 
     @cached_property
-    def now(self) -> np.ndarray:
+    def now(self) -> float:
         """The score with as many rows as the last of ``SIZES``."""
         return self.score_with(int(SIZES[-1]))
 
     @cached_property
-    def later(self) -> np.ndarray:
+    def later(self) -> float:
         """The score with ``DOUBLED`` rows."""
         return self.score_with(DOUBLED)
 
-    def score_with(self, size: int) -> np.ndarray:
+    def score_with(self, size: int) -> float:
         """Of models of so many rows, a mean over their noise."""
         rng = np.random.default_rng(1)
         scores = []
@@ -125,24 +120,24 @@ class Option:
             noise = rng.standard_normal(self.posteriors.shape)
             told = noisy(self.posteriors, noise, size)
             scores.append(self.target.weights @ self.target.brier(told))
-        return np.array(np.mean(scores))
+        return float(np.mean(scores))
 
     @cached_property
-    def easy(self) -> np.ndarray:
+    def easy(self) -> Array:
         """The half of the kinds that is less ambiguous; every other one where all are alike."""
         highest = self.target.posteriors.max(axis=1)
         easy = highest > np.median(highest)
         if not easy.any():
             easy = np.arange(len(highest)) % 2 == 0
-        return np.asarray(easy)
+        return easy
 
 
 class Held(NamedTuple):
     """One statement of one sample: its ends, and the truth it is about."""
 
-    low: np.ndarray
-    high: np.ndarray
-    truth: np.ndarray
+    low: Array
+    high: Array
+    truth: Array
     at_once: bool = False  #: whether all its numbers are claimed together
 
 
@@ -152,12 +147,12 @@ def of(ends: Any, truth: Any, at_once: bool = False) -> Held:
     return Held(np.asarray(low), np.asarray(high), np.asarray(truth), at_once)
 
 
-def draw_labels(rng: np.random.Generator, posteriors: np.ndarray) -> np.ndarray:
-    """A label of every row, drawn from its posterior."""
-    return draw_classes(posteriors, rng)
+def between(table: pd.DataFrame | pd.Series, what: str = "") -> tuple[Any, Any]:
+    """The ends that a table has of something, in ``low`` and ``high`` or ``what_low`` …"""
+    return table[f"{what}low"], table[f"{what}high"]
 
 
-def noisy(posteriors: np.ndarray, noise: np.ndarray, size: int = DOUBLED) -> np.ndarray:
+def noisy(posteriors: Array, noise: Array, size: int = DOUBLED) -> Array:
     """What a model of that many rows tells: noise on the logits that falls like size^-¼."""
     logits = np.log(np.maximum(posteriors, 1e-12))
     told = np.exp(logits + 0.5 * (size / SIZES[0]) ** -0.25 * noise)
@@ -170,7 +165,7 @@ class Trial:
 
     option: Option
     sample: Sample
-    rng: np.random.Generator
+    rng: Rng
 
     @property
     def target(self) -> Population:
@@ -184,7 +179,7 @@ class Trial:
         )
 
     @cached_property
-    def curves(self) -> dict[int, np.ndarray]:
+    def curves(self) -> dict[int, Array]:
         """Posteriors by training size: an excess that falls like 1/√m, by noise on the logits."""
         shape = self.sample.posteriors.shape
         noise = np.random.default_rng(len(self.sample.labels)).standard_normal(shape)

@@ -17,15 +17,13 @@ from studies.application_statements import (
 )
 from studies.fit_statements import fit_statements
 from studies.grid import (
-    PAGE,
-    cell,
-    last_record,
+    by_option,
+    listed,
     options,
-    page_text,
     short,
+    simulate,
     summary,
     table,
-    vote_cell,
     votings,
 )
 from studies.statements import (
@@ -33,6 +31,7 @@ from studies.statements import (
     consolidation_path,
     now_statements,
 )
+from studies.store import results
 from studies.trial import Trial
 
 #: Functions that print something at a level, and a statement of the grid about each.
@@ -74,7 +73,7 @@ SMALL = [
 def test_no_statement_falls_short(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = cell(GRID[name], n_samples=45)
+        found = simulate(GRID[name], n_samples=45)
     assert short({name: found}) == []
     assert len(found) > 6
 
@@ -112,9 +111,9 @@ def test_every_function_that_takes_a_level_is_in_the_grid():
 def test_every_function_that_takes_a_level_is_simulated():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = set(cell(GRID["equal weights, n=200"], n_samples=1))
+        made = set(simulate(GRID["equal weights, n=200"], n_samples=1))
         votes = next(iter(votings()))
-        made |= set(vote_cell(votes, n_samples=1))
+        made |= set(simulate(votes, n_samples=1))
     assert set(STATED.values()) <= made
 
 
@@ -187,18 +186,14 @@ def test_no_statement_about_few_skewed_votes_falls_short():
     few = next(
         voting for voting in votings() if voting.name == "30 items × 3 votes, skewed"
     )
-    found = vote_cell(few, n_samples=150)
+    found = simulate(few, n_samples=150)
     assert {"kappa", "alpha", "voted PBER"} <= set(found)
     assert short({few.name: found}) == []
 
 
-def test_the_page_shows_the_last_record():
-    assert page_text(last_record()) in PAGE.read_text()
-
-
-def test_the_record_has_25_statements_under_12_options():
-    cells = last_record()["cells"]
-    assert len({name for found in cells.values() for name in found}) >= 25
+def test_the_records_have_25_statements_under_12_options():
+    cells = by_option(results("grid"))
+    assert len({statement for _, statement, _ in listed(cells)}) >= 25
     assert len(cells) >= 12
     assert short(cells) == []
 

@@ -61,18 +61,19 @@ def test_scores_are_the_distances_of_both_estimates_from_the_band():
     }
     run |= {name: [0.1, 0.4] for name in BOUNDS}
     # half of the labels of an error of at most 0.25 drawn anew: between 0.25 and 0.375
-    found = feebee.scores([{"kind": "reference", "data": "toy", "error": 0.25}, run])[
-        "toy"
-    ]
-    assert all(
-        found[name] == pytest.approx({"L": 0.15, "U": 0.025, "outside": 0})
-        for name in BOUNDS
-    )
+    reference = {"kind": "reference", "data": "toy", "error": 0.25}
+    found = feebee.scores([reference, run]).loc["toy"]
+    for name in BOUNDS:
+        assert found.loc[name].to_dict() == pytest.approx(
+            {"L": 0.15, "U": 0.025, "outside": 0}
+        )
     low, high = feebee.ours_now(run, feebee.RANGE)
-    assert found[feebee.RANGE]["L"] == pytest.approx(0.25 - low)
-    assert found[feebee.RANGE]["outside"] == (high < 0.25)
-    assert found[feebee.LIKELY]["L"] == found[feebee.LIKELY]["U"] >= 0.05
-    assert found[feebee.LIKELY]["outside"] == 1
+    ours = found.loc[feebee.RANGE]
+    assert ours["L"] == pytest.approx(0.25 - low)
+    assert ours["outside"] == (high < 0.25)
+    likely = found.loc[feebee.LIKELY]
+    assert likely["L"] == likely["U"] >= 0.05
+    assert likely["outside"] == 1
 
 
 @pytest.mark.parametrize("name", feebee_matrix.NOISE)

@@ -9,7 +9,6 @@ Real tables are read from the folder that ``COLLIDESCOPE_DATA`` names, those of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,22 +28,22 @@ from collidescope.datasets import GaussianProblem, ring
 from studies import real_data
 from studies.accuracy import real
 from studies.baselines.stock import STOCK, held_out_posteriors
-from studies.markdown import table
-from studies.measures import brier_score
+from studies.markdown import columns as columns_of
+from studies.measures import Array, Rng, brier_score
 from studies.store import Cell, Study, by_part, results
 
 SEED = 0
 #: Tables of KEEL: small enough for ten fits, and with something left to get wrong.
 KEEL = "australian bands bupa contraceptive german heart led7digit pima saheart vehicle"
 
-Table = tuple[pd.DataFrame, np.ndarray]
+Table = tuple[pd.DataFrame, Array]
 Found = dict[str, Any]
 
 
 # ---------------------------------------------------------------- planted truth
 
 
-def planted_table(n: int, rng: np.random.Generator) -> Table:
+def planted_table(n: int, rng: Rng) -> Table:
     """Three classes and nine columns.
 
     ``marker`` resolves one class, ``copy`` repeats it, ``weak`` helps with another, six are noise.
@@ -52,19 +51,17 @@ def planted_table(n: int, rng: np.random.Generator) -> Table:
     y = rng.integers(0, 3, n)
     marker = 1.5 * (y == 0) + rng.standard_normal(n)
     weak = 0.8 * (y == 1) + rng.standard_normal(n)
-    columns = {
-        "marker": marker,
-        "copy": marker + 0.05 * rng.standard_normal(n),
-        "weak": weak,
-    }
+    copy = marker + 0.05 * rng.standard_normal(n)
+    X = pd.DataFrame({"marker": marker, "copy": copy, "weak": weak})
     for i in range(6):
-        columns[f"noise {i}"] = rng.standard_normal(n)
-    return pd.DataFrame(columns), y
+        X[f"noise {i}"] = rng.standard_normal(n)
+    return X, y
 
 
 def columns(samples: int = 100) -> Found:
     rng = np.random.default_rng(SEED)
-    first, false = [], []
+    first = []
+    false = []
     for _ in range(samples):
         found = column_value(LogisticRegression(max_iter=200), *planted_table(600, rng))
         flagged = found.table[found.table["flagged"]]["unit"].tolist()
@@ -77,9 +74,10 @@ def columns(samples: int = 100) -> Found:
     }
 
 
-def redrawn(y: np.ndarray, chosen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def redrawn(y: Array, chosen: Array, rng: Rng) -> Array:
     """15% of the labels of some rows drawn at random."""
-    return np.where(chosen & (rng.random(len(y)) < 0.15), rng.integers(0, 3, len(y)), y)
+    drawn = chosen & (rng.random(len(y)) < 0.15)
+    return np.where(drawn, rng.integers(0, 3, len(y)), y)
 
 
 def groups(samples: int = 400) -> Found:
@@ -89,7 +87,8 @@ def groups(samples: int = 400) -> Found:
     noisy = redrawn(y, np.ones(len(y), dtype=bool), rng)
     P = problem.posteriors(X)
     rise = brier_score(P, noisy) - brier_score(P, y)
-    flagged, power = [], []
+    flagged = []
+    power = []
     for _ in range(samples):
         X, y = problem.sample(2000, rng, stratified=False)
         P = problem.posteriors(X)
@@ -98,15 +97,15 @@ def groups(samples: int = 400) -> Found:
         flagged.append(verdicts.isin(["higher", "lower"]).any())
         worse = collisions_by(P, redrawn(y, own == 0, rng), own).table
         power.append(worse.set_index("group").loc[0, "verdict"] == "higher")
-    both = subgroup_ranges(samples // 2, rng)
+    ranges = subgroup_ranges(samples // 2, rng)
     return {
         "five equal groups of 400 rows: any flagged": flagged,
         f"one of them {100 * rise:.1f} points worse: found": power,
-        "ranges of two subgroups with unlimited rows: both hold the truth": both,
+        "ranges of two subgroups with unlimited rows: both hold the truth": ranges,
     }
 
 
-def subgroup_ranges(samples: int, rng: np.random.Generator) -> list[bool]:
+def subgroup_ranges(samples: int, rng: Rng) -> list[bool]:
     """Do both ranges of two subgroups hold the truth?"""
     plane = GaussianProblem([[0.0, 0], [1.5, 0], [0, 3.0]])
     X, _ = plane.sample(200_000, rng, stratified=False)
@@ -132,7 +131,8 @@ def splits(samples: int = 50) -> Found:
     four = GaussianProblem([[0.0], [2.5], [7.5], [10.0]])
     six = ring()
     rng = np.random.default_rng(SEED)
-    found, false = [], []
+    found = []
+    false = []
     for _ in range(samples):
         X, part = four.sample(800, rng, stratified=False)
         P = four.posteriors(X)
@@ -152,56 +152,55 @@ def splits(samples: int = 50) -> Found:
 
 def tables(most_rows: int = 5000) -> Found:
     """What columns of real tables are worth, and the time of it beside that of one fit."""
-    loaders: dict[str, Callable[[], Table]] = {
+    loaders = {
         "Adult": real_data.load_adult,
         "BRFSS": real_data.load_brfss,
         "German credit": real_data.load_german_credit,
     }
-    rows: Found = {}
-    for name, loader in loaders.items():
-        X, y = loader()
-        if len(X) > most_rows:
-            X, _, y, _ = train_test_split(
-                X, y, train_size=most_rows, stratify=y, random_state=SEED
-            )
-            X = X.reset_index(drop=True)
-        start = time.perf_counter()
-        TableClassifier(random_state=SEED).fit(X, y)
-        middle = time.perf_counter()
-        found = column_value(None, X, y, random_state=SEED)
-        end = time.perf_counter()
-        units = found.table[["unit", "needed", "low", "high", "alone", "flagged"]]
-        units = units.assign(unit=units["unit"].astype(str))
-        rows[name] = {
-            "rows": len(X),
-            "columns": X.shape[1],
-            "classes": len(np.unique(y)),
-            "fits": found.fits,
-            "fit_seconds": round(middle - start, 1),
-            "seconds": round(end - middle, 1),
-            "pber": found.pber,
-            "units": units.to_dict("records"),
-        }
-    return rows
+    return {name: worth(*loader(), most_rows) for name, loader in loaders.items()}
+
+
+def worth(X: pd.DataFrame, y: Array, most_rows: int) -> Found:
+    """Of the columns of one table."""
+    if len(X) > most_rows:
+        X, _, y, _ = train_test_split(
+            X, y, train_size=most_rows, stratify=y, random_state=SEED
+        )
+        X = X.reset_index(drop=True)
+    start = time.perf_counter()
+    TableClassifier(random_state=SEED).fit(X, y)
+    middle = time.perf_counter()
+    found = column_value(None, X, y, random_state=SEED)
+    end = time.perf_counter()
+    units = found.table[["unit", "needed", "low", "high", "alone", "flagged"]]
+    units = units.assign(unit=units["unit"].astype(str))
+    return {
+        "rows": len(X),
+        "columns": X.shape[1],
+        "classes": len(np.unique(y)),
+        "fits": found.fits,
+        "fit_seconds": round(middle - start, 1),
+        "seconds": round(end - middle, 1),
+        "pber": found.pber,
+        "units": units.to_dict("records"),
+    }
 
 
 def stock() -> Found:
     """Is any stock classifier above the reachable end of a metric beyond chance?"""
-    rows: Found = {}
+    rows = {}
     for name in KEEL.split():
         X, y = real.load(name)
-        folds = list(
-            StratifiedKFold(real.FOLDS, shuffle=True, random_state=SEED).split(X, y)
-        )
+        splitter = StratifiedKFold(real.FOLDS, shuffle=True, random_state=SEED)
+        folds = list(splitter.split(X, y))
         pool = CollisionClassifier(cv=folds, random_state=SEED, device="cpu").fit(X, y)
-        worst: Found = {}
+        worst = {}
         for rival, make in STOCK.items():
             P, _ = held_out_posteriors(make(), X, y, seed=SEED)
             for row in ceilings(pool, y, y_pred=P).table.to_dict("records"):
                 entry = _beyond(row) | {"rival": rival}
-                known = worst.get(row["metric"])
-                if known is None or _excess(entry) > _excess(known):
-                    worst[row["metric"]] = entry
+                known = worst.setdefault(row["metric"], entry)
+                worst[row["metric"]] = max(known, entry, key=_excess)
         rows[name] = {"rows": len(y), "classes": int(y.max()) + 1, "metrics": worst}
     return rows
 
@@ -218,13 +217,8 @@ def _beyond(row: dict[str, Any]) -> Found:
         end = row["limit_low"]
         above = end - row["yours"]
     half = (row["difference_high"] - row["difference_low"]) / 2
-    return {
-        "above": above,
-        "half": half,
-        "end": end,
-        "yours": row["yours"],
-        "now": row["now"],
-    }
+    about = {"yours": row["yours"], "now": row["now"]}
+    return {"above": above, "half": half, "end": end} | about
 
 
 def _excess(entry: Found) -> float:
@@ -241,20 +235,17 @@ def letters() -> Found:
         "max_group_size=3": consolidate(cm, 13, max_group_size=3),
         "balance=1": consolidate(cm, 13, balance=1),
     }
-    rows: Found = {"rows": len(y), "pber": cm.pber}
+    rows = {"rows": len(y), "pber": cm.pber}
     for name, plan in plans.items():
         row = plan.path.set_index("n_groups").loc[13]
-        rows[name] = {
-            key: float(row[key]) for key in ("pber", "pber_low", "pber_high", "price")
-        }
+        numbers = row[["pber", "pber_low", "pber_high", "price"]]
+        rows[name] = numbers.astype(float).to_dict()
         rows[name]["groups"] = ["".join(group) for group in plan.groups]
     return rows
 
 
 PLANTED = (columns, groups, splits)
-PARTS: dict[str, Callable[..., Found]] = {
-    part.__name__: part for part in (*PLANTED, tables, stock, letters)
-}
+PARTS = {part.__name__: part for part in (*PLANTED, tables, stock, letters)}
 
 
 def cells(quick: bool) -> list[Cell]:
@@ -264,8 +255,8 @@ def cells(quick: bool) -> list[Cell]:
 
 
 def run(cell: Cell) -> Found:
-    settings = {name: value for name, value in cell.items() if name != "part"}
-    part = PARTS[cell["part"]]
+    settings = dict(cell)
+    part = PARTS[settings.pop("part")]
     found = part(**settings)
     if part not in PLANTED:
         return found
@@ -296,27 +287,47 @@ def _parts(found: Found) -> dict[str, Found]:
 
 def claims_table(found: Found) -> str:
     claims = [claim for part in PLANTED for claim in found[part.__name__].items()]
-    rows = [[name, f"{c['share']:.1%} of {c['samples']}"] for name, c in claims]
-    return table("claim | measured", rows)
+    rows = [found | {"claim": claim} for claim, found in claims]
+    return columns_of("claim | {claim}\nmeasured | {share:.1%} of {samples}", rows)
+
+
+COLUMNS_TABLE = """
+table | {name}
+rows | {rows:,}
+PBER | {pber:.1%}
+most missed: rise of PBER in points | {most}
+units missed beyond chance | {missed} of {n_units}
+`column_value` | {seconds:.0f} s
+one fit | {fit_seconds:.0f} s
+ratio | {ratio:.1f}
+"""
 
 
 def columns_table(found: Found) -> str:
     rows = []
-    for name, r in _parts(found).items():
-        units = [
-            f"{u['unit']} {100 * u['needed']:.1f} ({100 * u['low']:.1f} to {100 * u['high']:.1f})"
-            for u in r["units"]
-        ]
-        missed = sum(u["flagged"] for u in r["units"])
-        sizes = [name, f"{r['rows']:,}", f"{r['pber']:.1%}"]
-        times = [f"{r['seconds']:.0f} s", f"{r['fit_seconds']:.0f} s"]
-        ratio = f"{r['seconds'] / r['fit_seconds']:.1f}"
-        counted = f"{missed} of {len(units)}"
-        rows.append([*sizes, "; ".join(units[:3]), counted, *times, ratio])
-    head = """table | rows | PBER | most missed: rise of PBER in points | units missed beyond
-chance | `column_value` | one fit | ratio"""
+    for name, one in _parts(found).items():
+        units = pd.DataFrame(one["units"])
+        points = units.assign(**100 * units[["needed", "low", "high"]])
+        most = points.head(3).to_dict("records")
+        shown = "{unit} {needed:.1f} ({low:.1f} to {high:.1f})"
+        about = {
+            "name": name,
+            "most": "; ".join(shown.format_map(unit) for unit in most),
+            "missed": units["flagged"].sum(),
+            "n_units": len(units),
+            "ratio": one["seconds"] / one["fit_seconds"],
+        }
+        rows.append(one | about)
+    return columns_of(COLUMNS_TABLE, rows)
 
-    return table(head, rows)
+
+LETTERS_TABLE = """
+merged by | {name}
+groups | {several}
+single letters | {single}
+PBER left | {pber:.1%} ({pber_low:.1%} to {pber_high:.1%})
+price | {points:.1f} points
+"""
 
 
 def letters_table(found: Found) -> str:
@@ -324,25 +335,29 @@ def letters_table(found: Found) -> str:
     for name, plan in _parts(found).items():
         several = [group for group in plan["groups"] if len(group) > 1]
         several.sort(key=len, reverse=True)
-        left = f"{plan['pber']:.1%} ({plan['pber_low']:.1%} to {plan['pber_high']:.1%})"
-        price = f"{100 * plan['price']:.1f} points"
-        rows.append([name, ", ".join(several), str(13 - len(several)), left, price])
-    return table("merged by | groups | single letters | PBER left | price", rows)
+        single = 13 - len(several)
+        about = {"name": name, "several": ", ".join(several), "single": single}
+        rows.append(plan | about | {"points": 100 * plan["price"]})
+    return columns_of(LETTERS_TABLE, rows)
+
+
+STOCK_TABLE = """
+table | {name}
+accuracy of the pool | {accuracy[now]:.1%}
+of the nearest stock classifier | {accuracy[yours]:.1%}
+reachable at most | {accuracy[end]:.1%}
+metric and classifier nearest to the end | {above:+.3f} ± {half:.3f} ({metric}, {rival})
+"""
 
 
 def stock_table(found: Found) -> str:
     rows = []
-    for name, r in _parts(found).items():
-        metrics = r["metrics"]
+    for name, one in _parts(found).items():
+        metrics = one["metrics"]
         metric = max(metrics, key=lambda metric: _excess(metrics[metric]))
-        nearest = metrics[metric]
-        shares = [f"{metrics['accuracy'][key]:.1%}" for key in ("now", "yours", "end")]
-        gap = f"{nearest['above']:+.3f} ± {nearest['half']:.3f} ({metric}, {nearest['rival']})"
-        rows.append([name, *shares, gap])
-    head = """table | accuracy of the pool | of the nearest stock classifier | reachable at
-most | metric and classifier nearest to the end"""
-
-    return table(head, rows)
+        about = {"name": name, "metric": metric, "accuracy": metrics["accuracy"]}
+        rows.append(metrics[metric] | about)
+    return columns_of(STOCK_TABLE, rows)
 
 
 STUDY = Study(

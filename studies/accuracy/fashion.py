@@ -16,7 +16,7 @@ from collidescope import (
     CollisionMatrix,
     collision_matrix_from_votes,
 )
-from studies.markdown import again, table
+from studies.markdown import again, columns
 from studies.measures import tvd
 from studies.real_data import load_fashion_votes, one_vote
 from studies.store import Cell, Record, Result, Study, flat
@@ -59,29 +59,25 @@ def against(found: CollisionMatrix, truth: CollisionMatrix) -> dict[str, float]:
     return {"tvd": tvd(found.matrix, truth.matrix)[0], "covered": float(inside.mean())}
 
 
+COLUMNS = """
+draw | {seed}
+truth | {truth:.3f}
+PBER now | {pber:.3f}
+range | {range[0]:.3f} to {range[1]:.3f}
+TVD of S | {S[tvd]:.3f}
+TVD of S∞ | {S at the limit[tvd]:.3f}
+entries of S covered | {S[covered]:.0%}
+of S∞ | {S at the limit[covered]:.0%}
+"""
+
+
 def text(records: list[Record]) -> str:
-    rows = []
-    for run in map(flat, records):
-        low, high = run["range"]
-        both = (run["S"], run["S at the limit"])
-        rows.append(
-            [
-                str(run["seed"]),
-                f"{run['truth']:.3f}",
-                f"{run['pber']:.3f}",
-                f"{low:.3f} to {high:.3f}",
-                *(f"{found['tvd']:.3f}" for found in both),
-                *(f"{found['covered']:.0%}" for found in both),
-            ]
-        )
-    head = ["draw", "truth", "PBER now", "range", "TVD of S", "TVD of S∞"]
-    head += ["entries of S covered", "of S∞"]
     return f"""## Images with human votes
 
 Fashion-MNIST-H: 10,000 images with about 67 votes each. The default is given one vote per image;
 the truth is counted from pairs of votes on one image.
 
-{table(head, rows)}
+{columns(COLUMNS, map(flat, records))}
 
 {again("fashion")}"""
 

@@ -12,10 +12,8 @@ few classifiers reach on held-out rows when trained on up to 20,000 others (``re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import numpy as np
+import pandas as pd
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier
 from sklearn.svm import SVC
 
@@ -26,8 +24,9 @@ from studies.accuracy import real
 from studies.accuracy.prior import of_classes
 from studies.baselines.bounds import BOUNDS, Bounds
 from studies.baselines.stock import scaled
-from studies.markdown import conditions, made, table
-from studies.store import Cell, Record, Result, Study, flat
+from studies.markdown import columns, conditions, made
+from studies.measures import Array, Rng
+from studies.store import Cell, Record, Result, Study, flat, product
 
 SETS = ("MNIST", "Fashion-MNIST-H", "letter", "satimage", "covertype")
 LEVELS = tuple(round(0.1 * step, 1) for step in range(11))
@@ -38,12 +37,13 @@ RANGE = "collidescope, range"
 LIKELY = "collidescope, most likely value"
 #: Estimators of one value.
 SINGLE = ("KDE", LIKELY)
+ESTIMATORS = (*BOUNDS, LIKELY, RANGE)
 #: Streams of random numbers: rows, noise.
 ROWS_STREAM = 0
 NOISE_STREAM = 1
 
 
-def load(name: str) -> tuple[np.ndarray, np.ndarray]:
+def load(name: str) -> tuple[Array, Array]:
     """All rows (flat) and class numbers of a set."""
     if name == "MNIST":
         parts = [real_data.load_mnist(part) for part in ("train", "test")]
@@ -60,29 +60,20 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     return X.to_numpy(dtype=np.float64), np.unique(labels, return_inverse=True)[1]
 
 
-def noisy(y: np.ndarray, share: float, K: int, rng: np.random.Generator) -> np.ndarray:
+def noisy(y: Array, share: float, K: int, rng: Rng) -> Array:
     """A share of the labels drawn anew from all classes."""
     return np.where(rng.random(len(y)) < share, rng.integers(K, size=len(y)), y)
 
 
 def cells(quick: bool) -> list[Cell]:
     """A reference for each set, and five runs at every share of noise."""
-    shared = {"rows": 3_000, "members": "auto"}
-    runs = range(5)
-    sets = SETS
-    levels = LEVELS
+    shared = {"kind": ["estimates"], "rows": [3_000], "members": ["auto"]}
+    settings = {"run": range(5), "data": SETS, "share": LEVELS}
     if quick:
-        shared = {"rows": 300, "members": "quick"}
-        runs = range(1)
-        sets = ("letter",)
-        levels = (0.5,)
-    references: list[Cell] = [{"kind": "reference", "data": name} for name in sets]
-    return references + [
-        {"kind": "estimates", "data": name, "share": share, "run": number} | shared
-        for number in runs
-        for name in sets
-        for share in levels
-    ]
+        shared |= {"rows": [300], "members": ["quick"]}
+        settings = {"run": range(1), "data": ["letter"], "share": [0.5]}
+    references = product(kind=["reference"], data=settings["data"])
+    return references + product(**settings, **shared)
 
 
 def run(cell: Cell) -> Result:
@@ -94,9 +85,8 @@ def run(cell: Cell) -> Result:
 def reference(data: str, most_rows: int = 20_000, most_tests: int = 5_000) -> Result:
     """The lowest held-out error of some classifiers that are trained on many rows."""
     X, y = load(data)
-    rows = np.random.default_rng(ROWS_STREAM).permutation(len(y))[
-        : most_rows + most_tests
-    ]
+    order = np.random.default_rng(ROWS_STREAM).permutation(len(y))
+    rows = order[: most_rows + most_tests]
     tests = min(most_tests, len(rows) // 5)
     test = rows[:tests]
     train = rows[tests:]
@@ -106,14 +96,13 @@ def reference(data: str, most_rows: int = 20_000, most_tests: int = 5_000) -> Re
         "extra trees": ExtraTreesClassifier(300, random_state=0),
     }
     if X.shape[1] < 100:
-        models["boosting"] = HistGradientBoostingClassifier(
-            max_iter=300, random_state=0
-        )
+        boosting = HistGradientBoostingClassifier(max_iter=300, random_state=0)
+        models["boosting"] = boosting
     errors = {}
     for name, model in models.items():
         said = model.fit(X[train], y[train]).predict(X[test])
         errors[name] = float((said != y[test]).mean())
-    best = min(errors, key=lambda name: errors[name])
+    best = min(errors, key=errors.__getitem__)
     return {
         "error": errors[best],
         "model": best,
@@ -128,26 +117,24 @@ def estimates(cell: Cell) -> Result:
     X, y = load(cell["data"])
     K = int(y.max()) + 1
     number = cell["run"]
-    kept = np.random.default_rng([number, ROWS_STREAM]).permutation(len(y))[
-        : cell["rows"]
-    ]
+    order = np.random.default_rng([number, ROWS_STREAM]).permutation(len(y))
+    kept = order[: cell["rows"]]
     rng = np.random.default_rng([number, NOISE_STREAM, round(10 * cell["share"])])
     labels = noisy(y[kept], cell["share"], K, rng)
     codes = np.unique(labels, return_inverse=True)[1]
-    found: Result = {
-        name: list(rival(X[kept], codes)) for name, rival in BOUNDS.items()
-    }
     clf = CollisionClassifier(
         members=cell["members"], device="cpu", random_state=number
     )
     clf.fit(X[kept], codes)
-    found["classes"] = K
-    found["limit"] = clf.limit_.to_dict() | {"matrix": None}
-    found["upper_limit"] = clf.collision_matrix_.bayes_error_limit()
-    found["held_out_error"] = clf.collision_matrix_.held_out_error
-    found["pber"] = clf.collision_matrix_.pber
-    found["state"] = clf.limit_.state
-    return found
+    bounds = {name: list(rival(X[kept], codes)) for name, rival in BOUNDS.items()}
+    return bounds | {
+        "classes": K,
+        "limit": clf.limit_.to_dict() | {"matrix": None},
+        "upper_limit": clf.collision_matrix_.bayes_error_limit(),
+        "held_out_error": clf.collision_matrix_.held_out_error,
+        "pber": clf.collision_matrix_.pber,
+        "state": clf.limit_.state,
+    }
 
 
 # ---------------------------------------------------------------- scores
@@ -178,69 +165,70 @@ def ours_now(run: Result, name: str) -> Bounds:
     return of_classes(limit, run["classes"]).bayes_error_interval()
 
 
-def scores(runs: Iterable[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """{set: {estimator: {"L", "U", "outside"}}}: the last is the share that misses the truth."""
-    runs = list(runs)
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for known in (run for run in runs if run["kind"] == "reference"):
-        data = known["data"]
-        best = PUBLISHED.get(data, known["error"])
-        own = [
-            run for run in runs if run["kind"] == "estimates" and run["data"] == data
-        ]
-        if not own:
-            continue
-        found[data] = {}
-        for name in (*BOUNDS, LIKELY, RANGE):
-            parts = [_misses(run, name, best) for run in own]
-            means = np.mean(parts, axis=0).tolist()
-            found[data][name] = dict(zip(("L", "U", "outside"), means, strict=True))
-    return found
+def scores(runs: list[Result]) -> pd.DataFrame:
+    """L, U and the share that misses the truth, for every set and estimator."""
+    best = {
+        run["data"]: PUBLISHED.get(run["data"], run["error"])
+        for run in runs
+        if run["kind"] == "reference"
+    }
+    rows = []
+    for run in runs:
+        if run["kind"] == "estimates" and run["data"] in best:
+            for name in ESTIMATORS:
+                low, high, missed = misses(run, name, best[run["data"]])
+                about = {"data": run["data"], "estimator": name}
+                rows.append(about | {"L": low, "U": high, "outside": missed})
+    found = pd.DataFrame(rows).groupby(["data", "estimator"], sort=False).mean()
+    return found.loc[[data for data in best if data in found.index]]
 
 
-def _misses(run: Result, name: str, best: float) -> list[float]:
+def misses(run: Result, name: str, best: float) -> tuple[float, float, bool]:
     """Distances of both estimates from the band, and whether they cannot hold the truth."""
-    low, high = run[name] if name in BOUNDS else ours_now(run, name)
-    under, over = band(run["share"], run["classes"], best)
-    ends = [outside(value, run["share"], run["classes"], best) for value in (low, high)]
+    if name in BOUNDS:
+        low, high = run[name]
+    else:
+        low, high = ours_now(run, name)
+    known = (run["share"], run["classes"], best)
+    under, over = band(*known)
     # The truth lies somewhere in the band: a pair wholly above or below it cannot hold it.
-    return [*ends, float(low > over or high < under)]
+    missed = low > over or high < under
+    return outside(low, *known), outside(high, *known), missed
+
+
+COLUMNS = """
+data | {data}
+estimator | {estimator}
+L | {L:.4f}
+U | {U:.4f}
+L + U | {sum}
+cannot hold the truth | {missed}
+"""
 
 
 def text(records: list[Record]) -> str:
     runs = [flat(record) for record in records]
     found = scores(runs)
-    names = [*BOUNDS, LIKELY, RANGE]
-    rows = []
-    lost = []
-    for data, own in found.items():
-        total = {name: own[name]["L"] + own[name]["U"] for name in names}
-        best = min(total, key=lambda name: total[name])
-        if best != LIKELY:
-            lost.append(f"{data} ({best})")
-        for name in names:
-            sum_text = f"{total[name]:.4f}"
-            if name == best:
-                sum_text = f"**{sum_text}**"
-            missed = "" if name in SINGLE else f"{own[name]['outside']:.0%}"
-            ends = [f"{own[name][end]:.4f}" for end in ("L", "U")]
-            rows.append([data, name, *ends, sum_text, missed])
-    pairs = [name for name in names if name not in SINGLE]
-    missed = {
-        name: np.mean([own[name]["outside"] for own in found.values()])
-        for name in pairs
-    }
-    second = min(
-        (name for name in pairs if name != RANGE), key=lambda name: missed[name]
-    )
-    verdict = (
-        f"others are lower on {', '.join(lost)}" if lost else "lowest on every set"
-    )
+    total = (found["L"] + found["U"]).unstack("data", sort=False)
+    best = total.idxmin()
+    rows = found.reset_index().to_dict("records")
+    for row in rows:
+        row["sum"] = f"{row['L'] + row['U']:.4f}"
+        if row["estimator"] == best[row["data"]]:
+            row["sum"] = f"**{row['sum']}**"
+        row["missed"] = ""
+        if row["estimator"] not in SINGLE:
+            row["missed"] = f"{row['outside']:.0%}"
+    lost = [f"{data} ({name})" for data, name in best.items() if name != LIKELY]
+    verdict = "lowest on every set"
+    if lost:
+        verdict = f"others are lower on {', '.join(lost)}"
+    missed = found["outside"].groupby("estimator").mean()
+    second = missed.drop([*SINGLE, RANGE]).idxmin()
     own = [run for run in runs if run["kind"] == "estimates"]
     sizes = " or ".join(f"{n:,}" for n in sorted({run["rows"] for run in own}))
     samples = len({run["run"] for run in own})
     estimated = [record for record in records if record["cell"]["kind"] == "estimates"]
-    head = ["data", "estimator", "L", "U", "L + U", "cannot hold the truth"]
     return f"""## FeeBee: estimates of the Bayes error
 
 Labels replaced at random (ρ = 0, 0.1, …, 1) move the Bayes error by a known amount; L and U are the
@@ -249,7 +237,7 @@ mean distances of an estimator's lower and upper estimate from the band in which
 samples: {samples}. The last column is the share of pairs of estimates that lie wholly above or
 below the band (of single values it says nothing).
 
-{table(head, rows)}
+{columns(COLUMNS, rows)}
 
 Our most likely value of the Bayes error: {verdict}. Our range at 95% makes another promise than a
 yardstick of distances rewards: where nine labels in ten are noise it says that nothing can be told

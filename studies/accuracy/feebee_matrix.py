@@ -17,10 +17,10 @@ of ours, with the planted one. Each is left out where its package is missing
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 
 import numpy as np
+import pandas as pd
 from scipy.stats import spearmanr
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -28,29 +28,22 @@ from sklearn.preprocessing import StandardScaler
 from collidescope import CollisionClassifier, CollisionMatrix
 from collidescope.equations.densities import draw_classes
 from studies.accuracy.real import load
-from studies.markdown import again, table
-from studies.store import Cell, Record, Result, Study, flat
+from studies.markdown import again, columns
+from studies.measures import Array, Rng
+from studies.store import Cell, Record, Result, Study, flat, product
 
-TABLES = (
-    "vehicle",
-    "segment",
-    "satimage",
-    "penbased",
-    "optdigits",
-    "texture",
-    "contraceptive",
-)
-TABLES += ("led7digit", "phoneme", "splice", "vowel", "marketing")
+TABLES = """vehicle segment satimage penbased optdigits texture contraceptive led7digit phoneme
+splice vowel marketing"""
 #: Rows of both halves together.
 MOST_ROWS = 6_000
 
 
-def uniform(K: int) -> np.ndarray:
+def uniform(K: int) -> Array:
     """A fifth of the labels drawn anew from all classes."""
     return 0.8 * np.eye(K) + 0.2 / K
 
 
-def pair_flips(K: int) -> np.ndarray:
+def pair_flips(K: int) -> Array:
     """Neighbours (0 and 1, 2 and 3, …) exchanged one time in five."""
     T = np.eye(K)
     for i in range(0, K - 1, 2):
@@ -58,7 +51,7 @@ def pair_flips(K: int) -> np.ndarray:
     return T
 
 
-def dissolving(K: int) -> np.ndarray:
+def dissolving(K: int) -> Array:
     """Half of the first class called any other."""
     T = np.eye(K)
     T[0] = 0.5 / (K - 1)
@@ -69,14 +62,12 @@ def dissolving(K: int) -> np.ndarray:
 NOISE = {"uniform": uniform, "pair flips": pair_flips, "a class dissolving": dissolving}
 
 
-def shown(y: np.ndarray, T: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def shown(y: Array, T: Array, rng: Rng) -> Array:
     """Labels passed through T."""
     return draw_classes(T[y], rng)
 
 
-def one_step(
-    P: np.ndarray, y: np.ndarray, T: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def one_step(P: Array, y: Array, T: Array) -> tuple[Array, Array]:
     """Tᵀ B̂ T and its standard errors: the mean of Tᵀ (c pᵀ + p cᵀ - p pᵀ) T over rows.
 
     >>> P, y = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
@@ -95,7 +86,7 @@ def one_step(
 def cells(quick: bool) -> list[Cell]:
     if quick:
         return [{"table": "vehicle", "seed": 0, "members": "quick"}]
-    return [{"table": name, "seed": 0, "members": "auto"} for name in TABLES]
+    return product(table=TABLES.split(), seed=[0], members=["auto"])
 
 
 def run(cell: Cell) -> Result:
@@ -111,14 +102,15 @@ def run(cell: Cell) -> Result:
         rows, test_size=0.5, stratify=y[rows], random_state=seed
     )
 
-    def fit(rows: np.ndarray, labels: np.ndarray) -> CollisionClassifier:
+    def fit(rows: Array, labels: Array) -> CollisionClassifier:
         clf = CollisionClassifier(
             members=cell["members"], device="cpu", random_state=seed
         )
         return clf.fit(X[rows], labels)
 
     first = fit(clean, y[clean])
-    found: Result = {"rows": len(clean), "classes": K, "noise": {}}
+    off = ~np.eye(K, dtype=bool)
+    found = {"rows": len(clean), "classes": K, "noise": {}}
     for name, make in NOISE.items():
         T = make(K)
         labels = shown(y[other], T, np.random.default_rng([seed, len(name)]))
@@ -127,36 +119,34 @@ def run(cell: Cell) -> Result:
         after = (second.posteriors_, labels)
         entry, change = of_entries(before, after, T)
         entry |= at_the_limit(first.limit_.matrix, second.limit_.matrix, T)
-        off = ~np.eye(K, dtype=bool)
         if find_spec("cleanlab"):
-            entry["cleanlab_rank"] = _rank_of(_joint, before, after, change, off)
+            said = _joint(*after) - _joint(*before)
+            entry["cleanlab_rank"] = _rank(said[off], change[off])
         if find_spec("spectral_metric"):
-            inputs = ((X[clean], y[clean]), (X[other], labels))
-            entry["spectral_rank"] = _rank_of(_similarity, *inputs, change, off)
+            said = _similarity(X[other], labels) - _similarity(X[clean], y[clean])
+            entry["spectral_rank"] = _rank(said[off], change[off])
         found["noise"][name] = entry
     return found
 
 
-Labelled = tuple[np.ndarray, np.ndarray]
+Labelled = tuple[Array, Array]
 
 
-def of_entries(
-    before: Labelled, after: Labelled, T: np.ndarray
-) -> tuple[Result, np.ndarray]:
+def of_entries(before: Labelled, after: Labelled, T: Array) -> tuple[Result, Array]:
     """Errors of B' per entry, and the planted change; posteriors and labels of both halves."""
     K = len(T)
     B, _ = one_step(*before, np.eye(K))
     expected, stderr = one_step(*before, T)
     given, own = one_step(*after, np.eye(K))
     change = expected - B
-    error = given - expected
+    error = np.abs(given - expected)
+    inside = error <= 1.96 * np.hypot(own, stderr)
     upper = np.triu_indices(K)
     off = ~np.eye(K, dtype=bool)
-    inside = np.abs(error) <= 1.96 * np.hypot(own, stderr)
     entry = {
         "planted": float(np.abs(change[upper]).mean()),
-        "error": float(np.abs(error[upper]).mean()),
-        "worst": float(np.abs(error[upper]).max()),
+        "error": float(error[upper].mean()),
+        "worst": float(error[upper].max()),
         "covered": float(inside[upper].mean()),
         "rank": _rank((given - B)[off], change[off]),
         # above 0: the half with noisy labels has learned less
@@ -166,85 +156,75 @@ def of_entries(
 
 
 def at_the_limit(
-    clean: CollisionMatrix, noisy: CollisionMatrix, T: np.ndarray
+    clean: CollisionMatrix, noisy: CollisionMatrix, T: Array
 ) -> dict[str, float]:
     """The same for what unlimited rows would leave."""
-    error = noisy.joint - T.T @ clean.joint @ T
-    half = np.sqrt((T**2).T @ _half_width(clean) ** 2 @ T**2 + _half_width(noisy) ** 2)
+    error = np.abs(noisy.joint - T.T @ clean.joint @ T)
+    variance = (T**2).T @ _half_width(clean) ** 2 @ T**2 + _half_width(noisy) ** 2
+    inside = error <= np.sqrt(variance)
     upper = np.triu_indices(len(T))
     return {
-        "limit_error": float(np.abs(error[upper]).mean()),
-        "limit_covered": float((np.abs(error) <= half)[upper].mean()),
+        "limit_error": float(error[upper].mean()),
+        "limit_covered": float(inside[upper].mean()),
     }
 
 
-def _half_width(cm: CollisionMatrix) -> np.ndarray:
+def _half_width(cm: CollisionMatrix) -> Array:
     """Of the intervals of B."""
     low, high = cm.interval() or (cm.matrix, cm.matrix)
     return cm.priors[:, None] * (high - low) / 2
 
 
-def _joint(P: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _joint(P: Array, y: Array) -> Array:
     from cleanlab.count import compute_confident_joint
 
-    joint = np.asarray(
-        compute_confident_joint(y, P, calibrate=True), dtype=np.float64
-    ) / len(y)
+    joint = compute_confident_joint(y, P, calibrate=True) / len(y)
     return (joint + joint.T) / 2
 
 
-def _similarity(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _similarity(X: Array, y: Array) -> Array:
     from spectral_metric.estimator import CumulativeGradientEstimator
 
     X = StandardScaler().fit_transform(X)  # it looks at neighbours
     estimator = CumulativeGradientEstimator(M_sample=250, k_nearest=5).fit(X, y)
-    return np.asarray(estimator.W, dtype=np.float64)
+    return estimator.W
 
 
-def _rank_of(
-    measure: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    before: Labelled,
-    after: Labelled,
-    change: np.ndarray,
-    off: np.ndarray,
-) -> float | None:
-    said = measure(*after) - measure(*before)
-    return _rank(said[off], change[off])
-
-
-def _rank(said: np.ndarray, planted: np.ndarray) -> float | None:
+def _rank(said: Array, planted: Array) -> float | None:
     """Spearman's correlation; None where all entries change alike."""
     # Entries that differ by rounding alone are ties.
     value = float(spearmanr(np.round(said, 12), np.round(planted, 12)).statistic)
-    return value if np.isfinite(value) else None
+    if np.isnan(value):
+        return None
+    return value
+
+
+COLUMNS = """
+noise | {noise}
+table | {table}
+planted change | {planted:.4f}
+error | {error:.4f}
+error, S∞ | {limit_error:.4f}
+covered | {covered:.0%}
+covered, S∞ | {limit_covered:.0%}
+rank | {rank:.2f}
+rank, cleanlab | {cleanlab_rank:.2f}
+rank, spectral-metric | {spectral_rank:.2f}
+"""
 
 
 def text(records: list[Record]) -> str:
     runs = [flat(record) for record in records]
-    rows = []
-    for name in NOISE:
-        for data in dict.fromkeys(run["table"] for run in runs):
-            own = [run["noise"][name] for run in runs if run["table"] == data]
-            numbers = [
-                f"{_mean(own, key):.4f}" for key in ("planted", "error", "limit_error")
-            ]
-            covered = [f"{_mean(own, key):.0%}" for key in ("covered", "limit_covered")]
-            ranks = [
-                _mean(own, key) for key in ("rank", "cleanlab_rank", "spectral_rank")
-            ]
-            shown = ["" if np.isnan(rank) else f"{rank:.2f}" for rank in ranks]
-            rows.append([name, data, *numbers, *covered, *shown])
-    every = [entry for run in runs for entry in run["noise"].values()]
-    head = [
-        "noise",
-        "table",
-        "planted change",
-        "error",
-        "error, S∞",
-        "covered",
-        "covered, S∞",
+    entries = [
+        {"noise": noise, "table": run["table"], **found}
+        for run in runs
+        for noise, found in run["noise"].items()
     ]
-    head += ["rank", "rank, cleanlab", "rank, spectral-metric"]
+    every = pd.DataFrame(entries)
+    by_name = every.groupby(["noise", "table"], sort=False).mean().loc[list(NOISE)]
+    rows = by_name.reset_index().to_dict("records")
+    shown = columns(COLUMNS, rows).replace("| nan ", "|  ")
+    mean = every.mean(numeric_only=True)
     return f"""## FeeBee for matrices
 
 Labels passed through a known T turn B into TᵀBT exactly. B from one half of a real table, B' from
@@ -253,20 +233,14 @@ B' - TᵀBT and how often it lies within 95% of its standard errors; Spearman's 
 planted change of our change, of that of cleanlab's confident joint and of the class similarities of
 spectral-metric. Samples of each table: {len({run["seed"] for run in runs})}.
 
-{table(head, rows)}
+{shown}
 
-On average the error is {_mean(every, "error"):.4f} ({_mean(every, "limit_error"):.4f} for S∞) where
-{_mean(every, "planted"):.4f} was planted. {_mean(every, "covered"):.0%} of the entries are covered
-({_mean(every, "limit_covered"):.0%} for S∞): the half with noisy labels has more left to learn,
+On average the error is {mean["error"]:.4f} ({mean["limit_error"]:.4f} for S∞) where
+{mean["planted"]:.4f} was planted. {mean["covered"]:.0%} of the entries are covered
+({mean["limit_covered"]:.0%} for S∞): the half with noisy labels has more left to learn,
 which intervals of S at n rows do not count and those of S∞ do. The mean rank correlation is
-{_mean(every, "rank"):.2f}, cleanlab's {_mean(every, "cleanlab_rank"):.2f}, spectral-metric's
-{_mean(every, "spectral_rank"):.2f}. {again("feebee-matrix")}"""
-
-
-def _mean(entries: list[Result], key: str) -> float:
-    """Of those that have it; nan where none does."""
-    values = [entry[key] for entry in entries if entry.get(key) is not None]
-    return float(np.mean(values)) if values else np.nan
+{mean["rank"]:.2f}, cleanlab's {mean["cleanlab_rank"]:.2f}, spectral-metric's
+{mean["spectral_rank"]:.2f}. {again("feebee-matrix")}"""
 
 
 STUDY = Study(

@@ -7,15 +7,12 @@ the rows that they were fitted to, and their posteriors are known exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-
 from studies import known
 from studies.accuracy.limit import against_truth, range_table
 from studies.markdown import again
-from studies.store import Cell, Record, Result, Study, flat
+from studies.store import Cell, Record, Result, Study, flat, product
 
-PROBLEMS: dict[str, Callable[[], known.Problem]] = {
+PROBLEMS = {
     "images of digits": known.digit_images,
     "cell nuclei": known.cancer_cells,
     "wines": known.wines,
@@ -26,22 +23,13 @@ def cells(quick: bool) -> list[Cell]:
     """Three samples of 1,000 rows of each, and one of 3,000."""
     if quick:
         return [{"problem": "wines", "rows": 300, "seed": 0}]
-    settings = [(1000, 0), (1000, 1), (1000, 2), (3000, 0)]
-    return [
-        {"problem": problem, "rows": rows, "seed": seed}
-        for rows, seed in settings
-        for problem in PROBLEMS
-    ]
-
-
-@cache
-def _problem(name: str) -> known.Problem:
-    return PROBLEMS[name]()
+    few = product(rows=[1000], seed=range(3), problem=PROBLEMS)
+    return few + product(rows=[3000], seed=[0], problem=PROBLEMS)
 
 
 def run(cell: Cell) -> Result:
     """One fit of the default pool against the truth."""
-    return against_truth(_problem(cell["problem"]), cell["rows"], cell["seed"])
+    return against_truth(PROBLEMS[cell["problem"]](), cell["rows"], cell["seed"])
 
 
 def text(records: list[Record]) -> str:

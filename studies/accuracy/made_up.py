@@ -9,14 +9,15 @@ no independent check of its members; no prior of the range was chosen on any of 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from sklearn.naive_bayes import MultinomialNB
 
 from collidescope import CollisionClassifier
 from studies.baselines.stock import STOCK
-from studies.markdown import again, table
+from studies.markdown import again, columns
 from studies.measures import brier_score, geometric_mean
 from studies.problems import KINDS
-from studies.store import Cell, Record, Result, Study, flat
+from studies.store import Cell, Record, Result, Study, flat, grouped, product
 
 LEVEL = 0.95
 
@@ -24,12 +25,8 @@ LEVEL = 0.95
 def cells(quick: bool) -> list[Cell]:
     """Two samples of every kind."""
     if quick:
-        return [{"problem": "angles", "rows": 200, "seed": 0}]
-    return [
-        {"problem": name, "rows": 500, "seed": seed}
-        for seed in range(2)
-        for name in KINDS
-    ]
+        return product(problem=["angles"], rows=[200], seed=[0])
+    return product(seed=range(2), problem=KINDS, rows=[500])
 
 
 def run(cell: Cell) -> Result:
@@ -65,33 +62,40 @@ def holds(run: Result, truth: str, ends: str) -> bool:
     return bool(low <= run[truth] <= high)
 
 
+COLUMNS = """
+problem | {problem}
+rows | {rows:,}
+columns | {columns:,}
+K | {classes:,}
+true PBER | {truth:.3f}
+default | {default:.3f}
+best of the stock classifiers | {best} {best_score:.3f}
+ratio | {ratio:.3f}
+range holds it | {held} of {fits}
+"""
+
+
+def of_problem(runs: list[Result]) -> Result:
+    """Mean scores of the default and of the best rival, and how often the range holds the truth."""
+    scores = pd.DataFrame([run["brier"] for run in runs]).mean()
+    ours = scores.pop("pool")
+    return runs[0] | {
+        "default": ours,
+        "best": scores.idxmin(),
+        "best_score": scores.min(),
+        "ratio": ours / scores.min(),
+        "held": sum(holds(run, "truth", "range") for run in runs),
+        "fits": len(runs),
+    }
+
+
 def text(records: list[Record]) -> str:
     runs = [flat(record) for record in records]
-    rows = []
-    ratios = []
-    for problem in dict.fromkeys(run["problem"] for run in runs):
-        own = [run for run in runs if run["problem"] == problem]
-        names = own[0]["brier"]
-        scores = {name: np.mean([run["brier"][name] for run in own]) for name in names}
-        ours = scores.pop("pool")
-        best = min(scores, key=lambda name: scores[name])
-        ratios.append(ours / scores[best])
-        sizes = [f"{own[0][key]:,}" for key in ("rows", "columns", "classes")]
-        held = sum(holds(run, "truth", "range") for run in own)
-        numbers = [
-            f"{own[0]['truth']:.3f}",
-            f"{ours:.3f}",
-            f"{best} {scores[best]:.3f}",
-        ]
-        rows.append(
-            [problem, *sizes, *numbers, f"{ratios[-1]:.3f}", f"{held} of {len(own)}"]
-        )
-    held = sum(holds(run, "truth", "range") for run in runs)
-    errors = sum(holds(run, "bayes_error", "bayes_range") for run in runs)
+    rows = [of_problem(own) for own in grouped(runs, "problem")]
+    ratios = [row["ratio"] for row in rows]
     level = sum(ratio <= 1.01 for ratio in ratios)
-    head = """problem | rows | columns | K | true PBER | default | best of the stock
-classifiers | ratio | range holds it"""
-
+    held = sum(row["held"] for row in rows)
+    errors = sum(holds(run, "bayes_error", "bayes_range") for run in runs)
     return f"""## Made-up problems: Brier scores on fresh rows
 
 {len(rows)} kinds of problems, of few rows, where a stock classifier might be ahead. Half of them
@@ -101,7 +105,7 @@ multinomial naive Bayes: geometric mean of the ratios {geometric_mean(ratios):.3
 1% on {level} of {len(rows)}. The range holds the true PBER in {held} of {len(runs)} fits, that of
 the Bayes error in {errors}.
 
-{table(head, rows)}
+{columns(COLUMNS, rows)}
 
 {again("made-up")}"""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,13 +29,14 @@ from studies.baselines import class_averages
 from studies.baselines.stock import held_out_posteriors, usual_rivals
 from studies.known import imbalanced
 from studies.markdown import again, table
-from studies.measures import clear_best, mean_error, tvd
+from studies.measures import Array, clear_best, mean_error, tvd
 from studies.store import Cell, Record, Result, Study, flat
 
 TEST_ROWS = 5_000
 ORACLE = "oracle one-step"
 OURS = "collidescope"
-Runs = list[dict[str, Any]]
+Runs = list[Result]
+Measure = Callable[[Result], float]
 
 
 class Case(NamedTuple):
@@ -89,12 +90,11 @@ def cells(quick: bool) -> list[Cell]:
     """Every case and seed, the longest first."""
     if quick:
         return [{"case": "A3", "seed": 0, "alone": True}]
-    found: list[Cell] = []
-    for name in sorted(CASES, key=lambda name: -CASES[name].rows):
-        case = CASES[name]
-        for seed in range(case.seeds + case.alone):
-            found.append({"case": name, "seed": seed, "alone": seed >= case.seeds})
-    return found
+    return [
+        {"case": name, "seed": seed, "alone": seed >= case.seeds}
+        for name, case in sorted(CASES.items(), key=lambda item: -item[1].rows)
+        for seed in range(case.seeds + case.alone)
+    ]
 
 
 def run(cell: Cell) -> Result:
@@ -110,11 +110,13 @@ def errors(case: Case, seed: int, alone: bool) -> Result:
     Y_test = problem.posteriors(X_test)
     Y = problem.posteriors(X)
 
-    def one_step(P: np.ndarray, y: np.ndarray | None) -> list[float]:
+    def one_step(P: Array, y: Array | None) -> list[float]:
         return tvd(collision_matrix_from_posteriors(P, y).matrix, truth)
 
-    found: Result = {ORACLE: {"S": one_step(Y, y)}}
-    found["oracle plug-in"] = {"S": one_step(Y, None)}
+    found = {
+        ORACLE: {"S": one_step(Y, y)},
+        "oracle plug-in": {"S": one_step(Y, None)},
+    }
     start = time.perf_counter()
     clf = CollisionClassifier(device="cpu", random_state=seed).fit(X, y)
     seconds = time.perf_counter() - start
@@ -149,46 +151,56 @@ def errors(case: Case, seed: int, alone: bool) -> Result:
 
 
 def of_case(runs: Runs, case: str) -> Runs:
-    return sorted(
-        (run for run in runs if run["case"] == case), key=lambda run: run["seed"]
-    )
+    own = [run for run in runs if run["case"] == case]
+    return sorted(own, key=lambda run: run["seed"])
 
 
-def accuracy_table(
-    runs: Runs,
-    cases: Iterable[str],
-    measure: Callable[[dict[str, Any]], float],
-    ratio: bool,
-) -> str:
+def accuracy_table(runs: Runs, cases: Iterable[str], measure: Measure) -> str:
     """One row per problem: the oracle's error, and every method's as a multiple of it."""
     methods = [OURS, *usual_rivals()]
     rows = []
     for case in cases:
         own = [run for run in of_case(runs, case) if not run["alone"]]
-        if not own:
-            continue
-        sizes = [CASES[case].title, f"{CASES[case].rows:,}", str(len(own))]
-        base = 1.0
-        digits = 4
-        if ratio:
-            base = float(np.mean([measure(run[ORACLE]) for run in own]))
-            sizes.append(f"{base:.4f}")
-            digits = 2
-        values = {}
-        texts = {}
-        for method in methods:
-            if method in own[0]:
-                values[method] = np.array([measure(run[method]) for run in own]) / base
-                error = mean_error(values[method])
-                texts[method] = (
-                    f"{values[method].mean():.{digits}f} ± {error:.{digits}f}"
-                )
-        shown = clear_best(values, texts)
-        rows.append([*sizes, *(shown.get(method, "") for method in methods)])
-    head = ["problem", "rows", "seeds"]
-    if ratio:
-        head.append(ORACLE)
-    return table([*head, *methods], rows)
+        if own:
+            base = np.mean([measure(run[ORACLE]) for run in own])
+            shown = scores_of(own, methods, measure, base, digits=2)
+            rows.append([*sizes_of(case, own), f"{base:.4f}", *shown])
+    return table(["problem", "rows", "seeds", ORACLE, *methods], rows)
+
+
+def posterior_table(runs: Runs) -> str:
+    """One row per problem: every method's distance to the true posteriors."""
+
+    def measure(scores: Result) -> float:
+        return scores["posterior"]
+
+    methods = [OURS, *usual_rivals()]
+    rows = []
+    for case in CASES:
+        own = [run for run in of_case(runs, case) if not run["alone"]]
+        if own:
+            shown = scores_of(own, methods, measure, 1.0, digits=4)
+            rows.append([*sizes_of(case, own), *shown])
+    return table(["problem", "rows", "seeds", *methods], rows)
+
+
+def sizes_of(case: str, runs: Runs) -> list[str]:
+    return [CASES[case].title, f"{CASES[case].rows:,}", str(len(runs))]
+
+
+def scores_of(
+    runs: Runs, methods: list[str], measure: Measure, base: float, digits: int
+) -> list[str]:
+    """Mean and standard error of every method, empty for one that was left out."""
+    values = {}
+    texts = {}
+    for method in methods:
+        if method in runs[0]:
+            own = np.array([measure(run[method]) for run in runs]) / base
+            values[method] = own
+            texts[method] = f"{own.mean():.{digits}f} ± {mean_error(own):.{digits}f}"
+    shown = clear_best(values, texts)
+    return [shown.get(method, "") for method in methods]
 
 
 def ours_table(runs: Runs) -> str:
@@ -219,9 +231,9 @@ def ours_table(runs: Runs) -> str:
         texts["S"] = f"{ours:.3f} ± {error:.3f}"
         shown = clear_best(values, texts)
         seconds = np.mean([run[OURS]["seconds"] for run in own])
-        sizes = [CASES[case].title, str(len(own)), f"{base:.4f}"]
         estimates = [shown.get(name, "") for name in names]
-        rows.append([*sizes, *estimates, f"{plug_in:.2f}", f"{seconds:.0f} s"])
+        about = [CASES[case].title, str(len(own)), f"{base:.4f}"]
+        rows.append([*about, *estimates, f"{plug_in:.2f}", f"{seconds:.0f} s"])
     last = ["mean(y yᵀ), true y", "fit, one core"]
     return table(["problem", "seeds", ORACLE, *names.values(), *last], rows)
 
@@ -235,9 +247,6 @@ def text(records: list[Record]) -> str:
     def worst(scores: Result) -> float:
         return scores["S"][1]
 
-    def posterior(scores: Result) -> float:
-        return scores["posterior"]
-
     return f"""## Accuracy of S
 
 Mean total variation distance of the rows of S to the truth, as a multiple of that of the *oracle
@@ -247,23 +256,23 @@ error over seeds). It is no limit: see the last columns of
 one-step estimator too; the tuned stack is left out where it would take hours. Bold: lower than
 every other by more than two standard errors of the paired difference.
 
-{accuracy_table(runs, INSIDE, mean, True)}
+{accuracy_table(runs, INSIDE, mean)}
 
 The number of classes from which the default shrinks was chosen on problems like these.
 
 Problems outside that family:
 
-{accuracy_table(runs, OUTSIDE, mean, True)}
+{accuracy_table(runs, OUTSIDE, mean)}
 
 The same for the worst row of S:
 
-{accuracy_table(runs, CASES, worst, True)}
+{accuracy_table(runs, CASES, worst)}
 
 ## Accuracy of the posteriors
 
 Mean total variation distance to the true posteriors of {TEST_ROWS:,} new rows:
 
-{accuracy_table(runs, CASES, posterior, False)}
+{posterior_table(runs)}
 
 ## Which estimate of S?
 

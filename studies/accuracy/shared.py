@@ -9,30 +9,27 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import Any
 from unittest.mock import patch
+
+import pandas as pd
 
 from collidescope import folds
 from studies.accuracy.limit import PROBLEMS, against_truth
-from studies.markdown import again, table
-from studies.store import Cell, Record, Result, Study, flat
+from studies.markdown import again, columns
+from studies.store import Cell, Record, Result, Study, flat, product
 
 
 def cells(quick: bool) -> list[Cell]:
     """A sample of 12,000 rows of every problem, with and without shared models."""
-    rows, problems = 12_000, list(PROBLEMS)
+    ways = (True, False)
     if quick:
-        rows, problems = 300, ["ring"]
-    return [
-        {"problem": problem, "rows": rows, "shared": shared, "seed": 0}
-        for problem in problems
-        for shared in (True, False)
-    ]
+        return product(problem=["ring"], rows=[300], shared=ways, seed=[0])
+    return product(problem=PROBLEMS, rows=[12_000], shared=ways, seed=[0])
 
 
 def run(cell: Cell) -> Result:
     """One fit of the default pool against the truth, and its processor seconds."""
-    sharing: Any = folds.sharing_folds
+    sharing = folds.sharing_folds
     if not cell["shared"]:
         sharing = partial(sharing, many=2 * cell["rows"])  # so few are not many
     started = time.process_time()
@@ -42,43 +39,45 @@ def run(cell: Cell) -> Result:
     return found | {"processor": time.process_time() - started}
 
 
+COLUMNS = """
+problem | {problem}
+true PBER | {truth:.3f}
+range, shared | {shared[low]:.3f} to {shared[high]:.3f}
+each its own | {own[low]:.3f} to {own[high]:.3f}
+TVD of S∞, shared | {shared[tvd_limit]:.3f}
+each its own | {own[tvd_limit]:.3f}
+seconds, shared | {shared[processor]:.0f}
+each its own | {own[processor]:.0f}
+"""
+
+
 def text(records: list[Record]) -> str:
     runs = [flat(record) for record in records]
+    ways = {
+        "shared": [run for run in runs if run["shared"]],
+        "own": [run for run in runs if not run["shared"]],
+    }
     rows = []
-    for problem in PROBLEMS:
-        own = {run["shared"]: run for run in runs if run["problem"] == problem}
-        if len(own) < 2:
-            continue
-        row = [problem, f"{own[True]['truth']:.3f}"]
-        for shared in (True, False):
-            row.append(f"{own[shared]['low']:.3f} to {own[shared]['high']:.3f}")
-        for name, digits in (("tvd_limit", 3), ("processor", 0)):
-            for shared in (True, False):
-                row.append(f"{own[shared][name]:.{digits}f}")
-        rows.append(row)
-    head = "problem | true PBER | range, shared | each its own"
-    head += " | TVD of S∞, shared | each its own | seconds, shared | each its own"
+    for shared, own in zip(*ways.values(), strict=True):
+        rows.append(shared | {"shared": shared, "own": own})
     return f"""## Models of smaller sizes that folds share
 
-Of 10,000 rows or more, two models of each smaller size serve all folds. {summary(runs)}
+Of 10,000 rows or more, two models of each smaller size serve all folds. Shared: \
+{summary(ways["shared"])}; each fold with its own: {summary(ways["own"])}.
 
-{table(head, rows)}
+{columns(COLUMNS, rows)}
 
 {again("shared")}"""
 
 
-def summary(runs: list[dict[str, Any]]) -> str:
-    """Both ways in one sentence each."""
-    said = []
-    for shared, way in ((True, "shared"), (False, "each fold with its own")):
-        own = [run for run in runs if run["shared"] == shared]
-        held = sum(run["low"] <= run["truth"] <= run["high"] for run in own)
-        width = sum((run["high"] - run["low"]) / run["pber"] for run in own)
-        seconds = sum(run["processor"] for run in own)
-        part = f"{way}: the range holds the truth in {held} of {len(own)} fits, its mean width is"
-        said.append(f"{part} {width / len(own):.2f} × PBER, {seconds:,.0f} s in all")
-    both = "; ".join(said)
-    return f"{both[0].upper()}{both[1:]}."
+def summary(runs: list[Result]) -> str:
+    """One way in a sentence."""
+    fits = pd.DataFrame(runs)
+    held = fits["truth"].between(fits["low"], fits["high"]).sum()
+    width = ((fits["high"] - fits["low"]) / fits["pber"]).mean()
+    seconds = fits["processor"].sum()
+    return f"""the range holds the truth in {held} of {len(runs)} fits, its mean width is \
+{width:.2f} × PBER, {seconds:,.0f} s in all"""
 
 
 STUDY = Study("shared", "Models of smaller sizes that folds share", cells, run, text)

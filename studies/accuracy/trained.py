@@ -12,7 +12,6 @@ on every sample. Four cases with known truth, a sample per seed:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +19,9 @@ from scipy.special import expit
 
 from collidescope import CollisionClassifier
 from studies.accuracy.made_up import holds
-from studies.markdown import again, table
-from studies.store import Cell, Record, Result, Study, flat
+from studies.markdown import again, columns
+from studies.measures import Array, Rng
+from studies.store import Cell, Record, Result, Study, flat, grouped
 
 LEVEL = 0.95
 
@@ -29,15 +29,15 @@ LEVEL = 0.95
 class Drawn(NamedTuple):
     """A sample and the truth about its population."""
 
-    X: np.ndarray
-    y: np.ndarray
+    X: Array
+    y: Array
     options: dict[str, Any]
     pber: float
     bayes_error: float
     members: str | list[str] = "auto"
 
 
-def _logistic(x: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _logistic(x: Array, rng: Rng) -> tuple[Array, Array]:
     """Inputs and labels: the first of four features tells the class, with P(1) = expit(1.5 x)."""
     noise = rng.standard_normal((len(x), 3))
     y = rng.random(len(x)) < expit(1.5 * x)
@@ -52,7 +52,7 @@ def _logistic_truth(deviation: float) -> tuple[float, float]:
     return float(weights @ (2 * p * (1 - p))), float(weights @ np.minimum(p, 1 - p))
 
 
-def groups(rng: np.random.Generator) -> Drawn:
+def groups(rng: Rng) -> Drawn:
     number = np.repeat(np.arange(40), 25)
     x = rng.normal(0, 1.5, 40)[number] + rng.normal(0, 0.5, 1000)
     X, y = _logistic(x, rng)
@@ -60,13 +60,13 @@ def groups(rng: np.random.Generator) -> Drawn:
     return Drawn(X, y, {"groups": number}, pber, error)
 
 
-def weights(rng: np.random.Generator) -> Drawn:
+def weights(rng: Rng) -> Drawn:
     X, y = _logistic(rng.normal(0, 1.5, 1000), rng)
     pber, error = _logistic_truth(1.5)
     return Drawn(X, y, {"sample_weight": rng.lognormal(0, 1, 1000)}, pber, error)
 
 
-def few_errors(rng: np.random.Generator) -> Drawn:
+def few_errors(rng: Rng) -> Drawn:
     flipped = 0.0011
     side = rng.integers(0, 2, 1000)
     X = rng.standard_normal((1000, 4))
@@ -75,7 +75,7 @@ def few_errors(rng: np.random.Generator) -> Drawn:
     return Drawn(X, y, {}, 2 * flipped * (1 - flipped), flipped)
 
 
-def rotated_chessboard(rng: np.random.Generator) -> Drawn:
+def rotated_chessboard(rng: Rng) -> Drawn:
     noise = 0.1
     at = rng.random((400, 2))
     colour = np.floor(4 * at).sum(axis=1).astype(int) % 2
@@ -83,12 +83,11 @@ def rotated_chessboard(rng: np.random.Generator) -> Drawn:
     cos = np.cos(np.pi / 6)
     sin = np.sin(np.pi / 6)
     X = at @ np.array([[cos, -sin], [sin, cos]])
-    return Drawn(
-        X, y, {}, 2 * noise * (1 - noise), noise, ["priors", "trees", "trees-plain"]
-    )
+    boosted = ["priors", "trees", "trees-plain"]
+    return Drawn(X, y, {}, 2 * noise * (1 - noise), noise, boosted)
 
 
-CASES: dict[str, Callable[[np.random.Generator], Drawn]] = {
+CASES = {
     "groups": groups,
     "weights": weights,
     "few errors": few_errors,
@@ -127,32 +126,40 @@ def run(cell: Cell) -> Result:
     }
 
 
-#: Truths, and the intervals that should hold them.
-CLAIMS = (("pber", "plain"), ("pber", "range"), ("bayes_error", "bayes_range"))
+COLUMNS = """
+case | {case}
+true PBER | {pber:.4f}
+plain interval | {plain} of {fits}
+range of PBER | {range} of {fits}
+range of the Bayes error | {bayes_range} of {fits}
+error limit | {error_limit} of {fits}
+mean width of the range | {width:.4f}
+"""
+
+
+def of_case(runs: list[Result]) -> Result:
+    """In how many of the samples the statements held."""
+    return {
+        "case": runs[0]["case"],
+        "pber": runs[0]["pber"],
+        "fits": len(runs),
+        "plain": sum(holds(run, "pber", "plain") for run in runs),
+        "range": sum(holds(run, "pber", "range") for run in runs),
+        "bayes_range": sum(holds(run, "bayes_error", "bayes_range") for run in runs),
+        "error_limit": sum(run["bayes_error"] <= run["error_limit"] for run in runs),
+        "width": np.mean([run["range"][1] - run["range"][0] for run in runs]),
+    }
 
 
 def text(records: list[Record]) -> str:
-    every = [flat(record) for record in records]
-    rows = []
-    for case in CASES:
-        own = [run for run in every if run["case"] == case]
-        if not own:
-            continue
-        held = [[holds(run, truth, ends) for run in own] for truth, ends in CLAIMS]
-        held.append([run["bayes_error"] <= run["error_limit"] for run in own])
-        width = np.mean([run["range"][1] - run["range"][0] for run in own])
-        shares = [f"{sum(part)} of {len(part)}" for part in held]
-        rows.append([case, f"{own[0]['pber']:.4f}", *shares, f"{width:.4f}"])
-    head = """case | true PBER | plain interval | range of PBER | range of the Bayes error |
-error limit | mean width of the range"""
-
+    rows = [of_case(own) for own in grouped(map(flat, records), "case")]
     return f"""## Confidences with training
 
 The default pool (the chessboard: boosted members alone) is trained on every sample. In how many of
 the samples did a statement at 95% hold? The plain interval is about the PBER of these models at this
 number of rows, so where much is left to learn it misses the truth, as it should.
 
-{table(head, rows)}
+{columns(COLUMNS, rows)}
 
 {again("trained")}"""
 

@@ -10,7 +10,6 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,11 @@ from collidescope.applications.annotators import compare_annotators
 from collidescope.counting import collision_matrix_from_votes, count_collisions
 from collidescope.equations.densities import draw_classes
 from studies.markdown import again
+from studies.measures import Rng
 from studies.real_data import load_fashion_votes
 from studies.store import Cell, Result, Study, by_part, results
 
 SEED = 0
-
-
-def inside(interval: tuple[Any, Any], truth: Any) -> Any:
-    return (interval[0] <= truth) & (truth <= interval[1])
 
 
 def two_votes(draws: int = 100) -> Result:
@@ -39,24 +35,27 @@ def two_votes(draws: int = 100) -> Result:
     N = votes.sum(axis=1)
     ends = votes.cumsum(axis=1)
     rows = np.arange(len(votes))
-    found: dict[str, list[Any]] = {"same images": [], "images drawn again": []}
+    found = {"same images": [], "images drawn again": []}
     for _ in range(draws):
         for how, hits in found.items():
-            image = rows if how == "same images" else rng.choice(rows, len(rows))
+            image = rows
+            if how == "images drawn again":
+                image = rng.choice(rows, len(rows))
             first = rng.integers(0, N[image])
             second = rng.integers(0, N[image] - 1)
             # two different votes of the image
             pair = np.stack([first, second + (second >= first)])
             classes = (ends[image] <= pair[:, :, None]).sum(axis=2)
             cm = count_collisions(np.tile(rows, 2), classes.ravel(), average="items")
-            hits.append(inside(cm.interval(), full.matrix))
-    shares = {f"covered, {how}": float(np.mean(hits)) for how, hits in found.items()}
-    about = {
+            low, high = cm.interval()
+            hits.append((low <= full.matrix) & (full.matrix <= high))
+    return {
         "seconds": seconds,
         "pber": full.pber,
         "pber_interval": full.pber_interval(),
+        "covered, same images": float(np.mean(found["same images"])),
+        "covered, images drawn again": float(np.mean(found["images drawn again"])),
     }
-    return about | shares
 
 
 def annotators(samples: int = 300) -> dict[str, float]:
@@ -70,7 +69,7 @@ def annotators(samples: int = 300) -> dict[str, float]:
     }
 
 
-def flagged(careless: bool, rng: np.random.Generator) -> Any:
+def flagged(careless: bool, rng: Rng) -> Any:
     """Who of 20 annotators is flagged; the first guesses at times if ``careless``."""
     P = rng.dirichlet(np.full(5, 0.3), 600)
     items = np.repeat(np.arange(600), 5)
@@ -83,10 +82,13 @@ def flagged(careless: bool, rng: np.random.Generator) -> Any:
 
 def speed(repeats: int = 3) -> Result:
     """Seconds and memory, each in a process of its own."""
-    plans = [(10, "long, whole numbers"), (10, "long, text"), (10, "wide")]
-    plans.append((1000, "long, whole numbers"))
     rows = []
-    for k, form in plans:
+    for k, form in (
+        (10, "long, whole numbers"),
+        (10, "long, text"),
+        (10, "wide"),
+        (1000, "long, whole numbers"),
+    ):
         call = f"from studies.accuracy.votes import one_speed; one_speed(1_000_000, {k}, {form!r})"
         command = [sys.executable, "-c", call]
         told = []
@@ -113,7 +115,7 @@ def one_speed(n: int, k: int, form: str, each: int = 10) -> None:
     rng = np.random.default_rng(SEED)
     likely = rng.integers(0, k, n)
     items = np.repeat(np.arange(n), each)[rng.permutation(n * each)]
-    labels: Any = np.where(
+    labels = np.where(
         rng.random(n * each) < 0.7, likely[items], rng.integers(0, k, n * each)
     )
     if form == "wide":
@@ -131,7 +133,7 @@ def one_speed(n: int, k: int, form: str, each: int = 10) -> None:
     print(time.perf_counter() - start, time.process_time() - used, memory)
 
 
-PARTS: dict[str, Callable[..., dict[str, Any]]] = {
+PARTS = {
     "fashion_mnist_h": two_votes,
     "annotators": annotators,
     "speed": speed,
@@ -145,8 +147,8 @@ def cells(quick: bool) -> list[Cell]:
 
 
 def run(cell: Cell) -> Result:
-    settings = {name: value for name, value in cell.items() if name != "part"}
-    return PARTS[cell["part"]](**settings)
+    settings = dict(cell)
+    return PARTS[settings.pop("part")](**settings)
 
 
 def page_tables() -> dict[str, str]:

@@ -13,15 +13,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from collidescope import _checks as check
@@ -34,6 +31,7 @@ from collidescope.training.config import TrainingConfig, check_sizes
 from collidescope.training.loop import epoch_generator, fit_loop
 from collidescope.training.networks import FactorisedObjective, StackedMLP
 from collidescope.training.rows import Split, stratified_split
+from studies.measures import Array
 
 #: The network of the paper's synthetic experiments.
 PAPER_LAYERS = (128,) * 6
@@ -51,20 +49,6 @@ TRAINING = (
 PAPER = {"patience": 0, "weight_decay": 0.0}
 #: Rows × networks scored at once: a layer of 128 units then takes 64 MB.
 SCORED_AT_ONCE = 65_536
-
-
-class Seeds(NamedTuple):
-    """One stream for the training, one for the validation split, one for draws at prediction."""
-
-    training: int
-    split: int
-    prediction: int
-
-    @classmethod
-    def drawn(cls, random_state: Any) -> Seeds:
-        return cls(
-            *check_random_state(random_state).randint(2**31 - 1, size=3).tolist()
-        )
 
 
 class AllRowsObjective(FactorisedObjective):
@@ -85,23 +69,19 @@ class AllRowsObjective(FactorisedObjective):
 class PosteriorClassifier(ClassifierMixin, BaseEstimator):
     """A classifier that is asked for the logarithms of its posteriors."""
 
-    classes_: npt.NDArray[Any]
-    history_: list[dict[str, Any]]
-    random_state: Any
-
     @abstractmethod
-    def _log_posteriors(self, X: Any) -> FloatArray:
+    def _log_posteriors(self, X: FloatArray) -> FloatArray:
         """Logarithm of the posterior of every row, of shape (n, K)."""
 
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: FloatArray) -> FloatArray:
         """Posteriors, of shape (n, K)."""
         return np.exp(self._log_posteriors(X))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: FloatArray) -> Array:
         """The most likely class of every row."""
         return self.classes_[self._log_posteriors(X).argmax(axis=1)]
 
-    def decision_function(self, X: Any) -> FloatArray:
+    def decision_function(self, X: FloatArray) -> FloatArray:
         """Log-odds of the second of two classes, of shape (n,); with more classes their
         log-posteriors, (n, K).
 
@@ -109,36 +89,18 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):
         can compare them between rows, and temperature scaling of them is that of the logits.
         """
         log_posteriors = self._log_posteriors(X)
-        return (
-            log_posteriors[:, 1] - log_posteriors[:, 0]
-            if len(self.classes_) == 2
-            else log_posteriors
-        )
+        if len(self.classes_) == 2:
+            return log_posteriors[:, 1] - log_posteriors[:, 0]
+        return log_posteriors
 
-    def _validate(self, X: Any, *labels: Any) -> Any:
-        options: dict[str, Any] = {
-            "dtype": [np.float64, np.float32],
-            "accept_sparse": "csr",
-        }
-        if labels:
-            if hasattr(
-                self, "history_"
-            ):  # set again at the end: a fit that breaks off leaves nothing to predict with
-                del self.history_
-            return validate_data(self, X, *labels, ensure_min_samples=2, **options)
-        check_is_fitted(self, "history_")
-        return validate_data(self, X, reset=False, **options)
-
-    def _encode(self, y: npt.NDArray[Any]) -> IntArray:
-        check_classification_targets(y)
+    def _encode(self, y: Array) -> IntArray:
         self.classes_ = check.classes_of(check.check_labels(y))
         return np.searchsorted(self.classes_, y)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.non_deterministic = self.random_state is None
-        return tags
+    def _seeds(self) -> list[int]:
+        """One for the training, one for the validation split, one for draws at prediction."""
+        rng = check_random_state(self.random_state)
+        return rng.randint(2**31 - 1, size=3).tolist()
 
 
 @dataclass(eq=False, repr=False)
@@ -156,41 +118,36 @@ class NetworkSettings:
 class NetworkBase(NetworkSettings, PosteriorClassifier):
     """A rival that trains plain networks with the package's loop."""
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: FloatArray, y: Array) -> NetworkBase:
         """Train on rows ``X`` with labels ``y``."""
         config = self._config()
-        X, y = self._validate(X, y)
         codes = self._encode(y)
-        self._centre, self._scale = fit_scaling(X)
-        rows = torch.from_numpy(apply_scaling(X, self._centre, self._scale)).to(
-            config.device
-        )
+        self._scaling = fit_scaling(X)
+        rows = torch.from_numpy(apply_scaling(X, *self._scaling)).to(config.device)
         labels = torch.from_numpy(codes.astype(np.int64)).to(config.device)
-        seeds = Seeds.drawn(self.random_state)
-        objective = self._objective(rows, labels, len(self.classes_), config, seeds)
-        module = self._module(
-            rows.shape[1], len(self.classes_), epoch_generator(seeds.training, 0)
-        )
+        training_seed, split_seed, self._prediction_seed = self._seeds()
+        K = len(self.classes_)
+        objective = self._objective(rows, labels, K, config, split_seed)
+        start = epoch_generator(training_seed, 0)
+        module = self._module(rows.shape[1], K, start)
         with one_thread(config.device == "cpu" and len(rows) <= ONE_THREAD_ROWS):
-            run = fit_loop(module, objective, config, seeds.training)
+            run = fit_loop(module, objective, config, training_seed)
         if run.interrupted:  # a rival trained by half must not pass for a trained one
             raise KeyboardInterrupt
-        self._prediction_seed = seeds.prediction
-        self.module_, self.history_ = run.module, run.history
+        self.module_ = run.module
+        self.history_ = run.history
         return self
 
     def _config(self) -> TrainingConfig:
         # TrainingConfig would take the word "auto" too
         check_sizes(self.hidden_layer_sizes)
         own = self.get_params(deep=False)
-        given: dict[str, Any] = PAPER | {
-            name: own[name] for name in TRAINING if name in own
-        }
-        return TrainingConfig(device=resolve_device(self.device), **given)
+        given = {name: own[name] for name in TRAINING if name in own}
+        return TrainingConfig(device=resolve_device(self.device), **PAPER | given)
 
     def _objective(
-        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds
-    ) -> Any:
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seed: int
+    ) -> FactorisedObjective:
         return AllRowsObjective(X, y, n_classes, config)
 
     def _module(
@@ -207,10 +164,9 @@ class NetworkBase(NetworkSettings, PosteriorClassifier):
 
     def _networks(self) -> StackedMLP:
         """The networks whose posteriors are averaged."""
-        assert isinstance(self.module_, StackedMLP)
         return self.module_
 
-    def _logits(self, X: Any) -> Iterator[Tensor]:
+    def _logits(self, X: FloatArray) -> Iterator[Tensor]:
         """Logits of all networks, (M, b, K) for some rows at a time.
 
         In float64: float32 would round otherwise in other company, in digits that log-posteriors
@@ -218,17 +174,16 @@ class NetworkBase(NetworkSettings, PosteriorClassifier):
         """
         networks = copy.deepcopy(self._networks()).double().eval()
         device = networks.weight.device
-        rows = torch.from_numpy(apply_scaling(X, self._centre, self._scale))
+        rows = torch.from_numpy(apply_scaling(X, *self._scaling))
         with torch.inference_mode():
             for part in torch.split(rows, max(1, SCORED_AT_ONCE // networks.n_members)):
                 yield networks(part.to(device, torch.float64)).cpu()
 
-    def _log_posteriors(self, X: Any) -> FloatArray:
-        parts = self._logits(self._validate(X))
-        means = [
-            torch.logsumexp(torch.log_softmax(part, -1), 0) - math.log(len(part))
-            for part in parts
-        ]
+    def _log_posteriors(self, X: FloatArray) -> FloatArray:
+        means = []
+        for logits in self._logits(X):
+            each = torch.log_softmax(logits, -1)
+            means.append(torch.logsumexp(each, 0) - math.log(len(each)))
         return torch.cat(means).numpy()
 
 
@@ -245,10 +200,13 @@ def validation_split(y: Tensor, validation_fraction: float, seed: int) -> Split:
 
 def stack_of(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> StackedMLP:
     """The stack with these weights (M, a, b) and biases (M, 1, b), layer by layer."""
-    M, n_in, _ = weights[0].shape
-    sizes = [weight.shape[2] for weight in weights]
+    n_networks, n_in, _ = weights[0].shape
+    *hidden, n_out = [weight.shape[2] for weight in weights]
     # A generator of its own: the initial weights are thrown away and must not move the global one.
-    stack = StackedMLP(M, n_in, sizes[-1], sizes[:-1], generator=torch.Generator())
-    stack.weight = nn.Parameter(torch.cat([weight.flatten(1) for weight in weights], 1))
-    stack.bias = nn.Parameter(torch.cat([bias.flatten(1) for bias in biases], 1))
+    unused = torch.Generator()
+    stack = StackedMLP(n_networks, n_in, n_out, hidden, generator=unused)
+    flat_weights = [weight.flatten(1) for weight in weights]
+    flat_biases = [bias.flatten(1) for bias in biases]
+    stack.weight = nn.Parameter(torch.cat(flat_weights, 1))
+    stack.bias = nn.Parameter(torch.cat(flat_biases, 1))
     return stack

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from collidescope import _checks as check
 from collidescope.training.config import TrainingConfig
 from collidescope.training.networks import StackedMLP
-from studies.baselines._base import AllRowsObjective, NetworkBase, Seeds, stack_of
+from studies.baselines._base import AllRowsObjective, NetworkBase, stack_of
 
 #: Scale of the posterior before training, in units of the prior's: at 1 the network would see noise
 #: alone.
@@ -118,7 +118,7 @@ class ElboObjective(AllRowsObjective):
     def loss(self, module: nn.Module, batch: Tensor) -> Tensor:
         # Pyro's own checks would take half of every step.
         with self.pyro.validation_enabled(False):
-            loss: Tensor = self.elbo.differentiable_loss(
+            loss = self.elbo.differentiable_loss(
                 self._model, self._guide, module, batch.flatten()
             )
         return loss / len(self.y)
@@ -165,7 +165,7 @@ class BayesianClassifier(NetworkBase):
 
     Attributes
     ----------
-    classes_, n_features_in_, history_
+    classes_, history_
     module_ : MeanField
 
     Examples
@@ -191,8 +191,8 @@ class BayesianClassifier(NetworkBase):
         return super()._config()
 
     def _objective(
-        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds
-    ) -> Any:
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seed: int
+    ) -> AllRowsObjective:
         return ElboObjective(X, y, n_classes, config, self.kl_weight)
 
     def _module(
@@ -205,7 +205,6 @@ class BayesianClassifier(NetworkBase):
         )
 
     def _networks(self) -> StackedMLP:
-        assert isinstance(self.module_, MeanField)
         return self.module_.draw(
             self.n_draws, torch.Generator().manual_seed(self._prediction_seed)
         )

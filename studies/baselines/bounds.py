@@ -5,7 +5,6 @@ Every function takes rows (n, d) and class numbers and returns a lower and an up
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -17,6 +16,7 @@ from sklearn.neighbors import KernelDensity, NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
 from collidescope.equations.bounds import bayes_error_bounds
+from studies.measures import Array
 
 Bounds = tuple[float, float]
 
@@ -26,30 +26,29 @@ def _cover_hart(upper: float, K: int) -> Bounds:
     return bayes_error_bounds(min(upper, 1 - 1 / K), K)[0], upper
 
 
-def mst_bounds(X: np.ndarray, y: np.ndarray) -> Bounds:
+def mst_bounds(X: Array, y: Array) -> Bounds:
     """GHP (Sekeh et al. 2020), DataEval's ``ber_mst``: edges between classes of a spanning tree.
 
     >>> mst_bounds(np.array([[0.0], [1.0], [2.0], [10.0]]), np.array([0, 0, 1, 1]))[1]
     0.25
     """
-    distances = squareform(pdist(X))
     # Zero means "no edge" to the sparse graph, and equal rows are near, not apart.
-    tiny = np.finfo(np.float64).tiny
-    tree = minimum_spanning_tree(np.where(distances == 0, tiny, distances)).tocoo()
-    edges = float((y[tree.row] != y[tree.col]).sum())
-    return _cover_hart(edges / len(y), len(np.unique(y)))
+    distances = np.maximum(pdist(X), np.finfo(np.float64).tiny)
+    tree = minimum_spanning_tree(squareform(distances)).tocoo()
+    mixed = y[tree.row] != y[tree.col]
+    return _cover_hart(float(mixed.sum() / len(y)), len(np.unique(y)))
 
 
-def _neighbours(X: np.ndarray, y: np.ndarray, k: int) -> np.ndarray:
+def _neighbours(X: Array, y: Array, k: int) -> Array:
     """Labels of the k nearest other rows, (n, k)."""
     return y[NearestNeighbors(n_neighbors=k).fit(X).kneighbors(return_distance=False)]
 
 
-def _votes(voters: np.ndarray, K: int) -> np.ndarray:
+def _votes(voters: Array, K: int) -> Array:
     return np.stack([(voters == k).sum(axis=1) for k in range(K)], axis=1)
 
 
-def knn_bounds(X: np.ndarray, y: np.ndarray, k: int) -> Bounds:
+def knn_bounds(X: Array, y: Array, k: int) -> Bounds:
     """Leave-one-out error of k neighbours (DataEval's ``ber_knn``), and its lower bound."""
     K = int(y.max()) + 1
     said = _votes(_neighbours(X, y, k), K).argmax(axis=1)
@@ -60,19 +59,22 @@ def knn_bounds(X: np.ndarray, y: np.ndarray, k: int) -> Bounds:
     return _cover_hart(upper, K)
 
 
-def knn_posterior_bounds(X: np.ndarray, y: np.ndarray, k: int) -> Bounds:
+def knn_posterior_bounds(X: Array, y: Array, k: int) -> Bounds:
     """kNN-LOO of FeeBee: 1 - mean of the largest share among k neighbours.
 
     Once without the row itself and once with it.
     """
     K = int(y.max()) + 1
-    voters = _neighbours(X, y, k)
-    with_itself = np.column_stack([voters[:, : k - 1], y])
-    shares = [_votes(each, K).max(axis=1).mean() / k for each in (voters, with_itself)]
-    return float(1 - max(shares)), float(1 - min(shares))
+    others = _neighbours(X, y, k)
+    with_itself = np.column_stack([others[:, : k - 1], y])
+    errors = []
+    for voters in (others, with_itself):
+        largest = _votes(voters, K).max(axis=1)
+        errors.append(1 - float(largest.mean() / k))
+    return min(errors), max(errors)
 
 
-def kde_estimate(X: np.ndarray, y: np.ndarray) -> Bounds:
+def kde_estimate(X: Array, y: Array) -> Bounds:
     """1 - mean of the largest posterior of kernel densities, one per class, on held-out halves."""
     X = StandardScaler().fit_transform(X)
     n, d = X.shape
@@ -91,7 +93,7 @@ def kde_estimate(X: np.ndarray, y: np.ndarray) -> Bounds:
     return 1 - kept / n, 1 - kept / n
 
 
-BOUNDS: dict[str, Callable[[np.ndarray, np.ndarray], Bounds]] = {
+BOUNDS = {
     "GHP, DataEval's ber_mst": mst_bounds,
     "1-NN (Cover–Hart), DataEval's ber_knn": partial(knn_bounds, k=1),
     "10-NN": partial(knn_bounds, k=10),

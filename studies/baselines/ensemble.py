@@ -4,7 +4,6 @@ posteriors averaged."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from collidescope import _checks as check
 from collidescope.training.config import TrainingConfig
 from collidescope.training.networks import StackedMLP
-from studies.baselines._base import AllRowsObjective, NetworkBase, Seeds
+from studies.baselines._base import AllRowsObjective, NetworkBase
 
 
 @dataclass(eq=False, repr=False)
@@ -27,7 +26,7 @@ class DeepEnsemble(NetworkBase):
 
     Attributes
     ----------
-    classes_, n_features_in_, history_
+    classes_, history_
     module_ : StackedMLP
         ``module_.member(m, x)`` gives the logits of one member on standardised rows.
 
@@ -51,8 +50,8 @@ class DeepEnsemble(NetworkBase):
         return super()._config()
 
     def _objective(
-        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds
-    ) -> Any:
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seed: int
+    ) -> AllRowsObjective:
         return AllRowsObjective(X, y, n_classes, config, self.n_members)
 
     def _module(

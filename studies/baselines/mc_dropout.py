@@ -50,7 +50,7 @@ class DropoutClassifier(NetworkBase):
 
     Attributes
     ----------
-    classes_, n_features_in_, history_, module_
+    classes_, history_, module_
 
     Notes ----- A pass leaves out the same units for all rows, so that the posterior of a row does
     not depend on its company and is the same at every call. For each single row the mean over

@@ -8,7 +8,6 @@ posteriors are over-confident.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +18,6 @@ from collidescope.training.networks import FactorisedObjective
 from studies.baselines._base import (
     AllRowsObjective,
     NetworkBase,
-    Seeds,
     validation_split,
 )
 
@@ -52,7 +50,6 @@ class NetworkClassifier(NetworkBase):
     Attributes
     ----------
     classes_ : array of shape (K,)
-    n_features_in_ : int
     history_ : list of dict
         epoch, train_loss, val_loss (nan when nothing is held out) and seconds of every epoch.
     module_ : torch module
@@ -74,14 +71,14 @@ class NetworkClassifier(NetworkBase):
     weight_decay: float = 0.0
     dropout: float = 0.0
 
-    def predict_logits(self, X: Any) -> FloatArray:
+    def predict_logits(self, X: FloatArray) -> FloatArray:
         """What the network puts out before the softmax, of shape (n, K)."""
-        return torch.cat(list(self._logits(self._validate(X))), dim=1)[0].numpy()
+        return torch.cat(list(self._logits(X)), dim=1)[0].numpy()
 
     def _objective(
-        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seeds: Seeds
-    ) -> Any:
+        self, X: Tensor, y: Tensor, n_classes: int, config: TrainingConfig, seed: int
+    ) -> FactorisedObjective:
         if config.patience == 0:
             return AllRowsObjective(X, y, n_classes, config)
-        split = validation_split(y, self.validation_fraction, seeds.split)
+        split = validation_split(y, self.validation_fraction, seed)
         return FactorisedObjective(X, y, [split], config)

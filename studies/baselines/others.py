@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from collidescope._checks import FloatArray
-from studies.baselines._labelled import labelled_posteriors, refuse_empty_classes
-
-if TYPE_CHECKING:
-    import pandas as pd
+from studies.baselines._labelled import labelled_posteriors
 
 
 def confident_joint_matrix(P: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
@@ -43,16 +38,12 @@ def confident_joint_matrix(P: npt.ArrayLike, y: npt.ArrayLike) -> FloatArray:
     array([[1., 0.],
            [0., 1.]])
     """
-    count = _cleanlab("count", "confident_joint_matrix")
-    posteriors, codes, classes = labelled_posteriors(P, y)
-    counts = refuse_empty_classes(codes, classes)
-    joint = np.asarray(
-        count.compute_confident_joint(codes, posteriors, calibrate=True),
-        dtype=np.float64,
-    )
-    if not np.array_equal(
-        joint.sum(axis=1), counts
-    ):  # pragma: no cover (a promise of cleanlab)
+    from cleanlab.count import compute_confident_joint
+
+    posteriors, codes, _ = labelled_posteriors(P, y)
+    counts = np.bincount(codes)
+    joint = compute_confident_joint(codes, posteriors, calibrate=True)
+    if not np.array_equal(joint.sum(axis=1), counts):
         raise RuntimeError(
             f"cleanlab's confident joint has row sums {joint.sum(axis=1)} for {counts} labels"
         )
@@ -80,18 +71,7 @@ def overlapping_classes(P: npt.ArrayLike, y: npt.ArrayLike) -> pd.DataFrame:
     ... ].tolist()
     [2]
     """
-    dataset = _cleanlab("dataset", "overlapping_classes")
+    from cleanlab.dataset import find_overlapping_classes
+
     posteriors, codes, classes = labelled_posteriors(P, y)
-    table: pd.DataFrame = dataset.find_overlapping_classes(
-        codes, posteriors, class_names=classes.tolist()
-    )
-    return table
-
-
-def _cleanlab(module: str, caller: str) -> Any:
-    try:
-        return importlib.import_module(f"cleanlab.{module}")
-    except ImportError as error:
-        raise ImportError(
-            f"{caller} needs cleanlab: pip install collidescope[experiments]"
-        ) from error
+    return find_overlapping_classes(codes, posteriors, class_names=classes.tolist())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,6 +26,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from studies.measures import Array
+
 SEED = 0
 
 
@@ -43,7 +44,7 @@ def lightgbm() -> Any:
 
 #: Nothing is set but seeds, threads, posteriors and what keeps logistic regression and quadratic
 #: discriminant analysis from failing (iterations, a little shrinkage).
-STOCK: dict[str, Callable[[], Any]] = {
+STOCK = {
     "logistic": lambda: scaled(LogisticRegression(max_iter=1000)),
     "lasso": lambda: scaled(
         LogisticRegression(l1_ratio=1, solver="saga", max_iter=1000, random_state=SEED)
@@ -134,19 +135,20 @@ def usual_rivals() -> dict[str, Any]:
 
 def held_out_posteriors(
     model: Any,
-    X: np.ndarray,
-    y: np.ndarray,
-    new: np.ndarray | None = None,
+    X: Array,
+    y: Array,
+    new: Array | None = None,
     seed: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[Array, Array]:
     """Held-out posteriors of five stratified folds, and those of new rows, averaged over folds."""
+    if new is None:
+        new = X[:1]
     K = int(y.max()) + 1
     held_out = np.zeros((len(y), K))
-    others = X[:1] if new is None else new
-    averaged = np.zeros((len(others), K))
+    averaged = np.zeros((len(new), K))
     folds = StratifiedKFold(5, shuffle=True, random_state=seed)
     for train, test in folds.split(X, y):
         fold = clone(model).fit(X[train], y[train])
         held_out[test[:, None], fold.classes_] = fold.predict_proba(X[test])
-        averaged[:, fold.classes_] += fold.predict_proba(others) / folds.get_n_splits()
+        averaged[:, fold.classes_] += fold.predict_proba(new) / folds.get_n_splits()
     return held_out, averaged

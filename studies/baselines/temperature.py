@@ -9,7 +9,6 @@ by the log loss instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +19,10 @@ from collidescope._checks import FloatArray, IntArray
 from studies.baselines._base import (
     NetworkSettings,
     PosteriorClassifier,
-    Seeds,
     validation_split,
 )
 from studies.baselines.networks import NetworkClassifier
-from studies.measures import calibration_error
+from studies.measures import Array, calibration_error
 
 #: Temperatures that are tried: steps of 2 per cent. Networks that fit their labels perfectly need
 #: about 10.
@@ -59,7 +57,7 @@ class TemperatureScaledClassifier(NetworkSettings, PosteriorClassifier):
     ----------
     temperature_ : float
     network_ : NetworkClassifier
-    classes_, n_features_in_, history_
+    classes_, history_
 
     Examples
     --------
@@ -77,25 +75,19 @@ class TemperatureScaledClassifier(NetworkSettings, PosteriorClassifier):
     weight_decay: float = 0.0
     dropout: float = 0.0
 
-    def fit(self, X: Any, y: Any) -> TemperatureScaledClassifier:
+    def fit(self, X: FloatArray, y: Array) -> TemperatureScaledClassifier:
         """Train the network on one part of the rows, choose the temperature on the other."""
         check.check_count(self.n_bins, "n_bins")
-        X, y = self._validate(X, y)
         codes = self._encode(y)
-        seeds = Seeds.drawn(self.random_state)
-        self.network_ = NetworkClassifier(random_state=seeds.training)
-        split = validation_split(
-            torch.from_numpy(codes.astype(np.int64)),
-            self.validation_fraction,
-            seeds.split,
-        )
+        training_seed, split_seed, _ = self._seeds()
+        labels = torch.from_numpy(codes.astype(np.int64))
+        split = validation_split(labels, self.validation_fraction, split_seed)
         train, held_out = (rows.numpy() for rows in split)
-        self.network_.set_params(**{name: getattr(self, name) for name in NETWORK}).fit(
-            X[train], codes[train]
-        )
-        self.temperature_ = self.best_temperature(
-            self.network_.predict_logits(X[held_out]), codes[held_out]
-        )
+        settings = {name: getattr(self, name) for name in NETWORK}
+        self.network_ = NetworkClassifier(random_state=training_seed, **settings)
+        self.network_.fit(X[train], codes[train])
+        logits = self.network_.predict_logits(X[held_out])
+        self.temperature_ = self.best_temperature(logits, codes[held_out])
         self.history_ = self.network_.history_
         return self
 
@@ -109,7 +101,6 @@ class TemperatureScaledClassifier(NetworkSettings, PosteriorClassifier):
         best = np.flatnonzero(np.array(errors) == min(errors))
         return float(min(TEMPERATURES[best], key=lambda T: abs(np.log(T))))
 
-    def _log_posteriors(self, X: Any) -> FloatArray:
-        return log_softmax(
-            self.network_.predict_logits(self._validate(X)) / self.temperature_, axis=1
-        )
+    def _log_posteriors(self, X: FloatArray) -> FloatArray:
+        logits = self.network_.predict_logits(X)
+        return log_softmax(logits / self.temperature_, axis=1)

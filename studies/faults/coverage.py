@@ -23,13 +23,12 @@ COUNTS = ("num_statements", "covered_lines", "num_branches", "covered_branches")
 
 def by_module(files: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
     """Module or subpackage directly below collidescope → its counts."""
-    found: dict[str, collections.Counter[str]] = collections.defaultdict(
-        collections.Counter
-    )
+    found = collections.defaultdict(collections.Counter)
     for path, entry in files.items():
-        parts = Path(path).parts
-        name = parts[parts.index("collidescope") + 1].removesuffix(".py")
-        found[name].update({count: entry["summary"][count] for count in COUNTS})
+        behind = path.rpartition("collidescope/")[2]
+        module = behind.partition("/")[0].removesuffix(".py")
+        summary = entry["summary"]
+        found[module].update({count: summary[count] for count in COUNTS})
     return {name: dict(found[name]) for name in sorted(found)}
 
 

@@ -18,7 +18,6 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def worker(target: str, first: int, last: int, seed: int, folder: Path) -> None:
         path = work / f"case{suffix}"
         path.write_bytes(data)
         log.write(json.dumps({"begin": number, "suffix": suffix}) + "\n")
-        entry: dict[str, Any] = {"case": number}
+        entry = {"case": number}
         try:
             entry["end"] = watch.run(lambda path=path: subject.read(path), len(data))
         except Finding as finding:
@@ -81,8 +80,8 @@ def worker(target: str, first: int, last: int, seed: int, folder: Path) -> None:
 def campaign(target: str, cases: int, seed: int) -> Result:
     """All cases of a target, whatever happens to the children."""
     started = time.perf_counter()
-    ends: collections.Counter[str] = collections.Counter()
-    found: dict[str, dict[str, Any]] = {}
+    ends = collections.Counter()
+    found = {}
     first = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -113,8 +112,8 @@ def campaign(target: str, cases: int, seed: int) -> Result:
             if len(done) < len(begun):
                 died = f"the interpreter died (exit {child.returncode})"
                 done.append({"case": begun[-1], "end": "found", "what": died})
+            ends.update(entry["end"] for entry in done)
             for entry in done:
-                ends[entry["end"]] += 1
                 if entry["end"] == "found":
                     new = {"count": 0, "case": entry["case"]}
                     found.setdefault(_kind(entry["what"]), new)["count"] += 1
@@ -151,10 +150,10 @@ def replay(target: str, file: str) -> None:
 
 
 def cells(quick: bool) -> list[Cell]:
-    return [
-        {"target": target, "cases": 5 if quick else cases, "seed": 20260}
-        for target, cases in CASES.items()
-    ]
+    cases = CASES
+    if quick:
+        cases = dict.fromkeys(CASES, 5)
+    return [{"target": name, "cases": n, "seed": 20260} for name, n in cases.items()]
 
 
 def run(cell: Cell) -> Result:

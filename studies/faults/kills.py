@@ -21,6 +21,7 @@ import numpy as np
 import collidescope as cs
 import collidescope.learners.network
 from collidescope.datasets import scenario_a
+from studies.measures import Rng
 from studies.models import pairwise
 from studies.store import Cell, Result, Study
 
@@ -45,8 +46,8 @@ FAILED = 12
 def fit(kind: str, checkpoint: Path | None = None) -> cs.CollisionClassifier:
     """A fit of a second or less."""
     X, y = scenario_a(3).sample(200, 0)
-    training: dict[str, Any] = {"max_epochs": 40, "patience": 0}
-    shared: dict[str, Any] = {
+    training = {"max_epochs": 40, "patience": 0}
+    shared = {
         "cv": 2,
         "limit": False,
         "random_state": 0,
@@ -95,7 +96,7 @@ def kill_until_done(
     kind: str,
     expected: Any,
     seconds: float,
-    rng: np.random.Generator,
+    rng: Rng,
     most: int,
     signals: Any = SIGNALS,
 ) -> dict[str, int]:
@@ -143,7 +144,7 @@ def campaign(kills: int, seed: int = 0, kinds: tuple[str, ...] = KINDS) -> Resul
             started = time.perf_counter()
             os.waitpid(in_child(kind, folder), 0)
             undisturbed[kind] = np.load(folder / "S.npy"), time.perf_counter() - started
-    total: Counter[str] = Counter()
+    total = Counter()
     while sum(total[each.name] for each in SIGNALS) < kills:
         kind = kinds[total["fits"] % len(kinds)]
         most = int(rng.integers(1, 5))

@@ -28,8 +28,8 @@ from collections import Counter
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
-from studies.faults.operators import Mutant, mutants
-from studies.store import Cell, Result, Study
+from studies.faults.operators import mutants
+from studies.store import Cell, Result, Study, product
 
 ROOT = Path(__file__).parents[2]
 #: What the tests import, so that no mutant pays for it again.
@@ -39,11 +39,12 @@ sklearn.linear_model sklearn.model_selection sklearn.datasets sklearn.dummy skle
 sklearn.ensemble sklearn.calibration torch safetensors.torch joblib pytest _pytest.doctest
 hypothesis hypothesis.strategies hypothesis.extra.numpy
 """
-BAD, SCALE = "test_bad_input.py::test_", "test_scale.py::test_"
+BAD = "test_bad_input.py::test_"
+SCALE = "test_scale.py::test_"
 REFUSALS = f"{BAD}bad_input_is_refused_in_our_words"
 PAC = "test_pairwise.py::test_the_pac_bound_is_the_two_terms_of_the_theorem"
 #: Tests of each module, beside its doctests; those marked slow are left out.
-TESTS: dict[str, tuple[str, ...]] = {
+TESTS = {
     "matrix": (
         "test_matrix.py",
         REFUSALS,
@@ -78,9 +79,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "applications.smoothing_loss": ("test_smoothing.py", REFUSALS),
 }
 #: A mutant may take this many times as long as the code that is right, and so many seconds more: of
-#: its own processor time, so that a busy machine kills none; and of the clock ten times that, for
-#: one that waits for ever.
-PATIENCE, WAITING = (5, 15), 10
+#: its own processor time, so that a busy machine kills none; and of the clock ``WAITING`` times
+#: that, for one that waits for ever.
+PATIENCE = 5
+MORE_SECONDS = 15
+WAITING = 10
 MEMORY = 8 * 2**30
 #: How a process ends that took too long.
 TOO_LONG = {-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGALRM}
@@ -136,7 +139,9 @@ def outcome(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code in TOO_LONG:
         return "timed out"
-    return "killed" if code else "survived"
+    if code:
+        return "killed"
+    return "survived"
 
 
 def seconds_without_mistake(module: str, tree: ast.Module, scratch: Path) -> float:
@@ -156,16 +161,16 @@ def campaign(
     """Try the mutants of a module, or a sample of them."""
     source = source_of(module).read_text()
     every = range(len(mutants(source)[1]))
-    chosen = sorted(
-        random.Random(seed).sample(every, min(sample or len(every), len(every)))
-    )
-    found: dict[int, str] = {}
-    running: dict[int, int] = {}
+    chosen = list(every)
+    if sample is not None and sample < len(every):
+        chosen = sorted(random.Random(seed).sample(every, sample))
+    found = {}
+    running = {}
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         sys.pycache_prefix = folder  # the tests are compiled once, not per mutant
         usual = seconds_without_mistake(module, mutants(source)[0], scratch)
-        limit = int(PATIENCE[0] * usual + PATIENCE[1])
+        limit = int(PATIENCE * usual + MORE_SECONDS)
         print(
             f"{module}: {len(chosen)} of {len(every)} mutants, tests take {usual:.1f} s"
         )
@@ -180,24 +185,25 @@ def campaign(
             child, status = os.wait()
             found[running.pop(child)] = outcome(status)
     counts = Counter(found.values())
-    survivors = [mutants(source)[1][i] for i in chosen if found[i] == "survived"]
+    survived = []
+    for number in chosen:
+        if found[number] == "survived":
+            mutant = mutants(source)[1][number]
+            name = f"{mutant.where}: {mutant.what}"
+            survived.append({"line": mutant.line, "mutant": name})
     return {
         "mutants": len(every),
         "tried": len(chosen),
         "killed": counts["killed"],
         "timed out": counts["timed out"],
-        "survived": [{"line": own.line, "mutant": _name(own)} for own in survivors],
+        "survived": survived,
     }
-
-
-def _name(mutant: Mutant) -> str:
-    return f"{mutant.where}: {mutant.what}"
 
 
 def cells(quick: bool) -> list[Cell]:
     if quick:
         return [{"module": "equations.gramian", "sample": 5}]
-    return [{"module": module} for module in TESTS]
+    return product(module=TESTS)
 
 
 def run(cell: Cell) -> Result:

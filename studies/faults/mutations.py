@@ -8,48 +8,54 @@ from __future__ import annotations
 import copy
 import gzip
 import json
-import struct
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-Rng = np.random.Generator
+from studies.measures import Array, Rng
+
+
+def pick(rng: Rng, items: Any) -> Any:
+    return items[int(rng.integers(len(items)))]
+
+
+def times(rng: Rng, most: int) -> range:
+    """As many turns as are drawn, from one to ``most``."""
+    return range(int(rng.integers(1, most + 1)))
+
 
 # ---------------------------------------------------------------- bytes
 
 
 def flip_bits(rng: Rng, data: bytes) -> bytes:
     out = bytearray(data)
-    for place in rng.integers(0, max(len(out), 1), int(rng.integers(1, 9))):
+    for _ in times(rng, 8):
         if out:
-            out[place] ^= 1 << int(rng.integers(8))
+            out[int(rng.integers(len(out)))] ^= 1 << int(rng.integers(8))
     return bytes(out)
 
 
 def cut(rng: Rng, data: bytes) -> bytes:
-    return data[: int(rng.integers(0, len(data) + 1))]
+    return data[: int(rng.integers(len(data) + 1))]
 
 
 def splice(rng: Rng, data: bytes) -> bytes:
     """A piece of the file copied over another place of it, or put in between."""
-    start, stop = sorted(rng.integers(0, len(data) + 1, 2).tolist())
+    start, stop, at = rng.integers(len(data) + 1, size=3).tolist()
     piece = data[start : min(stop, start + 500)]
-    at = int(rng.integers(0, len(data) + 1))
-    behind = at + len(piece) if rng.random() < 0.5 else at
+    behind = at
+    if rng.random() < 0.5:
+        behind += len(piece)
     return data[:at] + piece + data[behind:]
 
 
 def noise(rng: Rng, data: bytes) -> bytes:
-    at = int(rng.integers(0, len(data) + 1))
+    at = int(rng.integers(len(data) + 1))
     return data[:at] + rng.bytes(int(rng.integers(1, 60))) + data[at:]
 
 
-BLIND: list[Callable[[Rng, bytes], bytes]] = [flip_bits, cut, splice, noise]
-
-
 def blind(rng: Rng, data: bytes) -> bytes:
-    return BLIND[int(rng.integers(len(BLIND)))](rng, data)
+    return pick(rng, [flip_bits, cut, splice, noise])(rng, data)
 
 
 # ---------------------------------------------------------------- JSON
@@ -69,7 +75,7 @@ RAW = {
     "@many": "[" + "[]," * 200_000 + "0]",
     "@twice": '{"format": 1, "format": 2}',
 }
-HOSTILE: list[Any] = [
+HOSTILE = [
     *RAW,
     None,
     True,
@@ -119,131 +125,144 @@ def dump(value: Any) -> str:
 def spoil_json(rng: Rng, value: Any) -> Any:
     """A copy with one to three changes at random places."""
     box = [copy.deepcopy(value)]
-    for _ in range(int(rng.integers(1, 4))):
+    for _ in times(rng, 3):
         _spoil_once(rng, box)
     return box[0]
 
 
 def _spoil_once(rng: Rng, box: list[Any]) -> None:
-    parent: Any = box
-    key: Any = 0
-    while True:
-        here = parent[key]
-        if not isinstance(here, dict | list) or not here:
-            break
+    parent = box
+    key = 0
+    while isinstance(parent[key], dict | list) and parent[key]:
         if parent is not box and rng.random() < 0.2:
             break
-        parent = here
-        key = _place(rng, here)
+        parent = parent[key]
+        key = _place(rng, parent)
     what = rng.random()
     if what < 0.55 or parent is box:
-        parent[key] = copy.deepcopy(HOSTILE[int(rng.integers(len(HOSTILE)))])
+        parent[key] = copy.deepcopy(pick(rng, HOSTILE))
     elif what < 0.7:
         del parent[key]
     elif what < 0.8 and isinstance(parent, list):
         parent.insert(key, copy.deepcopy(parent[key]))
     elif what < 0.9 and type(parent[key]) in (int, float):
-        parent[key] = parent[key] * float(rng.choice([-1, 0.5, 2, 1e300, 1 + 1e-9]))
+        parent[key] *= pick(rng, [-1.0, 0.5, 2.0, 1e300, 1 + 1e-9])
     else:  # what stands elsewhere
         parent[key] = copy.deepcopy(parent[_place(rng, parent)])
 
 
 def _place(rng: Rng, value: dict[str, Any] | list[Any]) -> Any:
     """A key of a dict or a position in a list."""
-    return _pick(rng, list(value) if isinstance(value, dict) else range(len(value)))
-
-
-def _pick(rng: Rng, items: Sequence[Any]) -> Any:
-    return items[int(rng.integers(len(items)))]
+    if isinstance(value, dict):
+        return pick(rng, list(value))
+    return int(rng.integers(len(value)))
 
 
 # ---------------------------------------------------------------- safetensors
 
-DTYPES = "F64 F32 F16 BF16 I64 I32 U8 BOOL F8_E4M3 I16 U64 C64 X9 "
+#: What a header may claim of an array.
+LIES = {
+    "dtype": [
+        "F64",
+        "F32",
+        "F16",
+        "BF16",
+        "I64",
+        "I32",
+        "U8",
+        "BOOL",
+        "F8_E4M3",
+        "I16",
+        "U64",
+        "C64",
+        "X9",
+        "",
+    ],
+    "shape": [
+        [2**40],
+        [2**63],
+        [-1],
+        [0, 2**62],
+        [1] * 200,
+        [],
+        ["3"],
+        7,
+        [2**32, 2**32],
+    ],
+    "data_offsets": [[0, 2**63], [8, 0], [-1, 8], [0], "x", [2**64, 2**65]],
+}
+METADATA = [7, [], {"collidescope": 5}, {"collidescope": {}}, {}, None]
 
 
 def spoil_header(rng: Rng, data: bytes) -> bytes:
     """A safetensors container whose header lies: lengths, kinds, shapes, places."""
-    (length,) = struct.unpack("<Q", data[:8])
-    header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
-    names = [name for name in header if name != "__metadata__"]
-    entry = header[_pick(rng, names)]
-    what = int(rng.integers(7))
-    if what == 0:
-        entry["dtype"] = _pick(rng, DTYPES.split(" "))
-    elif what == 1:
-        entry["shape"] = _pick(
-            rng,
-            [
-                [2**40],
-                [2**63],
-                [-1],
-                [0, 2**62],
-                [1] * 200,
-                [],
-                ["3"],
-                7,
-                [2**32, 2**32],
-            ],
-        )
-    elif what == 2:
-        entry["data_offsets"] = _pick(
-            rng, [[0, 2**63], [8, 0], [-1, 8], [0], [0, len(body)], "x", [2**64, 2**65]]
-        )
-    elif what == 3:
-        entry["data_offsets"] = header[_pick(rng, names)]["data_offsets"]
-    elif what == 4:
-        header["__metadata__"] = _pick(
-            rng, [7, [], {"collidescope": 5}, {"collidescope": {}}, {}, None]
-        )
-    elif what == 5:
-        header = spoil_json(rng, header)
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    body = data[8 + length :]
+    arrays = [header[name] for name in header if name != "__metadata__"]
+    entry = pick(rng, arrays)
+    others = ["another's place", "the whole body", "metadata", "JSON", "length"]
+    lie = pick(rng, [*LIES, *others])
+    match lie:
+        case "another's place":
+            entry["data_offsets"] = pick(rng, arrays)["data_offsets"]
+        case "the whole body":
+            entry["data_offsets"] = [0, len(body)]
+        case "metadata":
+            header["__metadata__"] = pick(rng, METADATA)
+        case "JSON":
+            header = spoil_json(rng, header)
+        case "dtype" | "shape" | "data_offsets":
+            entry[lie] = pick(rng, LIES[lie])
     text = dump(header).encode("utf-8", "surrogatepass")
-    if what == 6:
-        length = int(
-            _pick(rng, [0, 1, length - 1, length + 8, 2**31, 2**63, 2**64 - 1])
-        )
-        return struct.pack("<Q", length) + text + body
-    return struct.pack("<Q", len(text)) + text + body
+    claimed = len(text)
+    if lie == "length":
+        claimed = pick(rng, [0, 1, length - 1, length + 8, 2**31, 2**63, 2**64 - 1])
+    return claimed.to_bytes(8, "little") + text + body
 
 
-def spoil_arrays(rng: Rng, arrays: dict[str, Any]) -> dict[str, Any]:
+NUMBERS = [np.nan, np.inf, -np.inf, 1e38, -1.0, 0.0]
+KINDS = "f2 f4 f8 i1 i4 i8 u1 u2 u8 ?"
+
+
+def spoil_arrays(rng: Rng, arrays: dict[str, Array]) -> dict[str, Array]:
     """Named arrays, one to three of them changed."""
     arrays = dict(arrays)
-    for _ in range(int(rng.integers(1, 4))):
+    for _ in times(rng, 3):
         if not arrays:
             break
-        name = _pick(rng, sorted(arrays))
-        array = arrays[name]
-        what = int(rng.integers(9))
-        if what == 0 and array.dtype.kind == "f" and array.size:
-            array = array.copy()
-            array.flat[int(rng.integers(array.size))] = _pick(
-                rng, [np.nan, np.inf, -np.inf, 1e38, -1.0, 0.0]
-            )
-        elif what == 1:
-            kinds = "f2 f4 f8 i1 i4 i8 u1 u2 u8 ?"
-            kind = _pick(rng, kinds.split())
-            with np.errstate(all="ignore"):
-                array = array.astype(kind)
-        elif what == 2:
-            array = array.reshape(-1) if rng.random() < 0.5 else array[None]
-        elif what == 3 and array.ndim:
-            array = array[: len(array) // 2]
-        elif what == 4 and array.ndim:
-            array = np.concatenate([array, array], axis=int(rng.integers(array.ndim)))
-        elif what == 5:
-            array = np.zeros((0, 5) if rng.random() < 0.5 else (), array.dtype)
-        elif what == 6:
-            del arrays[name]
-            continue
-        elif what == 7:
-            arrays[f"{name}x"] = array
-            continue
-        else:
-            array = arrays[_pick(rng, sorted(arrays))]
+        name = pick(rng, sorted(arrays))
+        array = arrays.pop(name)
+        match int(rng.integers(8)):
+            case 0:  # left out
+                continue
+            case 1:
+                arrays[f"{name}x"] = array
+            case 2 if arrays:
+                array = pick(rng, list(arrays.values()))
+            case _:
+                array = spoil_array(rng, array)
         arrays[name] = np.ascontiguousarray(array)
     return arrays
+
+
+def spoil_array(rng: Rng, array: Array) -> Array:
+    """Other numbers, another dtype or another shape."""
+    match int(rng.integers(6)):
+        case 0 if array.dtype.kind == "f" and array.size:
+            array = array.copy()
+            array.flat[int(rng.integers(array.size))] = pick(rng, NUMBERS)
+            return array
+        case 1:
+            with np.errstate(all="ignore"):
+                return array.astype(pick(rng, KINDS.split()))
+        case 2 if array.ndim:
+            return array[: len(array) // 2]
+        case 3 if array.ndim:
+            return np.concatenate([array, array], axis=int(rng.integers(array.ndim)))
+        case 4:
+            return np.zeros(pick(rng, [(0, 5), ()]), array.dtype)
+    return pick(rng, [array.reshape(-1), array[None]])
 
 
 # ---------------------------------------------------------------- tables
@@ -284,36 +303,37 @@ ENCODINGS = "utf-8 utf-8-sig latin-1 utf-16 utf-16-le cp1252 utf-32 shift-jis"
 def spoil_csv(rng: Rng, lines: list[list[str]]) -> tuple[bytes, str]:
     """(content, suffix) of a table that is none, or nearly."""
     lines = [list(line) for line in lines]
-    for _ in range(int(rng.integers(1, 6))):
+    for _ in times(rng, 5):
         row = int(rng.integers(len(lines)))
-        what = int(rng.integers(7))
-        if what <= 2:
-            lines[row][int(rng.integers(len(lines[row])))] = _pick(rng, CELLS)
-        elif what == 3 and len(lines[row]) > 1:
-            lines[row].pop()
-        elif what == 4:
-            lines[row].append(_pick(rng, CELLS))
-        elif what == 5:
-            column = int(rng.integers(len(lines[0])))
-            value = _pick(rng, CELLS)
-            for line in lines[1:]:
-                if column < len(line):
-                    line[column] = value
-        else:
-            lines.insert(row, [""])
-    delimiter = _pick(rng, [",", ",", ",", ";", "\t", "|", " "])
-    ending = _pick(rng, ["\n", "\n", "\r\n", "\r", "\n\r", "\x0b"])
+        match int(rng.integers(7)):
+            case 0:
+                lines[row] = lines[row][:-1] or [""]
+            case 1:
+                lines[row].append(pick(rng, CELLS))
+            case 2:
+                column = int(rng.integers(len(lines[0])))
+                value = pick(rng, CELLS)
+                for line in lines[1:]:
+                    line[column : column + 1] = [value]
+            case 3:
+                lines.insert(row, [""])
+            case _:
+                lines[row][int(rng.integers(len(lines[row])))] = pick(rng, CELLS)
+    delimiter = pick(rng, ",,,;\t| ")
+    ending = pick(rng, ["\n", "\n", "\r\n", "\r", "\n\r", "\x0b"])
     text = ending.join(delimiter.join(line) for line in lines) + ending
-    data = text.encode(_pick(rng, ENCODINGS.split()), "replace")
-    what = int(rng.integers(8))
-    if what == 0:
-        data = blind(rng, data)
-    elif what == 1:  # two encodings in one file
-        rest = text[len(text) // 2 :]
-        other = rest.encode(_pick(rng, ENCODINGS.split()), "replace")
-        data = data[: len(data) // 2] + other
-    elif what == 2:
-        packed = gzip.compress(data, 1)
-        return (packed if rng.random() < 0.4 else blind(rng, packed)), ".csv.gz"
+    encoding, other = (pick(rng, ENCODINGS.split()) for _ in range(2))
+    data = text.encode(encoding, "replace")
+    match int(rng.integers(8)):
+        case 0:
+            data = blind(rng, data)
+        case 1:  # two encodings in one file
+            rest = text[len(text) // 2 :]
+            data = data[: len(data) // 2] + rest.encode(other, "replace")
+        case 2:
+            packed = gzip.compress(data, 1)
+            if rng.random() < 0.6:
+                packed = blind(rng, packed)
+            return packed, ".csv.gz"
     suffixes = ".csv .csv .csv .tsv .txt .parquet .gz .xz .data"
-    return data, _pick(rng, suffixes.split())
+    return data, pick(rng, suffixes.split())

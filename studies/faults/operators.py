@@ -47,6 +47,7 @@ _ARITHMETIC = {
     ast.BitOr: ast.BitAnd,
     ast.BitXor: ast.BitAnd,
 }
+_LOGIC = {ast.And: ast.Or, ast.Or: ast.And}
 _COMPARISON = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -101,7 +102,7 @@ def mutants(source: str) -> tuple[ast.Module, list[Mutant]]:
         for alias in node.names
     }
     found = list(_walk(tree, "module", modules))
-    seen: Counter[tuple[str, str]] = Counter()
+    seen = Counter()
     for mutant in found:
         mutant.what = f"{lines[mutant.line - 1].strip()} | {mutant.what}"
         seen[mutant.where, mutant.what] += 1
@@ -115,23 +116,33 @@ def _walk(node: ast.AST, where: str, modules: set[str]) -> Iterator[Mutant]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         if node.name in DISPLAY:
             return
-        where = node.name if where == "module" else f"{where}.{node.name}"
+        where = f"{where}.{node.name}".removeprefix("module.")
     if isinstance(node, ast.ClassDef):
         skipped.append("keywords")
+    for field, index, child in _children(node, skipped):
+        if _is_silent(child):
+            continue
+        left_out = isinstance(node, ast.Expr) and isinstance(child, ast.Call)
+        if not left_out:  # not as a whole
+            for kind, new in _changes(child, modules):
+                what = f"{_short(child)} → {_short(new)}"
+                yield Mutant(where, child.lineno, kind, what, node, field, index, new)
+        yield from _walk(child, where, modules)
+
+
+def _children(
+    node: ast.AST, skipped: list[str]
+) -> Iterator[tuple[str, int | None, ast.AST]]:
+    """Field, place in the field and node."""
     for field, value in ast.iter_fields(node):
         if field in skipped:
             continue
-        places = enumerate(value) if isinstance(value, list) else [(None, value)]
-        for index, child in places:
-            if not isinstance(child, ast.AST) or _is_silent(child):
-                continue
-            left_out = isinstance(node, ast.Expr) and isinstance(child, ast.Call)
-            if not left_out:  # not as a whole
-                for kind, new in _changes(child, modules):
-                    what = f"{_short(child)} → {_short(new)}"
-                    line = child.lineno
-                    yield Mutant(where, line, kind, what, node, field, index, new)
-            yield from _walk(child, where, modules)
+        if isinstance(value, ast.AST):
+            yield field, None, value
+        elif isinstance(value, list):
+            for index, child in enumerate(value):
+                if isinstance(child, ast.AST):
+                    yield field, index, child
 
 
 def _is_silent(node: ast.AST) -> bool:
@@ -149,7 +160,9 @@ def _short(node: ast.AST) -> str:
     if isinstance(node, ast.Raise):
         return "raise"
     text = " ".join(ast.unparse(node).split())
-    return text if len(text) <= 90 else text[:60] + " … " + text[-25:]
+    if len(text) <= 90:
+        return text
+    return text[:60] + " … " + text[-25:]
 
 
 def _with(node: Any, **changes: Any) -> Any:
@@ -159,6 +172,10 @@ def _with(node: Any, **changes: Any) -> Any:
     return new
 
 
+def _at(node: ast.AST, new: ast.AST) -> ast.AST:
+    return ast.copy_location(new, node)
+
+
 def _changes(node: Any, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
     match node:
         case ast.BinOp() if type(node.op) in _ARITHMETIC and not _is_type(node):
@@ -166,44 +183,36 @@ def _changes(node: Any, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
         case ast.AugAssign():
             if type(node.op) in _ARITHMETIC:
                 yield "arithmetic", _with(node, op=_ARITHMETIC[type(node.op)]())
-            yield (
-                "arithmetic",
-                ast.copy_location(ast.Assign([node.target], node.value), node),
-            )
+            yield "arithmetic", _at(node, ast.Assign([node.target], node.value))
         case ast.UnaryOp():
             yield "sign", node.operand
         case ast.Compare():
             for i, op in enumerate(node.ops):
                 for other in _COMPARISON[type(op)]:
-                    yield (
-                        "comparison",
-                        _with(node, ops=[*node.ops[:i], other(), *node.ops[i + 1 :]]),
-                    )
+                    ops = [*node.ops[:i], other(), *node.ops[i + 1 :]]
+                    yield "comparison", _with(node, ops=ops)
         case ast.BoolOp():
-            yield (
-                "logic",
-                _with(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And()),
-            )
+            yield "logic", _with(node, op=_LOGIC[type(node.op)]())
         case ast.If() | ast.IfExp() | ast.While() if not isinstance(
             node.test, ast.Compare | ast.UnaryOp
         ):
             yield "logic", _with(node, test=ast.UnaryOp(ast.Not(), node.test))
         case ast.Constant(value=bool()):
-            yield "number", ast.copy_location(ast.Constant(not node.value), node)
+            yield "number", _at(node, ast.Constant(not node.value))
         case ast.Constant(value=int() | float()):
-            yield "number", ast.copy_location(ast.Constant(node.value + 1), node)
-        case ast.Return(value=ast.expr()) if not (
-            isinstance(node.value, ast.Constant) and node.value.value is None
-        ):
+            yield "number", _at(node, ast.Constant(node.value + 1))
+        case ast.Return(value=None | ast.Constant(value=None)):
+            return
+        case ast.Return():
             yield "return", _with(node, value=ast.Constant(None))
         case ast.Expr(value=ast.Call()):
-            yield "call", ast.copy_location(ast.Pass(), node)
+            yield "call", _at(node, ast.Pass())
         case ast.Raise():
-            yield "jump", ast.copy_location(ast.Pass(), node)
+            yield "jump", _at(node, ast.Pass())
         case ast.Break():
-            yield "jump", ast.copy_location(ast.Continue(), node)
+            yield "jump", _at(node, ast.Continue())
         case ast.Continue():
-            yield "jump", ast.copy_location(ast.Break(), node)
+            yield "jump", _at(node, ast.Break())
         case ast.Call():
             yield from _call_changes(node, modules)
 
@@ -211,10 +220,8 @@ def _changes(node: Any, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
 def _call_changes(node: ast.Call, modules: set[str]) -> Iterator[tuple[str, ast.AST]]:
     for i, keyword in enumerate(node.keywords):
         if keyword.arg is not None and keyword.arg not in IDLE:
-            yield (
-                "keyword",
-                _with(node, keywords=node.keywords[:i] + node.keywords[i + 1 :]),
-            )
+            others = node.keywords[:i] + node.keywords[i + 1 :]
+            yield "keyword", _with(node, keywords=others)
     name = ast.unparse(node.func)
     if name.rpartition(".")[2] in CONVERSIONS.split():
         return

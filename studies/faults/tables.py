@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any
 
-from studies.markdown import table
-from studies.store import Record, results
+import pandas as pd
+
+from studies.markdown import columns, table
+from studies.store import Record, Result, results, runs
 
 HERE = Path(__file__).parent
 NAMES = {
@@ -47,39 +50,44 @@ def last_date(records: list[Record]) -> str:
     return max(record["environment"]["date"] for record in records)
 
 
-def bold(cells: list[str]) -> list[str]:
-    return [f"**{cell}**" for cell in cells]
-
-
 def kills_table() -> str:
     records = results("kills")
-    r = records[-1]["result"]
-    signals = ", ".join(
-        f"{r[name]} {name}" for name in ("SIGINT", "SIGTERM", "SIGKILL")
-    )
-    return (
-        f"Last campaign ({last_date(records)}): {r['kills']} kills ({signals}) in {r['fits']} fits "
-        f"of three kinds; {r['same']} of {r['fits']} ended with the same S bit for bit, "
-        f"{r['left']} half-written files were left behind."
-    )
+    shown = """Last campaign ({date}): {kills} kills ({SIGINT} SIGINT, {SIGTERM} SIGTERM, \
+{SIGKILL} SIGKILL) in {fits} fits of three kinds; {same} of {fits} ended with the same S bit for \
+bit, {left} half-written files were left behind."""
+    return shown.format(date=last_date(records), **records[-1]["result"])
+
+
+FUZZ = """
+what | {what}
+mutations | {tried:,}
+refused | {refused:,}
+accepted, and work | {accepted:,}
+found now | {found:,}
+causes fixed | {fixed}
+"""
 
 
 def fuzz_table() -> str:
     records = results("fuzz")
-    fixed = [cause["campaign"] for cause in causes()]
-    keys = ("tried", "refused", "accepted", "found")
+    fixed = Counter(cause["campaign"] for cause in causes())
     rows = []
     for record in records:
         target = record["cell"]["target"]
-        counts = [f"{record['result'][key]:,}" for key in keys]
-        rows.append([NAMES[target], *counts, str(fixed.count(target))])
-    totals = [f"{sum(record['result'][key] for record in records):,}" for key in keys]
-    n_fixed = sum(fixed.count(record["cell"]["target"]) for record in records)
-    rows.append(bold(["together", *totals, str(n_fixed)]))
-    head = (
-        """what | mutations | refused | accepted, and work | found now | causes fixed"""
-    )
-    return f"Last campaign ({last_date(records)}):\n\n{table(head, rows)}"
+        about = {"what": NAMES[target], "fixed": fixed[target]}
+        rows.append(record["result"] | about)
+    line = columns(bold(FUZZ), [{"what": "together"} | sums(rows)]).splitlines()[-1]
+    return f"Last campaign ({last_date(records)}):\n\n{columns(FUZZ, rows)}\n{line}"
+
+
+def sums(rows: list[Result]) -> Result:
+    """Of the numbers of all rows."""
+    return pd.DataFrame(rows).select_dtypes("int").sum().to_dict()
+
+
+def bold(shown: str) -> str:
+    """The same columns in bold."""
+    return re.sub(r" \| (.+)", r" | **\1**", shown)
 
 
 def causes_list(kills: bool) -> str:
@@ -91,104 +99,108 @@ def causes_list(kills: bool) -> str:
     return "\n".join(lines)
 
 
+MUTANTS = """
+module | {name}
+mutants | {mutants:,}
+tried | {tried:,}
+killed by a test | {killed:,}
+by the time limit | {timed out:,}
+survived | {survivors:,}
+killed | {share:.1%}
+"""
+
+
 def mutants_table() -> str:
     records = results("mutants")
     rows = []
-    every = []
     for record in records:
-        r = record["result"]
-        counts = [r[key] for key in ("mutants", "tried", "killed", "timed out")]
-        counts.append(len(r["survived"]))
-        rows.append([f"`{record['cell']['module']}`", *_counts(counts)])
-        every.append(counts)
-    total = [sum(column) for column in zip(*every, strict=True)]
-    rows.append(["**together**", *_counts(total)])
+        found = record["result"]
+        name = f"`{record['cell']['module']}`"
+        rows.append(found | {"name": name, "survivors": len(found["survived"])})
+    total = {"name": "**together**"} | sums(rows)
+    rows.append(total)
+    for row in rows:
+        row["share"] = 1 - row["survivors"] / row["tried"]
     drawn = "all"
-    if total[1] < total[0]:
+    if total["tried"] < total["mutants"]:
         drawn = (
             "where fewer mutants were tried than there are, they were drawn at random"
         )
-    head = ["module", "mutants", "tried", "killed by a test", "by the time limit"]
-    body = table([*head, "survived", "killed"], rows)
-    return f"Last campaign ({last_date(records)}; {drawn}):\n\n{body}"
-
-
-def _counts(counts: list[int]) -> list[str]:
-    share = 1 - counts[-1] / counts[1]
-    return [*(f"{value:,}" for value in counts), f"{share:.1%}"]
+    return f"Last campaign ({last_date(records)}; {drawn}):\n\n{columns(MUTANTS, rows)}"
 
 
 def survivors_table() -> str:
     """Reasons, the most frequent first, with the modules and one example."""
-    groups: dict[str, list[tuple[str, str]]] = {}
     argued = arguments()
+    groups = defaultdict(list)
     for record in results("mutants"):
         module = record["cell"]["module"]
         for survivor in record["result"]["survived"]:
             name = survivor["mutant"]
             why = argued.get(module, {}).get(name, "**not argued**")
-            groups.setdefault(why, []).append((module, name))
+            groups[why].append((module, name))
     rows = []
-    for why, members in sorted(
-        groups.items(), key=lambda item: (-len(item[1]), item[0])
-    ):
-        module, name = members[0]
+    for why in sorted(groups, key=lambda why: (-len(groups[why]), why)):
+        module, name = groups[why][0]
         line, change = name.split(": ", 1)[1].split(" | ", 1)
         example = change
         if len(change) <= 25:
             example = f"{line} … {change}"
         example = example.replace("|", "\\|")
-        rows.append([str(len(members)), why, f"`{module}`: `{example}`"])
+        rows.append([str(len(groups[why])), why, f"`{module}`: `{example}`"])
     return table("survivors | why | for example", rows)
 
 
 def arguments() -> dict[str, dict[str, str]]:
     """Why a survivor is none that a test should have noticed: module → mutant → reason."""
     recorded = json.loads((HERE / "survivors.json").read_text())
-    return {
-        module: {
-            mutant: group["why"] for group in groups for mutant in group["mutants"]
-        }
-        for module, groups in recorded.items()
-    }
+    found = defaultdict(dict)
+    for module, groups in recorded.items():
+        for group in groups:
+            found[module] |= dict.fromkeys(group["mutants"], group["why"])
+    return found
+
+
+COVERAGE = """
+module | {name}
+lines | {num_statements:,}
+reached | {covered_lines:,}
+branches | {num_branches:,}
+reached | {covered_branches:,}
+together | {share:.1%}
+"""
 
 
 def coverage_table() -> str:
     record = results("test-coverage")[-1]
     found = record["result"]
-    modules: dict[str, dict[str, int]] = found["rooms"]
-    rows = [_coverage_row(f"`{name}`", r) for name, r in modules.items()]
-    total = {
-        key: sum(r[key] for r in modules.values())
-        for key in next(iter(modules.values()))
-    }
-    rows.append(_coverage_row("**all**", total))
     config = record["config"]
-    return (
-        f"Last run ({last_date([record])}, {config['tests']}): {found['percent']:.1f}% of "
-        f"lines and branches together; `make coverage` fails below {config['fail_under']:g}%.\n\n"
-        + table("module | lines | reached | branches | reached | together", rows)
-    )
+    rows = [{"name": f"`{name}`"} | counts for name, counts in found["rooms"].items()]
+    rows.append({"name": "**all**"} | sums(rows))
+    for row in rows:
+        reached = row["covered_lines"] + row["covered_branches"]
+        all_of_them = row["num_statements"] + row["num_branches"]
+        row["share"] = reached / max(all_of_them, 1)
+    return f"""Last run ({last_date([record])}, {config["tests"]}): {found["percent"]:.1f}% of \
+lines and branches together; `make coverage` fails below {config["fail_under"]:g}%.
+
+{columns(COVERAGE, rows)}"""
 
 
-def _coverage_row(name: str, r: dict[str, Any]) -> list[str]:
-    reached = r["covered_lines"] + r["covered_branches"]
-    all_of_them = r["num_statements"] + r["num_branches"]
-    keys = ("num_statements", "covered_lines", "num_branches", "covered_branches")
-    return [
-        name,
-        *(f"{r[key]:,}" for key in keys),
-        f"{reached / max(all_of_them, 1):.1%}",
-    ]
+VERSIONS = """
+run | {part}
+date | {date}
+passed | {passed:,}
+skipped | {skipped:,}
+failed | {failed:,}
+with | {found}
+"""
 
 
 def versions_table() -> str:
     rows = []
-    for record in results("versions"):
-        r = record["result"]
-        found = ", ".join(
-            f"{name} {version}" for name, version in r["versions"].items()
-        )
-        counts = [f"{r[key]:,}" for key in ("passed", "skipped", "failed")]
-        rows.append([record["cell"]["part"], r["date"], *counts, found])
-    return table("run | date | passed | skipped | failed | with", rows)
+    for run in runs("versions"):
+        versions = run["versions"].items()
+        found = ", ".join(f"{name} {version}" for name, version in versions)
+        rows.append(run | {"found": found})
+    return columns(VERSIONS, rows)

@@ -7,6 +7,7 @@ other error through.
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -23,19 +24,20 @@ from collidescope import _store
 from collidescope.datasets import scenario_a
 from studies.faults import mutations as spoil
 from studies.faults.watch import Finding, out_of_memory, place
+from studies.measures import Array, Rng
 from studies.models import pairwise
 
 REFUSED, ACCEPTED = "refused", "accepted"
-SHORT: dict[str, Any] = {
+SHORT = {
     "cv": 2,
     "random_state": 0,
     "limit": False,
     "training": {"max_epochs": 2},
 }
-TINY: dict[str, Any] = {**SHORT, "members": ["linear"]}
+TINY = {**SHORT, "members": ["linear"]}
 
 
-def check_probabilities(P: np.ndarray, shape: tuple[int, int]) -> None:
+def check_probabilities(P: Array, shape: tuple[int, int]) -> None:
     """What a model that was accepted says must be rows of probabilities."""
     sums = abs(P.sum(axis=1) - 1)
     if P.shape != shape or not np.isfinite(P).all() or sums.max() > 1e-6:
@@ -50,14 +52,14 @@ def refused(error: BaseException) -> str:
     return REFUSED
 
 
-def taken_apart(path: Path, kind: str) -> tuple[Any, dict[str, np.ndarray]]:
+def taken_apart(path: Path, kind: str) -> tuple[Any, dict[str, Array]]:
     """(skeleton, arrays) of a file of ours."""
     flat = _store._Flat(pack=False)
     return flat.add(_store.read(path, kind), ""), flat.arrays
 
 
 def forged(
-    kind: str, skeleton: Any, arrays: dict[str, np.ndarray], npz: bool = False
+    kind: str, skeleton: Any, arrays: dict[str, Array], npz: bool = False
 ) -> bytes:
     """A file of any content, with a checksum that fits."""
     from safetensors.numpy import save
@@ -72,17 +74,27 @@ def forged(
     return buffer.getvalue()
 
 
+def spoiled(rng: Rng, kind: str, skeleton: Any, arrays: dict[str, Array]) -> bytes:
+    """A file of ours with another description, other arrays, or both."""
+    what = rng.random()
+    if what < 0.7:
+        skeleton = spoil.spoil_json(rng, skeleton)
+    if what > 0.6:
+        arrays = spoil.spoil_arrays(rng, arrays)
+    return forged(kind, skeleton, arrays)
+
+
 def small_table(n: int = 60, seed: int = 0) -> tuple[pd.DataFrame, list[str]]:
     """Every kind of column."""
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, 2, n)
     words = np.array(["oak", "elm", "ash", "fir", "yew"])
+    days = pd.to_timedelta(rng.integers(0, 90, n), unit="D")
     frame = pd.DataFrame(
         {
             "width": np.where(rng.random(n) < 0.1, np.nan, rng.normal(size=n) + kind),
             "tree": words[rng.integers(0, 5, n)],
-            "day": pd.Timestamp("2024-01-01")
-            + pd.to_timedelta(rng.integers(0, 90, n), unit="D"),
+            "day": pd.Timestamp("2024-01-01") + days,
             "note": [" ".join(rng.choice(words, 4)) + f" {i % 50}" for i in range(n)],
         }
     )
@@ -97,11 +109,10 @@ class ModelFiles:
         X, y = scenario_a(3).sample(150, 0)
         self.X = X[:4]
         self.table, labels = small_table()
-        models: dict[str, Any] = {
+        pool = cs.CollisionClassifier(**SHORT | {"limit": True})
+        models = {
             "linear": cs.CollisionClassifier(**TINY).fit(X, y),
-            "pool": cs.CollisionClassifier(**{**SHORT, "limit": True}).fit(
-                X, np.array(["a", "b", "c"])[y]
-            ),
+            "pool": pool.fit(X, np.array(["a", "b", "c"])[y]),
             "pairwise": pairwise(n_references=5, **SHORT).fit(X, y),
             "table": cs.TableClassifier(**TINY).fit(self.table, labels),
         }
@@ -114,25 +125,23 @@ class ModelFiles:
             model.save(path)
             self.files.append((path.read_bytes(), *taken_apart(path, "model")))
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        data, skeleton, arrays = self.files[int(rng.integers(len(self.files)))]
+    def make(self, rng: Rng) -> tuple[bytes, str]:
+        data, skeleton, arrays = spoil.pick(rng, self.files)
         what = rng.random()
         if what < 0.25:
             return spoil.blind(rng, data), ".collide"
         if what < 0.4:
             return spoil.spoil_header(rng, data), ".collide"
-        if what < 0.8 or what > 0.95:
-            skeleton = spoil.spoil_json(rng, skeleton)
-        if what >= 0.8:
-            arrays = spoil.spoil_arrays(rng, arrays)
-        return forged("model", skeleton, arrays), ".collide"
+        return spoiled(rng, "model", skeleton, arrays), ".collide"
 
     def read(self, path: Path) -> str:
         try:
             model = cs.load(path)
         except cs.ModelFileError as error:
             return refused(error)
-        rows = self.table[:4] if isinstance(model, cs.TableClassifier) else self.X
+        rows = self.X
+        if isinstance(model, cs.TableClassifier):
+            rows = self.table[:4]
         try:
             P = model.predict_proba(rows)
         except ValueError as error:
@@ -168,8 +177,8 @@ class MatrixFiles:
         )
         self.files = [json.loads(matrix.to_json()) for matrix in (cm, plain)]
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        value = self.files[int(rng.integers(len(self.files)))]
+    def make(self, rng: Rng) -> tuple[bytes, str]:
+        value = spoil.pick(rng, self.files)
         if rng.random() < 0.2:
             return spoil.blind(rng, json.dumps(value).encode()), ".json"
         return spoil.dump(spoil.spoil_json(rng, value)).encode(), ".json"
@@ -196,15 +205,17 @@ class ArrayFiles(MatrixFiles):
             cs.CollisionMatrix.from_dict(value).to_npz(folder / "matrix.npz")
             self.parts.append(taken_apart(folder / "matrix.npz", "matrix"))
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        skeleton, arrays = self.parts[int(rng.integers(len(self.parts)))]
+    def make(self, rng: Rng) -> tuple[bytes, str]:
+        skeleton, arrays = spoil.pick(rng, self.parts)
         way = int(rng.integers(6))
         if way == 1:
             skeleton = spoil.spoil_json(rng, skeleton)
         elif way in (2, 3):
             arrays = spoil.spoil_arrays(rng, arrays)
         data = forged("matrix", skeleton, arrays, npz=True)
-        if way == 4:  # another shape in a header, of the same length
+        if way == 0:
+            data = spoil.blind(rng, data)
+        elif way == 4:  # another shape in a header, of the same length
             at = data.find(b"'shape': (")
             claim = b"'shape': (%d" % int(rng.integers(10, 10**9))
             data = data[:at] + claim + data[at + len(claim) :]
@@ -212,7 +223,7 @@ class ArrayFiles(MatrixFiles):
             places = [found.start() for found in re.finditer(b"PK\x01\x02", data)]
             one, other = rng.choice(places, 2).tolist()
             data = data[: one + 42] + data[other + 42 : other + 46] + data[one + 46 :]
-        return (spoil.blind(rng, data) if way == 0 else data), ".npz"
+        return data, ".npz"
 
 
 def use_matrix(cm: cs.CollisionMatrix) -> None:
@@ -248,18 +259,16 @@ class Checkpoints:
         settings = self.settings | {"training": training, "checkpoint": self.folder}
         return cs.CollisionClassifier(**settings).fit(self.X, self.y)
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        way = spoil.blind if rng.random() < 0.5 else spoil.spoil_header
+    def make(self, rng: Rng) -> tuple[bytes, str]:
+        way = spoil.pick(rng, [spoil.blind, spoil.spoil_header])
         return way(rng, self.data), ".safetensors"
 
     def read(self, path: Path) -> str:
         os.replace(path, self.path)
         try:
             clf = self.fit()
-        except (
-            ValueError,
-            FloatingPointError,
-        ) as error:  # the latter: training went astray from there, which is said
+        except (ValueError, FloatingPointError) as error:
+            # the latter: training went astray from there, which is said
             return refused(error)
         finally:
             self.path.write_bytes(self.data)
@@ -283,14 +292,9 @@ class ForgedCheckpoints(Checkpoints):
             self.fit(max_epochs=epochs)
             self.files.append(taken_apart(self.path, "checkpoint"))
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        skeleton, arrays = self.files[int(rng.integers(len(self.files)))]
-        what = rng.random()
-        if what < 0.3:
-            skeleton = spoil.spoil_json(rng, skeleton)
-        if what >= 0.25:
-            arrays = spoil.spoil_arrays(rng, arrays)
-        return forged("checkpoint", skeleton, arrays), ".safetensors"
+    def make(self, rng: Rng) -> tuple[bytes, str]:
+        skeleton, arrays = spoil.pick(rng, self.files)
+        return spoiled(rng, "checkpoint", skeleton, arrays), ".safetensors"
 
     def judge(self, clf: Any) -> None:
         P = clf.predict_proba(self.X)
@@ -325,60 +329,54 @@ class CommandLine:
     terminal."""
 
     def __init__(self, folder: Path) -> None:
-        from collidescope.cli.app import app
-
-        self.app, self.folder = app, folder
         table, labels = small_table(40)
-        table = table.assign(
-            day=table["day"].dt.strftime("%Y-%m-%d"),
-            width=table["width"].round(1),
-            label=labels,
-        )
-        self.frame = table
-        self.lines = lines_of(table)
-        self.repeated = lines_of(table[["tree", "label"]])
+        days = table["day"].dt.strftime("%Y-%m-%d")
+        self.frame = table.assign(day=days, width=table["width"].round(1), label=labels)
+        self.frames = {
+            "count": self.frame[["tree", "label"]],
+            "predict": self.frame,
+        }
+        self.out = folder / "out.csv"
         self.model = folder / "model.collide"
-        model = cs.TableClassifier(**TINY).fit(table.drop(columns="label"), labels)
+        model = cs.TableClassifier(**TINY).fit(self.frame.drop(columns="label"), labels)
         model.save(self.model)
 
     def command(self, path: Path) -> list[str]:
         if path.name.endswith("p") or self.kind == "predict":
-            out = self.folder / "out.csv"
-            return ["predict", str(self.model), str(path), "--out", str(out)]
+            return ["predict", str(self.model), str(path), "--out", str(self.out)]
         return ["count", str(path), "--label", "label", "--json"]
 
     kind = "count"
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        self.kind = "count" if rng.random() < 0.5 else "predict"
-        lines = self.repeated if self.kind == "count" else self.lines
-        return spoil.spoil_csv(rng, lines)
+    def make(self, rng: Rng) -> tuple[bytes, str]:
+        self.kind = spoil.pick(rng, list(self.frames))
+        return spoil.spoil_csv(rng, lines_of(self.frames[self.kind]))
 
     def read(self, path: Path) -> str:
         from typer.testing import CliRunner
 
-        (self.folder / "out.csv").unlink(missing_ok=True)
+        from collidescope.cli.app import app
+
+        self.out.unlink(missing_ok=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result = CliRunner().invoke(self.app, self.command(path))
-        if result.exception is not None and not isinstance(
-            result.exception, SystemExit
-        ):
-            raise result.exception
+            result = CliRunner().invoke(app, self.command(path))
+        error = result.exception
+        if error is not None and not isinstance(error, SystemExit):
+            raise error
         said = result.output
         if result.exit_code not in (0, 2) or "Unexpected error" in said:
             raise Finding(f"exit {result.exit_code}: {said[-300:]}")
         if any(ord(c) < 32 and c not in "\n\t" for c in said):
             raise Finding(f"control characters on the terminal: {said[-200:]!r}")
-        out = self.folder / "out.csv"
-        if out.exists():
-            _no_formulas(out)
-        return ACCEPTED if result.exit_code == 0 else REFUSED
+        if self.out.exists():
+            _no_formulas(self.out)
+        if result.exit_code:
+            return REFUSED
+        return ACCEPTED
 
 
 def _no_formulas(path: Path) -> None:
-    import csv
-
     for row in csv.reader(io.StringIO(path.read_text(), newline="")):
         for cell in row:
             signed = cell[:1] in ("+", "-") and not _number(cell)
@@ -399,23 +397,24 @@ class ParquetFiles(CommandLine):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        buffer, short = io.BytesIO(), io.BytesIO()
-        self.frame.to_parquet(buffer)
-        self.frame[["tree", "label"]].to_parquet(short, compression=None)
-        self.data = [buffer.getvalue(), short.getvalue()]
+        whole = io.BytesIO()
+        self.frame.to_parquet(whole)
+        short = io.BytesIO()
+        self.frames["count"].to_parquet(short, compression=None)
+        self.data = {"count": short.getvalue(), "predict": whole.getvalue()}
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        which = int(rng.integers(2))
-        self.kind = "count" if which else "predict"
-        data = self.data[which]
-        if rng.random() < 0.5:  # the footer, where shapes and kinds stand
-            length = int.from_bytes(data[-8:-4], "little")
-            start = len(data) - 8 - length
-            way = spoil.flip_bits if rng.random() < 0.7 else spoil.noise
-            footer = way(rng, data[start:-8])
-            size = len(footer).to_bytes(4, "little")
-            return data[:start] + footer + size + b"PAR1", ".parquet"
-        return spoil.blind(rng, data), ".parquet"
+    def make(self, rng: Rng) -> tuple[bytes, str]:
+        self.kind = spoil.pick(rng, list(self.data))
+        data = self.data[self.kind]
+        if rng.random() < 0.5:
+            return spoil.blind(rng, data), ".parquet"
+        # the footer, where shapes and kinds stand
+        length = int.from_bytes(data[-8:-4], "little")
+        start = len(data) - 8 - length
+        way = spoil.pick(rng, [spoil.flip_bits, spoil.flip_bits, spoil.noise])
+        footer = way(rng, data[start:-8])
+        size = len(footer).to_bytes(4, "little")
+        return data[:start] + footer + size + b"PAR1", ".parquet"
 
 
 class MatrixCommands(MatrixFiles):
@@ -427,8 +426,10 @@ class MatrixCommands(MatrixFiles):
         self.line.command = lambda path: ["merge", str(path), "--groups", "2"]
         self.models = ModelFiles(folder)
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
-        return (super().make if rng.random() < 0.7 else self.models.make)(rng)
+    def make(self, rng: Rng) -> tuple[bytes, str]:
+        if rng.random() < 0.3:
+            return self.models.make(rng)
+        return super().make(rng)
 
     def read(self, path: Path) -> str:
         return self.line.read(path)
@@ -447,11 +448,11 @@ class Summaries(MatrixCommands):
         found = [summarise(model), summarise(model.collision_matrix_)]
         self.files = [json.loads(json.dumps(summary)) for summary in found]
 
-    def make(self, rng: np.random.Generator) -> tuple[bytes, str]:
+    def make(self, rng: Rng) -> tuple[bytes, str]:
         return MatrixFiles.make(self, rng)
 
 
-TARGETS: dict[str, type[Any]] = {
+TARGETS = {
     "model": ModelFiles,
     "trees": TreeFiles,
     "matrix": MatrixFiles,

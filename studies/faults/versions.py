@@ -23,17 +23,15 @@ def requirements() -> list[Requirement]:
 
     The other tools of developers are pinned in constraints.txt.
     """
-    root = Path(__file__).parents[2]
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))[
-        "project"
-    ]
+    path = Path(__file__).parents[2] / "pyproject.toml"
+    project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    texts = list(project["dependencies"])
+    found = list(map(Requirement, project["dependencies"]))
     for extra in ("torch", "plot", "cli", "report", "dask", "experiments"):
-        texts += extras[extra]
+        found += map(Requirement, extras[extra])
     tools = ("pytest", "pytest-xdist", "hypothesis")
-    texts += [text for text in extras["dev"] if Requirement(text).name in tools]
-    return list({Requirement(text).name: Requirement(text) for text in texts}.values())
+    found += [own for own in map(Requirement, extras["dev"]) if own.name in tools]
+    return list({requirement.name: requirement for requirement in found}.values())
 
 
 def pins(which: str, own: list[str]) -> list[str]:
@@ -46,9 +44,9 @@ def pins(which: str, own: list[str]) -> list[str]:
     for requirement in requirements():
         if requirement.name in named:
             continue
-        extras = (
-            f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-        )
+        extras = ""
+        if requirement.extras:
+            extras = f"[{','.join(sorted(requirement.extras))}]"
         limit = ""
         if which == "oldest":
             (floor,) = (clause.version for clause in requirement.specifier)
@@ -67,15 +65,13 @@ def record(which: str, junit: Path, own: list[str]) -> None:
     tests = int(suite.attrib["tests"])
     skipped = int(suite.attrib["skipped"])
     failed = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
+    names = [requirement.name for requirement in requirements()]
     entry = {
         "date": time.strftime("%Y-%m-%d"),
         "passed": tests - skipped - failed,
         "skipped": skipped,
         "failed": failed,
-        "versions": {
-            requirement.name: version(requirement.name)
-            for requirement in requirements()
-        },
+        "versions": {name: version(name) for name in names},
     }
     cell = {"part": f"{which}, Python {platform.python_version()}"}
     made = new_record("versions", cell, entry, float(suite.attrib.get("time", 0)))

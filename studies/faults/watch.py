@@ -16,7 +16,7 @@ BASE_BYTES, PER_BYTE = 96 * 2**20, 60
 #: Address space above what the process has after warming up: an allocation beyond it fails, and is
 #: seen.
 HEADROOM = 2**30
-SECONDS = 20
+SECONDS = 20  #: of the processor: a busy machine makes no finding
 #: Acts that reading a file never needs.
 FORBIDDEN = (
     "pickle.find_class",
@@ -45,7 +45,7 @@ class Watch:
         self.acts: list[str] = []
         self.active = False
         sys.addaudithook(self._audit)
-        signal.signal(signal.SIGALRM, self._slow)
+        signal.signal(signal.SIGPROF, self._slow)
 
     def limit_memory(self) -> None:
         """From here on allocations of more than ``HEADROOM`` fail."""
@@ -58,7 +58,7 @@ class Watch:
         self.acts.clear()
         before = _peak()
         self.active = True
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         try:
             word = case()
         except Finding:
@@ -70,7 +70,7 @@ class Watch:
                 f"{type(error).__name__}: {str(error)[:200]} {place(error)}"
             ) from error
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             self.active = False
         if self.acts:
             raise Finding(f"acts: {self.acts[:3]}")
@@ -114,7 +114,9 @@ def place(error: BaseException) -> str:
     """Where in the package it came from."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "/collidescope/" in frame.filename] or frames
-    return f"({Path(ours[-1].filename).name}, {ours[-1].name})" if ours else ""
+    if not ours:
+        return ""
+    return f"({Path(ours[-1].filename).name}, {ours[-1].name})"
 
 
 def _peak() -> int:
