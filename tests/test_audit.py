@@ -38,8 +38,7 @@ def best(P):
 
 
 @pytest.mark.parametrize("k", [2, 3, 8])
-def test_the_parts_of_the_error_add_up(k):
-    rng = np.random.default_rng(0)
+def test_the_parts_of_the_error_add_up(k, rng):
     (P, y), (_, said) = random_posteriors(rng, 400, k), random_posteriors(rng, 400, k)
     report = audit(P, y_true=y, y_pred=said)
     assert report.error == report.best + report.fixable

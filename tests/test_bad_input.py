@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 from scipy.stats import multivariate_normal, norm, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -1054,7 +1055,7 @@ def test_no_function_changes_what_it_is_given(use, writeable):
         array.setflags(write=writeable)
     use(SimpleNamespace(**given))
     for name, array in given.items():
-        np.testing.assert_array_equal(array, before[name], err_msg=name)
+        assert_array_equal(array, before[name], err_msg=name)
 
 
 def test_a_column_of_dates_is_referred_to_the_classifier_of_tables():

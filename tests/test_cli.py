@@ -255,8 +255,7 @@ def test_rare_classes_get_fewer_folds_or_are_named_with_what_to_do():
         assert kept in good(f"{command} {option}").stdout
 
 
-def test_a_headerless_table_of_formulas_survives_the_way_through_files():
-    rng = np.random.default_rng(0)
+def test_a_headerless_table_of_formulas_survives_the_way_through_files(rng):
     lines = [
         f"{a:.2f}, {'u' if a + e > 0 else 'v'}, {'=A()' if a > 0 else '@B'}"
         for a, e in rng.normal(size=(80, 2))
@@ -391,8 +390,7 @@ def test_limit_says_what_unlimited_rows_would_leave(folder, limited):
     assert told("limit m.collide")["verdict"] == "more rows would lower it"
 
 
-def test_limit_says_how_many_rows_a_target_needs(folder, limited):
-    rng = np.random.default_rng(0)
+def test_limit_says_how_many_rows_a_target_needs(folder, limited, rng):
     sizes = np.array([250, 500, 1000, 2000])
     excess = sizes**-0.5 * rng.exponential(1.0, (4000, 4))
     scores = np.random.default_rng(1).exponential(0.2, (4000, 1)) + excess
@@ -522,8 +520,7 @@ def test_a_printed_command_keeps_every_option_that_changes_the_numbers(folder):
     assert "--sample 200" in report
 
 
-def test_no_python_is_said_on_the_command_line():
-    rng = np.random.default_rng(0)
+def test_no_python_is_said_on_the_command_line(rng):
     group = np.repeat(np.arange(30), 4)
     y = rng.choice(["a", "b"], 30)[group]
     write({"patient": group, "x": rng.normal(size=120), "y": y})
@@ -616,8 +613,7 @@ def test_a_stream_that_leads_to_a_file_takes_a_table():
     assert page("rows.csv").startswith("row,y,predicted,p_a,p_b,x\n0,a,")
 
 
-def test_copied_votes_are_said():
-    rng = np.random.default_rng(0)
+def test_copied_votes_are_said(rng):
     votes = {"item": np.repeat(np.arange(50), 4), "label": rng.choice(["a", "b"], 200)}
     write(pd.concat([pd.DataFrame(votes)] * 3))
     done = good("votes t.csv --item item -l label")
@@ -637,8 +633,7 @@ def test_items_without_a_vote_are_named_or_left_out_on_request():
     assert "2 items without a vote" in good(f"{command} --skip-empty").stderr
 
 
-def test_a_column_per_annotator_is_the_same_as_a_row_per_vote():
-    rng = np.random.default_rng(0)
+def test_a_column_per_annotator_is_the_same_as_a_row_per_vote(rng):
     cells = rng.choice(["cat", "dog", None], (60, 4), p=[0.5, 0.3, 0.2])
     wide = pd.DataFrame(cells, columns=list("wxyz")).dropna(how="all")
     wide = wide.assign(id=wide.index)
@@ -709,8 +704,7 @@ def test_a_first_look_promises_no_direction(folder):
     assert "find less" not in done.stderr + done.stdout
 
 
-def test_a_sample_does_not_hide_what_all_rows_show():
-    rng = np.random.default_rng(0)
+def test_a_sample_does_not_hide_what_all_rows_show(rng):
     x = rng.normal(size=400)
     y = np.where(x + rng.normal(size=400) > 0, "a", "b")
     write({"counter": np.arange(400), "x": x, "y": y})
@@ -793,8 +787,7 @@ def test_a_fit_that_fails_ends_without_a_traceback(
     assert not Path("m").exists()
 
 
-def test_ctrl_c_in_the_middle_keeps_what_was_learned():
-    rng = np.random.default_rng(0)
+def test_ctrl_c_in_the_middle_keeps_what_was_learned(rng):
     table = pd.DataFrame(rng.normal(size=(2500, 8)), columns=list("abcdefgh"))
     write(table.assign(y=rng.integers(0, 3, 2500)))
     command = "-m collidescope fit t.csv -l y --members forest --no-limit --save m"
@@ -944,8 +937,7 @@ def test_items_without_a_judge_are_left_out_of_the_comparison():
     assert "10 items lack the label of a judge" in done.stderr
 
 
-def test_ordered_classes_merge_with_their_neighbours_only():
-    rng = np.random.default_rng(0)
+def test_ordered_classes_merge_with_their_neighbours_only(rng):
     grade = np.repeat([0, 1, 2], 60)
     x = np.array([0, 5, 1])[grade] + rng.normal(size=180)
     write({"x": x, "y": np.array(["low", "medium", "high"])[grade]})

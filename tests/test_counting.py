@@ -47,11 +47,10 @@ def one_row_per_vote(votes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("n", [300, 4000])
-def test_intervals_cover_however_often_inputs_repeat(n):
+def test_intervals_cover_however_often_inputs_repeat(n, rng):
     """From 2 to 31 rows an input; the target is what counting estimates on average, the rows
     covered being random."""
     problem = led(0.2)
-    rng = np.random.default_rng(0)
     runs = [
         count_collisions(*problem.sample(n, rng, stratified=False)) for _ in range(150)
     ]
@@ -176,8 +175,7 @@ def test_inputs_beyond_one_block_are_counted_as_within_one(k):
 @pytest.mark.parametrize(
     "k", [3, 40]
 )  # dense sums with covariance, sparse sums without
-def test_every_item_is_one_unit(k):
-    rng = np.random.default_rng(0)
+def test_every_item_is_one_unit(k, rng):
     votes = draw_votes(
         rng, *planted_population(k, sharpness=1), rng.integers(0, 9, 30 * k)
     )
@@ -547,10 +545,9 @@ def test_the_held_out_vote_error_is_that_of_a_loop_over_votes():
     assert cm.held_out_stderr == pytest.approx(np.std(wrong, ddof=1) / np.sqrt(200))
 
 
-def test_the_error_limit_of_votes_holds_below_the_pber():
+def test_the_error_limit_of_votes_holds_below_the_pber(rng):
     P, weights = planted_population(3, sharpness=1.5)
     best = 1 - weights @ P.max(axis=1)
-    rng = np.random.default_rng(0)
     limits = []
     for _ in range(100):
         cm = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(400, 10)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from joblib import parallel_config, register_parallel_backend
 from joblib._parallel_backends import ThreadingBackend
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
@@ -174,9 +175,7 @@ def test_members_count_the_same_where_none_has_skill():
 def test_a_pool_of_one_is_that_model_also_where_a_posterior_is_zero():
     logs = np.log(np.array([[[0.25, 0.75], [0.5, 0.5]]]))
     logs[0, 1] = [-np.inf, 0.0]
-    np.testing.assert_allclose(
-        crossfit.pool(logs, [1.0]), [[0.25, 0.75], [0.0, 1.0]], rtol=1e-15
-    )
+    assert_allclose(crossfit.pool(logs, [1.0]), [[0.25, 0.75], [0.0, 1.0]], rtol=1e-15)
 
 
 def test_a_unit_gives_the_same_scores_alone_as_among_others():
@@ -190,7 +189,7 @@ def test_a_unit_gives_the_same_scores_alone_as_among_others():
         together, _ = train_folds(sample, models, folds, Engine(), progress)
     for model in reversed(models):
         alone = train_unit(model, task, test)
-        np.testing.assert_array_equal(alone.scores, together[1][model.name].scores)
+        assert_array_equal(alone.scores, together[1][model.name].scores)
 
 
 def test_members_may_be_plain_classifiers():
@@ -390,9 +389,8 @@ def test_a_pool_that_learns_from_a_sample_of_the_rows_is_capped(n_rows, weights,
 
 
 @pytest.mark.parametrize(("d", "k", "n_models"), [(60, 4, 1), (12, 12, 4)])
-def test_a_fit_takes_no_more_memory_than_the_page_on_scale_says(d, k, n_models):
+def test_a_fit_takes_no_more_memory_than_the_page_on_scale_says(d, k, n_models, rng):
     n = 30_000
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d))
     y = (X[:, :k] + rng.gumbel(size=(n, k))).argmax(axis=1)
     names = ["linear", "priors", "gaussian-independent", "counts"][:n_models]
@@ -507,7 +505,7 @@ def test_equal_weights_are_none():
         clone(fit).fit(X, codes, sample_weight=w).posteriors_
         for w in (None, np.full(120, 0.1))
     )
-    np.testing.assert_array_equal(plain, even)
+    assert_array_equal(plain, even)
 
 
 def test_nested_subsets_are_stratified():
@@ -573,9 +571,8 @@ def test_references_are_other_held_out_rows(monkeypatch, n_references):
     assert fit.held_out.posteriors.sum(axis=1) == pytest.approx(np.ones(180))
 
 
-def test_only_noisy_similarities_get_a_ridge():
+def test_only_noisy_similarities_get_a_ridge(rng):
     S = np.array([[0.55, 0.45], [0.45, 0.55]])
-    rng = np.random.default_rng(0)
     Y, codes = random_posteriors(rng, 2000, 2)
     even = np.full(2, 0.5)
     assert best_ridge(Y @ S.T, S, even, codes) == RIDGES[0]
@@ -633,8 +630,7 @@ def test_only_a_consistent_export_of_pairs_is_restored():
         from_tree(SavedEnsemble, tree).restored(None)
 
 
-def test_the_fit_of_a_model_does_not_doubt_the_order_of_its_columns():
-    rng = np.random.default_rng(0)
+def test_the_fit_of_a_model_does_not_doubt_the_order_of_its_columns(rng):
     y = np.arange(400) % 2
     sample = make_sample(rng.normal(size=(400, 2)) + 3 * y[:, None], y)
     folds = make_folds(sample, cv=2, random_state=0)

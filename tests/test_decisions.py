@@ -233,8 +233,7 @@ def test_a_change_on_the_same_rows_is_paired():
 
 
 @pytest.mark.parametrize("k", [2, 5])
-def test_only_rows_of_a_patient_that_share_a_random_label_are_noticed(k):
-    rng = np.random.default_rng(0)
+def test_only_rows_of_a_patient_that_share_a_random_label_are_noticed(k, rng):
     patient, region = np.repeat(np.arange(30), 20), np.arange(600) % 3
     found = applications.grouped_labels(patient, rng.integers(0, k, 30)[patient])
     assert found.suspicious
@@ -408,8 +407,7 @@ def test_values_are_paired_differences_of_one_step_estimates():
     assert row["per_cost"] == pytest.approx(row["needed"] / 4)
 
 
-def test_intervals_of_columns_hold_the_rise_of_these_models_on_fresh_rows():
-    rng = np.random.default_rng(0)
+def test_intervals_of_columns_hold_the_rise_of_these_models_on_fresh_rows(rng):
     model = LogisticRegression(C=100)
     weights = np.array([1.5, 0.3, 0.3, 0.0])
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from scipy.stats import norm
 
 from collidescope import (
@@ -213,25 +214,23 @@ def test_links_are_found():
     assert len(LINKED) > 50
 
 
-def test_matrices_with_one_gramian_differ_by_an_orthogonal_factor():
+def test_matrices_with_one_gramian_differ_by_an_orthogonal_factor(rng):
     """Lemma 1, with Q = V_B U_Bᵀ U_A V_Aᵀ as its proof gives it."""
-    rng = np.random.default_rng(0)
     B = rng.normal(size=(4, 4))
     A = B @ np.linalg.qr(rng.normal(size=(4, 4)))[0]
-    np.testing.assert_allclose(A @ A.T, B @ B.T)
+    assert_allclose(A @ A.T, B @ B.T)
     U_A, _, V_A = np.linalg.svd(A)
     U_B, _, V_B = np.linalg.svd(B)
     Q = V_B.T @ U_B.T @ U_A @ V_A
-    np.testing.assert_allclose(Q @ Q.T, np.eye(4), atol=1e-12)
-    np.testing.assert_allclose(B @ Q, A, atol=1e-9)
+    assert_allclose(Q @ Q.T, np.eye(4), atol=1e-12)
+    assert_allclose(B @ Q, A, atol=1e-9)
 
 
-def test_expected_similarities_are_s_times_the_posterior():
+def test_expected_similarities_are_s_times_the_posterior(rng):
     """(39) to (43), over a population of three inputs."""
-    rng = np.random.default_rng(0)
     P = rng.dirichlet(np.ones(3), 3)
     share = rng.dirichlet(np.ones(3))
     of_class = P * share[:, None] / (share @ P)
     S = of_class.T @ P
     q = np.array([[of_class[:, i] @ (P @ y) for i in range(3)] for y in P])
-    np.testing.assert_allclose(q, P @ S.T)
+    assert_allclose(q, P @ S.T)

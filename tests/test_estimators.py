@@ -46,9 +46,8 @@ def test_a_good_model_recovers_the_truth_within_its_interval():
     assert ((cm.interval()[0] <= truth) & (truth <= cm.interval()[1])).mean() > 0.7
 
 
-def test_the_true_posteriors_serve_as_a_fitted_classifier():
+def test_the_true_posteriors_serve_as_a_fitted_classifier(rng):
     truth = BayesOptimalClassifier([norm(-1), norm(1)], classes=["low", "high"])
-    rng = np.random.default_rng(0)
     y = np.repeat(["high", "low"], 500)
     X = rng.normal(np.where(y == "low", -1, 1))
     with pytest.raises(ValueError, match="knows"):

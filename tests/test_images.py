@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from sklearn.base import BaseEstimator
 from torch import nn
 
@@ -145,9 +146,7 @@ def test_a_file_brings_back_the_temperature(left_or_right):
     X, _ = corners(10, seed=1)
     again = recipe("convolution").restore(left_or_right.export(), (1, 8, 8), 2)
     assert again.temperature == left_or_right.temperature
-    np.testing.assert_allclose(
-        again.log_posteriors(X), left_or_right.log_posteriors(X), atol=1e-5
-    )
+    assert_allclose(again.log_posteriors(X), left_or_right.log_posteriors(X), atol=1e-5)
 
 
 @pytest.mark.parametrize(

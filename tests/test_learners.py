@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import dirichlet_multinomial, multivariate_t
@@ -69,7 +70,7 @@ def held_out(name: str, X: np.ndarray, codes: np.ndarray, n: int = 300) -> float
 
 
 @pytest.mark.parametrize("name", LEARN)
-def test_every_member_learns_separated_classes(name: str) -> None:
+def test_every_member_learns_separated_classes(name):
     X, codes = blobs(600, 3, 3, apart=4.0)
     if name == "linear-axis":
         X[:, 1:] = 0
@@ -90,9 +91,7 @@ def test_every_member_learns_separated_classes(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize(("n", "d", "k"), SHAPES.values(), ids=SHAPES)
-def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(
-    name: str, n: int, d: int, k: int
-) -> None:
+def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(name, n, d, k):
     X, codes = blobs(n, d, k)  # with many classes most have one or two rows
     X = np.column_stack([X, np.full(n, 3.0)]).astype(np.float32)  # a constant column
     member = fitted(name, X, codes)
@@ -102,27 +101,25 @@ def test_odd_shapes_give_finite_posteriors_that_a_file_brings_back(
     log_p = member.log_posteriors(far)
     assert log_p.shape == (8, k)
     assert np.isfinite(log_p).all()
-    np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1, atol=1e-5)
+    assert_allclose(np.exp(log_p).sum(axis=1), 1, atol=1e-5)
     again = recipe(name).restore(copy.deepcopy(member.export()), (d + 1,), k)
-    np.testing.assert_allclose(again.log_posteriors(far), log_p, atol=1e-5)
+    assert_allclose(again.log_posteriors(far), log_p, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_of_weight_zero_do_not_count_in_a_repeatable_fit(
-    name: str,
-) -> None:
+    name,
+):
     X, codes = blobs(300, 3, 3)
     wrong = np.where(np.arange(300) < 150, codes, (codes + 1) % 3)
     weight = np.where(np.arange(300) < 150, 2.0, 0.0)
     member, again = (
         fitted(name, X, wrong, sample_weight=weight, seed=5) for _ in range(2)
     )
-    np.testing.assert_array_equal(member.log_posteriors(X), again.log_posteriors(X))
+    assert_array_equal(member.log_posteriors(X), again.log_posteriors(X))
     if name in ("priors", "counts"):  # these features are no counts
         shares = np.bincount(codes[:150], minlength=3) / 150
-        np.testing.assert_allclose(
-            np.exp(member.log_posteriors(X[:1]))[0], shares, atol=0.01
-        )
+        assert_allclose(np.exp(member.log_posteriors(X[:1]))[0], shares, atol=0.01)
     else:
         poisoned = fitted(name, X, wrong)
         assert log_loss(member, X[150:], codes[150:]) < log_loss(
@@ -132,15 +129,15 @@ def test_rows_of_weight_zero_do_not_count_in_a_repeatable_fit(
 
 @pytest.mark.parametrize("name", ["smooth", "smooth-small"])
 def test_a_smooth_network_keeps_the_priors_where_one_class_has_all_rows(
-    name: str,
-) -> None:
+    name,
+):
     X, _ = blobs(60, 2, 2)
     own = Task(X, np.zeros(60, int), 2, training=QUICK_TRAINING)
     P = np.exp(recipe(name).fit(own).log_posteriors(X))
-    np.testing.assert_allclose(P, np.tile(own.priors, (60, 1)), rtol=1e-6)
+    assert_allclose(P, np.tile(own.priors, (60, 1)), rtol=1e-6)
 
 
-def test_inner_parts_are_stratified_without_groups() -> None:
+def test_inner_parts_are_stratified_without_groups():
     codes = np.repeat([0, 1, 2], [50, 30, 1])
     part = Task(None, codes, 3).inner_parts(5, seed=0)
     # the only row of a class is always trained on
@@ -149,14 +146,14 @@ def test_inner_parts_are_stratified_without_groups() -> None:
         assert np.ptp(np.bincount(part[codes == k], minlength=5)) <= 1
 
 
-def test_inner_parts_keep_groups_together() -> None:
+def test_inner_parts_keep_groups_together():
     codes = np.repeat([0, 1, 2], [50, 30, 1])
     groups = np.arange(81) // 3
     part = Task(None, codes, 3, groups=groups).inner_parts(5, seed=0)
     assert all(len(set(part[groups == g])) == 1 for g in range(27))
 
 
-def test_a_single_group_is_not_held_out() -> None:
+def test_a_single_group_is_not_held_out():
     for name in ("trees", "network"):  # a single group cannot be held out
         X, codes = blobs(80, 3, 2)
         assert np.isfinite(
@@ -167,18 +164,18 @@ def test_a_single_group_is_not_held_out() -> None:
 # What one member can do that others cannot
 
 
-def test_softmax_regression_reaches_the_optimum_of_its_objective() -> None:
+def test_softmax_regression_reaches_the_optimum_of_its_objective():
     X, codes = blobs(300, 3, 3, apart=0.7)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     reference = LogisticRegression(C=1 / 0.3, tol=1e-8, max_iter=5000).fit(X, codes)
-    np.testing.assert_allclose(
+    assert_allclose(
         np.exp(fitted("linear", X, codes).log_posteriors(X)),
         reference.predict_proba(X),
         atol=5e-3,
     )
 
 
-def test_products_see_what_lines_do_not() -> None:
+def test_products_see_what_lines_do_not():
     X, _ = blobs(300, 3, 3, apart=0.7)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     codes = (X[:, 0] * X[:, 1] > 0).astype(int)
@@ -193,7 +190,7 @@ def three_of_sixty() -> tuple[np.ndarray, np.ndarray]:
     return X, (X[:, :3].sum(axis=1) + generator.logistic(size=700) > 0).astype(int)
 
 
-def test_sparse_regression_leaves_out_what_says_nothing() -> None:
+def test_sparse_regression_leaves_out_what_says_nothing():
     X, codes = three_of_sixty()
     loss = held_out("linear-sparse", X, codes, 200)
     assert loss < 0.8 * held_out("linear", X, codes, 200)
@@ -203,7 +200,7 @@ def test_sparse_regression_leaves_out_what_says_nothing() -> None:
     assert (last.scale == 0).mean() > 0.7
 
 
-def test_sparse_regression_changes_priors_as_its_equation_says() -> None:
+def test_sparse_regression_changes_priors_as_its_equation_says():
     X, codes = three_of_sixty()
     rounds: list[Any] = []
     for number in (1, 2):
@@ -216,12 +213,10 @@ def test_sparse_regression_changes_priors_as_its_equation_says() -> None:
         for j in range(60)
     ]
     tau = (rounds[0].weight ** 2).sum(axis=1) / (1 + np.sum(1 - np.array(s2), axis=1))
-    np.testing.assert_allclose(
-        (rounds[1].scale / rounds[0].scale) ** 2, tau, rtol=1e-3, atol=1e-6
-    )
+    assert_allclose((rounds[1].scale / rounds[0].scale) ** 2, tau, rtol=1e-3, atol=1e-6)
 
 
-def test_whitened_features_lead_to_the_same_optimum() -> None:
+def test_whitened_features_lead_to_the_same_optimum():
     X, codes = blobs(400, 5, 3, apart=0.7)
     X[:, 4] = X[:, 3] + 0.05 * X[:, 4]  # nearly the same feature twice
     whitened = (
@@ -231,12 +226,10 @@ def test_whitened_features_lead_to_the_same_optimum() -> None:
     reference = LogisticRegression(C=1 / 0.3, tol=1e-8, max_iter=5000).fit(
         scaled, codes
     )
-    np.testing.assert_allclose(
-        np.exp(whitened), reference.predict_proba(scaled), atol=5e-3
-    )
+    assert_allclose(np.exp(whitened), reference.predict_proba(scaled), atol=5e-3)
 
 
-def test_a_feature_of_two_values_has_no_steps() -> None:
+def test_a_feature_of_two_values_has_no_steps():
     X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
     X[:, 1] = X[:, 1] > 0
     member: Any = fitted("additive", X, (X[:, 0] > 0).astype(int))
@@ -244,13 +237,12 @@ def test_a_feature_of_two_values_has_no_steps() -> None:
     assert len(member.mean) == 3 + 2 * len(softmax.STEPS)
 
 
-def test_naive_bayes_of_many_rows_is_that_of_scikit_learn() -> None:
-    generator = np.random.default_rng(0)
+def test_naive_bayes_of_many_rows_is_that_of_scikit_learn(rng):
     codes, rates = (
-        generator.choice(3, 9000, p=[0.6, 0.3, 0.1]),
-        generator.uniform(0.2, 3, size=(3, 5)),
+        rng.choice(3, 9000, p=[0.6, 0.3, 0.1]),
+        rng.uniform(0.2, 3, size=(3, 5)),
     )
-    X = generator.poisson(rates[codes]).clip(max=3)
+    X = rng.poisson(rates[codes]).clip(max=3)
     standardised = ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32)
     for name, reference in (
         ("histograms", CategoricalNB()),
@@ -259,9 +251,7 @@ def test_naive_bayes_of_many_rows_is_that_of_scikit_learn() -> None:
         ours = np.exp(
             fitted(name, standardised, codes).log_posteriors(standardised[:500])
         )
-        np.testing.assert_allclose(
-            ours, reference.fit(X, codes).predict_proba(X[:500]), atol=0.02
-        )
+        assert_allclose(ours, reference.fit(X, codes).predict_proba(X[:500]), atol=0.02)
     few = np.exp(
         fitted("histograms", standardised[:30], codes[:30]).log_posteriors(
             standardised[:500]
@@ -272,23 +262,22 @@ def test_naive_bayes_of_many_rows_is_that_of_scikit_learn() -> None:
         standardised.min(axis=0)[None],
         standardised.min(axis=0)[None] - 9,
     )  # no count is below zero
-    np.testing.assert_array_equal(
+    assert_array_equal(
         *(
             fitted("counts", standardised, codes).log_posteriors(x)
             for x in (least, below)
         )
     )
-    noisy = standardised + generator.normal(size=X.shape).astype(np.float32)
+    noisy = standardised + rng.normal(size=X.shape).astype(np.float32)
     assert (
         np.ptp(fitted("counts", noisy, codes).log_posteriors(noisy), axis=0).max()
         < 1e-12
     )
 
 
-def test_gaussian_classes_are_scored_by_a_t_density() -> None:
-    generator = np.random.default_rng(0)
+def test_gaussian_classes_are_scored_by_a_t_density(rng):
     codes = np.repeat([0, 1], [3000, 1000])
-    X = generator.normal(size=(4000, 3)).astype(np.float32)
+    X = rng.normal(size=(4000, 3)).astype(np.float32)
     X[codes == 1] = (
         X[codes == 1]
         @ np.array([[2, 0.5, 0], [0, 0.3, 0], [0.2, 0, 1]], dtype=np.float32)
@@ -304,15 +293,13 @@ def test_gaussian_classes_are_scored_by_a_t_density() -> None:
             for F, own in zip(fit["factor"][c], blocks, strict=True):
                 mean, shape = fit["mean"][c, own], np.linalg.inv(F @ F.T)
                 x = X[codes == c][:, own] * fit["scale"][own]
-                np.testing.assert_allclose(mean, x.mean(axis=0), atol=5e-3)
-                np.testing.assert_allclose(
-                    shape, np.cov(x.T).reshape(shape.shape), atol=0.02
-                )
+                assert_allclose(mean, x.mean(axis=0), atol=5e-3)
+                assert_allclose(shape, np.cov(x.T).reshape(shape.shape), atol=0.02)
                 logs[:, c] += multivariate_t(mean, shape, fit["degrees"][c]).logpdf(
                     (X[:9] * fit["scale"])[:, own]
                 )
         expected = logs - np.logaddexp(*logs.T)[:, None]
-        np.testing.assert_allclose(
+        assert_allclose(
             fitted(name, X, codes).log_posteriors(X[:9]), expected, atol=2e-3
         )
         some, twice = (
@@ -322,7 +309,7 @@ def test_gaussian_classes_are_scored_by_a_t_density() -> None:
         weighted = fitted(
             name, X[some], codes[some], sample_weight=np.full(20, 2.0)
         ).log_posteriors(X[:9])
-        np.testing.assert_allclose(
+        assert_allclose(
             weighted,
             fitted(name, X[twice], codes[twice]).log_posteriors(X[:9]),
             atol=1e-6,
@@ -347,9 +334,7 @@ def sequential(
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("B", "p"), [(1, 2), (2, 1)])
-def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(
-    seed: int, B: int, p: int
-) -> None:
+def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(seed, B, p):
     generator = np.random.default_rng(seed)
     wide, apart = 10.0 ** generator.uniform(-1, 1, 2)
     classes = [
@@ -365,7 +350,7 @@ def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(
     moments = gaussian.ClassMoments(n, means, A, m, n.sum())
     prior = gaussian.likeliest_prior(moments, recipe_of.strengths, recipe_of.degrees)
     sigma, centre = prior.scatter / (prior.nu - p - 1), m.reshape(B, p)
-    np.testing.assert_allclose(
+    assert_allclose(
         np.einsum("bii->bi", sigma), np.einsum("cbii->bi", A) / (n.sum() - 2) + 1e-4
     )
     grid = [
@@ -379,12 +364,11 @@ def test_strengths_of_gaussian_classes_have_the_highest_marginal_likelihood(
     assert grid[np.argmax(best)] == (prior.kappa, prior.nu)
 
 
-def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> None:
-    generator = np.random.default_rng(0)
+def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood(rng):
     for strength in (1.0, 30.0, 1000.0):
-        shares = generator.dirichlet(strength * np.full(4, 0.25), (5, 3))
+        shares = rng.dirichlet(strength * np.full(4, 0.25), (5, 3))
         N = np.array(
-            [[generator.multinomial(60, own) for own in feature] for feature in shares]
+            [[rng.multinomial(60, own) for own in feature] for feature in shares]
         ).transpose(0, 2, 1)
         m = N.sum(axis=2) + 0.1
         m = m / m.sum(axis=1, keepdims=True)
@@ -400,28 +384,25 @@ def test_pseudo_counts_of_naive_bayes_have_the_highest_marginal_likelihood() -> 
 
         alpha = max(independent.ALPHAS, key=likelihood)
         expected = np.log((N + alpha * m[:, :, None]) / (60 + alpha))
-        np.testing.assert_allclose(
+        assert_allclose(
             independent.log_class_shares(N.astype(float)), expected, rtol=1e-5
         )
 
 
-def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks() -> (
-    None
-):
+def test_features_are_standardised_by_weighted_moments_in_any_number_of_blocks():
     X, w = (
         np.random.default_rng(0).normal(3, 2, (90_000, 100)).astype(np.float32),
         1 + np.arange(90_000) % 7,
     )
     mean, scale = softmax.weighted_moments(softmax.Inputs(100), X, w)
-    np.testing.assert_allclose(mean, np.average(X, axis=0, weights=w), rtol=1e-4)
-    np.testing.assert_allclose(
+    assert_allclose(mean, np.average(X, axis=0, weights=w), rtol=1e-4)
+    assert_allclose(
         scale, np.average((X - mean) ** 2, axis=0, weights=w) ** -0.5, rtol=1e-4
     )
 
 
-def test_members_learn_from_few_rows_what_they_are_made_for() -> None:
-    generator = np.random.default_rng(0)
-    X, codes = generator.normal(size=(2, 600, 10)), generator.integers(0, 2, 600)
+def test_members_learn_from_few_rows_what_they_are_made_for(rng):
+    X, codes = rng.normal(size=(2, 600, 10)), rng.integers(0, 2, 600)
     wide = X * np.where(codes[:, None] == 1, 1.5, 1.0)  # two variances, independent
     turned = np.where(
         codes[:, None] == 1, wide[0] @ np.linalg.qr(X[0, :10])[0] + X[0, :, ::-1], X[0]
@@ -439,10 +420,9 @@ def test_members_learn_from_few_rows_what_they_are_made_for() -> None:
     assert held_out("ranked", skewed, codes) < 0.5 * held_out("linear", skewed, codes)
 
 
-def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> None:
-    generator = np.random.default_rng(0)
-    X = generator.normal(size=(25, 2)).astype(np.float32)
-    Y = np.eye(2, dtype=np.float32)[generator.integers(0, 2, 25)] - 0.5
+def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row(rng):
+    X = rng.normal(size=(25, 2)).astype(np.float32)
+    Y = np.eye(2, dtype=np.float32)[rng.integers(0, 2, 25)] - 0.5
     squares = squared_distances(X, X)
     best = kernel.ridge(squares, Y, np.ones(25, dtype=np.float32), 0.5)
     coefficients, scores = best.coefficients, best.scores
@@ -456,18 +436,17 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> No
     for i in range(25):
         rest = np.arange(25) != i
         alpha = np.linalg.solve(K[np.ix_(rest, rest)] + penalty * np.eye(24), Y[rest])
-        np.testing.assert_allclose(scores[i], K[i, rest] @ alpha, atol=2e-3)
+        assert_allclose(scores[i], K[i, rest] @ alpha, atol=2e-3)
     even, uneven = (
         kernel.ridge(squares, Y, np.float32(4) + w, 0.5).coefficients
         for w in np.outer([0, 1e-4], X[:, 0]).astype("f4")
     )
     # equal weights have a way of their own
-    np.testing.assert_allclose(K @ even, K @ uneven, atol=1e-3)
+    assert_allclose(K @ even, K @ uneven, atol=1e-3)
 
 
-def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
-    generator = np.random.default_rng(0)
-    X = generator.normal(size=(400, 6)).astype(np.float32)
+def test_neighbours_choose_the_scale_on_which_classes_separate(rng):
+    X = rng.normal(size=(400, 6)).astype(np.float32)
     codes = (np.sin(3 * X[:, 0]) > 0).astype(int)
     # as measured, only the first feature has any extent
     spread = np.array([1.0, *[1e-3] * 5])
@@ -479,9 +458,7 @@ def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_kernel_machine_finds_the_best_of_all_widths(
-    monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+def test_a_kernel_machine_finds_the_best_of_all_widths(monkeypatch, seed):
     """It does not try them all, so it is compared with a search that does."""
     X, codes = blobs(150, 2 + seed, 3, seed, apart=0.3 * 2**seed)
     stretched = X * np.float32(10.0) ** np.arange(2 + seed) / 3
@@ -497,7 +474,7 @@ def test_a_kernel_machine_finds_the_best_of_all_widths(
     assert np.array_equal(own.spread, best.spread)
 
 
-def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boosted_trees_score_as_lightgbm_does(monkeypatch):
     import lightgbm
 
     kept, train = [], lightgbm.train
@@ -508,15 +485,13 @@ def test_boosted_trees_score_as_lightgbm_does(monkeypatch: pytest.MonkeyPatch) -
     ours = np.exp(fitted("trees", X, codes).log_posteriors(X))
     raw = np.mean([booster.predict(X, raw_score=True) for booster in kept], axis=0)
     reference = np.exp(raw - raw.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(
+    assert_allclose(
         ours, reference / reference.sum(axis=1, keepdims=True), atol=2e-3
     )  # half precision
 
 
 @pytest.mark.parametrize(("few_rows", "kinds"), [(1000, 2), (200, 1)])
-def test_many_rows_get_one_kind_of_boosted_trees(
-    few_rows: int, kinds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rows_get_one_kind_of_boosted_trees(few_rows, kinds, monkeypatch):
     import lightgbm
 
     kept, train = [], lightgbm.train
@@ -528,12 +503,12 @@ def test_many_rows_get_one_kind_of_boosted_trees(
     assert len(kept) == kinds
 
 
-def test_forests_score_as_their_leaves_say() -> None:
+def test_forests_score_as_their_leaves_say():
     X, codes = blobs(300, 4, 3, apart=0.8)
     member: Any = fitted("forest", X, codes)
     leaves, dense = member.trees.leaves(X[:20]), member.shares.toarray() / 255
     slow = np.stack([dense[row].sum(axis=0) + member.priors for row in leaves])
-    np.testing.assert_allclose(
+    assert_allclose(
         np.exp(member.log_posteriors(X[:20])),
         slow / slow.sum(axis=1, keepdims=True),
         atol=1e-6,
@@ -618,7 +593,7 @@ def at(tree: dict[str, Any], place: str) -> Any:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_does_not_fit_is_refused(name: str) -> None:
+def test_what_does_not_fit_is_refused(name):
     tree = fitted(name, *blobs(60, 3, 2)).export()
     for entry, bad in HOSTILE[name].items():
         if bad is None:  # indices far outside, of the right dtype and shape
@@ -630,7 +605,7 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["neighbours", "trees", "network"])
-def test_half_precision_that_is_infinite_is_refused(name: str) -> None:
+def test_half_precision_that_is_infinite_is_refused(name):
     tree = fitted(name, *blobs(60, 3, 2)).export()
     halves = [
         key
@@ -645,14 +620,14 @@ def test_half_precision_that_is_infinite_is_refused(name: str) -> None:
             )
 
 
-def test_a_field_that_no_member_has_is_refused() -> None:
+def test_a_field_that_no_member_has_is_refused():
     tree = fitted("linear", *blobs(60, 3, 2)).export()
     with pytest.raises(ValueError, match="another"):
         recipe("linear").restore({**tree, "another": 1}, (3,), 2)
 
 
 @pytest.mark.parametrize("step", [0, 5])
-def test_a_tree_that_points_outside_of_itself_is_refused(step: int) -> None:
+def test_a_tree_that_points_outside_of_itself_is_refused(step):
     with pytest.raises(ValueError, match="outside"):
         trees.Trees(
             feature=np.zeros(1, np.uint16),
@@ -665,10 +640,10 @@ def test_a_tree_that_points_outside_of_itself_is_refused(step: int) -> None:
         )
 
 
-def test_a_classifier_of_scikit_learn_is_a_member_that_cannot_be_saved() -> None:
+def test_a_classifier_of_scikit_learn_is_a_member_that_cannot_be_saved():
     X, codes = blobs(100, 3, 3)
     member = Foreign("bayes", GaussianNB()).fit(task(X, codes))
-    np.testing.assert_allclose(
+    assert_allclose(
         np.exp(member.log_posteriors(X)), member.fitted.predict_proba(X), atol=2e-3
     )
     with pytest.raises(ValueError, match="joblib"):
@@ -685,7 +660,7 @@ def embeddings(n: int, d: int, k: int, seed: int = 0) -> tuple[np.ndarray, np.nd
     return mixed.astype(np.float32), codes
 
 
-def test_a_discriminant_is_better_than_regression_on_embeddings() -> None:
+def test_a_discriminant_is_better_than_regression_on_embeddings():
     X, codes = embeddings(2500, 100, 20)
     fixed = held_out("linear", X, codes, 2000)
     assert held_out("discriminant", X, codes, 2000) < 0.8 * fixed
@@ -697,58 +672,56 @@ def bent(X: np.ndarray) -> np.ndarray:
     return np.sign(X) * size
 
 
-def test_heavy_tails_cost_a_discriminant_little() -> None:
+def test_heavy_tails_cost_a_discriminant_little():
     X, codes = embeddings(2500, 200, 20)
     straight = held_out("discriminant", X, codes, 2000)
     assert held_out("discriminant", bent(X), codes, 2000) < 1.1 * straight
 
 
-def test_normal_scores_are_read_from_a_file() -> None:
+def test_normal_scores_are_read_from_a_file():
     X, codes = embeddings(2500, 200, 20)
     X = bent(X)
     fit = fitted("discriminant", X, codes)
     assert isinstance(fit.features, discriminant.NormalScores)
     read = recipe("discriminant").restore(fit.export(), (200,), 20)
-    np.testing.assert_array_equal(fit.log_posteriors(X), read.log_posteriors(X))
+    assert_array_equal(fit.log_posteriors(X), read.log_posteriors(X))
 
 
-def test_quantiles_that_fall_are_refused() -> None:
+def test_quantiles_that_fall_are_refused():
     with pytest.raises(ValueError, match="do not decrease"):
         discriminant.NormalScores(np.array([[0], [2], [1]], np.float32))
 
 
-def test_a_tuned_penalty_is_better_than_a_fixed_one_on_embeddings() -> None:
+def test_a_tuned_penalty_is_better_than_a_fixed_one_on_embeddings():
     X, codes = embeddings(2500, 100, 20)
     fixed = held_out("linear", X, codes, 2000)
     assert held_out("linear-tuned", X, codes, 2000) < 0.95 * fixed
 
 
-def test_a_discriminant_of_many_rows_is_that_of_scikit_learn() -> None:
+def test_a_discriminant_of_many_rows_is_that_of_scikit_learn():
     X, codes = embeddings(30_000, 20, 3)
     reference = LinearDiscriminantAnalysis().fit(X, codes)
     ours = np.exp(fitted("discriminant", X, codes).log_posteriors(X[:500]))
-    np.testing.assert_allclose(ours, reference.predict_proba(X[:500]), atol=0.03)
+    assert_allclose(ours, reference.predict_proba(X[:500]), atol=0.03)
 
 
-def test_a_tuned_penalty_is_for_many_weights() -> None:
+def test_a_tuned_penalty_is_for_many_weights():
     assert "linear-tuned" not in members_for(20_000, 50, 7)
     assert "linear-tuned" in members_for(6400, 256, 40)
 
 
-def test_many_classes_of_many_features_get_the_members_for_embeddings() -> None:
+def test_many_classes_of_many_features_get_the_members_for_embeddings():
     assert set(members_for(6400, 256, 40)) <= set(EMBEDDINGS)
     assert not set(members_for(1500, 64, 10)) <= set(EMBEDDINGS)
 
 
-def test_boosted_trees_take_no_part_by_themselves_where_classes_times_features_are_many() -> (
-    None
-):
+def test_boosted_trees_take_no_part_by_themselves_where_classes_times_features_are_many():
     assert "trees" in members_for(1500, 64, 10)
     assert not {"trees", "trees-plain"} & set(members_for(6400, 256, 40))
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_cost_grows_with_the_rows(name: str) -> None:
+def test_the_cost_grows_with_the_rows(name):
     member = recipe(name)
     assert 0 < member.cost(100, 10, 3) < member.cost(10_000, 10, 3)
 
@@ -756,20 +729,18 @@ def test_the_cost_grows_with_the_rows(name: str) -> None:
 # The pool
 
 
-def test_the_pool_is_the_weighted_geometric_mean() -> None:
-    generator = np.random.default_rng(0)
-    P, w = generator.dirichlet(np.ones(4), size=(3, 10)), np.array([0.5, 0.0, 0.8])
+def test_the_pool_is_the_weighted_geometric_mean(rng):
+    P, w = rng.dirichlet(np.ones(4), size=(3, 10)), np.array([0.5, 0.0, 0.8])
     slow = np.array([[np.prod(P[:, i, k] ** w) for k in range(4)] for i in range(10)])
-    np.testing.assert_allclose(
+    assert_allclose(
         pool(np.log(P), w), slow / slow.sum(axis=1, keepdims=True), rtol=1e-6
     )
 
 
-def test_weights_sharpen_the_true_member() -> None:
-    generator = np.random.default_rng(0)
-    truth = generator.dirichlet(np.full(3, 0.5), size=4000)
-    codes = np.array([generator.choice(3, p=p) for p in truth])
-    noise = np.log(generator.dirichlet(np.ones(3), size=4000))
+def test_weights_sharpen_the_true_member(rng):
+    truth = rng.dirichlet(np.full(3, 0.5), size=4000)
+    codes = np.array([rng.choice(3, p=p) for p in truth])
+    noise = np.log(rng.dirichlet(np.ones(3), size=4000))
     flat = 0.5 * np.log(truth + 1e-6)
     flat -= np.log(np.exp(flat).sum(axis=1, keepdims=True))
     weights = pool_weights(np.stack([flat, noise]), codes)
@@ -778,12 +749,10 @@ def test_weights_sharpen_the_true_member() -> None:
     logs, half = np.stack([flat, noise])[:, :300], np.arange(300) < 150
     # rows of weight 0 do not count
     some = pool_weights(logs[:, half], codes[:300][half])
-    np.testing.assert_allclose(
-        pool_weights(logs, codes[:300], 2.0 * half), some, atol=0.35
-    )
+    assert_allclose(pool_weights(logs, codes[:300], 2.0 * half), some, atol=0.35)
 
 
-def test_weights_are_the_mode_under_their_prior() -> None:
+def test_weights_are_the_mode_under_their_prior():
     generator, rows = np.random.default_rng(6), np.arange(80)
     truth = generator.dirichlet(np.ones(3), size=80)
     codes = np.array([generator.choice(3, p=p) for p in truth])
@@ -799,7 +768,7 @@ def test_weights_are_the_mode_under_their_prior() -> None:
         )
         chances += np.exp(total - logsumexp(total)) / 100
     prior = 0.5 / 3 + 0.5 * chances
-    np.testing.assert_allclose(_prior_weights(own, w), prior, rtol=1e-9)
+    assert_allclose(_prior_weights(own, w), prior, rtol=1e-9)
 
     def objective(a: np.ndarray) -> float:
         z = np.tensordot(a, logs, 1)
@@ -810,10 +779,10 @@ def test_weights_are_the_mode_under_their_prior() -> None:
 
     mode = minimize(objective, prior, bounds=[(0, None)] * 3, tol=1e-12).x
     assert mode.min() > 0.1
-    np.testing.assert_allclose(pool_weights(logs, codes, 3 * w), mode, atol=2e-4)
+    assert_allclose(pool_weights(logs, codes, 3 * w), mode, atol=2e-4)
 
 
-def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> None:
+def test_labels_without_signal_give_no_lower_brier_score_than_the_priors():
     """Members trained once per outer fold, weights from the other folds: the pool must not find
     what is not there."""
     excess, names = (
@@ -844,14 +813,13 @@ def test_labels_without_signal_give_no_lower_brier_score_than_the_priors() -> No
     assert -0.003 < np.mean(excess) < 0.01
 
 
-def test_a_restored_convolution_knows_shapes_wherever_they_are() -> None:
-    generator = np.random.default_rng(0)
-    X = 0.3 * generator.normal(size=(240, 1, 8, 8)).astype(np.float32)
+def test_a_restored_convolution_knows_shapes_wherever_they_are(rng):
+    X = 0.3 * rng.normal(size=(240, 1, 8, 8)).astype(np.float32)
     codes = np.arange(240) % 2
     for image, code in zip(
         X, codes, strict=True
     ):  # a bar of four pixels, upright or lying, anywhere
-        r, c = generator.integers(0, 5, 2)
+        r, c = rng.integers(0, 5, 2)
         image[0, r : r + 4, c] += 2 * (code == 0)
         image[0, r, c : c + 4] += 2 * (code == 1)
     member = recipe("convolution").fit(Task(X[:180], codes[:180], 2, seed=1))
@@ -864,9 +832,7 @@ def test_a_restored_convolution_knows_shapes_wherever_they_are() -> None:
         members_for(240, 60_000, 20)
     )
     again = recipe("convolution").restore(copy.deepcopy(member.export()), (1, 8, 8), 2)
-    np.testing.assert_allclose(
-        again.log_posteriors(X), member.log_posteriors(X), atol=1e-5
-    )
+    assert_allclose(again.log_posteriors(X), member.log_posteriors(X), atol=1e-5)
     tree = member.export()
     for bad in ({"width": 10**6}, {"shape": [1, 8, 9]}, {"arrays": {}}):
         with pytest.raises((ValueError, KeyError)):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import stats
 
 from collidescope import CollisionClassifier
@@ -66,14 +67,13 @@ def test_ranges_of_planted_power_laws_cover_as_promised():
     assert np.mean(held) >= 0.94
 
 
-def test_a_curve_that_may_end_at_nothing_has_a_range_from_nothing():
+def test_a_curve_that_may_end_at_nothing_has_a_range_from_nothing(rng):
     """Labels that follow a rule, learned at the slow pace of real tables."""
-    rng = np.random.default_rng(0)
     lows = [planted(0.0, 0.1, 0.3, rng).pber_interval()[0] for _ in range(40)]
     assert np.mean(np.array(lows) == 0) >= 0.95
 
 
-def test_the_mixture_is_that_of_a_loop_over_the_grid():
+def test_the_mixture_is_that_of_a_loop_over_the_grid(rng):
     curve = planted(0.2, 0.1, 0.5, np.random.default_rng(1))
     limit = replace(curve, members=2, parametric=1)
     noise = limit.covariance + np.diag(
@@ -102,7 +102,6 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
             centres.append(level * (1 - f))
             spreads.append((1 - f) / np.sqrt(h @ h))
     weights = np.exp(np.array(logs) - max(logs))
-    rng = np.random.default_rng(0)
     pick = rng.choice(len(weights), 400_000, p=weights / weights.sum())
     drawn = np.array(centres)[pick] + np.array(spreads)[pick] * rng.standard_normal(
         len(pick)
@@ -189,8 +188,7 @@ def test_the_continuation_runs_from_the_curve_to_the_range():
     ].tolist() == [0, 0]
 
 
-def test_covariance_of_the_means_is_that_of_a_loop_over_rows():
-    rng = np.random.default_rng(0)
+def test_covariance_of_the_means_is_that_of_a_loop_over_rows(rng):
     scores, w = rng.exponential(0.3, (50, 4)), rng.uniform(0.5, 2, 50)
     limit = limit_from_scores(scores, SIZES, sample_weight=w)
     mean = sum(w[i] * scores[i] for i in range(50)) / w.sum()
@@ -202,8 +200,8 @@ def test_covariance_of_the_means_is_that_of_a_loop_over_rows():
         )
         / w.sum() ** 2
     )
-    np.testing.assert_allclose(limit.scores, mean)
-    np.testing.assert_allclose(limit.covariance, V, atol=1e-15)
+    assert_allclose(limit.scores, mean)
+    assert_allclose(limit.covariance, V, atol=1e-15)
     assert limit.stderr == pytest.approx(np.sqrt(V[-1, -1]))
     assert limit.n_rows == pytest.approx(w.sum() ** 2 / (w**2).sum())
 
@@ -228,14 +226,13 @@ def test_rows_of_weight_zero_are_as_good_as_left_out():
         "skill_stderr",
     ):
         # not to the last bit: processors add up more rows in another order
-        np.testing.assert_allclose(
+        assert_allclose(
             getattr(whole, name), getattr(plain, name), rtol=1e-10, atol=1e-16
         )
 
 
-def test_errors_shared_by_a_fold_widen_the_errors_of_differences():
+def test_errors_shared_by_a_fold_widen_the_errors_of_differences(rng):
     """Over repeated samples the variance of the differences is that which the folds of one sample tell, on average."""
-    rng = np.random.default_rng(0)
     folds, drops, told, without = np.repeat(np.arange(5), 80), [], [], []
     for _ in range(300):
         row = rng.exponential(0.3, (400, 1))
@@ -259,7 +256,7 @@ def test_folds_that_share_no_errors_change_no_standard_error():
         limit_from_scores(np.tile(scores, (5, 1)), sizes, folds=f)
         for f in (folds, None)
     )
-    np.testing.assert_allclose(alike.covariance, plain.covariance, atol=1e-15)
+    assert_allclose(alike.covariance, plain.covariance, atol=1e-15)
 
 
 def test_posteriors_give_the_scores_of_the_curve():
@@ -317,9 +314,9 @@ def test_where_nothing_is_learned_the_limit_is_the_one_step_estimate():
             [P * part for part in noise], y, SIZES, classes=list("abcd")
         )
         assert limit.state == "settled"
-        np.testing.assert_allclose(limit.matrix.matrix, now.matrix, atol=1e-3)
-        np.testing.assert_allclose(limit.matrix.stderr, now.stderr, rtol=0.03)
-    np.testing.assert_allclose(limit.matrix.counts, now.counts)
+        assert_allclose(limit.matrix.matrix, now.matrix, atol=1e-3)
+        assert_allclose(limit.matrix.stderr, now.stderr, rtol=0.03)
+    assert_allclose(limit.matrix.counts, now.counts)
     assert limit.matrix.classes.tolist() == list("abcd")
 
 
@@ -336,9 +333,7 @@ def test_other_priors_give_the_matrix_of_that_population():
         > 0.06
     )
     same = limit_from_posteriors(posteriors, y, SIZES, priors=np.bincount(y) / 6000)
-    np.testing.assert_allclose(
-        same.scores, limit_from_posteriors(posteriors, y, SIZES).scores
-    )
+    assert_allclose(same.scores, limit_from_posteriors(posteriors, y, SIZES).scores)
 
 
 def test_s_at_the_limit_is_that_of_a_loop_over_rows():
@@ -385,7 +380,7 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
         module.project(np.diag(priors) - now * alike + excess * shape, priors).joint
         / priors[:, None]
     )
-    np.testing.assert_allclose(limit.matrix.matrix, S, atol=1e-9)
+    assert_allclose(limit.matrix.matrix, S, atol=1e-9)
     # what every row does to S, and what the range of the PBER says of the excess
     slope = S - np.eye(3)
     part = [
@@ -399,9 +394,9 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     reach = (now - excess - low) / stats.norm.ppf(0.975)
     doubt = np.sqrt(reach**2 - limit.stderr**2)
     variance = (squares + (doubt * shape) ** 2) / priors[:, None] ** 2
-    np.testing.assert_allclose(limit.matrix.stderr, np.sqrt(variance), rtol=1e-6)
+    assert_allclose(limit.matrix.stderr, np.sqrt(variance), rtol=1e-6)
     assert limit.matrix.pber_stderr == pytest.approx(np.hypot(limit.stderr, doubt))
-    np.testing.assert_allclose(
+    assert_allclose(
         limit.matrix.counts,
         [w[y == k].sum() ** 2 / (w[y == k] ** 2).sum() for k in range(3)],
     )
@@ -453,9 +448,7 @@ def test_wrong_numbers_of_dimensions_are_named():
         ValueError, match="baseline must be 0-dimensional or 1-dimensional"
     ):
         limit_from_scores(np.ones((5, 2)), [10, 20], baseline=np.ones((5, 1)))
-    np.testing.assert_allclose(
-        limit.curve["pber_stderr"], np.sqrt(np.diag(limit.covariance))
-    )
+    assert_allclose(limit.curve["pber_stderr"], np.sqrt(np.diag(limit.covariance)))
     with pytest.raises(ValueError, match="covariance must be positive semi-definite"):
         replace(limit, covariance=np.diag([1.0, 1.0, 1.0, -0.1]))
     assert replace(limit, sizes=[1, 2, 3, 4]).sizes[-1] == 4
@@ -463,8 +456,7 @@ def test_wrong_numbers_of_dimensions_are_named():
         replace(limit, sizes=[0, 1, 2, 3])
 
 
-def test_what_sampling_error_explains_does_not_shape_s():
-    rng = np.random.default_rng(0)
+def test_what_sampling_error_explains_does_not_shape_s(rng):
     posteriors = [rng.dirichlet(np.ones(3), 60) for _ in SIZES]
     assert (
         limit_from_posteriors(
@@ -687,7 +679,7 @@ def test_models_that_are_always_right_leave_nothing():
     assert (limit.state, low) == ("settled", 0)
     assert 3 / 300 < high < 8 / 300  # Brier scores of an error reach 2: about 2 · 3.7/n
     assert limit.pber < 1e-6
-    np.testing.assert_allclose(limit.matrix.matrix, np.eye(3), atol=1e-9)
+    assert_allclose(limit.matrix.matrix, np.eye(3), atol=1e-9)
 
 
 @pytest.mark.parametrize("sizes", [[400, 800], [25, 50, 100, 200, 400, 800]])
@@ -708,8 +700,7 @@ def clustered(rng, n_groups=40, size=50):
     return curves, y, np.repeat(np.arange(n_groups), size)
 
 
-def test_the_range_counts_groups_not_rows():
-    rng = np.random.default_rng(0)
+def test_the_range_counts_groups_not_rows(rng):
     grouped, rows = [], []
     for _ in range(100):
         curves, y, groups = clustered(rng)
@@ -726,8 +717,8 @@ def test_standard_errors_of_groups_of_one_row_are_those_of_rows():
     order = np.random.default_rng(1).permutation(len(y))
     rows = limit_from_posteriors(curves, y, SIZES)
     own = limit_from_posteriors(curves, y, SIZES, groups=order)
-    np.testing.assert_allclose(own.covariance, rows.covariance)
-    np.testing.assert_allclose(own.matrix.stderr, rows.matrix.stderr, rtol=0.02)
+    assert_allclose(own.covariance, rows.covariance)
+    assert_allclose(own.matrix.stderr, rows.matrix.stderr, rtol=0.02)
 
 
 def test_the_errors_of_s_at_the_limit_are_those_of_sums_over_groups():
@@ -740,7 +731,7 @@ def test_the_errors_of_s_at_the_limit_are_those_of_sums_over_groups():
         SIZES,
         groups=np.repeat(np.arange(len(y)), 2),
     ).matrix.stderr
-    np.testing.assert_allclose(twice, once, rtol=0.02)
+    assert_allclose(twice, once, rtol=0.02)
 
 
 def test_the_upper_end_of_the_range_is_at_least_that_of_the_plain_interval():
@@ -870,8 +861,7 @@ def test_a_curve_that_no_power_fits_is_refuted():
     assert (jagged.state, jagged.pber_interval()[0]) == ("refuted", 0)
 
 
-def test_a_power_law_is_hardly_ever_refuted():
-    rng = np.random.default_rng(0)
+def test_a_power_law_is_hardly_ever_refuted(rng):
     states = [planted(0.2, 0.1, 0.5, rng).state for _ in range(300)]
     assert np.mean(np.array(states) == "refuted") < 0.01
 

@@ -165,8 +165,7 @@ def test_columns_in_another_order_are_warned_of():
 
 
 @pytest.mark.parametrize(("k", "n"), [(3, 60), (5, 2000), (20, 400)])
-def test_true_posteriors_are_not_warned_of(k, n):
-    rng = np.random.default_rng(0)
+def test_true_posteriors_are_not_warned_of(k, n, rng):
     for _ in range(30):
         P, codes = random_posteriors(rng, n, k)
         with warnings.catch_warnings(record=True) as said:
@@ -176,9 +175,8 @@ def test_true_posteriors_are_not_warned_of(k, n):
 
 
 @pytest.mark.parametrize(("k", "n"), [(2, 20), (2, 50), (5, 60)])
-def test_inputs_that_say_nothing_are_no_contradiction(k, n):
+def test_inputs_that_say_nothing_are_no_contradiction(k, n, rng):
     """The class shares of few rows fit these rows better than the true posteriors do."""
-    rng = np.random.default_rng(0)
     for _ in range(30):
         codes = np.append(np.arange(k), rng.integers(0, k, n - k))
         with warnings.catch_warnings(record=True) as said:

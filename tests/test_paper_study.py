@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from collidescope.datasets import scenario_a
 from collidescope.pairwise.printed import PrintedSettings
@@ -93,15 +94,15 @@ def test_the_summary_of_the_page_says_what_its_tables_say():
 def test_the_ideal_contrast_with_the_shift_is_the_similarity():
     P = np.random.default_rng(0).dirichlet(np.ones(4), 10)
     shifted = rows.Shifted(recovery.IdealContrast(), 4)
-    np.testing.assert_allclose(shifted.grid(P, P), P @ P.T)
-    np.testing.assert_allclose(shifted.pairs(P, P), (P * P).sum(axis=1))
+    assert_allclose(shifted.grid(P, P), P @ P.T)
+    assert_allclose(shifted.pairs(P, P), (P * P).sum(axis=1))
 
 
 def test_a_row_is_not_compared_with_itself():
     P = np.eye(2)[[0, 0, 1]]
     same = P[[0, 1, 2, 2]]
     q = rows.without_itself(same @ same.T, same)
-    np.testing.assert_allclose(q, [[1, 0], [1, 0], [0, 1], [0, 1]], atol=1e-12)
+    assert_allclose(q, [[1, 0], [1, 0], [0, 1], [0, 1]], atol=1e-12)
 
 
 def test_every_method_gives_a_matrix_of_the_right_shape():

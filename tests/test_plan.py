@@ -60,8 +60,7 @@ def brier(P, y):
     return ((np.eye(P.shape[1])[y] - P) ** 2).sum(axis=1).mean()
 
 
-def test_rows_needed_holds_the_true_number_on_power_laws():
-    rng = np.random.default_rng(0)
+def test_rows_needed_holds_the_true_number_on_power_laws(rng):
     inside = 0
     for _ in range(40):
         exponent, left = rng.uniform(0.35, 0.8), rng.uniform(0.1, 0.3)
@@ -312,8 +311,7 @@ def test_the_mapping_can_be_written(tmp_path, suffix):
         assert dict(zip(table["class"], table["group"], strict=True)) == found.mapping
 
 
-def test_no_merge_at_chance_level_is_proposed():
-    rng = np.random.default_rng(0)
+def test_no_merge_at_chance_level_is_proposed(rng):
     y = rng.integers(0, 4, 2000)
     # Hardly more than the class shares, and unrelated.
     P = rng.dirichlet(np.full(4, 500.0), 2000)
@@ -340,8 +338,7 @@ def people(rng, n=1500, votes=6, k=4):
     return np.array([rng.multinomial(votes, p) for p in P]), P
 
 
-def test_one_more_human_passes_as_a_judge():
-    rng = np.random.default_rng(0)
+def test_one_more_human_passes_as_a_judge(rng):
     passed = []
     for _ in range(100):
         votes, P = people(rng, 400)
@@ -422,10 +419,9 @@ def ordinal(rng, n, thresholds=(-1.0, 0.0, 1.0), spread=1.5):
     return P, draw_classes(P, rng)
 
 
-def test_the_interval_of_the_expected_distance_covers():
+def test_the_interval_of_the_expected_distance_covers(rng):
     cm, *_ = probit([-1.0, 0.0, 1.0], 1.5)
     truth = (cm.joint * np.abs(np.subtract.outer(range(4), range(4)))).sum()
-    rng = np.random.default_rng(0)
     covered = []
     for _ in range(300):
         one = expected_distance(collision_matrix_from_posteriors(*ordinal(rng, 400)))
@@ -519,8 +515,7 @@ def test_an_order_that_lacks_a_class_is_refused():
         consolidate(cm, 2, ordered=["a", "b"])
 
 
-def test_wrong_labels_that_posteriors_have_learned_are_expected():
-    rng = np.random.default_rng(0)
+def test_wrong_labels_that_posteriors_have_learned_are_expected(rng):
     codes = rng.integers(0, 2, 2000)
     P = np.where(np.eye(2)[codes] > 0, 0.95, 0.05)  # certain, but for 5% wrong labels
     y = np.where(rng.random(2000) < 0.05, 1 - codes, codes)

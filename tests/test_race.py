@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
 from collidescope import CollisionClassifier, CollisionWarning, crossfit, load
@@ -79,8 +80,7 @@ def test_few_rows_drop_no_model_before_one_beats_the_class_shares(size, of_share
     assert bool(raced.found.dropped) == (of_shares == 0.9 or size == 20_000)
 
 
-def test_a_wave_that_no_heat_has_seen_is_learned_from_all_rows():
-    rng = np.random.default_rng(0)
+def test_a_wave_that_no_heat_has_seen_is_learned_from_all_rows(rng):
     X = rng.normal(size=(3_000, 6))
     y = (rng.random(3_000) < 0.5 + 0.45 * np.sin(1.4 * X.sum(axis=1))).astype(int)
     clf = CollisionClassifier(limit=False, random_state=0).fit(X, y)
@@ -296,7 +296,7 @@ def test_what_a_heat_has_trained_is_not_trained_again():
     raced, fit = whole_fit()
     alone = cross_fit(make_sample(*problem()), raced.models, fit.folds)
     for mine, plain in zip(fit.curve, alone.curve, strict=True):
-        np.testing.assert_array_equal(mine.posteriors, plain.posteriors)
+        assert_array_equal(mine.posteriors, plain.posteriors)
 
 
 @pytest.mark.parametrize("n_jobs", [2, -1])
@@ -305,7 +305,7 @@ def test_a_raced_fit_is_the_same_for_any_number_of_jobs(n_jobs):
     in_turn, of_one = whole_fit()
     assert raced.found == in_turn.found
     for mine, other in zip(fit.curve, of_one.curve, strict=True):
-        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+        assert_array_equal(mine.posteriors, other.posteriors)
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ def test_many_processes_train_all_folds_and_sizes_at_once(sent, monkeypatch):
     assert raced.found == in_turn.found
     assert fit.fold_weights == of_one.fold_weights
     for mine, other in zip(fit.curve, of_one.curve, strict=True):
-        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+        assert_array_equal(mine.posteriors, other.posteriors)
 
 
 def interrupted_at(monkeypatch, epoch):
@@ -382,7 +382,7 @@ def test_a_raced_fit_resumed_from_its_checkpoint_ends_as_an_undisturbed_one(
 
     assert fitted(tmp_path, at=6).interrupted
     for mine, other in zip(fitted(tmp_path).curve, fitted().curve, strict=True):
-        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+        assert_array_equal(mine.posteriors, other.posteriors)
 
 
 def test_ctrl_c_after_the_first_fold_keeps_what_it_has_trained():

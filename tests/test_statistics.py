@@ -173,8 +173,7 @@ def test_no_way_to_divide_the_work_changes_the_answer(data):
         assert np.concatenate(parts) == pytest.approx(one.predict_proba(X), abs=1e-6)
 
 
-def test_many_intervals_are_those_of_few_within_a_fiftieth_of_a_standard_error():
-    rng = np.random.default_rng(0)
+def test_many_intervals_are_those_of_few_within_a_fiftieth_of_a_standard_error(rng):
     mean = np.concatenate([np.zeros(9000), rng.beta(0.1, 3, 21_000)])
     units = np.exp(rng.uniform(1, 9, len(mean)))
     stderr = np.sqrt(mean * (1 - mean) / units)

@@ -292,8 +292,7 @@ def test_numbers_in_text_are_read_as_numbers(form):
     assert any("'amount': 1 of 2 cells is not numeric" in note for note in notes)
 
 
-def test_numbers_in_text_are_no_ids():
-    rng = np.random.default_rng(0)
+def test_numbers_in_text_are_no_ids(rng):
     y = rng.integers(0, 2, 200)
     table = pd.DataFrame(
         {"price": [f"${v:,.2f}" for v in 1000 + 400 * y + 900 * rng.random(200)]}
@@ -645,10 +644,9 @@ def test_only_columns_that_determine_the_label_are_leaks(imbalance):
     assert set(screen(pd.DataFrame(leaks | fine), y).leaks) == set(leaks)
 
 
-def test_columns_that_name_groups_of_rows_with_one_label_are_found():
+def test_columns_that_name_groups_of_rows_with_one_label_are_found(rng):
     """30 patients, 20 rows each, one random label per patient: known patients are told apart, new
     ones are not."""
-    rng = np.random.default_rng(0)
     patient = np.repeat(np.arange(30), 20)
     y = rng.integers(0, 2, 30)[patient]
     mostly = np.where(rng.random(600) < 0.2, 1 - y, y)
@@ -676,8 +674,7 @@ def test_columns_that_name_groups_of_rows_with_one_label_are_found():
     assert set(screen(table, mostly).groups) == {"patient"}
 
 
-def test_a_column_sorted_together_with_the_label_is_pointed_out():
-    rng = np.random.default_rng(0)
+def test_a_column_sorted_together_with_the_label_is_pointed_out(rng):
     y = np.sort(rng.integers(0, 3, 600))
     blurred, wrong = y.copy(), rng.permutation(600)[:20]
     blurred[wrong] = rng.integers(0, 3, 20)
@@ -802,8 +799,7 @@ def test_frames_of_any_library_are_taken_like_those_of_pandas(
     assert np.array_equal(again.predict_proba(frame), model.predict_proba(mixed))
 
 
-def test_copies_are_counted_with_what_they_do_to_pber():
-    rng = np.random.default_rng(0)
+def test_copies_are_counted_with_what_they_do_to_pber(rng):
     y = rng.integers(0, 2, 300)
     X = pd.DataFrame({"x": rng.normal(size=300) + y, "z": rng.normal(size=300)})
     half = pd.concat([X, X.head(150)], ignore_index=True), np.concatenate([y, y[:150]])
@@ -828,8 +824,7 @@ def test_copies_are_counted_with_what_they_do_to_pber():
     )
 
 
-def test_the_column_of_groups_is_not_used():
-    rng = np.random.default_rng(0)
+def test_the_column_of_groups_is_not_used(rng):
     y = rng.integers(0, 2, 300)
     X = pd.DataFrame({"x": rng.normal(size=300) + y, "z": rng.normal(size=300)})
     named = X.assign(patient=np.repeat(np.arange(60), 5))

@@ -42,8 +42,7 @@ def scaled(X):
     return out
 
 
-def test_scaling_is_not_moved_by_single_values():
-    rng = np.random.default_rng(0)
+def test_scaling_is_not_moved_by_single_values(rng):
     X = np.column_stack(
         [rng.normal(5, 0.01, 4000), rng.normal(-300, 40, 4000), np.zeros(4000)]
     )
@@ -80,8 +79,7 @@ def test_a_constant_feature_is_taken_out_also_of_rows_to_come_that_differ(value)
     )
 
 
-def test_every_kind_of_rows_is_scaled_to_the_same_numbers(monkeypatch):
-    rng = np.random.default_rng(0)
+def test_every_kind_of_rows_is_scaled_to_the_same_numbers(monkeypatch, rng):
     X = np.where(rng.random((300, 5)) < 0.6, rng.normal(size=(300, 5)), 0.0)
     before, whole = X.copy(), scaled(X)
     assert np.array_equal(scaled(sparse.csr_array(X)), whole)
