@@ -180,13 +180,6 @@ def test_the_confident_joint_says_what_the_given_labels_truly_are():
     assert problem.collision_matrix().matrix[1, 0] == pytest.approx(0.3, abs=0.01)
 
 
-def test_nearest_neighbours_bound_the_bayes_error():
-    X, y = PROBLEM.sample(4000, 3)
-    for n_neighbors in (1, 15):
-        lower, upper = knn_bounds(X, y, n_neighbors)
-        assert lower < PROBLEM.bayes_error() < upper
-
-
 def test_the_error_of_one_neighbour_is_the_pber():
     _, upper = knn_bounds(*PROBLEM.sample(4000, 3), 1)
     assert upper == pytest.approx(PROBLEM.collision_matrix().pber, abs=0.03)

@@ -17,11 +17,8 @@ from studies.application_statements import (
 )
 from studies.fit_statements import fit_statements
 from studies.grid import (
-    PAGE,
     cell,
-    last_record,
     options,
-    page_text,
     short,
     summary,
     table,
@@ -139,19 +136,17 @@ def test_pairs_of_an_audit_hold_where_rows_come_in_groups():
     assert found["audit: pairs"] >= 0.93  # taking rows for independent: 84%
 
 
-def test_the_pber_of_the_best_grouping_holds_though_it_was_chosen():
-    def path(trial):
-        yield "path", consolidation_path(trial.matrix, trial.target)
+def path_statements(trial):
+    yield "path", consolidation_path(trial.matrix, trial.target)
 
-    found = covered_by(path, "K=10, n=2000", 60)
+
+def test_the_pber_of_the_best_grouping_holds_though_it_was_chosen():
+    found = covered_by(path_statements, "K=10, n=2000", 60)
     assert found["path"] >= 0.93  # without the allowance for choosing: 86%
 
 
 def test_the_pber_of_the_best_of_many_groupings_holds_where_all_classes_are_alike():
-    def path(trial):
-        yield "path", consolidation_path(trial.matrix, trial.target)
-
-    found = covered_by(path, "K=20, all alike, n=400", 40)
+    found = covered_by(path_statements, "K=20, all alike, n=400", 40)
     assert found["path"] >= 0.97  # allowing for the choice of one pair alone: 72%
 
 
@@ -169,13 +164,9 @@ def test_the_pber_of_inputs_that_say_nothing_holds_though_class_shares_fit_their
 
 
 def test_another_model_is_compared_by_balanced_accuracy():
-    def balanced(trial):
-        for name, held in metric_statements(trial):
-            if name == "difference: balanced accuracy":
-                yield name, held
-
-    found = covered_by(balanced, "under-confident, n=2000", 60)
-    assert min(found.values()) >= 0.9  # with fixed class shares: 81%
+    found = covered_by(metric_statements, "under-confident, n=2000", 60)
+    # with fixed class shares: 81%
+    assert found["difference: balanced accuracy"] >= 0.9
 
 
 def test_a_column_is_valued_where_few_errors_were_seen():
@@ -190,17 +181,6 @@ def test_no_statement_about_few_skewed_votes_falls_short():
     found = vote_cell(few, n_samples=150)
     assert {"kappa", "alpha", "voted PBER"} <= set(found)
     assert short({few.name: found}) == []
-
-
-def test_the_page_shows_the_last_record():
-    assert page_text(last_record()) in PAGE.read_text()
-
-
-def test_the_record_has_25_statements_under_12_options():
-    cells = last_record()["cells"]
-    assert len({name for found in cells.values() for name in found}) >= 25
-    assert len(cells) >= 12
-    assert short(cells) == []
 
 
 def test_a_cell_that_falls_short_is_named():

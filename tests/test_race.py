@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
-from collidescope import CollisionClassifier, CollisionWarning, crossfit, load
+from collidescope import CollisionClassifier, CollisionWarning, crossfit
 from collidescope.crossfit import Engine, cross_fit
 from collidescope.folds import make_folds
 from collidescope.models import models_for
@@ -217,16 +217,6 @@ def test_a_budget_says_which_models_were_not_trained():
     ):
         clf.fit(X, y)
     assert len(clf.member_weights_[0]) == 1
-
-
-def test_a_file_keeps_the_race(tmp_path):
-    X, y = problem(200)
-    clf = CollisionClassifier(
-        members=["linear"], cv=2, limit=False, random_state=0
-    ).fit(X, y)
-    clf.race_ = raced()[1]
-    clf.save(tmp_path / "model.collide")
-    assert load(tmp_path / "model.collide").race_ == clf.race_
 
 
 def test_progress_says_what_was_dropped(capsys):
