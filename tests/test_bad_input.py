@@ -231,6 +231,14 @@ REFUSALS = [
         "population_priors must be one of 'empirical'",
     ),
     (lambda: cm(counts=[-1, 2]), "counts must not be negative"),
+    (lambda: cm(counts=[1e300, 1]), "counts must hold numbers up to"),
+    *(
+        (
+            lambda data=data: cs.CollisionMatrix.from_dict(data),
+            "not a collision matrix.*to_dict",
+        )
+        for data in ([("format", "collidescope.matrix")], "text", None)
+    ),
     (lambda: cs.CollisionMatrix.restore(3), "damaged: check .*matrix"),
     (
         lambda: cs.CollisionMatrix.restore(

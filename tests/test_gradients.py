@@ -1,11 +1,13 @@
 """The kernel machine on directions of edges: what it sees of an image, and what it does not."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import helpers
 from collidescope import CollisionClassifier
 from collidescope.learners import members_for, recipe
 from collidescope.learners.base import Task
@@ -21,26 +23,14 @@ from collidescope.learners.gradients import (
 )
 
 rng = np.random.default_rng(0)
+#: a bar of four pixels in a larger image
+bars = partial(helpers.bars, side=12, noise=0.1)
 
 
 def ramp(down, right, side=12):
     """One image that grows brighter in a direction."""
     place = np.arange(side, dtype=np.float32)
     return (down * place[:, None] + right * place)[None, None]
-
-
-def bars(n, side=12, seed=0):
-    """A bar of four pixels, upright or lying, anywhere."""
-    generator = np.random.default_rng(seed)
-    X = 0.1 * generator.normal(size=(n, 1, side, side)).astype(np.float32)
-    codes = np.arange(n) % 2
-    for image, code in zip(X, codes, strict=True):
-        row, column = generator.integers(0, side - 4, 2)
-        if code == 0:
-            image[0, row : row + 4, column] += 2
-        else:
-            image[0, row, column : column + 4] += 2
-    return X, codes
 
 
 @pytest.fixture(scope="module")

@@ -18,23 +18,10 @@ from collidescope.learners.base import Task
 from collidescope.sample import make_sample, validated
 from collidescope.training import loop
 from collidescope.training.rows import Rows
+from helpers import bars
 
 BRIEF = {"max_epochs": 2}
 ignore_warnings = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
-
-
-def bars(n=120, seed=0):
-    """A bar of four pixels, upright or lying, anywhere in an image of 8 × 8."""
-    generator = np.random.default_rng(seed)
-    X = 0.3 * generator.normal(size=(n, 1, 8, 8)).astype(np.float32)
-    codes = np.arange(n) % 2
-    for image, code in zip(X, codes, strict=True):
-        row, column = generator.integers(0, 5, 2)
-        if code == 0:
-            image[0, row : row + 4, column] += 2
-        else:
-            image[0, row, column : column + 4] += 2
-    return X, codes
 
 
 def corners(n=120, seed=0):

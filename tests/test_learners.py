@@ -30,6 +30,7 @@ from collidescope.learners import (
 from collidescope.learners import softmax as regression
 from collidescope.learners.base import Fitted, Foreign, Task, squared_distances
 from collidescope.learners.pool import _prior_weights, pool, pool_weights
+from helpers import bars
 
 TABLES = [name for name in MEMBERS if name not in ONLY_IMAGES]
 LEARN = [name for name in TABLES if name != "priors"]
@@ -762,13 +763,8 @@ def test_labels_without_signal_give_no_lower_brier_score_than_the_priors():
     assert -0.003 < np.mean(excess) < 0.01
 
 
-def test_a_convolution_knows_shapes_wherever_they_are(rng):
-    X = 0.3 * rng.normal(size=(240, 1, 8, 8)).astype(np.float32)
-    codes = np.arange(240) % 2
-    for image, code in zip(X, codes, strict=True):
-        r, c = rng.integers(0, 5, 2)  # a bar of four pixels, upright or lying
-        image[0, r : r + 4, c] += 2 * (code == 0)
-        image[0, r, c : c + 4] += 2 * (code == 1)
+def test_a_convolution_knows_shapes_wherever_they_are():
+    X, codes = bars(240)
     member = recipe("convolution").fit(Task(X[:180], codes[:180], 2, seed=1))
     assert log_loss(member, X[180:], codes[180:]) < 0.3
 

@@ -370,17 +370,6 @@ def test_without_skill_the_limit_of_the_error_is_that_of_the_pber():
     assert (sees == blind) is False
 
 
-def test_numbers_that_would_overflow_are_refused():
-    with pytest.raises(ValueError, match="counts must hold numbers up to"):
-        CollisionMatrix(np.eye(2), counts=[1e300, 1])
-
-
-@pytest.mark.parametrize("data", [[("format", "collidescope.matrix")], "text", None])
-def test_data_that_are_no_matrix_are_refused(data):
-    with pytest.raises(ValueError, match=r"data is not a collision matrix.*to_dict"):
-        CollisionMatrix.from_dict(data)
-
-
 def test_ties_in_top_k_go_to_the_class_that_comes_first():
     S = np.full((4, 4), 0.1) + 0.6 * np.eye(4)
     assert CollisionMatrix(S).top_k(1).matrix.toarray()[3].tolist() == [0.1, 0, 0, 0.7]

@@ -419,16 +419,6 @@ def ordinal(rng, n, thresholds=(-1.0, 0.0, 1.0), spread=1.5):
     return P, draw_classes(P, rng)
 
 
-def test_the_interval_of_the_expected_distance_covers(rng):
-    cm, *_ = probit([-1.0, 0.0, 1.0], 1.5)
-    truth = (cm.joint * np.abs(np.subtract.outer(range(4), range(4)))).sum()
-    covered = []
-    for _ in range(300):
-        one = expected_distance(collision_matrix_from_posteriors(*ordinal(rng, 400)))
-        covered.append(one.low <= truth <= one.high)
-    assert 0.92 <= np.mean(covered) <= 0.99
-
-
 def test_ceilings_of_ordered_classes_are_those_of_the_best_decision():
     P, y = ordinal(np.random.default_rng(1), 2000)
     found = cs.ceilings(P, y, ordered=True).table.set_index("metric")["now"]

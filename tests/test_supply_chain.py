@@ -3,11 +3,9 @@ wheel, licences."""
 
 import importlib.util
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "collidescope"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
     "project"
 ]
@@ -116,47 +113,6 @@ def test_every_dependency_has_an_exact_pin_above_its_floor():
             f"{name}=={PINS[name]} is not {requirement.specifier}"
         )
     assert all(re.fullmatch(r"[\w.+!-]+", version) for version in PINS.values())
-
-
-@pytest.mark.slow
-def test_the_wheel_holds_just_the_package(
-    tmp_path,
-):
-    source = tmp_path / "source"
-    shutil.copytree(
-        ROOT / "src",
-        source / "src",
-        ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
-    )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-    ]
-    subprocess.run([*build, str(source)], check=True, capture_output=True, timeout=300)
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        held = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    ours = {
-        f"collidescope/{path.relative_to(PACKAGE)}"
-        for path in PACKAGE.rglob("*")
-        if path.is_file()
-    }
-    assert held == {name for name in ours if "__pycache__" not in name}
-    assert {Path(name).suffix for name in held} == {
-        ".py",
-        ".typed",
-        ".j2",
-        ".js",
-        ".css",
-    }
 
 
 def test_every_licence_on_the_page_lets_one_use_the_package():
