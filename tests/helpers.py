@@ -2,6 +2,9 @@
 tests share."""
 
 import json
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -207,3 +210,16 @@ def bad(command, *more):
 def told(command, *more):
     """The answer of a command as JSON."""
     return json.loads(good(f"{command} --json -q", *more).stdout)
+
+
+def in_python(code, *arguments, **environment):
+    """What a fresh interpreter does with the code: it must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done

@@ -78,7 +78,7 @@ AB = ["a", "b"]
 X = np.arange(20.0).reshape(10, 2)
 Y10 = np.array(AB * 5)
 FRAME = pd.DataFrame(X, columns=["u", "v"])
-DATES = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=6)})
+DATES = pd.DataFrame({"x": 1.0, "day": pd.date_range("2020-01-01", periods=6)})
 P10 = np.tile([[0.8, 0.2], [0.3, 0.7]], (5, 1))
 P3 = [[0.6, 0.3, 0.1]] * 10
 REPEATED = ["x", "x", "y", "y"]

@@ -22,7 +22,7 @@ from collidescope.cli._run import as_csv, write_table
 from collidescope.cli.app import PANELS
 from collidescope.datasets import GaussianProblem
 from collidescope.tables import TableClassifier
-from helpers import bad, good, limit_like, run, told
+from helpers import bad, good, in_python, limit_like, run, told
 
 FAST = "--cv 2 --members linear --no-limit"
 P_COLUMNS = ["p_a", "p_b", "p_c"]
@@ -840,15 +840,12 @@ except SystemExit as end:
 
 
 def test_the_version_loads_nothing_heavy():
-    call = [sys.executable, "-c", HELP, "--version"]
-    out = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+    out = in_python(HELP, "--version").stdout
     assert out.splitlines() == [f"collidescope {cs.__version__}", "0 []"]
 
 
 def test_a_missing_extra_is_one_line():
-    call = [sys.executable, "-c", HELP, "--version"]
-    call[2] = "import sys; sys.modules['typer'] = None" + HELP
-    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    done = in_python("import sys; sys.modules['typer'] = None" + HELP, "--version")
     assert done.stdout == "2 []\n"
     assert done.stderr.strip().endswith('pip install "collidescope[cli]"')
     assert len(done.stderr.splitlines()) == 1

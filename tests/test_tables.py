@@ -5,7 +5,6 @@ import copy
 import gzip
 import importlib.util
 import re
-import subprocess
 import sys
 import tarfile
 
@@ -23,6 +22,7 @@ from collidescope.cli._inputs import clean_labels, match_labels
 from collidescope.counting import input_groups
 from collidescope.tables import TableClassifier, TableEncoder, read_table, screen
 from collidescope.tables.numerals import number_form
+from helpers import in_python
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -551,10 +551,7 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(
     (tmp_path / "column").write_bytes(
         (tmp_path / "small").read_bytes().replace(b"\x25\x02\x18", b"\x25\x00\x18")
     )
-    command = [sys.executable, "-c", READ_BOMBS, *bombs, "forged", "column"]
-    said = subprocess.run(
-        command, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    said = in_python(READ_BOMBS, *bombs, "forged", "column").stdout.splitlines()
     grows, read = "it grows to 150,0", "(2, 1)"
     expected = [
         read,

@@ -2,7 +2,6 @@
 interruptible."""
 
 import pickle
-import subprocess
 import sys
 
 import numpy as np
@@ -27,6 +26,7 @@ from collidescope.training.networks import (
     mlp,
 )
 from collidescope.training.rows import Rows, as_rows, signature, stratified_split
+from helpers import in_python
 
 pytestmark = [
     pytest.mark.usefixtures("seeded"),
@@ -207,18 +207,12 @@ print(peak[0] - before)
 def test_a_map_is_never_copied_whole(tmp_path):
     """100,000 × 300 float32 are 114 MB; the sample behind the scaling is 11, posteriors, labels,
     blocks the rest."""
-    rows = np.lib.format.open_memmap(
-        tmp_path / "X.npy", "w+", np.float32, (100_000, 300)
-    )
+    path = tmp_path / "X.npy"
+    rows = np.lib.format.open_memmap(path, "w+", np.float32, (100_000, 300))
     for block in np.split(rows, 10):
         block[:] = np.random.default_rng(0).normal(size=block.shape)
     rows.flush()
-    command = [sys.executable, "-c", MEASURE, str(tmp_path / "X.npy")]
-    found = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert found.returncode == 0, found.stderr
-    assert float(found.stdout) < 80
+    assert float(in_python(MEASURE, path).stdout) < 80
 
 
 def plain_member(stack, m, plain):
