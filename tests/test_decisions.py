@@ -421,7 +421,7 @@ def test_intervals_of_columns_hold_the_rise_of_these_models_on_fresh_rows(rng):
         return X, (rng.random(n) < 1 / (1 + np.exp(-X @ weights))).astype(int)
 
     inside = []
-    for _ in range(60):
+    for _ in range(40):
         X, y = sample(300)
         fresh, labels = sample(4000)
         folds = list(StratifiedKFold(5).split(X, y))

@@ -561,22 +561,6 @@ def test_what_does_not_fit_is_refused(name):
             recipe(name).restore(edited(tree, entry, bad), (3,), 2)
 
 
-@pytest.mark.parametrize("name", ["neighbours", "trees", "network"])
-def test_half_precision_that_is_infinite_is_refused(name):
-    tree = fitted(name, *blobs(60, 3, 2)).export()
-    halves = [
-        key
-        for key, value in tree.items()
-        if getattr(value, "dtype", None) == np.float16
-    ]
-    assert halves
-    for key in halves:
-        with pytest.raises(ValueError, match="finite"):
-            recipe(name).restore(
-                edited(tree, key, np.full_like(tree[key], np.inf)), (3,), 2
-            )
-
-
 @pytest.mark.parametrize("step", [0, 5])
 def test_a_tree_that_points_outside_of_itself_is_refused(step):
     with pytest.raises(ValueError, match="outside"):
