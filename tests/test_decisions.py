@@ -532,6 +532,46 @@ def clustered(rng, groups=40, rows=25):
     return own, P, y
 
 
+def coverage(holds, seed, times=200):
+    """How often intervals of clustered rows hold the truth."""
+    rng = np.random.default_rng(seed)
+    return np.mean([holds(*clustered(rng)) for _ in range(times)], axis=0)
+
+
+@pytest.fixture(scope="module")
+def population():
+    """Brier score and error of the clustered rows, from very many of them."""
+    _, P, y = clustered(np.random.default_rng(99), 8000)
+    return ((np.eye(3)[y] - P) ** 2).sum(axis=1).mean(), (P.argmax(axis=1) != y).mean()
+
+
+def test_ceilings_cover_where_rows_come_in_groups(population):
+    def holds(own, P, y):
+        row = metrics_of(P, y, groups=own).loc["accuracy"]
+        return row["low"] <= 1 - population[1] <= row["high"]
+
+    assert coverage(holds, 0, times=150) >= 0.93  # without groups 68%
+
+
+def test_an_audit_covers_where_rows_come_in_groups(population):
+    def holds(own, P, y):
+        report = cs.audit(P, y, P.argmax(axis=1), groups=own)
+        low, high = report.error_interval
+        return low <= population[1] <= high, report.bayes_error_limit >= population[1]
+
+    assert coverage(holds, 1).min() >= 0.9  # without groups 67% and 86%
+
+
+def test_subgroups_cover_where_rows_come_in_groups(population):
+    def holds(own, P, y):
+        table = by_group(P, y, own < 20, groups=own)
+        inside = (table["low"] <= population[0]) & (population[0] <= table["high"])
+        same = (table["difference_low"] <= 0) & (table["difference_high"] >= 0)
+        return (inside & same).all()
+
+    assert coverage(holds, 3) >= 0.92  # without groups 64%
+
+
 def test_groups_of_an_audit_raise_the_p_values_of_its_pairs():
     own, P, y = clustered(np.random.default_rng(2))
     # A few groups are always called 0.
