@@ -301,6 +301,18 @@ def test_pixels_stay_bytes_until_they_are_standardised():
 
 
 @ignore_warnings
+def test_colours_may_come_first_or_last():
+    X, y = bars(40)
+    colour = np.repeat(X, 3, axis=1)
+    settings = {"members": ["convolution"], "cv": 2, "limit": False, "training": BRIEF}
+    first = CollisionClassifier(**settings, random_state=0).fit(colour, y)
+    last = CollisionClassifier(**settings, random_state=0).fit(
+        colour.transpose(0, 2, 3, 1), y
+    )
+    assert np.array_equal(first.posteriors_, last.posteriors_)
+
+
+@ignore_warnings
 @pytest.mark.parametrize(("epochs", "capped"), [(1, True), (200, False)])
 def test_a_range_of_capped_networks_is_limited_by_training(epochs, capped):
     X, y = corners(160)

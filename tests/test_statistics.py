@@ -163,6 +163,21 @@ def test_no_way_to_divide_the_rows_changes_the_posteriors(data, size):
     assert np.concatenate(parts) == pytest.approx(clf.predict_proba(X), abs=1e-6)
 
 
+IN_JOBS = {
+    "any classifier": lambda n_jobs, X, y: cs.estimate_collisions(
+        LogisticRegression(), X, y, random_state=0, n_jobs=n_jobs
+    ),
+    "networks": lambda n_jobs, X, y: (
+        cs.CollisionClassifier(**TINY, n_jobs=n_jobs).fit(X, y).collision_matrix_
+    ),
+}
+
+
+@pytest.mark.parametrize("made", IN_JOBS.values(), ids=IN_JOBS)
+def test_no_number_of_jobs_changes_the_answer(data, made):
+    assert made(2, *data) == made(1, *data)
+
+
 def test_many_intervals_are_those_of_few_within_a_fiftieth_of_a_standard_error(rng):
     mean = np.concatenate([np.zeros(9000), rng.beta(0.1, 3, 21_000)])
     units = np.exp(rng.uniform(1, 9, len(mean)))
