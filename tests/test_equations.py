@@ -577,6 +577,13 @@ def test_the_probabilistic_classifier_errs_at_the_pber():
     assert abs(estimate.value - problem.collision_matrix().pber) < 4 * estimate.stderr
 
 
+def test_the_best_classifier_says_the_most_likely_class():
+    pair = [stats.norm(-1), stats.norm(1)]
+    best = BayesOptimalClassifier(pair, [0.9, 0.1], classes=["low", "high"])
+    edge = np.log(0.9 / 0.1) / 2  # where the posteriors are even
+    assert best.predict([edge - 0.01, edge + 0.01]).tolist() == ["low", "high"]
+
+
 def test_the_confusion_of_the_probabilistic_classifier_is_s():
     problem = scenario_a(3)
     pbc = ProbabilisticBayesClassifier(gaussians(problem))
