@@ -105,13 +105,6 @@ def test_a_run_is_resumed_from_its_checkpoint(monkeypatch, tmp_path, epoch):
     assert len(done) == 7  # six epochs of three runs, one of them twice
 
 
-def test_the_same_seed_gives_the_same_network():
-    X, codes = bars(40)
-    first = fitted(X, codes, training=BRIEF)
-    again = fitted(X, codes, training=BRIEF)
-    assert np.array_equal(first.log_posteriors(X), again.log_posteriors(X))
-
-
 @pytest.mark.parametrize(
     ("name", "bad"),
     [
