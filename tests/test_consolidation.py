@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
 
 from collidescope import CollisionMatrix, collision_matrix_from_posteriors
-from collidescope.applications import consolidate
+from collidescope.applications import consolidate, consolidation
 from collidescope.applications.consolidation import NAME_WIDTH
 from helpers import ZOO, blocks, planted, random_posteriors
 
@@ -96,6 +96,12 @@ def test_no_merge_raises_the_upper_end():
     P[:4] = P[1:5]  # four wrong rows
     plan = consolidate(collision_matrix_from_posteriors(P, y))
     assert (np.diff(plan.path["pber_high"]) <= 0).all()
+
+
+def test_groups_that_are_no_merges_of_the_ones_before_are_told():
+    fine = np.array([0, 1, 1, 2])
+    assert consolidation._coarsens(fine, np.array([0, 1, 1, 1]))
+    assert not consolidation._coarsens(fine, np.array([0, 0, 1, 1]))
 
 
 def test_max_pber_keeps_as_many_groups_as_it_allows():
