@@ -29,6 +29,14 @@ def data():
 
 
 @pytest.fixture
+def rng():
+    """Random numbers from the seed 0."""
+    import numpy as np
+
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
 def seeded():
     """Networks are drawn from the same seed, which other tests do not see."""
     import torch

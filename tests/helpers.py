@@ -2,6 +2,9 @@
 tests share."""
 
 import json
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -104,6 +107,19 @@ def tempered(P: np.ndarray, power: float) -> np.ndarray:
     return P**power / (P**power).sum(axis=1, keepdims=True)
 
 
+def bars(n=120, side=8, seed=0, noise=0.3):
+    """(images, codes): a bar of four pixels, upright or lying, anywhere in an image."""
+    rng = np.random.default_rng(seed)
+    X = noise * rng.normal(size=(n, 1, side, side)).astype(np.float32)
+    codes = np.arange(n) % 2
+    for image, code in zip(X[:, 0], codes, strict=True):
+        place = tuple(rng.integers(0, side - 3, 2))
+        upright = (slice(place[0], place[0] + 4), place[1])
+        lying = (place[0], slice(place[1], place[1] + 4))
+        image[upright if code == 0 else lying] += 2
+    return X, codes
+
+
 class Memoriser(ClassifierMixin, BaseEstimator):
     """Certain of what it saw, uniform elsewhere: betrays any row scored by a model trained on
     it."""
@@ -194,3 +210,16 @@ def bad(command, *more):
 def told(command, *more):
     """The answer of a command as JSON."""
     return json.loads(good(f"{command} --json -q", *more).stdout)
+
+
+def in_python(code, *arguments, **environment):
+    """What a fresh interpreter does with the code: it must succeed."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done

@@ -61,8 +61,7 @@ def test_spellings_of_one_class_are_said():
         votes_from_annotators(pd.DataFrame({"a": ["Cat", "dog"], "b": ["cat", "dog"]}))
 
 
-def test_the_matrix_is_that_of_the_counted_votes():
-    rng = np.random.default_rng(0)
+def test_the_matrix_is_that_of_the_counted_votes(rng):
     counts = rng.multinomial(5, [0.6, 0.3, 0.1], 200)
     cells = [np.repeat(["a", "b", "c"], own) for own in counts]
     table = pd.DataFrame([rng.permutation(own) for own in cells])

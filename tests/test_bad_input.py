@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from scipy.sparse import csr_array
 from scipy.stats import multivariate_normal, norm, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -66,13 +67,6 @@ def expect_refusal(call, pattern, error=ValueError):
     )
 
 
-def refused(*cases):
-    """Pairs of a call and a pattern for its message as a ``parametrize``."""
-    return pytest.mark.parametrize(
-        ("call", "pattern"), cases, ids=[case[1] for case in cases]
-    )
-
-
 S = [[0.9, 0.1], [0.2, 0.8]]
 SINGULAR = [[0.5, 0.5], [0.5, 0.5]]
 G = np.array(S) @ np.array(S).T
@@ -84,6 +78,7 @@ AB = ["a", "b"]
 X = np.arange(20.0).reshape(10, 2)
 Y10 = np.array(AB * 5)
 FRAME = pd.DataFrame(X, columns=["u", "v"])
+DATES = pd.DataFrame({"x": 1.0, "day": pd.date_range("2020-01-01", periods=6)})
 P10 = np.tile([[0.8, 0.2], [0.3, 0.7]], (5, 1))
 P3 = [[0.6, 0.3, 0.1]] * 10
 REPEATED = ["x", "x", "y", "y"]
@@ -146,7 +141,8 @@ def read(text):
     return cs.CollisionMatrix.from_json(text)
 
 
-@refused(
+REFUSALS = [
+    # arguments
     (lambda: check.check_finite([1j], "x"), "x must hold real numbers.*imaginary"),
     (lambda: check.check_finite(np.ma.masked_less([0.1, 0.9], 0.5), "x"), "x.*masked"),
     (lambda: check.check_finite("many", "x"), "x must hold real numbers, got str"),
@@ -185,12 +181,11 @@ def read(text):
         "classes must be names.*NaT",
     ),
     (lambda: check.check_count(True, "n"), "n.*True"),
-)
-def test_bad_arguments_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    (
+        lambda: check.check_between(0, 0, INF, "budget"),
+        "budget must be a number above 0, got 0",
+    ),
+    # collision matrix
     (
         lambda: cm(matrix=[[0.9, 0.2], [0.2, 0.8]]),
         "every row of matrix must sum to 1, row 0 sums to 1.1",
@@ -236,6 +231,14 @@ def test_bad_arguments_is_refused_in_our_words(call, pattern):
         "population_priors must be one of 'empirical'",
     ),
     (lambda: cm(counts=[-1, 2]), "counts must not be negative"),
+    (lambda: cm(counts=[1e300, 1]), "counts must hold numbers up to"),
+    *(
+        (
+            lambda data=data: cs.CollisionMatrix.from_dict(data),
+            "not a collision matrix.*to_dict",
+        )
+        for data in ([("format", "collidescope.matrix")], "text", None)
+    ),
     (lambda: cs.CollisionMatrix.restore(3), "damaged: check .*matrix"),
     (
         lambda: cs.CollisionMatrix.restore(
@@ -243,12 +246,7 @@ def test_bad_arguments_is_refused_in_our_words(call, pattern):
         ),
         "damaged: check diagnostics",
     ),
-)
-def test_bad_collision_matrix_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # recovery
     (
         lambda: cs.recover([[1, NAN], [0, 1]]),
         "G must be finite, got nan at position .0, 1. .1 such",
@@ -283,12 +281,7 @@ def test_bad_collision_matrix_is_refused_in_our_words(call, pattern):
         "S .*1.1",
     ),
     (lambda: cs.posterior_error_bound(S, S, HALF, [0, 0]), "q .*zeros"),
-)
-def test_bad_recovery_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # densities
     (lambda: cs.collision_divergence("normal", norm(0)), "f1.*str"),
     (lambda: cs.collision_divergence(norm(0), SAMPLER_ONLY), "f2.*logpdf"),
     (
@@ -322,12 +315,7 @@ def test_bad_recovery_is_refused_in_our_words(call, pattern):
         lambda: cs.collision_matrix_from_densities(NORMS, random_state="seed"),
         "random_state.*seed",
     ),
-)
-def test_bad_densities_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # accumulator
     (lambda: cs.CollisionAccumulator(["a", "a"]), "classes.*'a'"),
     (lambda: accumulator("uniform"), "priors must be an array.*'uniform'"),
     (lambda: accumulator().update(LOGITS, Y), "P.*logits"),
@@ -357,12 +345,7 @@ def test_bad_densities_is_refused_in_our_words(call, pattern):
     ),
     (lambda: accumulator(HALF).merge(accumulator([0.6, 0.4])), "other.*priors.*0.6"),
     (lambda: accumulator().update(P, Y).merge(accumulator().update(P)), "other.*label"),
-)
-def test_bad_accumulator_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # posteriors
     (
         lambda: cs.collision_matrix_from_posteriors(LOGITS, Y),
         r"P must hold probabilities, got -1.5 \(logits",
@@ -438,12 +421,7 @@ def test_bad_accumulator_is_refused_in_our_words(call, pattern):
         lambda: estimated(classes=["a", "b", "c"]),
         "classes must name each of the 2 classes once, got 3",
     ),
-)
-def test_bad_posteriors_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # counts
     (lambda: input_groups(np.empty((0, 1))), r"X is empty \(shape \(0, 1\)\)"),
     (lambda: cs.count_collisions(REPEATED, [None, "b", "a", "b"]), "y has 1 missing"),
     (
@@ -497,12 +475,7 @@ def test_bad_posteriors_is_refused_in_our_words(call, pattern):
         lambda: votes_needed(cs.collision_matrix_from_votes(VOTES), level=1.5),
         "level must be a number between 0 and 1",
     ),
-)
-def test_bad_counts_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # annotators
     (
         lambda: annotators.agreement([[2, 0], [1, 0]]),
         "fewer than two items with two votes",
@@ -522,12 +495,7 @@ def test_bad_counts_is_refused_in_our_words(call, pattern):
         lambda: annotators.compare(cm(), cs.collision_matrix_from_votes(VOTES)),
         "estimated has no standard errors",
     ),
-)
-def test_bad_annotators_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # estimate collisions
     (lambda: cs.estimate_collisions(DUMMY, X, Y10[:9]), "X and y.*10 and 9"),
     (lambda: cs.estimate_collisions(DUMMY, X, Y10, cv="kfold"), "cv.*'kfold'"),
     (
@@ -568,12 +536,7 @@ def test_bad_annotators_is_refused_in_our_words(call, pattern):
         ),
         "predict_proba.*-1.5",
     ),
-)
-def test_bad_estimate_collisions_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # fit
     (lambda: fit(y=Y[:3]), "samples.*4, 3"),
     (lambda: fit(y=np.array([[1, 0]] * 4)), "no vote for"),
     (lambda: fit(budget=0), "budget must be"),
@@ -650,12 +613,11 @@ def test_bad_estimate_collisions_is_refused_in_our_words(call, pattern):
     (lambda: fit(cv=2, members=["nonsense"]), "members must be names"),
     (lambda: fit(cv=2, members=[("mine", RidgeClassifier())]), "fit and predict_proba"),
     (lambda: fit(cv=2, members=["convolution"]), "needs images"),
-)
-def test_bad_fit_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    (
+        lambda: cs.CollisionClassifier().fit(DATES, [0, 1] * 3),
+        "X must hold numbers: .*use TableClassifier",
+    ),
+    # tables
     (
         lambda: clean_labels(pd.Series([f"name {i}" for i in range(100)])),
         "100 different values in 100 rows.*right column",
@@ -675,12 +637,11 @@ def test_bad_fit_is_refused_in_our_words(call, pattern):
         lambda: cs.TableClassifier(drop=["u", "v"]).fit(FRAME, Y10),
         "X has no column.*as asked",
     ),
-)
-def test_bad_tables_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    (
+        lambda: cs.TableClassifier().fit(pd.Series(["a", "b"], dtype="str"), [0, 1]),
+        "X must be a DataFrame .* got Series",
+    ),
+    # consolidate
     (lambda: cs.consolidate(S), "cm.*CollisionMatrix"),
     (lambda: cs.consolidate(abc(), 4), "n_groups.*4"),
     (lambda: cs.consolidate(abc(), 2, max_pber=0.1), "max_pber"),
@@ -717,12 +678,7 @@ def test_bad_tables_is_refused_in_our_words(call, pattern):
         lambda: cs.consolidate(ABCD, 3, names=["x"]),
         r"names must have one entry per group \(3\), got 1",
     ),
-)
-def test_bad_consolidate_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # training
     (lambda: cs.smooth_labels(Y, cm(), strength=1.5), "strength.*1.5"),
     (lambda: cs.smooth_labels(["a", "z"], cm()), "'z'"),
     (lambda: cs.AdaptiveSampler(S, Y), "cm.*CollisionMatrix"),
@@ -770,12 +726,7 @@ def test_bad_consolidate_is_refused_in_our_words(call, pattern):
         lambda: cs.active_learning_score([[[0.5, 0.5]]] * 2, inherent=np.eye(2)),
         "inherent must be left out",
     ),
-)
-def test_bad_training_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # audit
     (lambda: cs.audit(LOGITS, y_true=Y, y_pred=Y), "model_or_posteriors.*logits"),
     (lambda: cs.audit(P, y_true=Y, y_pred=["a", "b", "a", "z"]), "y_pred.*'z'"),
     (lambda: cs.audit(P, y_pred=Y), "y_true"),
@@ -810,12 +761,7 @@ def test_bad_training_is_refused_in_our_words(call, pattern):
     ),
     (lambda: cs.ambiguous(P, by="label"), "y is needed"),
     (lambda: cs.ambiguous(FITTED), "X is needed"),
-)
-def test_bad_audit_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # report
     (lambda: cs.CollisionMatrixDisplay.from_matrix(S), "cm.*CollisionMatrix"),
     (
         lambda: cs.CollisionMatrixDisplay.from_matrix(cm(), order="size"),
@@ -836,12 +782,11 @@ def test_bad_audit_is_refused_in_our_words(call, pattern):
         "about must be a mapping with some of file",
     ),
     (lambda: cs.report(cm(), path="."), "path.*folder"),
-)
-def test_bad_report_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    (
+        lambda: cs.summarise(cs.TableClassifier()),
+        "call fit of this TableClassifier first",
+    ),
+    # problems
     (lambda: datasets.GaussianProblem([[NAN], [1.0]]), "means.*nan"),
     (lambda: datasets.GaussianProblem(MEANS, [1.0, -2.0]), "scales.*-2"),
     (lambda: datasets.GaussianProblem(MEANS, priors=[30, 30]), "priors.*60"),
@@ -854,12 +799,7 @@ def test_bad_report_is_refused_in_our_words(call, pattern):
     (lambda: known.with_label_noise(GAUSSIANS, np.eye(3)), r"transition.*\(3, 3\)"),
     (lambda: datasets.scenario_a(6), "n_classes.*6"),
     (lambda: datasets.equidistant(n_classes=1), "n_classes.*1"),
-)
-def test_bad_problems_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # json
     (lambda: read(edited(pber_stderr=NAN)), "source.*finite"),
     (lambda: read(edited(format="other")), "collision matrix"),
     (lambda: read(edited(version=99)), "version 99"),
@@ -872,12 +812,7 @@ def test_bad_problems_is_refused_in_our_words(call, pattern):
     (lambda: read(edited(diagnostics=[1])), "diagnostics"),
     (lambda: read(5), "source.*5"),
     (lambda: cm().to_json(5), "path.*5"),
-)
-def test_bad_json_is_refused_in_our_words(call, pattern):
-    expect_refusal(call, pattern)
-
-
-@refused(
+    # decisions
     (
         lambda: cs.collisions_by(P10, Y10, ["x"] * 3),
         r"by must have one entry per row \(10\), got 3",
@@ -916,8 +851,14 @@ def test_bad_json_is_refused_in_our_words(call, pattern):
         lambda: cs.split_candidates(P3, Y10, classes=list("abc")).rows(9),
         "number must be below",
     ),
+    (lambda: cs.plan(None, prices=[1]), "prices must be a mapping .* got list"),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "pattern"), REFUSALS, ids=[case[1] for case in REFUSALS]
 )
-def test_bad_decisions_is_refused_in_our_words(call, pattern):
+def test_bad_input_is_refused_in_our_words(call, pattern):
     expect_refusal(call, pattern)
 
 
@@ -1016,62 +957,29 @@ USES = [
 ]
 
 
+GIVEN = {
+    "P": P,
+    "S": S,
+    "G": G,
+    "priors": [0.6, 0.4],
+    "half": HALF,
+    "q": [[0.7, 0.2]],
+    "means": MEANS,
+    "X": X,
+    "weights": [1.0, 2.0, 0.5, 1.0],
+    "Y10": Y10,
+}
+TEXTS = {"Y": Y, "AB": AB, "repeated": REPEATED}
+
+
 @pytest.mark.parametrize("writeable", [True, False], ids=["writeable", "read-only"])
 @pytest.mark.parametrize("use", USES)
 def test_no_function_changes_what_it_is_given(use, writeable):
-    values = {
-        "P": P,
-        "S": S,
-        "G": G,
-        "priors": [0.6, 0.4],
-        "half": HALF,
-        "q": [[0.7, 0.2]],
-        "means": MEANS,
-        "X": X,
-    }
-    values |= {
-        "weights": [1.0, 2.0, 0.5, 1.0],
-        "Y": Y,
-        "AB": AB,
-        "Y10": Y10,
-        "repeated": REPEATED,
-    }
-    texts = ("Y", "AB", "repeated")
-    given = {
-        name: np.array(value, object if name in texts else None)
-        for name, value in values.items()
-    }
+    given = {name: np.array(value) for name, value in GIVEN.items()}
+    given |= {name: np.array(value, object) for name, value in TEXTS.items()}
     before = copy.deepcopy(given)
     for array in given.values():
         array.setflags(write=writeable)
     use(SimpleNamespace(**given))
     for name, array in given.items():
-        np.testing.assert_array_equal(array, before[name], err_msg=name)
-
-
-def test_a_column_of_dates_is_referred_to_the_classifier_of_tables():
-    X = pd.DataFrame(
-        {"x": np.arange(6.0), "day": pd.date_range("2020-01-01", periods=6)}
-    )
-    with pytest.raises(ValueError, match=r"X must hold numbers: .*use TableClassifier"):
-        cs.CollisionClassifier().fit(X, [0, 1] * 3)
-
-
-def test_a_number_without_an_upper_end_must_be_above_the_lower_one():
-    with pytest.raises(ValueError, match="budget must be a number above 0, got 0"):
-        check.check_between(0, 0, INF, "budget")
-
-
-def test_a_single_column_is_no_table():
-    with pytest.raises(ValueError, match=r"X must be a DataFrame .* got Series"):
-        cs.TableClassifier().fit(pd.Series(["a", "b"] * 3, dtype="str"), [0, 1] * 3)
-
-
-def test_a_report_of_a_classifier_that_is_not_fitted_asks_for_the_fit():
-    with pytest.raises(ValueError, match="call fit of this TableClassifier first"):
-        cs.summarise(cs.TableClassifier())
-
-
-def test_prices_in_a_list_are_refused():
-    with pytest.raises(ValueError, match=r"prices must be a mapping .* got list"):
-        cs.plan(None, prices=[1])
+        assert_array_equal(array, before[name], err_msg=name)

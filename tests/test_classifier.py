@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import StratifiedKFold
@@ -149,9 +150,10 @@ def test_rows_of_weight_zero_might_as_well_not_be_there(small, settings):
 
 
 @pytest.mark.filterwarnings("error::collidescope.CollisionWarning")
-def test_a_fit_says_nothing_unless_labels_are_noise_or_two_names_mean_one_class(data):
+def test_a_fit_says_nothing_unless_labels_are_noise_or_two_names_mean_one_class(
+    data, rng
+):
     X, y = data
-    rng = np.random.default_rng(0)
     CollisionClassifier(**QUICK).fit(X, y)
     with pytest.warns(
         CollisionWarning,
@@ -330,8 +332,7 @@ def test_a_group_counts_as_one_unit(small):
     assert ratio == pytest.approx(2, rel=0.2)
 
 
-def test_a_fit_to_votes_finds_the_truth():
-    rng = np.random.default_rng(0)
+def test_a_fit_to_votes_finds_the_truth(rng):
     problem = scenario_a(3)
     X, _ = problem.sample(400, 3)
     votes = np.stack([rng.multinomial(20, p) for p in problem.posteriors(X)])
@@ -372,9 +373,8 @@ def test_rare_classes_are_held_out_in_fewer_folds_refused_left_out_or_joined(sma
 
 @pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (1, 8, 8)])
 def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(
-    shape, tmp_path
+    shape, tmp_path, rng
 ):
-    rng = np.random.default_rng(0)
     y = np.arange(120) % 2
     X = rng.normal(size=(120, 8, 8))
     X[y == 1, :4] += 1.0
@@ -388,9 +388,7 @@ def test_images_of_any_layout_reach_flat_members_alike_also_of_a_saved_model(
     flat.save(tmp_path / "model.collide")
     loaded = load(tmp_path / "model.collide")
     for images in (X, X.tolist()):
-        np.testing.assert_array_equal(
-            loaded.predict_proba(images), flat.predict_proba(X)
-        )
+        assert_array_equal(loaded.predict_proba(images), flat.predict_proba(X))
 
 
 #: Where the map in docs/equations.md sends the reader of the paper: the caller's module and the
@@ -477,15 +475,15 @@ def by_functions(small):
 
 
 def test_from_paper_is_algorithm_1_as_printed(as_printed, by_functions):
-    np.testing.assert_array_equal(as_printed.gramian_, by_functions.gramian)
-    np.testing.assert_array_equal(as_printed.printed_.matrix, by_functions.matrix)
+    assert_array_equal(as_printed.gramian_, by_functions.gramian)
+    assert_array_equal(as_printed.printed_.matrix, by_functions.matrix)
 
 
 def test_posteriors_of_from_paper_are_the_inverse_as_printed(
     as_printed, by_functions, small
 ):
     rows = np.asarray(make_sample(*small).X)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         as_printed.predict_proba(small[0]), by_functions.posteriors(rows)
     )
 

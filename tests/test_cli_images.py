@@ -137,8 +137,7 @@ def test_new_images_that_cannot_be_read_are_left_out_on_request(saved):
     assert len(predicted("photos --skip-bad")) == 60
 
 
-def test_a_folder_is_nothing_for_a_model_of_a_table(photos):
-    rng = np.random.default_rng(0)
+def test_a_folder_is_nothing_for_a_model_of_a_table(photos, rng):
     table = pd.DataFrame({"x": rng.normal(size=60), "y": np.arange(60) % 2})
     table.to_csv("table.csv", index=False)
     good(FAST.replace("photos", "table.csv --label y --save table.collide"))

@@ -7,8 +7,8 @@ from itertools import combinations, permutations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 from scipy.sparse import coo_array, csc_matrix
+from scipy.stats import norm
 
 from collidescope import (
     CollisionMatrix,
@@ -23,7 +23,14 @@ from collidescope.counting import (
     votes_needed,
 )
 from collidescope.equations.densities import draw_classes
-from helpers import assert_same, planted, planted_population, random_posteriors, run
+from helpers import (
+    assert_same,
+    good,
+    planted,
+    planted_population,
+    random_posteriors,
+    told,
+)
 from studies.known import led
 
 
@@ -47,101 +54,87 @@ def one_row_per_vote(votes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("n", [300, 4000])
-def test_intervals_cover_however_often_inputs_repeat(n):
+def test_intervals_cover_however_often_inputs_repeat(n, rng):
     """From 2 to 31 rows an input; the target is what counting estimates on average, the rows
     covered being random."""
     problem = led(0.2)
-    rng = np.random.default_rng(0)
     runs = [
         count_collisions(*problem.sample(n, rng, stratified=False)) for _ in range(150)
     ]
-    target = np.mean([cm.matrix for cm in runs], axis=0)
-    inside = [
-        (cm.interval()[0] <= target) & (target <= cm.interval()[1]) for cm in runs
-    ]
+    each = np.array([cm.matrix for cm in runs])
+    low, high = np.array([cm.interval() for cm in runs]).swapaxes(0, 1)
+    target = each.mean(axis=0)
     # of rates too low to be seen in 300 rows: nearly always
-    assert np.mean(inside) > 0.93
+    assert np.mean((low <= target) & (target <= high)) > 0.93
     if n == 4000:  # every row is covered: counting is unbiased for the truth
         error = np.abs(target - problem.collision_matrix().matrix)
-        assert error.max() < 5 * np.std(
-            [cm.matrix for cm in runs], axis=0
-        ).max() / np.sqrt(150)
+        assert error.max() < 5 * each.std(axis=0).max() / np.sqrt(150)
 
 
 def test_any_mixture_of_dtypes_is_grouped_by_exact_equality():
-    table = pd.DataFrame(
-        {
-            "number": [1.0, 1.0, 2.0, 1.0],
-            "text": ["x", "x", "x", "y"],
-            "flag": [True] * 4,
-        }
-    )
-    table = table.assign(
-        category=pd.Categorical(["u"] * 4), when=pd.to_datetime(["2020-01-01"] * 4)
-    )
-    table["gap"] = [np.nan, np.nan, 1.0, np.nan]
+    columns = {
+        "number": [1.0, 1.0, 2.0, 1.0],
+        "text": ["x", "x", "x", "y"],
+        "flag": [True] * 4,
+        "category": pd.Categorical(["u"] * 4),
+        "when": pd.to_datetime(["2020-01-01"] * 4),
+        "gap": [np.nan, np.nan, 1.0, np.nan],
+    }
+    table = pd.DataFrame(columns)
     assert input_groups(table).tolist() == [0, 0, 1, 2]
-    # products of levels overflow
-    many = np.random.default_rng(0).integers(0, 2**31, (500, 60))
-    assert input_groups(np.concatenate([many, many])).tolist() == [
-        *range(500),
-        *range(500),
-    ]
     assert repeated_rows(table).tolist() == [True, True, False, False]
-    assert repeated_rows(["a"]).tolist() == [False]
-    letters = ["p", "p", "q", "q"]
-    mixed = np.array([[1, "p"], [1, "p"], [2, "q"], [2, "q"]], dtype=object)
-    for X in (
+
+
+def test_products_of_levels_do_not_overflow(rng):
+    many = rng.integers(0, 2**31, (500, 60))
+    found = input_groups(np.concatenate([many, many])).tolist()
+    assert found == [*range(500), *range(500)]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
         np.array([[0.5], [0.5], [-0.0], [0.0]]),
-        mixed,
-        letters,
-        pd.Series(letters, dtype="category"),
-    ):
-        assert count_collisions(X, ["a", "b", "a", "b"]).matrix.tolist() == [
-            [0, 1],
-            [1, 0],
-        ]
+        np.array([[1, "p"], [1, "p"], [2, "q"], [2, "q"]], dtype=object),
+        list("ppqq"),
+        pd.Series(list("ppqq"), dtype="category"),
+    ],
+    ids=["zeros", "objects", "text", "categories"],
+)
+def test_inputs_of_every_kind_are_counted(X):
+    cm = count_collisions(X, ["a", "b", "a", "b"])
+    assert cm.matrix.tolist() == [[0, 1], [1, 0]]
 
 
-def by_ratio(
-    units: list[tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray]:
+def by_ratio(Z, rho):
     """ΣZ/Σρ and its standard error, unit by unit."""
-    Z, rho = (np.array(part) for part in zip(*units, strict=True))
-    m = Z.sum(axis=0) / rho.sum(axis=0)[:, None]
+    total, n = rho.sum(axis=0)[:, None], len(Z)
+    m = Z.sum(axis=0) / total
     left = Z - m * rho[:, :, None]
-    return m, np.sqrt(len(Z) / (len(Z) - 1) * (left**2).sum(axis=0)) / rho.sum(axis=0)[
-        :, None
-    ]
+    return m, np.sqrt(n / (n - 1) * (left**2).sum(axis=0)) / total
 
 
 def test_an_input_seen_up_to_four_times_is_one_unit_of_the_standard_error():
     rng = np.random.default_rng(3)
     X = np.repeat(np.arange(60), rng.integers(1, 5, 60))
     y = rng.integers(0, 3, len(X))
-    counts = [np.bincount(y[x == X], minlength=3).astype(float) for x in range(60)]
-    units = [
-        ((np.outer(n, n) - np.diag(n)) / (n.sum() - 1), n)
-        for n in counts
-        if n.sum() > 1
-    ]
-    m, stderr = by_ratio(units)
+    counts = np.array([np.bincount(y[x == X], minlength=3) for x in range(60)])
+    rho = counts[counts.sum(axis=1) > 1].astype(float)
+    sizes = rho.sum(axis=1)
+    pairs = rho[:, :, None] * rho[:, None] - rho[:, :, None] * np.eye(3)
+    Z = pairs / (sizes - 1)[:, None, None]
+    m, stderr = by_ratio(Z, rho)
     cm = count_collisions(X, y)
     assert np.allclose(cm.matrix, m, atol=1e-12)
     assert np.allclose(cm.stderr, stderr, rtol=1e-9)
-    off, sizes = (
-        np.array([n.sum() - np.trace(Z) for Z, n in units]),
-        np.array([n.sum() for _, n in units]),
-    )
-    left = off - cm.pber * sizes
-    assert cm.pber_stderr == pytest.approx(
-        np.sqrt(len(off) / (len(off) - 1) * left @ left) / sizes.sum()
-    )
-    assert cm.counts == pytest.approx(sum(n for _, n in units))
+    left = (1 - cm.pber) * sizes - np.trace(Z, axis1=1, axis2=2)
+    n = len(sizes)
+    expected = np.sqrt(n / (n - 1) * left @ left) / sizes.sum()
+    assert cm.pber_stderr == pytest.approx(expected)
+    assert cm.counts == pytest.approx(rho.sum(axis=0))
     assert np.allclose(cm.priors, cm.counts / cm.counts.sum())
     assert cm.coverage == pytest.approx(sizes.sum() / len(X))
-    assert cm.balance_gap < 1e-12
-    assert cm.diagnostics.distinct_inputs == len(units)
+    assert cm.diagnostics.distinct_inputs == n
     assert np.allclose(cm.merge([[0], [1], [2]]).stderr, cm.stderr)
 
 
@@ -176,8 +169,7 @@ def test_inputs_beyond_one_block_are_counted_as_within_one(k):
 @pytest.mark.parametrize(
     "k", [3, 40]
 )  # dense sums with covariance, sparse sums without
-def test_every_item_is_one_unit(k):
-    rng = np.random.default_rng(0)
+def test_every_item_is_one_unit(k, rng):
     votes = draw_votes(
         rng, *planted_population(k, sharpness=1), rng.integers(0, 9, 30 * k)
     )
@@ -189,7 +181,7 @@ def test_every_item_is_one_unit(k):
         Z.append(np.bincount(pairs, minlength=k * k).reshape(k, k) / len(pairs))
     Z = np.array(Z)
     n, rho = len(Z), Z.sum(axis=2)
-    S, stderr = by_ratio(zip(Z, rho, strict=True))
+    S, stderr = by_ratio(Z, rho)
     cm = collision_matrix_from_votes(votes)
     assert np.allclose(cm.matrix, S, atol=1e-12)
     assert np.allclose(cm.stderr, stderr)
@@ -212,31 +204,23 @@ def test_every_form_of_votes_gives_the_same_to_1e_12(k):
     frame = pd.DataFrame(votes, columns=names)
     cm = collision_matrix_from_votes(votes, names)
     items, codes = one_row_per_vote(votes)
-    order, labels, cells = (
-        rng.permutation(len(items)),
-        np.array(names)[codes],
-        coo_array(votes),
-    )
-    others = {
-        "long": count_collisions(items[order], labels[order], average="items"),
-        "long, objects": count_collisions(
-            items.tolist(), labels.tolist(), average="items", classes=names
-        ),
-        "sparse": collision_matrix_from_votes(csc_matrix(votes), names),
-        "frame": collision_matrix_from_votes(frame),
-        "frame, by name": collision_matrix_from_votes(frame[names[::-1]], names),
-        "dask array": collision_matrix_from_votes(
-            da.from_array(votes, chunks=(400, k // 2)), names
-        ),
-        "dask frame": collision_matrix_from_votes(dd.from_pandas(frame, npartitions=5)),
-    }
-    for other in others.values():
+    labels, order = np.array(names)[codes], rng.permutation(len(items))
+    for other in (
+        count_collisions(items[order], labels[order], average="items"),
+        count_collisions(list(items), list(labels), average="items", classes=names),
+        collision_matrix_from_votes(csc_matrix(votes), names),
+        collision_matrix_from_votes(frame),
+        collision_matrix_from_votes(frame[names[::-1]], names),
+        collision_matrix_from_votes(da.from_array(votes, (400, k // 2)), names),
+        collision_matrix_from_votes(dd.from_pandas(frame, npartitions=5)),
+    ):
         assert_same(other, cm, rtol=1e-12)
-    twice = coo_array(
-        (np.tile(cells.data, 2), (np.tile(cells.row, 2), np.tile(cells.col, 2)))
-    )
-    # parts of one cell add up
-    assert np.allclose(collision_matrix_from_votes(twice, names).counts, cm.counts)
+
+
+def test_parts_of_one_cell_add_up():
+    votes = coo_array(([2, 1, 1, 2], ([0, 0, 1, 1], [0, 0, 0, 1])))
+    expected = collision_matrix_from_votes([[3, 0], [1, 2]])
+    assert collision_matrix_from_votes(votes) == expected
 
 
 def test_the_mean_of_rows_is_not_that_of_items_where_votes_are_unequal():
@@ -258,19 +242,15 @@ def test_votes_estimate_the_truth_whatever_their_number(numbers):
     rng = np.random.default_rng(2)
     P, weights = planted_population(3, sharpness=1.5)
     S, priors = planted(3, sharpness=1.5)
-    B = priors[:, None] * S
-    runs = [
-        collision_matrix_from_votes(draw_votes(rng, P, weights, numbers(rng, 400)))
-        for _ in range(300)
-    ]
-    joint = np.array([cm.joint for cm in runs])
-    assert (np.abs(joint.mean(axis=0) - B) < 4 * joint.std(axis=0) / np.sqrt(300)).all()
-    inside = [(cm.interval()[0] <= S) & (cm.interval()[1] >= S) for cm in runs]
-    assert 0.93 < np.mean(inside) < 0.98
-    pber = [
-        cm.pber_interval()[0] <= 1 - np.trace(B) <= cm.pber_interval()[1] for cm in runs
-    ]
-    assert 0.91 < np.mean(pber) < 0.99
+    found = []
+    for _ in range(300):
+        cm = collision_matrix_from_votes(draw_votes(rng, P, weights, numbers(rng, 400)))
+        low, high = cm.interval()
+        found.append([cm.joint, (low <= S) & (high >= S)])
+    joint, inside = np.mean(found, axis=0)
+    error = np.std([each[0] for each in found], axis=0) / np.sqrt(300)
+    assert (np.abs(joint - priors[:, None] * S) < 4 * error).all()
+    assert 0.93 < inside.mean() < 0.98
 
 
 @pytest.mark.filterwarnings("error")
@@ -279,36 +259,35 @@ def test_plans_reach_just_the_width_they_promise():
     P, weights = planted_population(3, sharpness=1)
     first = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(20_000, 5)))
     plans = votes_needed(first, 0.005).set_index("votes_per_item")
+    # exact with two votes and with as many as at hand; in between and beyond the plan is on the
+    # safe side
     for each, least in ((2, 0.96), (5, 0.96), (3, 0.9), (20, 0.7)):
-        cm = collision_matrix_from_votes(
-            draw_votes(rng, P, weights, np.full(plans.loc[each, "items"], each))
-        )
-        # exact with two votes and with as many as at hand; in between and beyond the plan is on
-        # the safe side
+        numbers = np.full(plans.loc[each, "items"], each)
+        cm = collision_matrix_from_votes(draw_votes(rng, P, weights, numbers))
         assert least < 1.96 * cm.pber_stderr / 0.005 < 1.04, each
+
+
+def test_more_votes_an_item_need_fewer_items_but_more_votes():
+    rng = np.random.default_rng(3)
+    P, weights = planted_population(3, sharpness=1)
     many = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(2000, 50)))
     plans = votes_needed(many, 0.01, level=0.9)
     assert plans["votes"].is_monotonic_increasing
-    assert (
-        votes_needed(collision_matrix_from_votes([[3, 0], [0, 3], [2, 1]] * 40), 0.05)[
-            "votes_per_item"
-        ][0]
-        == 3
-    )
-    # two votes have the variance of a coin; from there to that of the votes at hand it falls no
-    # more slowly than 2/N
-    two, now = many.pber * (1 - many.pber), 2000 * many.pber_stderr**2
+    # Two votes have the variance of a coin; from there to that of the votes at hand it falls no
+    # more slowly than 2/N.
+    two = many.pber * (1 - many.pber)
+    now = 2000 * many.pber_stderr**2
     steepest = (two - now) / (1 - 2 / 50)
-    expected = np.ceil(
-        (two - steepest * (1 - 2 / plans["votes_per_item"]))
-        * (stats.norm.ppf(0.95) / 0.01) ** 2
-    )
+    variance = two - steepest * (1 - 2 / plans["votes_per_item"])
+    expected = np.ceil(variance * (norm.ppf(0.95) / 0.01) ** 2)
     assert plans["items"].tolist() == expected.tolist()
-    pairs_only = collision_matrix_from_votes(
-        draw_votes(rng, P, weights, np.full(500, 2))
-    )
-    plans = votes_needed(pairs_only, 0.02)
-    assert plans["items"].nunique() == 1  # two votes each say nothing about a third
+
+
+def test_two_votes_each_say_nothing_about_a_third():
+    rng = np.random.default_rng(3)
+    votes = draw_votes(rng, *planted_population(3, sharpness=1), np.full(500, 2))
+    plans = votes_needed(collision_matrix_from_votes(votes), 0.02)
+    assert plans["items"].nunique() == 1
 
 
 #: The worked example of Fleiss' kappa with ten subjects and fourteen raters, which has kappa =
@@ -332,37 +311,35 @@ def test_coefficients_are_those_of_the_literature():
     )
 
 
-def test_coefficients_are_the_functions_of_B_that_their_formulas_say():
+@pytest.fixture
+def hundred():
+    """Votes on a hundred items of four classes."""
     rng = np.random.default_rng(5)
-    votes = draw_votes(
-        rng, *planted_population(4, sharpness=1), rng.integers(2, 9, 100)
-    )
-    items, rows = (
-        collision_matrix_from_votes(votes),
-        count_collisions(*one_row_per_vote(votes)),
-    )
-    told = agreement(votes)
-    by_chance = [1 - (cm.priors**2).sum() for cm in (items, rows)]
-    assert told["value"]["Fleiss' kappa"] == pytest.approx(
-        1 - items.pber / by_chance[0]
-    )
-    n = votes.sum()
-    assert told["value"]["Krippendorff's alpha"] == pytest.approx(
-        1 - rows.pber / by_chance[1] * (n - 1) / n
-    )
-    assert (told["low"]["PBER"], told["high"]["PBER"]) == pytest.approx(
-        items.pber_interval()
-    )
-    # intervals: the jackknife over items is an independent way to the standard error
-    for name in ("Fleiss' kappa", "Krippendorff's alpha"):
-        left = [
-            agreement(np.delete(votes, u, axis=0))["value"][name] for u in range(100)
-        ]
-        jackknife = np.sqrt(99 / 100 * ((np.array(left) - np.mean(left)) ** 2).sum())
-        # The leverage of an item (3 of 100) widens the interval by 3%, one more item unlike all
-        # others and fewer degrees of freedom by a few percent more.
-        half = (told["high"][name] - told["low"][name]) / 2
-        assert 1.03 <= half / (1.984 * jackknife) <= 1.15
+    numbers = rng.integers(2, 9, 100)
+    return draw_votes(rng, *planted_population(4, sharpness=1), numbers)
+
+
+def test_coefficients_are_the_functions_of_B_that_their_formulas_say(hundred):
+    found = agreement(hundred)
+    items = collision_matrix_from_votes(hundred)
+    rows = count_collisions(*one_row_per_vote(hundred))
+    kappa, alpha = (1 - cm.pber / (1 - (cm.priors**2).sum()) for cm in (items, rows))
+    n = hundred.sum()
+    alpha += (1 - alpha) / n
+    assert found["value"]["Fleiss' kappa"] == pytest.approx(kappa)
+    assert found["value"]["Krippendorff's alpha"] == pytest.approx(alpha)
+    assert tuple(found.loc["PBER", ["low", "high"]]) == items.pber_interval()
+
+
+@pytest.mark.parametrize("name", ["Fleiss' kappa", "Krippendorff's alpha"])
+def test_intervals_of_coefficients_are_those_of_the_jackknife_over_items(hundred, name):
+    left = [agreement(np.delete(hundred, u, axis=0))["value"][name] for u in range(100)]
+    jackknife = np.sqrt(99) * np.std(left)
+    found = agreement(hundred).loc[name]
+    # The leverage of an item (3 of 100) widens the interval by 3%, one more item unlike all
+    # others and fewer degrees of freedom by a few percent more.
+    half = (found["high"] - found["low"]) / 2
+    assert 1.03 <= half / (1.984 * jackknife) <= 1.15
 
 
 def crowd(rng, n_items=200, n_people=6, each=4, careless=0.0):
@@ -376,29 +353,28 @@ def crowd(rng, n_items=200, n_people=6, each=4, careless=0.0):
     return items, np.where(random, rng.integers(0, 3, len(items)), labels), who
 
 
+def n_flagged(votes):
+    """How many of these comparisons flag anybody."""
+    return sum(compare_annotators(*own).annotators["flagged"].any() for own in votes)
+
+
 def test_only_a_careless_annotator_is_flagged():
     rng = np.random.default_rng(6)
-    flagged = [
-        compare_annotators(*crowd(rng)).annotators["flagged"].any() for _ in range(30)
-    ]
-    assert np.mean(flagged) <= 0.15  # 5% and two and a half standard errors
-    items, who = (
-        np.repeat(np.arange(50), 20),
-        np.tile(np.arange(20), 50),
-    )  # some never happen to use a rare class
-    drawn = (
-        np.where(rng.random(1000) < 0.05, 2, rng.integers(0, 2, 50)[items])
-        for _ in range(30)
-    )
-    assert (
-        sum(
-            compare_annotators(items, labels, who).annotators["flagged"].any()
-            for labels in drawn
-        )
-        <= 4
-    )
+    # 5% and two and a half standard errors
+    assert n_flagged(crowd(rng) for _ in range(30)) <= 0.15 * 30
     table = compare_annotators(*crowd(rng, 600, careless=0.7)).annotators
     assert table["annotator"][table["flagged"]].tolist() == [0]
+
+
+def test_who_never_happens_to_use_a_rare_class_is_not_flagged():
+    rng = np.random.default_rng(6)
+    items, who = np.repeat(np.arange(50), 20), np.tile(np.arange(20), 50)
+
+    def labels():
+        common = rng.integers(0, 2, 50)[items]
+        return np.where(rng.random(1000) < 0.05, 2, common)
+
+    assert n_flagged((items, labels(), who) for _ in range(30)) <= 4
 
 
 def test_an_annotator_who_prefers_a_class_where_opinions_are_even_is_flagged_by_the_use_of_it():
@@ -412,118 +388,114 @@ def test_an_annotator_who_prefers_a_class_where_opinions_are_even_is_flagged_by_
     assert abs(table["used_by"][3]) == pytest.approx(0.5, abs=0.05)
 
 
-def test_every_number_of_an_annotator_equals_a_loop_over_pairs():
-    rng = np.random.default_rng(8)
-    items, labels, who = crowd(rng, 40, 5, 3)
-    items, labels, who = items[:-2], labels[:-2], who[:-2]  # an item with one vote
-    report = compare_annotators(items, labels, who)
-    table = pd.DataFrame({"item": items, "label": labels, "who": who})
-    for a, row in report.annotators.iterrows():
+@pytest.fixture
+def report():
+    """(a table of votes, one item having a single one, and the report about it)."""
+    items, labels, who = crowd(np.random.default_rng(8), 40, 5, 3)
+    table = pd.DataFrame({"item": items, "label": labels, "who": who})[:-2]
+    return table, compare_annotators(table["item"], table["label"], table["who"])
+
+
+def test_every_number_of_an_annotator_equals_a_loop_over_pairs(report):
+    table, found = report
+    for a, row in found.annotators.iterrows():
         rate, others = [], []
         for _, part in table.groupby("item"):
-            mine, rest = (
-                part["label"][part["who"] == a],
-                part["label"][part["who"] != a],
-            )
+            own = part["who"] == a
+            mine, rest = part["label"][own], part["label"][~own]
             if len(mine) and len(rest) > 1:
                 rate.append((rest == mine.iloc[0]).mean())
                 others.append(np.mean([x == y for x, y in combinations(rest, 2)]))
-        assert (row["rate"], row["others"]) == pytest.approx(
-            (np.mean(rate), np.mean(others))
-        )
-        rest = who != a
-        expected = count_collisions(items[rest], labels[rest], average="items")
-        assert row["pber_without"] == pytest.approx(expected.pber)
-        assert np.allclose(report.without(a).matrix, expected.matrix)
-    for _, pair in report.pairs.iterrows():
-        both = [
-            table[table["who"] == pair[name]].set_index("item")["label"]
-            for name in ("first", "second")
-        ]
-        same = np.equal(*pd.concat(both, axis=1, join="inner").to_numpy().T)
-        assert (pair["items"], pair["agreement"]) == (
-            len(same),
-            pytest.approx(same.mean()),
-        )
-    assert (
-        json.loads(json.dumps(report.to_dict()))["pairs"][0]["items"]
-        == report.pairs["items"][0]
-    )
+        expected = np.mean(rate), np.mean(others)
+        assert (row["rate"], row["others"]) == pytest.approx(expected)
+        rest = table[table["who"] != a]
+        without = count_collisions(rest["item"], rest["label"], average="items")
+        assert row["pber_without"] == pytest.approx(without.pber)
+        assert np.allclose(found.without(a).matrix, without.matrix)
 
 
-def test_the_three_verdicts_are_found_where_they_were_planted():
+def test_every_pair_of_annotators_is_compared_on_the_items_of_both(report):
+    table, found = report
+    votes = table.pivot(index="item", columns="who", values="label")
+    for _, pair in found.pairs.iterrows():
+        both = votes[[pair["first"], pair["second"]]].dropna()
+        same = both.nunique(axis=1) == 1
+        assert pair["items"] == len(same)
+        assert pair["agreement"] == pytest.approx(same.mean())
+    written = json.loads(json.dumps(found.to_dict()))["pairs"]
+    assert written[0]["items"] == found.pairs["items"][0]
+
+
+@pytest.fixture
+def opinions():
+    """(rng, posteriors of 4,000 items, their S by ten votes each): a and b collide, c and d do."""
     rng = np.random.default_rng(9)
-    P = np.repeat(
-        [[0.8, 0.2, 0, 0], [0.2, 0.8, 0, 0], [0, 0, 0.8, 0.2], [0, 0, 0.2, 0.8]],
-        1000,
-        axis=0,
-    )
-    counted = collision_matrix_from_votes(rng.multinomial(10, P), list("abcd"))
-    y = draw_classes(P, rng)
-    blind = P.copy()
-    blind[:1000, :2] = blind[1000:2000, :2] = 0.5  # knows nothing about a and b
-    # labels of c and d without the noise of the votes
-    clean = np.where(np.arange(4000) >= 2000, P.argmax(axis=1), y)
-    names = np.array(list("abcd"))
-    blind[2000:] = np.eye(4)[clean[2000:]]
-    estimated = collision_matrix_from_posteriors(blind, names[clean])
+    P = np.kron(np.eye(2), [[0.8, 0.2], [0.2, 0.8]]).repeat(1000, axis=0)
+    return rng, P, collision_matrix_from_votes(rng.multinomial(10, P), ABCD)
+
+
+def verdicts(estimated, counted):
     pairs = compare(estimated, counted).pairs
-    found = dict(
-        zip(
-            map(frozenset, pairs[["class", "other"]].to_numpy()),
-            pairs["verdict"],
-            strict=True,
-        )
-    )
-    verdicts = [found[frozenset(pair)] for pair in ("ab", "cd", "ac")]
-    assert verdicts == ["not learned yet", "label noise or leak", "agreed"]
-    right = compare(collision_matrix_from_posteriors(P, names[y]), counted)
-    assert set(right.pairs["verdict"]) == {"agreed"}
-    assert right.pber["low"] < 0 < right.pber["high"]
-    assert (
-        "0 not learned yet, 0 label noise or leak, 6 agreed"
-        in json.loads(json.dumps(right.to_dict()))["verdict"]
-    )
-    mixed = collision_matrix_from_votes(
-        pd.DataFrame(rng.multinomial(10, P), columns=names)[list("dcab")]
-    )
-    assert set(
-        compare(collision_matrix_from_posteriors(P, names[y]), mixed).pairs["verdict"]
-    ) == {"agreed"}
+    return dict(zip(pairs["class"] + pairs["other"], pairs["verdict"], strict=True))
 
 
-def test_the_command_gives_the_matrix_of_python_in_both_forms(tmp_path):
+ABCD = np.array(list("abcd"))
+
+
+def test_the_three_verdicts_are_found_where_they_were_planted(opinions):
+    rng, P, counted = opinions
+    # labels of c and d without the noise of the votes
+    labels = draw_classes(P, rng)
+    labels[2000:] = P[2000:].argmax(axis=1)
+    blind = np.eye(4)[labels]
+    blind[:2000] = [0.5, 0.5, 0, 0]  # knows nothing about a and b
+    found = verdicts(collision_matrix_from_posteriors(blind, ABCD[labels]), counted)
+    planted_verdicts = {"not learned yet": "ab", "label noise or leak": "cd"}
+    for verdict, (one, other) in planted_verdicts.items():
+        assert verdict in (found.get(one + other), found.get(other + one))
+    assert sum(verdict == "agreed" for verdict in found.values()) == 4
+
+
+def test_the_true_posteriors_agree_with_votes_in_any_order_of_the_classes(opinions):
+    rng, P, counted = opinions
+    estimated = collision_matrix_from_posteriors(P, ABCD[draw_classes(P, rng)])
+    votes = pd.DataFrame(rng.multinomial(10, P), columns=ABCD)[list("dcab")]
+    for other in (counted, collision_matrix_from_votes(votes)):
+        right = compare(estimated, other)
+        assert set(right.pairs["verdict"]) == {"agreed"}
+        assert right.pber["low"] < 0 < right.pber["high"]
+    said = json.loads(json.dumps(right.to_dict()))["verdict"]
+    assert "0 not learned yet, 0 label noise or leak, 6 agreed" in said
+
+
+@pytest.fixture
+def long(tmp_path, monkeypatch):
+    """A table of a vote per row, one of which stands alone."""
+    monkeypatch.chdir(tmp_path)
     items, labels, who = crowd(np.random.default_rng(10), 100)
-    table = pd.DataFrame(
-        {"id": items, "who": who, "label": np.array(["cat", "dog", "owl"])[labels]}
-    )
-    table = pd.concat(
-        [table, pd.DataFrame({"id": [1000], "who": [1], "label": ["cat"]})]
-    )
-    table.to_csv(tmp_path / "long.csv", index=False)
-    pd.crosstab(table["id"], table["label"]).to_csv(tmp_path / "wide.csv")
-    long = [
-        "votes",
-        tmp_path / "long.csv",
-        "--item",
-        "id",
-        "--label",
-        "label",
-        "--annotator",
-        "who",
-    ]
-    done = run(*long, "--report", tmp_path / "r.html", "--matrix", tmp_path / "m.json")
-    assert done.exit_code == 0, done.stderr
+    names = np.array(["cat", "dog", "owl"])[labels]
+    table = pd.DataFrame({"id": items, "who": who, "label": names})
+    table.loc[len(table)] = [1000, 1, "cat"]
+    table.to_csv("long.csv", index=False)
+    return table
+
+
+LONG = "votes long.csv --item id --label label --annotator who"
+
+
+def test_the_command_gives_the_matrix_of_python(long):
+    done = good(f"{LONG} --report r.html --matrix m.json")
     assert "1 items have a single vote" in done.stderr
     assert "Krippendorff's alpha" in done.stdout
-    cm = CollisionMatrix.from_json(tmp_path / "m.json")
-    assert cm == count_collisions(table["id"], table["label"], average="items")
-    told = json.loads(run(*long, "--json").stdout)
-    assert len(told["votes"]["annotators"]) == 6
-    wide = json.loads(
-        run("votes", tmp_path / "wide.csv", "--wide", "--item", "id", "--json").stdout
-    )
-    assert np.allclose(wide["matrix"], told["matrix"], atol=1e-12)
+    expected = count_collisions(long["id"], long["label"], average="items")
+    assert CollisionMatrix.from_json("m.json") == expected
+    assert len(told(LONG)["votes"]["annotators"]) == 6
+
+
+def test_the_command_takes_a_column_per_class(long):
+    pd.crosstab(long["id"], long["label"]).to_csv("wide.csv")
+    wide = told("votes wide.csv --wide --item id")["matrix"]
+    assert np.allclose(wide, told(LONG)["matrix"], atol=1e-12)
 
 
 def test_the_held_out_vote_error_is_that_of_a_loop_over_votes():
@@ -541,10 +513,9 @@ def test_the_held_out_vote_error_is_that_of_a_loop_over_votes():
     assert cm.held_out_stderr == pytest.approx(np.std(wrong, ddof=1) / np.sqrt(200))
 
 
-def test_the_error_limit_of_votes_holds_below_the_pber():
+def test_the_error_limit_of_votes_holds_below_the_pber(rng):
     P, weights = planted_population(3, sharpness=1.5)
     best = 1 - weights @ P.max(axis=1)
-    rng = np.random.default_rng(0)
     limits = []
     for _ in range(100):
         cm = collision_matrix_from_votes(draw_votes(rng, P, weights, np.full(400, 10)))

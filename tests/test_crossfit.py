@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from joblib import parallel_config, register_parallel_backend
 from joblib._parallel_backends import ThreadingBackend
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
@@ -150,13 +151,8 @@ def test_new_rows_get_the_mean_of_the_folds(neighbours):
     assert alone.posteriors(X) == pytest.approx(np.mean(each, axis=0), abs=1e-9)
 
 
-def test_an_exported_ensemble_scores_as_before(neighbours):
-    X, fitted = neighbours
-    tree = to_tree(SavedEnsemble.of(fitted))
-    assert np.array_equal(
-        from_tree(SavedEnsemble, tree).restored(None).posteriors(X),
-        fitted.posteriors(X),
-    )
+def test_an_export_without_the_members_of_a_fold_is_refused(neighbours):
+    tree = to_tree(SavedEnsemble.of(neighbours[1]))
     tree["folds"][0].clear()
     with pytest.raises(ValueError, match="every fold must hold the members"):
         from_tree(SavedEnsemble, tree).restored(None)
@@ -174,9 +170,7 @@ def test_members_count_the_same_where_none_has_skill():
 def test_a_pool_of_one_is_that_model_also_where_a_posterior_is_zero():
     logs = np.log(np.array([[[0.25, 0.75], [0.5, 0.5]]]))
     logs[0, 1] = [-np.inf, 0.0]
-    np.testing.assert_allclose(
-        crossfit.pool(logs, [1.0]), [[0.25, 0.75], [0.0, 1.0]], rtol=1e-15
-    )
+    assert_allclose(crossfit.pool(logs, [1.0]), [[0.25, 0.75], [0.0, 1.0]], rtol=1e-15)
 
 
 def test_a_unit_gives_the_same_scores_alone_as_among_others():
@@ -190,7 +184,7 @@ def test_a_unit_gives_the_same_scores_alone_as_among_others():
         together, _ = train_folds(sample, models, folds, Engine(), progress)
     for model in reversed(models):
         alone = train_unit(model, task, test)
-        np.testing.assert_array_equal(alone.scores, together[1][model.name].scores)
+        assert_array_equal(alone.scores, together[1][model.name].scores)
 
 
 def test_members_may_be_plain_classifiers():
@@ -273,13 +267,16 @@ def processes_for_all(monkeypatch):
     monkeypatch.setattr(crossfit.jobs_for, "__defaults__", (0.0,))
 
 
+def assert_same_fit(one, other):
+    S = other.collision_matrix_.matrix
+    assert np.array_equal(one.collision_matrix_.matrix, S)
+
+
 @pytest.mark.usefixtures("processes_for_all")
 @pytest.mark.parametrize("n_jobs", [2, -1])
 def test_any_number_of_jobs_gives_the_same_s(in_turn, n_jobs):
     clf = everything(n_jobs)
-    assert np.array_equal(
-        clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix
-    )
+    assert_same_fit(clf, in_turn)
     assert clf.member_weights_ == in_turn.member_weights_
     assert clf.limit_.pber == in_turn.limit_.pber
 
@@ -294,10 +291,7 @@ class AllAtOnce(ThreadingBackend):
 def test_a_back_end_of_joblib_without_generators_gives_the_same_s(in_turn):
     register_parallel_backend("all at once", AllAtOnce)
     with parallel_config("all at once", n_jobs=2):
-        clf = everything(n_jobs=2)
-    assert np.array_equal(
-        clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix
-    )
+        assert_same_fit(everything(n_jobs=2), in_turn)
 
 
 def test_little_work_starts_no_process(in_turn, monkeypatch):
@@ -305,10 +299,7 @@ def test_little_work_starts_no_process(in_turn, monkeypatch):
         raise AssertionError("a process was started")
 
     monkeypatch.setattr(folds_module, "Parallel", refuse)
-    clf = everything(n_jobs=2)
-    assert np.array_equal(
-        clf.collision_matrix_.matrix, in_turn.collision_matrix_.matrix
-    )
+    assert_same_fit(everything(n_jobs=2), in_turn)
     # What a classifier of the user costs is not known, so that it is work for processes.
     with pytest.raises(AssertionError, match="was started"):
         CollisionClassifier(members=[LogisticRegression()], n_jobs=2).fit(*problem())
@@ -368,11 +359,19 @@ def test_folds_trained_ahead_are_kept_after_ctrl_c_as_far_as_they_are_whole():
             train_folds(sample, models, folds, Engine(), progress, ahead=nothing)
 
 
-def test_no_more_folds_are_trained_than_give_enough_held_out_rows():
+@pytest.mark.parametrize(
+    ("enough", "many", "n_trained"),
+    [(25, 100, 3), (25, 101, 10), (5, 100, 2)],
+    ids=["enough in three", "few rows", "enough in one"],
+)
+def test_no_more_folds_are_trained_than_give_enough_held_out_rows(
+    enough, many, n_trained
+):
     folds = make_folds(make_sample(*problem(n=100)), 10, random_state=0)
-    fewer = enough_folds(folds, enough=25, many=100)
-    assert [len(test) for _, test in fewer.splits] == [10, 10, 10]
-    assert "30 held-out rows are enough: 3 of 10 folds are trained" in fewer.notes[0]
+    fewer = enough_folds(folds, enough=enough, many=many)
+    assert [len(test) for _, test in fewer.splits] == [10] * n_trained
+    said = f"held-out rows are enough: {n_trained} of 10 folds are trained"
+    assert any(said in note for note in fewer.notes) == (n_trained < 10)
 
 
 @pytest.mark.parametrize(
@@ -390,9 +389,8 @@ def test_a_pool_that_learns_from_a_sample_of_the_rows_is_capped(n_rows, weights,
 
 
 @pytest.mark.parametrize(("d", "k", "n_models"), [(60, 4, 1), (12, 12, 4)])
-def test_a_fit_takes_no_more_memory_than_the_page_on_scale_says(d, k, n_models):
+def test_a_fit_takes_no_more_memory_than_the_page_on_scale_says(d, k, n_models, rng):
     n = 30_000
-    rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d))
     y = (X[:, :k] + rng.gumbel(size=(n, k))).argmax(axis=1)
     names = ["linear", "priors", "gaussian-independent", "counts"][:n_models]
@@ -404,16 +402,6 @@ def test_a_fit_takes_no_more_memory_than_the_page_on_scale_says(d, k, n_models):
     finally:
         tracemalloc.stop()
     assert peak < n * (200 + 20 * d + 32 * (n_models + 1) * k) + 32e6
-
-
-def test_all_folds_of_few_rows_are_trained():
-    folds = make_folds(make_sample(*problem(n=100)), 10, random_state=0)
-    assert enough_folds(folds, enough=25, many=101) is folds
-
-
-def test_two_folds_are_trained_where_one_has_enough_rows():
-    folds = make_folds(make_sample(*problem(n=100)), 10, random_state=0)
-    assert len(enough_folds(folds, enough=5, many=100).splits) == 2
 
 
 def test_rows_of_folds_that_are_not_needed_have_no_posteriors(monkeypatch):
@@ -474,18 +462,21 @@ def test_after_ctrl_c_whole_folds_are_kept_or_else_what_the_first_has(
         fitted_to(X, codes, entries)
 
 
-def test_given_folds_must_keep_groups_together():
-    X, codes = problem(n=120)
-    fit = CollisionClassifier(
+@pytest.fixture
+def given_folds():
+    """A classifier with a splitter of its own."""
+    return CollisionClassifier(
         members=["forest"],
         limit=False,
         random_state=0,
         cv=KFold(3, shuffle=True, random_state=0),
     )
-    with pytest.raises(
-        ValueError, match=r"cv has .* of the groups on both sides of fold 0"
-    ):
-        fit.fit(X, codes, groups=np.arange(120) % 40)
+
+
+def test_given_folds_must_keep_groups_together(given_folds):
+    said = r"cv has .* of the groups on both sides of fold 0"
+    with pytest.raises(ValueError, match=said):
+        given_folds.fit(*problem(), groups=np.arange(120) % 40)
 
 
 def test_joined_classes_have_a_name_of_their_own():
@@ -495,19 +486,12 @@ def test_joined_classes_have_a_name_of_their_own():
         )
 
 
-def test_equal_weights_are_none():
-    X, codes = problem(n=120)
-    fit = CollisionClassifier(
-        members=["forest"],
-        limit=False,
-        random_state=0,
-        cv=KFold(3, shuffle=True, random_state=0),
-    )
+def test_equal_weights_are_none(given_folds):
     plain, even = (
-        clone(fit).fit(X, codes, sample_weight=w).posteriors_
+        clone(given_folds).fit(*problem(), sample_weight=w).posteriors_
         for w in (None, np.full(120, 0.1))
     )
-    np.testing.assert_array_equal(plain, even)
+    assert_array_equal(plain, even)
 
 
 def test_nested_subsets_are_stratified():
@@ -547,6 +531,13 @@ def paired(X, codes, n_references="all", **changes):
     return fitted_to(X, codes, [Pairwise(n_references=n_references)], **settings)
 
 
+@pytest.fixture
+def pairs_of_a_file():
+    """What a file holds of pairs."""
+    fit = paired(*problem(), n_references=6, dropout=0.2)
+    return to_tree(SavedEnsemble.of(fit.ensemble))
+
+
 @pytest.mark.parametrize("n_references", ["all", 4])
 def test_references_are_other_held_out_rows(monkeypatch, n_references):
     X, codes = problem(n=180)
@@ -573,9 +564,8 @@ def test_references_are_other_held_out_rows(monkeypatch, n_references):
     assert fit.held_out.posteriors.sum(axis=1) == pytest.approx(np.ones(180))
 
 
-def test_only_noisy_similarities_get_a_ridge():
+def test_only_noisy_similarities_get_a_ridge(rng):
     S = np.array([[0.55, 0.45], [0.45, 0.55]])
-    rng = np.random.default_rng(0)
     Y, codes = random_posteriors(rng, 2000, 2)
     even = np.full(2, 0.5)
     assert best_ridge(Y @ S.T, S, even, codes) == RIDGES[0]
@@ -616,25 +606,19 @@ def test_without_early_stopping_the_pairs_come_from_all_training_rows(monkeypatc
     assert sizes == [[80, 0]] * 3 + [[72, 8]] * 3
 
 
-def test_only_a_consistent_export_of_pairs_is_restored():
-    X, codes = problem()
-    fitted = paired(X, codes, n_references=6, dropout=0.2).ensemble
-    tree = to_tree(SavedEnsemble.of(fitted))
-    assert np.array_equal(
-        from_tree(SavedEnsemble, tree).restored(None).posteriors(X),
-        fitted.posteriors(X),
-    )
-    pairs = tree["comparison"]
-    fewer = pairs | {"references": pairs["references"][1:]}
+def test_an_export_of_pairs_without_references_of_a_fold_is_refused(pairs_of_a_file):
+    pairs_of_a_file["comparison"]["references"].pop()
     with pytest.raises(ValueError, match="every fold must have its references"):
-        from_tree(SavedEnsemble, tree | {"comparison": fewer}).restored(None)
-    pairs["folds"][0][0]["sizes"] = [4096]
+        from_tree(SavedEnsemble, pairs_of_a_file).restored(None)
+
+
+def test_an_export_of_pairs_of_another_network_is_refused(pairs_of_a_file):
+    pairs_of_a_file["comparison"]["folds"][0][0]["sizes"] = [4096]
     with pytest.raises(ValueError, match="does not fit the weights"):
-        from_tree(SavedEnsemble, tree).restored(None)
+        from_tree(SavedEnsemble, pairs_of_a_file).restored(None)
 
 
-def test_the_fit_of_a_model_does_not_doubt_the_order_of_its_columns():
-    rng = np.random.default_rng(0)
+def test_the_fit_of_a_model_does_not_doubt_the_order_of_its_columns(rng):
     y = np.arange(400) % 2
     sample = make_sample(rng.normal(size=(400, 2)) + 3 * y[:, None], y)
     folds = make_folds(sample, cv=2, random_state=0)
@@ -671,16 +655,13 @@ def test_folds_share_no_subset_that_would_lack_a_class():
     assert sharing_folds(splits, codes) == [[0], [1]]
 
 
-def test_of_many_rows_two_halves_of_the_folds_share_their_subsets():
-    codes = np.arange(10_000) % 3
-    splits = splits_of(codes, 5)
-    assert sharing_folds(splits, codes) == [[0, 1, 2], [3, 4]]
-
-
-def test_of_fewer_rows_every_fold_has_a_subset_of_its_own():
-    codes = np.arange(9_990) % 3
-    splits = splits_of(codes, 5)
-    assert sharing_folds(splits, codes) == [[0], [1], [2], [3], [4]]
+@pytest.mark.parametrize(
+    ("n", "shared"),
+    [(10_000, [[0, 1, 2], [3, 4]]), (9_990, [[0], [1], [2], [3], [4]])],
+)
+def test_of_many_rows_two_halves_of_the_folds_share_their_subsets(n, shared):
+    codes = np.arange(n) % 3
+    assert sharing_folds(splits_of(codes, 5), codes) == shared
 
 
 def test_rows_that_a_fold_leaves_out_of_training_are_not_shared():

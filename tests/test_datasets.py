@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from collidescope import collision_matrix_from_posteriors
 from collidescope import datasets as ds
@@ -136,7 +137,7 @@ def test_gaussian_posteriors_hold_far_out():
         [0, 1],
     ]  # the wider one wins on both sides
     shifted = GaussianProblem([[1e6 - 1], [1e6 + 1]])
-    np.testing.assert_allclose(
+    assert_allclose(
         shifted.posteriors([[1e6 + 0.5]]), even.posteriors([[0.5]]), rtol=1e-9
     )
 
@@ -162,7 +163,7 @@ def test_densities_of_waveforms_are_integrals_over_the_mixing_weight():
         density[:, k] = [
             np.exp(-((x - centres) ** 2).sum(axis=1) / 2).mean() for x in X
         ]
-    np.testing.assert_allclose(
+    assert_allclose(
         waveform().posteriors(X),
         density / density.sum(axis=1, keepdims=True),
         atol=1e-6,

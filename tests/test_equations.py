@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.integrate import quad
 from scipy.linalg import sqrtm
@@ -72,7 +73,7 @@ def test_posteriors_give_the_mean_similarity_of_all_pairs_of_different_rows(
 ):
     P, codes, w = sample(k, weighted)
     G = gramian_from_posteriors(P, codes, w if weighted else None)
-    np.testing.assert_allclose(G, double_loop(P @ P.T, codes, w, k), atol=1e-12)
+    assert_allclose(G, double_loop(P @ P.T, codes, w, k), atol=1e-12)
     assert np.array_equal(G, G.T)
 
 
@@ -93,16 +94,19 @@ def test_similarities_give_the_same_gramian_as_the_pairs_behind_them(weighted):
     assert np.abs(np.diag(off)).max() < (0.02 if weighted else 1e-12)
 
 
-def test_wrong_codes_are_refused_by_name():
-    for codes, message in (
+@pytest.mark.parametrize(
+    ("codes", "message"),
+    [
         ([0, 0, 1, 2], "class numbers from 0 to 1"),
         ([0.0, 0.0, 1.0, 1.0], "class numbers from 0 to 1, got float64"),
         ([0, 0, 1], "4 class numbers"),
         ([0, 0, 0, 0], "no row of class number 1"),
         ([0, 0, 0, 1], "single row of class number 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            gramian_from_posteriors(np.full((4, 2), 0.5), codes)
+    ],
+)
+def test_wrong_codes_are_refused_by_name(codes, message):
+    with pytest.raises(ValueError, match=message):
+        gramian_from_posteriors(np.full((4, 2), 0.5), codes)
 
 
 # ------------------------------------------------------------------------------------------ recovery
@@ -158,30 +162,48 @@ def test_gradient_descent_takes_the_steps_of_the_papers_objective(penalty):
     assert f"{lowest:.3g}" in found.status
 
 
-def test_a_recovery_tells_what_it_is_judged_by():
+@pytest.fixture
+def uneven():
+    """(a Gramian that is not symmetric, priors, the recovery of S from both)."""
     S, priors = np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0.75, 0.25])
     G = S @ S.T + [[0.02, 0.01], [-0.01, 0.0]]
-    found = recover(G, priors)
+    return G, priors, recover(G, priors)
+
+
+def test_a_recovery_tells_what_it_is_judged_by(uneven):
+    G, priors, found = uneven
     even = (G + G.T) / 2
-    assert found.residual == pytest.approx(
-        np.sqrt(((found.matrix @ found.matrix.T - even) ** 2).sum())
-    )
+    residual = np.linalg.norm(found.matrix @ found.matrix.T - even)
+    assert found.residual == pytest.approx(residual)
     assert found.min_eigenvalue == pytest.approx(np.linalg.eigvalsh(even)[0])
-    assert recover([[0.2, 0.8], [0.8, 0.2]]).min_eigenvalue < -0.5  # of no Gramian
     root = np.real(sqrtm(priors[:, None] * even * priors)) / priors[:, None]
     assert found.moved == pytest.approx(np.abs(found.matrix - root).max())
-    assert recover(G).priors.tolist() == [0.5, 0.5]
+
+
+def test_a_matrix_of_no_gramian_has_a_negative_eigenvalue():
+    assert recover([[0.2, 0.8], [0.8, 0.2]]).min_eigenvalue < -0.5
+
+
+def test_a_recovery_without_priors_takes_even_ones(uneven):
+    assert recover(uneven[0]).priors.tolist() == [0.5, 0.5]
+
+
+def test_a_recovery_becomes_a_matrix_that_keeps_what_it_is_judged_by(uneven):
+    _, priors, found = uneven
     cm = found.to_collision_matrix(["cat", "dog"])
     assert cm.classes.tolist() == ["cat", "dog"]
     assert np.array_equal(cm.priors, priors)
     assert np.allclose(found.joint, cm.joint)
-    assert (cm.diagnostics.moved, cm.diagnostics.residual, cm.method) == (
+    assert (cm.diagnostics.moved, cm.diagnostics.residual) == (
         found.moved,
         found.residual,
-        "gramian",
     )
+    assert cm.method == "gramian"
+
+
+def test_the_condition_number_is_that_of_row_sums():
     # inverse ((0.7, -0.1), (-0.3, 0.9)) / 0.6: its largest row sum is 2
-    assert condition_number(S) == pytest.approx(2)
+    assert condition_number([[0.9, 0.1], [0.3, 0.7]]) == pytest.approx(2)
     assert condition_number(np.full((2, 2), 0.5)) > 1e15
 
 
@@ -557,6 +579,13 @@ def test_the_probabilistic_classifier_errs_at_the_pber():
     assert abs(error - pber) < 4 * np.sqrt(pber * (1 - pber) / 60_000)
 
 
+def test_the_best_classifier_says_the_most_likely_class():
+    pair = [stats.norm(-1), stats.norm(1)]
+    best = BayesOptimalClassifier(pair, [0.9, 0.1], classes=["low", "high"])
+    edge = np.log(0.9 / 0.1) / 2  # where the posteriors are even
+    assert best.predict([edge - 0.01, edge + 0.01]).tolist() == ["low", "high"]
+
+
 def test_the_confusion_of_the_probabilistic_classifier_is_s():
     problem = scenario_a(3)
     pbc = ProbabilisticBayesClassifier(gaussians(problem))
@@ -688,8 +717,7 @@ def test_divergences_of_disjoint_distributions_are_at_their_limits():
     assert apart.kl == pytest.approx(1000**2 / 2, rel=1e-6)
 
 
-def test_samples_of_two_distributions_give_the_divergence_with_an_interval():
-    rng = np.random.default_rng(0)
+def test_samples_of_two_distributions_give_the_divergence_with_an_interval(rng):
     exact = divergences(stats.norm(0.7), stats.norm(-0.7))
     samples = rng.normal(0.7, 1, (6000, 1)), rng.normal(-0.7, 1, (1500, 1))
     result, cm = estimate_divergences(LogisticRegression(), *samples)

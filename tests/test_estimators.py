@@ -10,7 +10,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import KFold
 
 from collidescope import (
-    CollisionClassifier,
     collision_matrix_from_posteriors,
     count_collisions,
     crossfit_posteriors,
@@ -46,9 +45,8 @@ def test_a_good_model_recovers_the_truth_within_its_interval():
     assert ((cm.interval()[0] <= truth) & (truth <= cm.interval()[1])).mean() > 0.7
 
 
-def test_the_true_posteriors_serve_as_a_fitted_classifier():
+def test_the_true_posteriors_serve_as_a_fitted_classifier(rng):
     truth = BayesOptimalClassifier([norm(-1), norm(1)], classes=["low", "high"])
-    rng = np.random.default_rng(0)
     y = np.repeat(["high", "low"], 500)
     X = rng.normal(np.where(y == "low", -1, 1))
     with pytest.raises(ValueError, match="knows"):
@@ -93,24 +91,3 @@ def test_any_classifier_can_have_its_range():
 def test_no_range_leaves_the_limit_empty():
     data = scenario_a(3).sample(150, 0)
     assert estimate_collisions(LogisticRegression(), *data, limit=False).limit is None
-
-
-class Lazy:
-    """What polars calls a LazyFrame, as far as it is asked for."""
-
-    def __init__(self, frame):
-        self.frame = frame
-
-    def collect_schema(self):
-        return {}
-
-    def collect(self):
-        return SimpleNamespace(columns=list(self.frame), to_pandas=lambda: self.frame)
-
-
-def test_lazy_frames_are_collected():
-    X, y = scenario_a(3).sample(90, 0)
-    frame = pd.DataFrame(X, columns=list("abcd"))
-    clf = CollisionClassifier(members=["linear"], cv=2, limit=False, random_state=0)
-    lazy = clf.fit(Lazy(frame), y).posteriors_
-    assert np.array_equal(lazy, clf.fit(frame, y).posteriors_)

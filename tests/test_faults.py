@@ -23,6 +23,7 @@ from collidescope.pairwise import scoring
 from collidescope.pairwise.scoring import PairwiseNetwork
 from collidescope.training.loop import BestWeights
 from collidescope.training.machine import DeviceError, explained_errors
+from helpers import in_python
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSIX")
@@ -38,15 +39,7 @@ KILLS = "import sys; from studies.faults.kills import campaign; print(campaign(4
 @pytest.mark.slow
 def test_a_fit_resumed_after_kills_gives_the_same_s_bit_for_bit():
     """In a process of its own, because pytest's has threads and must not be forked."""
-    run = subprocess.run(
-        [sys.executable, "-c", KILLS],
-        capture_output=True,
-        text=True,
-        env=ONE_THREAD,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
-    outcome = ast.literal_eval(run.stdout)
+    outcome = ast.literal_eval(in_python(KILLS).stdout)
     assert outcome["kills"] >= 4
     assert outcome["same"] == outcome["fits"] > 0
     assert outcome["left"] == 0
@@ -316,17 +309,9 @@ except RuntimeError as error:
 @POSIX
 @pytest.mark.slow
 def test_a_dead_worker_is_told_without_harm_to_the_next_fit():
-    run = subprocess.run(
-        [sys.executable, "-c", PARENT],
-        capture_output=True,
-        text=True,
-        env=ONE_THREAD,
-        timeout=300,
-    )
-    said, works = run.stdout.splitlines() or (run.stderr[-2000:], "")
-    assert said.startswith(
-        "WorkerError a worker process died with 0 of 2 folds trained"
-    )
+    said, works = in_python(PARENT).stdout.splitlines()
+    started = "WorkerError a worker process died with 0 of 2 folds trained"
+    assert said.startswith(started)
     assert "n_jobs=1" in said
     assert works == "10"
 

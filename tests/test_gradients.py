@@ -1,10 +1,13 @@
 """The kernel machine on directions of edges: what it sees of an image, and what it does not."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
+import helpers
 from collidescope import CollisionClassifier
 from collidescope.learners import members_for, recipe
 from collidescope.learners.base import Task
@@ -20,26 +23,14 @@ from collidescope.learners.gradients import (
 )
 
 rng = np.random.default_rng(0)
+#: a bar of four pixels in a larger image
+bars = partial(helpers.bars, side=12, noise=0.1)
 
 
 def ramp(down, right, side=12):
     """One image that grows brighter in a direction."""
     place = np.arange(side, dtype=np.float32)
     return (down * place[:, None] + right * place)[None, None]
-
-
-def bars(n, side=12, seed=0):
-    """A bar of four pixels, upright or lying, anywhere."""
-    generator = np.random.default_rng(seed)
-    X = 0.1 * generator.normal(size=(n, 1, side, side)).astype(np.float32)
-    codes = np.arange(n) % 2
-    for image, code in zip(X, codes, strict=True):
-        row, column = generator.integers(0, side - 4, 2)
-        if code == 0:
-            image[0, row : row + 4, column] += 2
-        else:
-            image[0, row, column : column + 4] += 2
-    return X, codes
 
 
 @pytest.fixture(scope="module")
@@ -55,30 +46,30 @@ def test_a_ramp_has_edges_of_its_own_direction_alone(down, right, quarter):
     of_directions = histograms(ramp(down, right))[0].sum(axis=(1, 2))
     expected = np.zeros(N_DIRECTIONS)
     expected[quarter * N_DIRECTIONS // 4] = of_directions.sum()
-    np.testing.assert_allclose(of_directions, expected, atol=1e-5)
+    assert_allclose(of_directions, expected, atol=1e-5)
 
 
 def test_between_two_directions_an_edge_counts_for_both():
     angle = 2 * np.pi * 0.25 / N_DIRECTIONS  # a quarter of the way
     of_directions = histograms(ramp(np.sin(angle), np.cos(angle)))[0].sum(axis=(1, 2))
     shares = of_directions / of_directions.sum()
-    np.testing.assert_allclose(shares[:2], [0.75, 0.25], atol=1e-3)
+    assert_allclose(shares[:2], [0.75, 0.25], atol=1e-3)
 
 
 def test_edges_do_not_depend_on_contrast_or_brightness():
     X = rng.normal(size=(3, 1, 12, 12)).astype(np.float32)
     brighter = 5 * X + 7
-    np.testing.assert_allclose(edges_of(X, 0), edges_of(brighter, 0), atol=1e-4)
+    assert_allclose(edges_of(X, 0), edges_of(brighter, 0), atol=1e-4)
 
 
 def test_of_several_colours_the_strongest_edge_counts():
     X = np.concatenate([ramp(0, 1), ramp(3, 0)], axis=1)
-    np.testing.assert_array_equal(histograms(X), histograms(ramp(3, 0)))
+    assert_array_equal(histograms(X), histograms(ramp(3, 0)))
 
 
 def test_the_mean_of_an_even_area_is_its_brightness():
     X = np.full((1, 1, 28, 20), 3.0, np.float32)
-    np.testing.assert_allclose(in_cells(X), 3.0, rtol=1e-6)
+    assert_allclose(in_cells(X), 3.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +98,7 @@ def test_a_file_brings_the_posteriors_back(learned):
     X, _ = bars(20, seed=2)
     tree = copy.deepcopy(learned.export())
     again = recipe("gradients").restore(tree, (1, 12, 12), 2)
-    np.testing.assert_allclose(
-        again.log_posteriors(X), learned.log_posteriors(X), atol=1e-6
-    )
+    assert_allclose(again.log_posteriors(X), learned.log_posteriors(X), atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3, 12, 12), (1, 40, 40)])
@@ -146,7 +135,7 @@ def test_one_image_and_flat_images_are_refused_in_words_of_images(colour_fit, ta
 def test_new_images_may_have_their_channels_last(colour_fit):
     clf, colour = colour_fit
     last = colour.transpose(0, 2, 3, 1)
-    np.testing.assert_array_equal(clf.predict_proba(last), clf.predict_proba(colour))
+    assert_array_equal(clf.predict_proba(last), clf.predict_proba(colour))
 
 
 def test_a_list_of_images_of_several_sizes_is_refused_in_words(colour_fit):
@@ -172,6 +161,4 @@ def test_a_share_of_the_posteriors_is_spread_over_all_classes():
     parts[0] = [0.0, np.log(3)]
     calibration = np.array([1.0, 0.0, 0.0, 0.2])
     expected = 0.8 * np.array([[0.25, 0.75]]) + 0.1
-    np.testing.assert_allclose(
-        np.exp(log_posteriors(parts, calibration)), expected, rtol=1e-6
-    )
+    assert_allclose(np.exp(log_posteriors(parts, calibration)), expected, rtol=1e-6)

@@ -85,7 +85,7 @@ def test_a_mutated_file_is_refused_with_our_own_error_or_works(
     assert ends <= {REFUSED, ACCEPTED}
 
 
-def test_reading_a_model_only_reads(path, subject):
+def test_reading_a_model_only_reads(path, subject, rng):
     """By the interpreter's own audit: no unpickling, no process, no socket, no file opened for
     writing."""
     acts, active = [], []
@@ -108,7 +108,6 @@ def test_reading_a_model_only_reads(path, subject):
             acts.append(args)
 
     content = subject.files[0][0]
-    rng = np.random.default_rng(0)
     path.write_bytes(content)
     cs.load(path)
     # stays for the life of the process, but only listens while active
@@ -143,8 +142,7 @@ def promise(shape, end, length=None):
     return struct.pack("<Q", length or len(header)) + header
 
 
-def test_what_is_no_file_of_ours_is_refused_unrun(tmp_path, path):
-    rng = np.random.default_rng(0)
+def test_what_is_no_file_of_ours_is_refused_unrun(tmp_path, path, rng):
     cases = [rng.bytes(size) for size in (0, 1, 8, 9, 100, 5000)]
     cases += [
         pickle.dumps(Bomb(tmp_path / "mark")),
@@ -184,10 +182,11 @@ def test_a_file_of_another_version_is_named(path):
         cs.load(path)
 
 
-def test_a_file_cut_short_anywhere_or_with_any_bit_flipped_is_refused(path, subject):
+def test_a_file_cut_short_anywhere_or_with_any_bit_flipped_is_refused(
+    path, subject, rng
+):
     content = subject.files[0][0]
     (length,) = struct.unpack("<Q", content[:8])
-    rng = np.random.default_rng(0)
     ends = {0, 1, 7, 8, 9, 8 + length - 1, 8 + length, 8 + length + 1, len(content) - 1}
     for end in sorted(
         ends | set(np.linspace(0, len(content) - 1, 40).astype(int).tolist())

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from types import FrameType
 from sklearn.datasets import load_iris
 
 import collidescope as cs
+from helpers import in_python
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "collidescope"
@@ -65,9 +65,7 @@ def test_a_module_imports_nothing_from_below_it_in_the_drawing():
 def test_importing_the_package_brings_no_heavy_library_with_it():
     heavy = ("torch", "matplotlib", "plotly", "dask", "pandas", "sklearn", "scipy")
     code = f"import collidescope, sys; print([name for name in {heavy} if name in sys.modules])"
-    call = [sys.executable, "-c", code]
-    done = subprocess.run(call, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert in_python(code).stdout.strip() == "[]"
 
 
 def test_the_package_lists_public_names_only():
@@ -108,9 +106,7 @@ except ImportError as error:
 
 
 def test_without_torch_only_networks_fail_with_what_to_install(tmp_path):
-    call = [sys.executable, "-W", "ignore", "-c", WITHOUT_TORCH, str(tmp_path)]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = in_python(WITHOUT_TORCH, tmp_path, PYTHONWARNINGS="ignore")
     assert "collidescope[torch]" in done.stdout
 
 

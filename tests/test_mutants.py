@@ -2,11 +2,10 @@
 
 import ast
 import signal
-import subprocess
-import sys
 
 import pytest
 
+from helpers import in_python
 from studies.faults.mutants import outcome
 from studies.faults.operators import KINDS, mutants
 
@@ -58,9 +57,7 @@ print(bounds.PLANTED)
 
 
 def test_a_module_is_read_with_the_mistake():
-    command = [sys.executable, "-c", READ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "7\n"
+    assert in_python(READ).stdout == "7\n"
 
 
 @pytest.mark.parametrize(

@@ -94,14 +94,29 @@ def test_the_command_line_of_the_installed_wheel_answers(python, tmp_path):
     assert "fit" in done.stdout
 
 
+@pytest.fixture(scope="module")
+def packed(dist):
+    """The names of files in the wheel, without those about it."""
+    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
+        return {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+
 @pytest.mark.slow
-def test_the_sdist_holds_what_the_wheel_is_built_from(dist):
+def test_the_wheel_holds_just_the_package(packed):
+    source = ROOT / "src"
+    paths = [path for path in (source / "collidescope").rglob("*") if path.is_file()]
+    ours = {str(path.relative_to(source)) for path in paths}
+    assert packed == {name for name in ours if "__pycache__" not in name}
+    kinds = {Path(name).suffix for name in packed}
+    assert kinds == {".py", ".typed", ".j2", ".js", ".css"}
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_what_the_wheel_is_built_from(dist, packed):
     with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
         held = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
-        package = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert {"pyproject.toml", "README.md", "LICENSE"} <= held
-    assert {f"src/{name}" for name in package} <= held
+    assert {f"src/{name}" for name in packed} <= held
 
 
 def test_the_citation_names_the_paper():

@@ -46,72 +46,63 @@ def test_drawn_pairs_join_distinct_rows_half_of_them_of_one_class(counts, n_pair
     assert int(same.sum()) == n_pairs // 2
 
 
-def test_balanced_pairs_have_the_probabilities_of_the_papers_risk():
-    labels = torch.tensor([2, 0, 0, 1, 1, 1, 1, 2, 1])
-    for w in (torch.ones(9), torch.tensor([1.0, 3, 1, 2, 1, 0, 1, 5, 1])):
-        n_pairs, n, K = 400_000, len(labels), 3
-        i, j, _ = sample_pairs(labels, n_pairs, generator(), w)
-        total = torch.zeros(K).index_add_(0, labels, w)
-        expected = torch.zeros(n, n, dtype=torch.float64)
-        for a in range(n):
-            for b in set(range(n)) - {a}:
-                k, other = labels[a], labels[b]
-                first, second = (
-                    w[a] / total[k],
-                    w[b] / (total[k] - w[a] if k == other else total[other]),
-                )
-                expected[a, b] = (
-                    first * second * 0.5 / (K if k == other else K * (K - 1))
-                )
-        found = torch.bincount(i * n + j, minlength=n * n).double().view(n, n) / n_pairs
-        noise = (expected * (1 - expected) / n_pairs).sqrt()
-        assert bool(((found - expected).abs() <= 5 * noise + 1e-12).all())
+@pytest.mark.parametrize("w", [[1] * 9, [1, 3, 1, 2, 1, 0, 1, 5, 1]], ids=str)
+def test_balanced_pairs_have_the_probabilities_of_the_papers_risk(w):
+    labels, w = torch.tensor([2, 0, 0, 1, 1, 1, 1, 2, 1]), torch.tensor(w).double()
+    n_pairs, n, K = 400_000, len(labels), 3
+    i, j, _ = sample_pairs(labels, n_pairs, generator(), w)
+    total = torch.bincount(labels, w)[labels]
+    same = labels[:, None] == labels
+    first = (w / total)[:, None]
+    second = w / (total - torch.where(same, w[:, None], 0.0))
+    expected = first * second * 0.5 / torch.where(same, K, K * (K - 1))
+    expected.fill_diagonal_(0)
+    found = torch.bincount(i * n + j, minlength=n * n).double().view(n, n) / n_pairs
+    noise = (expected * (1 - expected) / n_pairs).sqrt()
+    assert bool(((found - expected).abs() <= 5 * noise + 1e-12).all())
 
 
-def test_extreme_weights_still_give_distinct_rows_in_balance():
-    for w in ([1e18, 1, 1, 1], [1, 1e18, 1, 1], [1e18, 1e18, 1, 1]):
-        i, j, same = sample_pairs(
-            torch.tensor([0, 0, 1, 1]),
-            1000,
-            generator(),
-            torch.tensor(w, dtype=torch.float64),
-        )
-        assert bool((i != j).all())
-        assert int(same.sum()) == 500
+@pytest.mark.parametrize(
+    "w", [[1e18, 1, 1, 1], [1, 1e18, 1, 1], [1e18, 1e18, 1, 1]], ids=str
+)
+def test_extreme_weights_still_give_distinct_rows_in_balance(w):
+    labels, w = torch.tensor([0, 0, 1, 1]), torch.tensor(w, dtype=torch.float64)
+    i, j, same = sample_pairs(labels, 1000, generator(), w)
+    assert bool((i != j).all())
+    assert int(same.sum()) == 500
+
+
+def test_a_rare_class_still_gives_distinct_rows_in_balance():
     labels = torch.zeros(100_002, dtype=torch.long)
     labels[:2] = 1
     i, j, same = sample_pairs(labels, 10_000, generator())
     assert bool((i != j).all())
     assert float((labels[i[same]] == 1).double().mean()) == pytest.approx(0.5, abs=0.04)
-    # in float32 a sum of 2²⁴ no longer grows by ones: row 4 would never be the partner of another
-    # class
+
+
+def test_a_heavy_row_leaves_the_others_of_another_class_their_chance():
+    # in float32 a sum of 2²⁴ no longer grows by ones: row 4 would never be the partner
     heavy = torch.tensor([2.0**25, 1, 1, 1, 1, 1])
     i, j, same = sample_pairs(torch.tensor([0, 0, 0, 0, 1, 1]), 100, generator(), heavy)
-    assert set(torch.cat([i, j])[(~same).repeat(2)].tolist()) == {0, 4, 5}
+    assert set(torch.cat([i[~same], j[~same]]).tolist()) == {0, 4, 5}
 
 
-def test_impossible_requests_say_what_is_wrong():
-    for labels, weights, n_pairs, message in (
+@pytest.mark.parametrize(
+    ("labels", "weights", "n_pairs", "message"),
+    [
         ([0, 0, 1], None, 10, "class 1 has 1 member"),
         (range(11), None, 1, "class 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, … has 1 member"),
         ([0, 0, 0], None, 10, "single class"),
-        (
-            [0, 1, 1],
-            [0.0, 1.0, 1.0],
-            10,
-            "labels of positive weight hold a single class",
-        ),
-        ([0, 1, 1], [0.0, -1.0, 1.0], 10, "finite numbers"),
+        ([0, 1, 1], [0.0, 1, 1], 10, "labels of positive weight hold a single class"),
+        ([0, 1, 1], [0.0, -1, 1], 10, "finite numbers"),
         ([0.0, 1.0], None, 10, "at least 2 class numbers"),
         ([0, 0, 1, 1], None, -1, "n_pairs must not be negative, got -1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            sample_pairs(
-                torch.tensor(labels),
-                n_pairs,
-                None,
-                None if weights is None else torch.tensor(weights),
-            )
+    ],
+)
+def test_impossible_requests_say_what_is_wrong(labels, weights, n_pairs, message):
+    w = None if weights is None else torch.tensor(weights)
+    with pytest.raises(ValueError, match=message):
+        sample_pairs(torch.tensor(labels), n_pairs, None, w)
 
 
 @pytest.mark.parametrize(("n", "batch"), [(9, 4), (8, 4), (4, 1), (5, 9)])
@@ -169,18 +160,12 @@ def test_the_minimiser_of_the_risk_has_k_minus_1_times_the_odds_of_sim():
         return loss
 
     optimizer.step(closure)
-    # Independent draws of labels at uniform priors, counted: distinct rows make the same-class
-    # pairs n_k(n_k - 1).
-    alike, apart, n_k = torch.zeros(3, 3), torch.zeros(3, 3), COUNTS.sum(0).double()
-    for k in range(3):
-        c = COUNTS[:, k].double()
-        alike = alike + (torch.outer(c, c) - torch.diag(c)) / (n_k[k] * (n_k[k] - 1))
-        for other in set(range(3)) - {k}:
-            apart = apart + torch.outer(c, COUNTS[:, other].double()) / (
-                n_k[k] * n_k[other]
-            )
-    odds_of_sim = alike / apart
-    assert torch.allclose(free.detach().exp(), 2 * odds_of_sim, rtol=1e-4)
+    # Independent draws of labels at uniform priors, counted: 16 rows of a class make 16 · 15 pairs
+    # of distinct rows.
+    rows, both = COUNTS.sum(1).double(), (COUNTS @ COUNTS.T).double()
+    alike = (both - torch.diag(rows)) / (16 * 15)
+    apart = (torch.outer(rows, rows) - both) / (16 * 16)
+    assert torch.allclose(free.detach().exp(), 2 * alike / apart, rtol=1e-4)
     assert math.exp(same_log_odds_shift(3)) == pytest.approx(2)
 
 
@@ -277,6 +262,13 @@ def test_scores_of_one_order_are_those_of_the_ordered_pair(name):
     assert torch.allclose(scores, torch.stack(expected), atol=1e-5)
 
 
+OWN = {
+    "none": None,
+    "all": torch.arange(20),
+    "some": torch.tensor([4, 5, 6, 7, 8, -1, -1, -1]),
+}
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     ("exclude", "block_bytes"),
@@ -288,42 +280,24 @@ def test_streamed_class_means_equal_the_dense_ones(
     monkeypatch.setattr(scoring, "BLOCK_BYTES", block_bytes)
     module = PairwiseNetwork(mlp(6, 1, (8, 8)))
     references, labels = torch.randn(20, 3), torch.tensor([2, 0, 1, 2] * 5)
-    X = (
-        torch.cat([references[4:9], torch.randn(3, 3)])
-        if exclude == "some"
-        else references
+    own, X = OWN[exclude], references
+    if exclude == "some":
+        X = torch.cat([references[4:9], torch.randn(3, 3)])
+    weight = torch.rand(20, dtype=torch.float64) + 0.1 if weighted else None
+    result = class_similarity(module, X, references, labels, 3, own, 0.3, weight)
+    dense = naive(module, X, references, 0.3).double()[:, None]
+    place = -torch.ones(len(X)) if own is None else own
+    kept = (torch.arange(20) != place[:, None])[:, None] & (
+        labels == torch.arange(3)[:, None]
     )
-    own = {
-        "none": None,
-        "all": torch.arange(20),
-        "some": torch.tensor([4, 5, 6, 7, 8, -1, -1, -1]),
-    }[exclude]
-    weight = (
-        torch.rand(20, dtype=torch.float64) + 0.1
-        if weighted
-        else torch.ones(20, dtype=torch.float64)
-    )
-    result = class_similarity(
-        module, X, references, labels, 3, own, 0.3, weight if weighted else None
-    )
-    dense = naive(module, X, references, 0.3).double()
-    for x in range(len(X)):
-        for k in range(3):
-            kept = (labels == k) & (torch.arange(20) != (-1 if own is None else own[x]))
-            values, w = dense[x, kept], weight[kept]
-            mean, m = (
-                float((values * w).sum() / w.sum()),
-                float(w.sum() ** 2 / (w * w).sum()),
-            )
-            variance = (
-                float((w * w * (values - mean) ** 2).sum() / (w * w).sum())
-                * m
-                / (m - 1)
-            )
-            assert float(result.q[x, k]) == pytest.approx(mean, abs=1e-6)
-            assert float(result.stderr[x, k]) == pytest.approx(
-                (variance / m) ** 0.5, abs=1e-5
-            )
+    w = kept * (1.0 if weight is None else weight)
+    mean = (w * dense).sum(-1) / w.sum(-1)
+    squares = (w**2).sum(-1)
+    m = w.sum(-1) ** 2 / squares
+    spread = (w**2 * (dense - mean[..., None]) ** 2).sum(-1) / squares
+    assert torch.allclose(result.q.double(), mean, atol=1e-6)
+    stderr = (spread / (m - 1)).sqrt()
+    assert torch.allclose(result.stderr.double(), stderr, atol=1e-5)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -352,16 +326,21 @@ def test_a_single_reference_claims_no_certainty():
     assert bool(torch.isinf(result.stderr).all())
 
 
-def test_references_that_cannot_be_averaged_are_refused():
-    given = PairwiseNetwork(mlp(6, 1)), torch.randn(2, 3), torch.randn(3, 3)
-    for labels, n_classes, own, message in (
+@pytest.mark.parametrize(
+    ("labels", "n_classes", "own", "message"),
+    [
         ([0, 1, 1], 3, [-1, -1], "every class"),
         ([0, 1], 2, [-1, -1], "one entry per reference"),
         ([0, 1, 1], 2, [0, 3], "2 places below 3"),
         ([0, 1, 1], 2, [0, -1], "at least 2"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            class_similarity(*given, torch.tensor(labels), n_classes, torch.tensor(own))
+    ],
+)
+def test_references_that_cannot_be_averaged_are_refused(
+    labels, n_classes, own, message
+):
+    given = PairwiseNetwork(mlp(6, 1)), torch.randn(2, 3), torch.randn(3, 3)
+    with pytest.raises(ValueError, match=message):
+        class_similarity(*given, torch.tensor(labels), n_classes, torch.tensor(own))
 
 
 # ------------------------------------------------------------------------------------ a custom body

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from studies import store
-from studies.paper import at_size, records, rows
-from studies.paper.study import size_cells
+from studies.paper import at_size, rows
 
 QUICK = [cell for cell in at_size.cells(True) if cell["part"] != rows.OURS]
 
@@ -39,16 +37,3 @@ def test_descents_side_by_side_end_where_one_alone_does():
         np.testing.assert_allclose(found.matrix, alone.matrix, atol=1e-12)
         assert found.gap == pytest.approx(alone.gap)
         assert found.converged == alone.converged
-
-
-def test_every_record_is_of_a_cell_of_the_study():
-    wanted = {store.key_of(cell) for cell in size_cells(False)}
-    of_data = ("digits", "tables")  # these need the data
-    for key, record in store.load(store.path_of("paper-size")).items():
-        if record["cell"]["part"] not in of_data:
-            assert key in wanted
-
-
-def test_every_method_of_scenario_b_has_all_epochs():
-    for part in (rows.PRINTED, *at_size.RIVALS):
-        assert max(records.looks_of(part)) == at_size.CURVE[-1]

@@ -43,10 +43,9 @@ def test_a_peer_that_is_higher_in_every_part_is_clearly_higher():
     assert peers.verdict((OURS, result(0.22, 0.32, 0.27, 0.27))) == 1
 
 
-def test_parts_of_the_same_size_average_to_the_score():
-    generator = np.random.default_rng(0)
-    P = generator.dirichlet(np.ones(3), size=5 * peers.GROUPS)
-    y = generator.integers(0, 3, len(P))
+def test_parts_of_the_same_size_average_to_the_score(rng):
+    P = rng.dirichlet(np.ones(3), size=5 * peers.GROUPS)
+    y = rng.integers(0, 3, len(P))
     parts = peers.grouped_scores(P, y)
     assert len(parts) == peers.GROUPS
     assert np.mean(parts) == pytest.approx(brier_score(P, y), abs=1e-5)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import collidescope as cs
 from collidescope.show import (
@@ -117,10 +118,10 @@ def test_the_heat_map_shows_s():
     cm = exact(12)
     display = heat_map(cm).plot()
     shown = display.im_.get_array()
-    np.testing.assert_array_equal(shown.data, cm.matrix)
-    np.testing.assert_array_equal(shown.mask, np.eye(12, dtype=bool))
+    assert_array_equal(shown.data, cm.matrix)
+    assert_array_equal(shown.mask, np.eye(12, dtype=bool))
     written = [[float(text.get_text()) for text in row] for row in display.text_]
-    np.testing.assert_allclose(written, cm.matrix, atol=0.0051)
+    assert_allclose(written, cm.matrix, atol=0.0051)
     places = [text.get_position() for text in display.text_[1]]
     assert places == [(j, 1) for j in range(12)]
     names = [str(name) for name in range(12)]
@@ -163,7 +164,7 @@ def test_clustering_puts_classes_that_collide_side_by_side():
     order = display.order
     assert np.count_nonzero(np.diff(group[order])) == 5
     shown = display.plot().im_.get_array().data
-    np.testing.assert_array_equal(shown, cm.matrix[np.ix_(order, order)])
+    assert_array_equal(shown, cm.matrix[np.ix_(order, order)])
     names = tick_names(display.ax_)
     assert names == cm.classes[order][:: 24 // len(names)].tolist()
     assert heat_map(cm, order="given").order is None
@@ -175,9 +176,9 @@ def test_pairs_are_the_top_collisions_with_the_ends_of_their_intervals():
     display = heat_map(cm, level=0.9).plot_pairs(n=4)
     top = cm.top_collisions(4, 0.9)
     dots, _, (bars,) = display.errorbar_
-    np.testing.assert_allclose(dots.get_xdata(), top["rate"])
+    assert_allclose(dots.get_xdata(), top["rate"])
     ends = np.array(bars.get_segments())[:, :, 0]
-    np.testing.assert_allclose(ends, top[["low", "high"]])
+    assert_allclose(ends, top[["low", "high"]])
     assert tick_names(display.ax_) == (top["class"] + " → " + top["other"]).tolist()
     swapped = CollisionMatrixDisplay(cm.matrix, low=cm.matrix + 0.1, high=cm.matrix)
     with pytest.raises(ValueError, match="low must not be above matrix"):
@@ -202,13 +203,13 @@ def test_the_limit_is_a_curve_with_a_band_that_ends_in_the_range():
     limit = limit_like(exact(3))
     display = LimitDisplay.from_estimator(SimpleNamespace(limit_=limit)).plot()
     drawn = display.errorbar_[0].get_xydata()
-    np.testing.assert_allclose(drawn, limit.curve[["rows", "pber"]])
+    assert_allclose(drawn, limit.curve[["rows", "pber"]])
     ends = np.array(display.range_[2][0].get_segments())[0][:, 1]
-    np.testing.assert_allclose(ends, limit.pber_interval())
+    assert_allclose(ends, limit.pber_interval())
     rows = limit.curve["rows"].iloc[-1] * np.array([1, REACH])
     low, _, high = limit.continuation(rows, 0.95)
     band = display.band_.get_datalim(display.ax_.transData)
-    np.testing.assert_allclose([band.y0, band.y1], [low.min(), high.max()])
+    assert_allclose([band.y0, band.y1], [low.min(), high.max()])
 
 
 def test_learning_that_has_hardly_begun_has_no_band():
@@ -224,7 +225,7 @@ def test_the_dendrogram_colours_the_merges_of_the_plan():
     drawn = display.dendrogram_
     assert tick_names(display.ax_) == cm.classes[drawn["leaves"]].tolist()
     heights = np.array(drawn["dcoord"])[:, 1]
-    np.testing.assert_allclose(np.sort(heights), plan.linkage[:, 2])
+    assert_allclose(np.sort(heights), plan.linkage[:, 2])
     merged = heights < display.cut_.get_xdata()[0]
     assert merged.sum() == 2
     assert len(set(np.array(drawn["color_list"])[merged])) == 1
@@ -236,9 +237,9 @@ def test_bars_show_the_posteriors_of_their_images():
     made = PosteriorDisplay.from_posteriors(P, list("abc"), images, list("abcabcab"))
     display = made.plot(n_rows=5)
     widths = [[bar.get_width() for bar in bars] for bars in display.bars_]
-    np.testing.assert_allclose(widths, P[:5])
+    assert_allclose(widths, P[:5])
     shown = [image.get_array() for image in display.images_]
-    np.testing.assert_array_equal(shown, images[:5])
+    assert_array_equal(shown, images[:5])
     pairs = zip(display.bars_, [0, 1, 2, 0, 1], strict=True)
     own = {bars[k].get_facecolor() for bars, k in pairs}
     assert len(own) == 1
@@ -248,7 +249,7 @@ def test_bars_show_the_posteriors_of_their_images():
 def test_the_matrix_of_a_fitted_classifier_is_displayed():
     fitted = SimpleNamespace(collision_matrix_=exact(4))
     shown = CollisionMatrixDisplay.from_estimator(fitted).plot().im_.get_array().data
-    np.testing.assert_array_equal(shown, fitted.collision_matrix_.matrix)
+    assert_array_equal(shown, fitted.collision_matrix_.matrix)
 
 
 def test_a_classifier_that_is_not_fitted_has_no_matrix_to_display():

@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +12,7 @@ import torch
 import collidescope as cs
 from collidescope._threads import one_thread
 from collidescope.datasets import scenario_a
+from helpers import in_python
 
 #: A child that hangs is killed after so many seconds.
 PATIENCE = 120
@@ -89,10 +88,7 @@ def test_another_process_gets_the_same_bits(models, tmp_path):
         (folder / "model.pickle").write_bytes(pickle.dumps(clf))
         clf.save(folder / "model.safetensors")
         expected[folder] = clf.predict_proba(NEW)
-    command = [sys.executable, "-c", CHILD, *map(str, expected)]
-    done = subprocess.run(
-        command, check=True, timeout=PATIENCE, capture_output=True, text=True
-    )
+    done = in_python(CHILD, *expected)
     for folder, posteriors in expected.items():
         for name in ("pickled", "loaded"):
             assert np.array_equal(np.load(folder / f"{name}.npy"), posteriors), (

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.linear_model import LogisticRegression
 
-from collidescope import CollisionClassifier, CollisionWarning, crossfit, load
+from collidescope import CollisionClassifier, CollisionWarning, crossfit
 from collidescope.crossfit import Engine, cross_fit
 from collidescope.folds import make_folds
 from collidescope.models import models_for
@@ -79,8 +80,7 @@ def test_few_rows_drop_no_model_before_one_beats_the_class_shares(size, of_share
     assert bool(raced.found.dropped) == (of_shares == 0.9 or size == 20_000)
 
 
-def test_a_wave_that_no_heat_has_seen_is_learned_from_all_rows():
-    rng = np.random.default_rng(0)
+def test_a_wave_that_no_heat_has_seen_is_learned_from_all_rows(rng):
     X = rng.normal(size=(3_000, 6))
     y = (rng.random(3_000) < 0.5 + 0.45 * np.sin(1.4 * X.sum(axis=1))).astype(int)
     clf = CollisionClassifier(limit=False, random_state=0).fit(X, y)
@@ -98,6 +98,12 @@ def problem(n=1800, d=6, seed=0):
     X = rng.normal(size=(n, d))
     logits = X @ rng.normal(size=(d, 3))
     return X, (logits + rng.gumbel(size=(n, 3))).argmax(axis=1)
+
+
+def thirds(n=1800):
+    """(sample, three folds of it)."""
+    sample = make_sample(*problem(n=n))
+    return sample, make_folds(sample, 3, random_state=0)
 
 
 @dataclass(frozen=True)
@@ -125,9 +131,7 @@ def priced(sample, folds):
 
 
 def raced(n_jobs=None, budget=None):
-    X, y = problem()
-    sample = make_sample(X, y)
-    folds = make_folds(sample, 3, random_state=0)
+    sample, folds = thirds()
     engine = Engine(n_jobs=n_jobs, budget=budget)
     found = race(sample, priced(sample, folds), folds, engine)
     return found.models, found.found
@@ -140,17 +144,10 @@ def test_an_expensive_model_of_no_use_is_not_trained():
 
 
 def test_a_small_sample_has_no_race():
-    sample = make_sample(*problem(n=900))
-    folds = make_folds(sample, 3, random_state=0)
+    sample, folds = thirds(n=900)
     models = models_for("auto", sample, folds)
     raced = race(sample, models, folds, Engine())
-    assert raced.models == models
-    assert raced.found == Race()
-
-
-@pytest.mark.parametrize("n_jobs", [2, -1])
-def test_the_race_is_the_same_for_any_number_of_jobs(n_jobs):
-    assert raced(n_jobs)[1] == raced()[1]
+    assert (raced.models, raced.found) == (models, Race())
 
 
 def test_the_table_says_why_a_model_was_dropped():
@@ -162,13 +159,10 @@ def test_the_table_says_why_a_model_was_dropped():
 
 
 def test_heats_score_rows_that_no_heat_trains_on():
-    X, y = problem()
-    sample = make_sample(X, y)
-    folds = make_folds(sample, 3, random_state=0)
-    heats = nested_heats(sample, folds)
+    sample, folds = thirds()
     held_out = folds.splits[0][1]
     sizes = []
-    for heat in heats:
+    for heat in nested_heats(sample, folds):
         train, scored = heat.splits[0]
         sizes.append(len(train))
         assert not np.intersect1d(train, scored).size
@@ -219,20 +213,8 @@ def test_a_budget_says_which_models_were_not_trained():
     assert len(clf.member_weights_[0]) == 1
 
 
-def test_a_file_keeps_the_race(tmp_path):
-    X, y = problem(200)
-    clf = CollisionClassifier(
-        members=["linear"], cv=2, limit=False, random_state=0
-    ).fit(X, y)
-    clf.race_ = raced()[1]
-    clf.save(tmp_path / "model.collide")
-    assert load(tmp_path / "model.collide").race_ == clf.race_
-
-
 def test_progress_says_what_was_dropped(capsys):
-    X, y = problem()
-    sample = make_sample(X, y)
-    folds = make_folds(sample, 3, random_state=0)
+    sample, folds = thirds()
     race(sample, priced(sample, folds), folds, Engine(verbose=1))
     assert "dropped priors: with" in capsys.readouterr().err
 
@@ -260,9 +242,7 @@ def test_every_simple_model_is_trained_at_sizes_that_the_race_did_not_see():
 
 
 def whole_fit(**settings):
-    X, y = problem()
-    sample = make_sample(X, y)
-    folds = make_folds(sample, 3, random_state=0)
+    sample, folds = thirds()
     prices = {"linear": 1e-3, "linear-tuned": 1.0, "gaussian": 1e-3, "priors": 1e-3}
     models = [
         Priced(name, price, models_for([name], sample, folds)[0])
@@ -271,6 +251,17 @@ def whole_fit(**settings):
     engine = Engine(**settings)
     raced = race(sample, models, folds, engine)
     return raced, cross_fit(sample, raced.models, folds, engine=engine, choice=raced)
+
+
+@pytest.fixture(scope="module")
+def in_turn():
+    """The race and the fit in one process."""
+    return whole_fit()
+
+
+def assert_same_curve(one, other):
+    for mine, theirs in zip(one.curve, other.curve, strict=True):
+        assert_array_equal(mine.posteriors, theirs.posteriors)
 
 
 @pytest.mark.parametrize(("n_held_out", "tells"), [(599, False), (600, True)])
@@ -283,8 +274,8 @@ def test_the_first_fold_is_a_heat_where_it_scores_as_many_rows_as_others(
     assert raced.by_first_fold == tells
 
 
-def test_the_first_fold_is_the_last_heat():
-    raced, fit = whole_fit()
+def test_the_first_fold_is_the_last_heat(in_turn):
+    raced, fit = in_turn
     assert raced.found.rounds[-1].size == len(fit.folds.splits[0][0])
     last = [each.model for each in raced.found.dropped if each.size == 1200]
     assert last
@@ -292,20 +283,17 @@ def test_the_first_fold_is_the_last_heat():
         assert all(name not in weights for weights in fit.fold_weights)
 
 
-def test_what_a_heat_has_trained_is_not_trained_again():
-    raced, fit = whole_fit()
+def test_what_a_heat_has_trained_is_that_of_a_fit_without_a_race(in_turn):
+    raced, fit = in_turn
     alone = cross_fit(make_sample(*problem()), raced.models, fit.folds)
-    for mine, plain in zip(fit.curve, alone.curve, strict=True):
-        np.testing.assert_array_equal(mine.posteriors, plain.posteriors)
+    assert_same_curve(fit, alone)
 
 
 @pytest.mark.parametrize("n_jobs", [2, -1])
-def test_a_raced_fit_is_the_same_for_any_number_of_jobs(n_jobs):
+def test_a_raced_fit_is_the_same_for_any_number_of_jobs(in_turn, n_jobs):
     raced, fit = whole_fit(n_jobs=n_jobs)
-    in_turn, of_one = whole_fit()
-    assert raced.found == in_turn.found
-    for mine, other in zip(fit.curve, of_one.curve, strict=True):
-        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+    assert raced.found == in_turn[0].found
+    assert_same_curve(fit, in_turn[1])
 
 
 @pytest.fixture
@@ -330,21 +318,18 @@ def test_heats_that_pay_whoever_leads_are_run_at_once(sent):
     assert len(sent) == len(in_turn[1].rounds) - 1
 
 
-def test_many_processes_train_all_folds_and_sizes_at_once(sent, monkeypatch):
+def test_many_processes_train_all_folds_and_sizes_at_once(in_turn, sent, monkeypatch):
     """The race and S are those of one process, whatever was trained and not needed."""
-    in_turn, of_one = whole_fit()
-    n_heats = len(in_turn.found.rounds) - 1
+    alone, of_one = in_turn
+    n_heats = len(alone.found.rounds) - 1
     monkeypatch.setattr(crossfit, "effective_n_jobs", lambda n_jobs: 1_000)
-    sent.clear()
     raced, fit = whole_fit(n_jobs=2)
-    of_fit = sent[n_heats:]
+    (of_fit,) = sent[n_heats:]
     n_units = len(fit.curve) * len(fit.folds.splits)
-    assert len(of_fit) == 1
-    assert of_fit[0] > n_units * len(fit.fold_weights[0])
-    assert raced.found == in_turn.found
+    assert of_fit > n_units * len(fit.fold_weights[0])
+    assert raced.found == alone.found
     assert fit.fold_weights == of_one.fold_weights
-    for mine, other in zip(fit.curve, of_one.curve, strict=True):
-        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+    assert_same_curve(fit, of_one)
 
 
 def interrupted_at(monkeypatch, epoch):
@@ -363,8 +348,7 @@ def interrupted_at(monkeypatch, epoch):
 def test_a_raced_fit_resumed_from_its_checkpoint_ends_as_an_undisturbed_one(
     monkeypatch, tmp_path
 ):
-    sample = make_sample(*problem())
-    folds = make_folds(sample, 3, random_state=0)
+    sample, folds = thirds()
     prices = {"linear": 1e-3, "gaussian": 1e-3, "priors": 1e-3, "network": 1e-9}
     models = [
         Priced(each.name, prices[each.name], each)
@@ -381,13 +365,11 @@ def test_a_raced_fit_resumed_from_its_checkpoint_ends_as_an_undisturbed_one(
             return cross_fit(sample, raced.models, folds, engine=engine, choice=raced)
 
     assert fitted(tmp_path, at=6).interrupted
-    for mine, other in zip(fitted(tmp_path).curve, fitted().curve, strict=True):
-        np.testing.assert_array_equal(mine.posteriors, other.posteriors)
+    assert_same_curve(fitted(tmp_path), fitted())
 
 
 def test_ctrl_c_after_the_first_fold_keeps_what_it_has_trained():
-    sample = make_sample(*problem())
-    folds = make_folds(sample, 3, random_state=0)
+    sample, folds = thirds()
     raced = race(sample, priced(sample, folds), folds, Engine())
     linear = raced.models[0]
     n_fits = itertools.count(1)

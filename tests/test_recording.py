@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from collidescope import CollisionWarning
 from collidescope.learners import recipe
@@ -153,9 +154,7 @@ def test_recorded_steps_learn_what_single_steps_learn(record):
     record(Play)
     played = recipe("convolution").fit(task())
     X = task().X
-    np.testing.assert_allclose(
-        played.log_posteriors(X), plain.log_posteriors(X), atol=1e-4
-    )
+    assert_allclose(played.log_posteriors(X), plain.log_posteriors(X), atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")

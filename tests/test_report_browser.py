@@ -9,6 +9,7 @@ import unicodedata
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 
 import collidescope as cs
 from collidescope._text import percent
@@ -172,7 +173,7 @@ def test_the_merged_matrix_of_the_page_is_that_of_the_package(ten):
     # The package puts groups where their first members stood; the page follows the tree.
     back = np.argsort(sorted(range(len(order)), key=lambda g: min(order[g])))
     shown = page.evaluate("document.getElementById('merged').heat.S")
-    np.testing.assert_allclose(shown, merged.matrix[np.ix_(back, back)], atol=1e-12)
+    assert_allclose(shown, merged.matrix[np.ix_(back, back)], atol=1e-12)
 
 
 def test_the_keyboard_reaches_every_control(ten):

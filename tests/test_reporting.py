@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 import collidescope as cs
@@ -73,14 +74,14 @@ def test_the_summary_of_a_matrix_holds_its_numbers_as_json():
     summary = cs.summarise(cm)
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     for name in ("matrix", "joint", "priors", "counts"):
-        np.testing.assert_array_equal(summary[name], getattr(cm, name))
+        assert_array_equal(summary[name], getattr(cm, name))
     ends = [summary["low"], summary["high"]]
-    np.testing.assert_allclose(ends, cm.interval(), atol=1e-6)
+    assert_allclose(ends, cm.interval(), atol=1e-6)
     assert tuple(summary["pber"].values()) == (cm.pber, *cm.pber_interval())
     keys = ["class", "other", "rate"]
     pairs = [[pair[key] for key in keys] for pair in summary["top_collisions"]]
     assert pairs == cm.top_collisions(10)[keys].to_numpy().tolist()
-    np.testing.assert_allclose([c["draw"] for c in summary["ceilings"]], cm.recall())
+    assert_allclose([c["draw"] for c in summary["ceilings"]], cm.recall())
 
 
 def test_posteriors_have_the_summary_of_their_matrix():
@@ -133,7 +134,7 @@ def test_a_short_summary_of_many_classes_keeps_their_totals():
     assert len(json.dumps(summary)) < 1_500_000
     shown = [int(name) for name in summary["classes"][:-1]]
     S = np.array(summary["matrix"])[:-1, :-1]
-    np.testing.assert_allclose(S, cm.matrix[np.ix_(shown, shown)], rtol=1e-12)
+    assert_allclose(S, cm.matrix[np.ix_(shown, shown)], rtol=1e-12)
     path = summary["merge_path"]
     left = [group for group in replay(path, 101, 20) if group != [100]]
     merged = cm.merge([[shown[i] for i in group] for group in left])
@@ -151,10 +152,10 @@ def test_the_limit_of_a_model_is_told_with_its_curve():
     assert told["curve"]["pber"] == limit.curve["pber"].tolist()
     assert (told["low"], told["high"]) == limit.pber_interval()
     classes = pd.DataFrame(summary["ceilings"])
-    np.testing.assert_allclose(classes["draw_limit"], limit.matrix.recall())
+    assert_allclose(classes["draw_limit"], limit.matrix.recall())
     # The best guess is the recall of argmax p on held-out rows, another number than S_kk.
     found = [(P.argmax(axis=1) == codes)[codes == k].mean() for k in range(3)]
-    np.testing.assert_allclose(classes["best_guess"], found)
+    assert_allclose(classes["best_guess"], found)
     assert re.search(
         r"not learned yet; twice the rows would lower the share of other labels by about "
         r"[\d.]+ percentage points\.$",
@@ -230,7 +231,7 @@ def test_images_are_the_rows_themselves(shape):
         content = base64.b64decode(row["image"].removeprefix("data:image/png;base64,"))
         shown = np.moveaxis(image, 0, -1) if len(image) == 3 else image
         picture = np.asarray(Image.open(io.BytesIO(content)))
-        np.testing.assert_array_equal(picture, shown)
+        assert_array_equal(picture, shown)
     assert looked_at(P, X, codes)["rows"] == flat
 
 

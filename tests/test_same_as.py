@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.neural_network import MLPClassifier
@@ -44,8 +45,8 @@ def test_trees_are_those_of_extra_trees(most_leaves):
     levels = LevelRows(X, codes, weights)
     for seed, theirs in zip(seeds_of_trees(5, SEED), forest.estimators_, strict=True):
         ours = levels.grown(Growth(2, most_leaves), seed)
-        np.testing.assert_array_equal(ours.threshold, theirs.tree_.threshold)
-        np.testing.assert_array_equal(ours.feature, theirs.tree_.feature)
+        assert_array_equal(ours.threshold, theirs.tree_.threshold)
+        assert_array_equal(ours.feature, theirs.tree_.feature)
 
 
 def test_more_trees_begin_with_the_same_seeds():
@@ -63,14 +64,14 @@ def test_a_row_has_the_shares_of_trees_that_did_not_see_it():
     tree.fit(X, codes, sample_weight=drawn)
     expected = np.where((drawn == 0)[:, None], tree.predict_proba(X), 0.0)
     found = levels.left_out_shares(Growth(4), [seed])
-    np.testing.assert_array_equal(found, expected)
+    assert_array_equal(found, expected)
 
 
 def test_rows_are_drawn_as_often_as_their_weights_say():
     X, codes, weights = rows()
     levels = LevelRows(X, codes, weights)
     counts = [drawn for _, drawn in levels._bootstrapped(range(400))]
-    np.testing.assert_allclose(np.mean(counts, axis=0), weights, atol=0.35)
+    assert_allclose(np.mean(counts, axis=0), weights, atol=0.35)
 
 
 @pytest.mark.parametrize("k", [2, 4])
@@ -94,20 +95,19 @@ def test_the_smooth_network_is_that_of_scikit_learn(k, weighted):
         network.fit((X - learned.mean) * learned.scale, codes, given)
     expected = network.predict_proba((X - learned.mean) * learned.scale)
     P = np.exp(learned.log_posteriors(X))
-    np.testing.assert_allclose(P, expected, atol=1e-5)
+    assert_allclose(P, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 7, 8, 40])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sums_and_largest_numbers_of_rows_are_those_of_numpy(columns, dtype):
     values = np.random.default_rng(0).lognormal(size=(500, columns)).astype(dtype)
-    np.testing.assert_array_equal(row_sums(values)[:, 0], values.sum(axis=1))
-    np.testing.assert_array_equal(row_max(values)[:, 0], values.max(axis=1))
+    assert_array_equal(row_sums(values)[:, 0], values.sum(axis=1))
+    assert_array_equal(row_max(values)[:, 0], values.max(axis=1))
 
 
 @pytest.mark.parametrize("classes", [2, 60])
-def test_every_penalty_has_its_leave_one_out_loss(classes):
-    rng = np.random.default_rng(0)
+def test_every_penalty_has_its_leave_one_out_loss(classes, rng):
     X = rng.normal(size=(70, 3)).astype(np.float32)
     Y = rng.normal(size=(70, classes)).astype(np.float32)
     values = kernel(X, X[:30], 0.5)
@@ -119,11 +119,10 @@ def test_every_penalty_has_its_leave_one_out_loss(classes):
         assert loss == pytest.approx(np.square(left_out).mean(), rel=1e-3)
 
 
-def test_rows_without_others_are_their_set_difference():
-    rng = np.random.default_rng(0)
+def test_rows_without_others_are_their_set_difference(rng):
     ours, *others = (rng.choice(50, 20, replace=False) for _ in range(3))
     expected = np.setdiff1d(ours, np.concatenate(others))
-    np.testing.assert_array_equal(rows_without(ours, *others), expected)
+    assert_array_equal(rows_without(ours, *others), expected)
 
 
 def test_weights_of_models_are_the_same_in_threads():
@@ -135,7 +134,7 @@ def test_weights_of_models_are_the_same_in_threads():
     names = list("abcde")
     one, several = (pool_folds(sample, tests, scores, names, n) for n in (1, 4))
     assert one.fold_weights == several.fold_weights
-    np.testing.assert_array_equal(one.posteriors, several.posteriors)
+    assert_array_equal(one.posteriors, several.posteriors)
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -156,4 +155,4 @@ def test_boosted_trees_score_as_lightgbm_does(k, monkeypatch):
         raw = np.column_stack([np.zeros(len(X)), raw])
     expected = softmax(raw, axis=1)
     P = np.exp(learned.log_posteriors(X))
-    np.testing.assert_allclose(P, expected, atol=2e-3)
+    assert_allclose(P, expected, atol=2e-3)

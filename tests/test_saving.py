@@ -97,9 +97,7 @@ GRID = Grid(np.ones((2, 3), np.float32), 3)
 @pytest.mark.parametrize(
     "changes", [{}, {"shape": GRID}, {"perhaps": Circle(1.0)}], ids=str
 )
-def test_a_dataclass_comes_back_from_a_file(
-    tmp_path: Any, changes: dict[str, Any]
-) -> None:
+def test_a_dataclass_comes_back_from_a_file(tmp_path, changes):
     tree = to_tree(everything(**changes))
     _store.write(tmp_path / "x", "model", tree)
     back = from_tree(Everything, _store.read(tmp_path / "x", "model"))
@@ -108,7 +106,7 @@ def test_a_dataclass_comes_back_from_a_file(
     assert (back.colour, back.pair, back.bound) == (Colour.BLUE, (1, "one"), math.inf)
 
 
-def test_values_of_fields_that_are_not_saved_can_be_given() -> None:
+def test_values_of_fields_that_are_not_saved_can_be_given():
     tree = to_tree(everything(cached=7))
     assert "cached" not in tree
     assert from_tree(Everything, tree).cached == 0
@@ -145,31 +143,31 @@ CASES = [(name, value) for name, values in REFUSED.items() for value in values]
 
 
 @pytest.mark.parametrize(("name", "value"), CASES, ids=str)
-def test_a_field_of_another_type_is_refused(name: str, value: Any) -> None:
+def test_a_field_of_another_type_is_refused(name, value):
     with pytest.raises(ValueError, match=name):
         from_tree(Everything, to_tree(everything()) | {name: value})
 
 
-def test_a_missing_field_is_refused() -> None:
+def test_a_missing_field_is_refused():
     tree = to_tree(everything())
     del tree["share"]
     with pytest.raises(ValueError, match="share"):
         from_tree(Everything, tree)
 
 
-def test_an_unknown_field_is_refused() -> None:
+def test_an_unknown_field_is_refused():
     with pytest.raises(ValueError, match="stranger"):
         from_tree(Everything, to_tree(everything()) | {"stranger": 1})
 
 
-def test_sizes_that_are_known_bind_the_arrays() -> None:
+def test_sizes_that_are_known_bind_the_arrays():
     tree = to_tree(GRID)
     assert from_tree(Grid, tree, {"d": 3}).n_features == 3
     with pytest.raises(ValueError, match="shape"):
         from_tree(Grid, tree, {"d": 5})
 
 
-def test_sizes_of_one_part_say_nothing_about_another() -> None:
+def test_sizes_of_one_part_say_nothing_about_another():
     @dataclass(frozen=True)
     class Both:
         first: Any

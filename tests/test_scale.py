@@ -26,7 +26,7 @@ from collidescope.folds import WorkerError
 from collidescope.onestep import accumulate
 from collidescope.scale import _dask
 from collidescope.scale.sources import posterior_batches
-from helpers import assert_same
+from helpers import assert_same, in_python
 
 CommClosedError = pytest.importorskip("distributed.comm.core").CommClosedError
 da = pytest.importorskip("dask.array")
@@ -173,17 +173,9 @@ print(os.path.exists(name), os.path.exists(kept.filename))
 """
 
 
-def test_temporary_files_outlive_a_fork_but_not_their_last_view(
-    here,
-):
-    environment = os.environ | {"TMPDIR": str(here)}
-    done = subprocess.run(
-        [sys.executable, "-c", TEMPORARY],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["True", "4.0", "False", "True"], done.stderr
+def test_temporary_files_outlive_a_fork_but_not_their_last_view(here):
+    said = in_python(TEMPORARY, TMPDIR=str(here)).stdout
+    assert said.split() == ["True", "4.0", "False", "True"]
     assert list(here.iterdir()) == []
 
 
@@ -350,16 +342,12 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_of_a_spool_does_not_grow_with_the_rows(here):
-    command, environment = (
-        [sys.executable, "-c", SPOOL_MEMORY],
-        os.environ | {"TMPDIR": str(here)},
-    )
-    used = [
-        1024 * int(subprocess.check_output([*command, str(n)], env=environment))
+    few, many = (
+        1024 * int(in_python(SPOOL_MEMORY, n, TMPDIR=str(here)).stdout)
         for n in (10, 110)
-    ]
+    )
     # a fifth of what the rows take
-    assert used[1] - used[0] < 0.2 * 100 * 20_000 * 25 * 4
+    assert many - few < 0.2 * 100 * 20_000 * 25 * 4
 
 
 # ------------------------------------------------------------------------------------- accumulating

@@ -15,6 +15,11 @@ TWO = rng.integers(0, 2, N)
 QUICK = {"members": ["linear"], "limit": False, "cv": 2, "random_state": 0}
 
 
+def beside_noise(**columns) -> pd.DataFrame:
+    """A table of these columns and of one that says nothing."""
+    return pd.DataFrame(columns | {"x": rng.normal(size=N)})
+
+
 def in_runs(n_runs: int = 30) -> np.ndarray:
     return np.random.default_rng(1).integers(0, 3, n_runs).repeat(N // n_runs)
 
@@ -23,26 +28,24 @@ def in_runs(n_runs: int = 30) -> np.ndarray:
     "dates", [DAYS, DAYS.astype(str), DAYS.strftime("%d.%m.%Y")], ids=str
 )
 def test_labels_in_runs_along_dates_are_said(dates):
-    found = screen(pd.DataFrame({"when": dates, "x": rng.normal(size=N)}), in_runs())
+    found = screen(beside_noise(when=dates), in_runs())
     assert found.in_runs == ["when"]
 
 
 def test_labels_in_runs_along_dates_are_said_of_shuffled_rows():
     order = rng.permutation(N)
-    table = pd.DataFrame({"when": DAYS[order], "x": rng.normal(size=N)})
+    table = beside_noise(when=DAYS[order])
     assert screen(table, in_runs()[order]).in_runs == ["when"]
 
 
 def test_dates_of_independent_labels_are_not_pointed_out():
-    found = screen(pd.DataFrame({"when": DAYS, "x": rng.normal(size=N)}), THREE)
+    found = screen(beside_noise(when=DAYS), THREE)
     assert found.cautions() == []
 
 
 def test_a_part_of_a_date_that_predicts_the_label_is_a_leak():
     hours = pd.to_timedelta(np.where(TWO == 1, 9, 17), unit="h")
-    table = pd.DataFrame(
-        {"when": rng.permutation(DAYS) + hours, "x": rng.normal(size=N)}
-    )
+    table = beside_noise(when=rng.permutation(DAYS) + hours)
     assert list(screen(table, TWO).leaks) == ["when"]
 
 
@@ -56,13 +59,13 @@ FILLED = {
 
 @pytest.mark.parametrize("name", FILLED)
 def test_a_column_filled_for_one_class_only_is_a_leak(name):
-    found = screen(pd.DataFrame({"c": FILLED[name], "x": rng.normal(size=N)}), THREE)
+    found = screen(beside_noise(c=FILLED[name]), THREE)
     assert found.leaks["c"].by == "missingness"
 
 
 def test_a_column_filled_for_some_rows_of_one_class_only_is_a_leak():
     column = np.where((THREE == 1) & (rng.random(N) < 0.4), "2021", None)
-    found = screen(pd.DataFrame({"c": column, "x": rng.normal(size=N)}), THREE)
+    found = screen(beside_noise(c=column), THREE)
     assert found.leaks["c"].by == "filled"
     assert (
         "100.0% of the rows with a value in 'c' are of one class" in found.cautions()[0]
@@ -71,9 +74,7 @@ def test_a_column_filled_for_some_rows_of_one_class_only_is_a_leak():
 
 def test_gaps_that_have_nothing_to_do_with_the_label_are_no_leak():
     column = np.where(rng.random(N) < 0.3, np.nan, rng.normal(size=N))
-    assert (
-        screen(pd.DataFrame({"c": column, "x": rng.normal(size=N)}), THREE).leaks == {}
-    )
+    assert screen(beside_noise(c=column), THREE).leaks == {}
 
 
 def test_paths_that_name_the_class_are_a_leak():
@@ -91,10 +92,8 @@ def test_free_text_that_contains_the_label_is_a_leak():
 
 
 def test_free_text_without_the_label_is_no_leak():
-    texts = [
-        f"case {rng.integers(10**6)} seen in {rng.choice(['rome', 'bonn'])}"
-        for _ in TWO
-    ]
+    towns = [f"seen in {rng.choice(['rome', 'bonn'])}" for _ in TWO]
+    texts = [f"case {rng.integers(10**6)} {town}" for town in towns]
     assert screen(pd.DataFrame({"text": texts}), TWO).leaks == {}
 
 
@@ -140,7 +139,7 @@ def test_words_that_end_like_an_id_are_no_ids(name):
     assert not is_id_name(name)
 
 
-COUNTED = pd.DataFrame({"k": np.arange(1, N + 1), "x": rng.normal(size=N)})
+COUNTED = beside_noise(k=np.arange(1, N + 1))
 COUNTERS = {
     "a row left out": COUNTED.drop(index=7),
     "a row left out, numbered anew": COUNTED.drop(index=7).reset_index(drop=True),
@@ -159,7 +158,7 @@ def test_a_counter_is_left_out_after_rows_were(name):
 
 
 def test_rows_without_a_label_count_for_ids():
-    table = pd.DataFrame({"k": np.arange(1, N + 1)[::-1] // 1, "x": rng.normal(size=N)})
+    table = beside_noise(k=np.arange(1, N + 1)[::-1] // 1)
     y = np.where(np.arange(N) % 3, "a", "b").astype(object)
     y[5] = None
     assert list(screen(table.sample(N, random_state=1), y).ids) == ["k"]
@@ -171,7 +170,7 @@ def test_sorted_measurements_are_no_counters():
 
 
 def test_whole_numbers_beyond_2_to_the_53_are_told_apart():
-    table = pd.DataFrame({"user_id": 2**60 + np.arange(N) * 3, "x": rng.normal(size=N)})
+    table = beside_noise(user_id=2**60 + np.arange(N) * 3)
     assert list(screen(table.sample(N, random_state=0), TWO).ids) == ["user_id"]
 
 
@@ -190,9 +189,7 @@ def test_a_column_that_starts_again_is_not_sorted():
 
 def test_lists_in_cells_are_screened():
     patient = np.repeat(np.arange(60), 10)
-    table = pd.DataFrame(
-        {"code": [[number, 1] for number in patient], "x": rng.normal(size=N)}
-    )
+    table = beside_noise(code=[[number, 1] for number in patient])
     assert list(screen(table, rng.integers(0, 2, 60)[patient]).groups) == ["code"]
 
 
@@ -231,16 +228,11 @@ def test_measured_values_of_which_some_agree_are_no_groups():
     """Most rows share a round number, where one class prevails; the others do not agree."""
     amount = np.where(rng.random(N) < 0.3, 1000, rng.integers(0, 150, N))
     y = np.where((amount == 1000) | (rng.random(N) < 0.7), "a", "b")
-    assert (
-        screen(pd.DataFrame({"amount": amount, "x": rng.normal(size=N)}), y).groups
-        == {}
-    )
+    assert screen(beside_noise(amount=amount), y).groups == {}
 
 
 def test_dates_with_the_month_in_letters_are_dates():
-    table = pd.DataFrame(
-        {"date": DAYS.strftime("%d-%b-%y").str.upper(), "x": rng.normal(size=N)}
-    )
+    table = beside_noise(date=DAYS.strftime("%d-%b-%y").str.upper())
     assert screen(table, THREE).ids == {}
 
 
@@ -248,9 +240,7 @@ def test_a_name_that_only_begins_like_that_of_a_group_needs_full_agreement():
     """As the column of personal expenses of colleges: most rows of a value agree, not all."""
     personal = rng.integers(0, 60, N)
     y = np.where(rng.random(N) < 0.88, personal % 2, 1 - personal % 2)
-    table = pd.DataFrame(
-        {"Personal": personal, "person": personal, "x": rng.normal(size=N)}
-    )
+    table = beside_noise(Personal=personal, person=personal)
     assert list(screen(table, y).groups) == ["person"]
 
 

@@ -25,14 +25,12 @@ def test_shrinking_many_classes_lowers_the_error(priors, power):
     for _ in range(6):
         X, y = problem.sample(3000, rng)
         P = tempered(problem.posteriors(X), power)
-        one_step, cm = (
-            f(P, y, priors=priors)
-            for f in (collision_matrix_from_posteriors, shrunk_collision_matrix)
-        )
+        one_step = collision_matrix_from_posteriors(P, y, priors=priors)
+        cm = shrunk_collision_matrix(P, y, priors=priors)
         assert cm.pber == pytest.approx(one_step.pber, abs=1e-12)
+        errors = [mean_tvd(each.matrix, truth.matrix) for each in (one_step, cm)]
         (low, high), (least, most) = cm.interval(), cm.pber_interval()
         inside = ((low <= truth.matrix) & (truth.matrix <= high)).mean()
-        errors = [mean_tvd(each.matrix, truth.matrix) for each in (one_step, cm)]
         found.append([*errors, inside, least <= truth.pber <= most])
     plain, shrunk, inside, pber = np.mean(found, axis=0)
     assert shrunk < 0.7 * plain
@@ -52,39 +50,29 @@ def test_few_classes_keep_the_one_step_estimate(k):
         )
 
 
-def two_estimates(P: np.ndarray, codes: np.ndarray, w: np.ndarray):
-    """Plug-in, one-step and the variance of their difference, one row at a time; weights sum
-    to 1."""
-    k = P.shape[1]
-    plug_in, labels, square = np.zeros((k, k)), np.zeros((k, k)), np.zeros((k, k))
-    for p, c, v in zip(P, np.eye(k)[codes], w, strict=True):
-        plug_in += v * np.outer(p, p)
-        labels += v * (np.outer(c, p) + np.outer(p, c) - np.outer(p, p))
-        square += v**2 * (np.outer(c - p, p) + np.outer(p, c - p)) ** 2
-    return plug_in, labels, square - (w @ w) * (labels - plug_in) ** 2
+def two_estimates(P, codes, w):
+    """Plug-in, one-step and the variance of their difference; weights sum to 1."""
+    C, R = P[:, :, None], (np.eye(P.shape[1])[codes] - P)[:, :, None]
+    plug_in = np.tensordot(w, C * P[:, None], 1)
+    each = R * P[:, None]
+    each += each.swapaxes(1, 2)
+    gap = np.tensordot(w, each, 1)
+    return plug_in, plug_in + gap, np.tensordot(w**2, each**2, 1) - (w @ w) * gap**2
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("k", [3, 40, 150])
-def test_both_estimates_are_the_sums_written_out(
-    k,
-):
+def test_both_estimates_are_the_sums_written_out(k, weighted):
     rng = np.random.default_rng(4)
     P, codes = random_posteriors(rng, 300, k)
-    w = rng.random(300) + 0.1
-    for given_weights in (w, None):
-        v = np.ones(300) if given_weights is None else w
-        found = plug_in_and_one_step(labelled_moments(P, codes, given_weights, k))
-        tolerance = (
-            {"rtol": 1e-4, "atol": 1e-6} if k > 100 else {"rtol": 1e-9, "atol": 1e-15}
-        )
-        for ours, expected in zip(
-            found, two_estimates(P, codes, v / v.sum()), strict=True
-        ):
-            assert np.allclose(
-                ours,
-                np.maximum(expected, 0) if ours is found[2] else expected,
-                **tolerance,
-            )
+    w = rng.random(300) + 0.1 if weighted else np.ones(300)
+    given = w if weighted else None
+    found = plug_in_and_one_step(labelled_moments(P, codes, given, k))
+    plug_in, one_step, variance = two_estimates(P, codes, w / w.sum())
+    expected = plug_in, one_step, np.maximum(variance, 0)
+    rtol, atol = (1e-4, 1e-6) if k > 100 else (1e-9, 1e-15)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert np.allclose(ours, theirs, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("size", [1e-4, 1e-3])
@@ -116,53 +104,55 @@ def test_too_few_independent_entries_keep_the_one_step_estimate():
     assert one_step_share(np.zeros((30, 30)), np.zeros((30, 30)), priors) == 1.0
 
 
+@pytest.fixture(scope="module")
+def thirty():
+    """(posteriors, codes, weights) of thirty classes."""
+    rng = np.random.default_rng(6)
+    P, codes = random_posteriors(rng, 3000, 30, sharpness=3.0)
+    return P, codes, rng.random(3000) + 0.5
+
+
 @pytest.mark.parametrize("priors", ["empirical", "uniform"])
 def test_the_result_is_the_scaled_plug_in_plus_a_share_of_the_difference(
-    priors,
+    thirty, priors
 ):
-    rng = np.random.default_rng(6)
-    k = 30
-    P, codes = random_posteriors(rng, 3000, k, sharpness=3.0)
-    w = rng.random(3000) + 0.5
+    P, codes, w = thirty
     counts = np.bincount(codes, w)
-    target = counts / counts.sum() if priors == "empirical" else np.full(k, 1 / k)
-    at = P * (target / (counts / counts.sum()))
+    own = counts / counts.sum()
+    target = own if priors == "empirical" else np.full(30, 1 / 30)
+    at = P * (target / own)
     at /= at.sum(axis=1, keepdims=True)
     v = w * (target / counts)[codes]
     plug_in, labels, variance = two_estimates(at, codes, v / v.sum())
     plain = collision_matrix_from_posteriors(P, codes, priors=priors, sample_weight=w)
-    plug_in = balance(plug_in, target)
-    plug_in = np.diag(target) - plain.pber / (1 - np.trace(plug_in)) * (
-        np.diag(target) - plug_in
-    )
-    assert 1 - np.trace(plug_in) == pytest.approx(plain.pber)
+    off = np.diag(target) - balance(plug_in, target)
+    plug_in = np.diag(target) - plain.pber / np.trace(off) * off
     share = one_step_share(labels - plug_in, variance, target)
-    B = with_pber(
-        project(plug_in + share * (labels - plug_in), target).joint, target, plain.pber
-    )
+    both = project(plug_in + share * (labels - plug_in), target).joint
+    B = with_pber(both, target, plain.pber)
     cm = shrunk_collision_matrix(P, codes, priors=priors, sample_weight=w)
     assert 0 < share < 1
     assert cm.diagnostics.one_step_share == pytest.approx(share)
     assert np.allclose(cm.joint, B, atol=1e-9)
     assert np.linalg.eigvalsh(B / np.sqrt(np.outer(target, target)))[0] > -1e-6
-    for name in (
-        "stderr",
-        "counts",
-        "covariance",
-        "priors",
-        "pber_stderr",
-        "held_out_error",
-    ):
-        assert np.array_equal(getattr(cm, name), getattr(plain, name))
-    assert (cm.method, cm.diagnostics.moved) == (
-        "one-step, shrunk",
-        plain.diagnostics.moved,
-    )
     assert cm.balance_gap < 1e-12
-    grouped = shrunk_collision_matrix(
-        P, codes, priors=priors, sample_weight=w, groups=np.arange(3000) // 10
+
+
+def test_shrinking_changes_the_matrix_alone(thirty):
+    plain, cm = (
+        f(*thirty[:2])
+        for f in (collision_matrix_from_posteriors, shrunk_collision_matrix)
     )
-    assert grouped.n_units < 300
+    kept = ("stderr", "counts", "covariance", "priors", "pber_stderr", "held_out_error")
+    for name in kept:
+        assert np.array_equal(getattr(cm, name), getattr(plain, name)), name
+    assert cm.method == "one-step, shrunk"
+    assert cm.diagnostics.moved == plain.diagnostics.moved
+
+
+def test_shrinking_counts_groups(thirty):
+    cm = shrunk_collision_matrix(*thirty[:2], groups=np.arange(3000) // 10)
+    assert cm.n_units < 300
 
 
 def test_a_matrix_is_moved_to_a_pber_within_the_possible_ones():

@@ -52,8 +52,7 @@ def test_targets_of_a_series_keep_its_index():
     assert frame.equals(pd.DataFrame(smooth_labels(Y, CM, 0.3), index, NAMES))
 
 
-def test_the_loss_is_the_cross_entropy_against_soft_targets():
-    rng = np.random.default_rng(0)
+def test_the_loss_is_the_cross_entropy_against_soft_targets(rng):
     logits, codes = rng.standard_normal((50, 4)), rng.integers(0, 4, 50)
     log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     each = -((0.7 * np.eye(4) + 0.3 * CM.matrix)[codes] * log_p).sum(axis=1)
@@ -197,8 +196,7 @@ def test_a_weight_rises_only_while_its_excess_stays():
         assert weights[1] / weights[2] == pytest.approx(ratio, rel=1e-4)
 
 
-def test_an_error_that_costs_more_adds_more_to_the_loss():
-    rng = np.random.default_rng(0)
+def test_an_error_that_costs_more_adds_more_to_the_loss(rng):
     logits = torch.tensor(rng.standard_normal((50, 3)))
     codes = torch.tensor(rng.integers(0, 3, 50))
     cost = np.array([[0, 2.0, 1], [1, 0, 1], [1, 4, 0]])
@@ -229,8 +227,7 @@ def test_the_costs_of_a_sampler_are_taken():
     assert float(loss(wrong, label)) == pytest.approx(2 * float(plain))
 
 
-def test_weights_of_mean_one_stay_below_the_cap():
-    rng = np.random.default_rng(0)
+def test_weights_of_mean_one_stay_below_the_cap(rng):
     y = rng.choice(6, 1000, p=[0.5, 0.3, 0.1, 0.05, 0.03, 0.02])
     sampler = AdaptiveSampler(CollisionMatrix(np.eye(6)), y, cap=3.0)
     ratios = []
@@ -264,12 +261,11 @@ def test_every_row_comes_as_often_as_its_weight_says_also_in_a_data_loader_of_to
     assert np.abs(times / 400 - sampler.weights_).max() < 0.1
 
 
-def test_the_unexplored_scores_above_known_ambiguity():
+def test_the_unexplored_scores_above_known_ambiguity(rng):
     """Bootstrap members agree where classes overlap, and disagree about the cluster of which they
     saw three rows."""
     problem = GaussianProblem([[0, 0], [1, 0], [8, 0], [8, 1]])
     X, y = problem.sample(4000, 0)
-    rng = np.random.default_rng(0)
     near = np.flatnonzero(X[:, 0] <= 4)
     few = rng.choice(np.flatnonzero(X[:, 0] > 4), 6, replace=False)
     labelled = np.concatenate([near, few])

@@ -17,8 +17,7 @@ def posteriors(n=20_000, k=4):
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-def test_the_temperature_that_spoiled_calibrated_posteriors_is_found(temperature):
-    rng = np.random.default_rng(0)
+def test_the_temperature_that_spoiled_calibrated_posteriors_is_found(temperature, rng):
     P = rng.dirichlet(np.ones(4), size=20_000)
     y = draw_classes(P, rng)
     sharpened = P**temperature / (P**temperature).sum(axis=1, keepdims=True)

@@ -45,8 +45,7 @@ def test_counted_collisions_agree_with_estimates(records):
         assert difference["intervals_overlap"] > 0.9
 
 
-def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets():
-    rng = np.random.default_rng(0)
+def test_precision_at_uniform_decisions_is_what_a_simulated_classifier_gets(rng):
     p = 1 / (1 + np.exp(-rng.normal(np.log(1 / 9), 1.5, 200_000)))
     own = rng.random(len(p)) < p
     result = summarise(np.stack([p, 1 - p], axis=1), np.where(own, "rare", "usual"))

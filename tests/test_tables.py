@@ -5,7 +5,6 @@ import copy
 import gzip
 import importlib.util
 import re
-import subprocess
 import sys
 import tarfile
 
@@ -23,6 +22,7 @@ from collidescope.cli._inputs import clean_labels, match_labels
 from collidescope.counting import input_groups
 from collidescope.tables import TableClassifier, TableEncoder, read_table, screen
 from collidescope.tables.numerals import number_form
+from helpers import in_python
 
 pytestmark = pytest.mark.filterwarnings("ignore::collidescope.CollisionWarning")
 
@@ -292,8 +292,7 @@ def test_numbers_in_text_are_read_as_numbers(form):
     assert any("'amount': 1 of 2 cells is not numeric" in note for note in notes)
 
 
-def test_numbers_in_text_are_no_ids():
-    rng = np.random.default_rng(0)
+def test_numbers_in_text_are_no_ids(rng):
     y = rng.integers(0, 2, 200)
     table = pd.DataFrame(
         {"price": [f"${v:,.2f}" for v in 1000 + 400 * y + 900 * rng.random(200)]}
@@ -552,10 +551,7 @@ def test_parquet_that_decodes_to_far_more_than_its_bytes_costs_little_memory(
     (tmp_path / "column").write_bytes(
         (tmp_path / "small").read_bytes().replace(b"\x25\x02\x18", b"\x25\x00\x18")
     )
-    command = [sys.executable, "-c", READ_BOMBS, *bombs, "forged", "column"]
-    said = subprocess.run(
-        command, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    said = in_python(READ_BOMBS, *bombs, "forged", "column").stdout.splitlines()
     grows, read = "it grows to 150,0", "(2, 1)"
     expected = [
         read,
@@ -645,10 +641,9 @@ def test_only_columns_that_determine_the_label_are_leaks(imbalance):
     assert set(screen(pd.DataFrame(leaks | fine), y).leaks) == set(leaks)
 
 
-def test_columns_that_name_groups_of_rows_with_one_label_are_found():
+def test_columns_that_name_groups_of_rows_with_one_label_are_found(rng):
     """30 patients, 20 rows each, one random label per patient: known patients are told apart, new
     ones are not."""
-    rng = np.random.default_rng(0)
     patient = np.repeat(np.arange(30), 20)
     y = rng.integers(0, 2, 30)[patient]
     mostly = np.where(rng.random(600) < 0.2, 1 - y, y)
@@ -676,8 +671,7 @@ def test_columns_that_name_groups_of_rows_with_one_label_are_found():
     assert set(screen(table, mostly).groups) == {"patient"}
 
 
-def test_a_column_sorted_together_with_the_label_is_pointed_out():
-    rng = np.random.default_rng(0)
+def test_a_column_sorted_together_with_the_label_is_pointed_out(rng):
     y = np.sort(rng.integers(0, 3, 600))
     blurred, wrong = y.copy(), rng.permutation(600)[:20]
     blurred[wrong] = rng.integers(0, 3, 20)
@@ -772,38 +766,14 @@ def test_variants_of_a_label_are_recognised(variant):
     assert "differ only in spelling" in said
 
 
-class LazyFrame:
-    """What the encoder asks of a polars LazyFrame."""
-
-    def __init__(self, frame):
-        self.collect = lambda: frame
-        self.collect_schema = lambda: None
-
-
-def test_lazy_frames_are_collected(mixed, model):
-    assert np.array_equal(model.encode(LazyFrame(mixed)), model.encode(mixed))
-
-
-@pytest.mark.parametrize("library", ["pyarrow", "polars"])
-def test_frames_of_any_library_are_taken_like_those_of_pandas(
-    mixed, model, labels, library
-):
-    own = pytest.importorskip(library)
-    frame = (
-        own.Table.from_pandas(mixed) if library == "pyarrow" else own.from_pandas(mixed)
-    )
-    y = (
-        labels.to_numpy()
-        if library == "pyarrow"
-        else own.Series("life", labels.to_numpy())
-    )
-    again = TableClassifier(drop=["stamp"], **SHORT).fit(frame, y)
+def test_tables_of_arrow_are_taken_like_those_of_pandas(mixed, model, labels):
+    table = pytest.importorskip("pyarrow").Table.from_pandas(mixed)
+    again = TableClassifier(drop=["stamp"], **SHORT).fit(table, labels)
     assert again.collision_matrix_ == model.collision_matrix_
-    assert np.array_equal(again.predict_proba(frame), model.predict_proba(mixed))
+    assert np.array_equal(again.predict_proba(table), model.predict_proba(mixed))
 
 
-def test_copies_are_counted_with_what_they_do_to_pber():
-    rng = np.random.default_rng(0)
+def test_copies_are_counted_with_what_they_do_to_pber(rng):
     y = rng.integers(0, 2, 300)
     X = pd.DataFrame({"x": rng.normal(size=300) + y, "z": rng.normal(size=300)})
     half = pd.concat([X, X.head(150)], ignore_index=True), np.concatenate([y, y[:150]])
@@ -828,8 +798,7 @@ def test_copies_are_counted_with_what_they_do_to_pber():
     )
 
 
-def test_the_column_of_groups_is_not_used():
-    rng = np.random.default_rng(0)
+def test_the_column_of_groups_is_not_used(rng):
     y = rng.integers(0, 2, 300)
     X = pd.DataFrame({"x": rng.normal(size=300) + y, "z": rng.normal(size=300)})
     named = X.assign(patient=np.repeat(np.arange(60), 5))

@@ -2,7 +2,6 @@
 interruptible."""
 
 import pickle
-import subprocess
 import sys
 
 import numpy as np
@@ -27,6 +26,7 @@ from collidescope.training.networks import (
     mlp,
 )
 from collidescope.training.rows import Rows, as_rows, signature, stratified_split
+from helpers import in_python
 
 pytestmark = [
     pytest.mark.usefixtures("seeded"),
@@ -42,8 +42,7 @@ def scaled(X):
     return out
 
 
-def test_scaling_is_not_moved_by_single_values():
-    rng = np.random.default_rng(0)
+def test_scaling_is_not_moved_by_single_values(rng):
     X = np.column_stack(
         [rng.normal(5, 0.01, 4000), rng.normal(-300, 40, 4000), np.zeros(4000)]
     )
@@ -80,8 +79,7 @@ def test_a_constant_feature_is_taken_out_also_of_rows_to_come_that_differ(value)
     )
 
 
-def test_every_kind_of_rows_is_scaled_to_the_same_numbers(monkeypatch):
-    rng = np.random.default_rng(0)
+def test_every_kind_of_rows_is_scaled_to_the_same_numbers(monkeypatch, rng):
     X = np.where(rng.random((300, 5)) < 0.6, rng.normal(size=(300, 5)), 0.0)
     before, whole = X.copy(), scaled(X)
     assert np.array_equal(scaled(sparse.csr_array(X)), whole)
@@ -209,18 +207,12 @@ print(peak[0] - before)
 def test_a_map_is_never_copied_whole(tmp_path):
     """100,000 × 300 float32 are 114 MB; the sample behind the scaling is 11, posteriors, labels,
     blocks the rest."""
-    rows = np.lib.format.open_memmap(
-        tmp_path / "X.npy", "w+", np.float32, (100_000, 300)
-    )
+    path = tmp_path / "X.npy"
+    rows = np.lib.format.open_memmap(path, "w+", np.float32, (100_000, 300))
     for block in np.split(rows, 10):
         block[:] = np.random.default_rng(0).normal(size=block.shape)
     rows.flush()
-    command = [sys.executable, "-c", MEASURE, str(tmp_path / "X.npy")]
-    found = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert found.returncode == 0, found.stderr
-    assert float(found.stdout) < 80
+    assert float(in_python(MEASURE, path).stdout) < 80
 
 
 def plain_member(stack, m, plain):

@@ -148,11 +148,10 @@ def test_a_learning_curve_without_a_limit_is_refused(source):
         learning_curve(source)
 
 
-def test_each_fault_is_said_once_in_words():
+def test_each_fault_is_said_once_in_words(rng):
     X, y = scenario_a(3).sample(900, 0)
     fine = collision_matrix_from_posteriors(scenario_a(3).posteriors(X), y)
     assert cautions(fine, fine, recover(fine.gramian, fine.priors).moved) == []
-    rng = np.random.default_rng(0)
     y = np.arange(600) % 3
     chance = collision_matrix_from_posteriors(np.full((600, 3), 1 / 3), y)
     literal = recover(np.array([[0.9, 0.6, 0.6], [0.6, 0.9, 0.6], [0.6, 0.6, 0.9]]))

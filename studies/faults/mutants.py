@@ -64,7 +64,7 @@ TESTS = {
         "test_shrinkage.py",
         REFUSALS,
         f"{BAD}a_failed_update_leaves_the_accumulator_as_it_was",
-        f"{SCALE}chunks_of_any_kind_give_the_s_of_the_whole_and_a_bad_one_is_named",
+        f"{SCALE}chunks_of_any_kind_give_the_s_of_the_whole",
         f"{SCALE}dask_arrays_are_accumulated_where_they_are",
         f"{SCALE}dask_frames_are_accumulated_by_partition_whatever_the_partitions_of_their_columns",
     ),

@@ -11,8 +11,10 @@ from studies import store
 from studies.markdown import table
 from studies.measures import mean_error
 from studies.paper import rows
-from studies.paper.at_size import POINTS, RIVALS
+from studies.paper.at_size import POINTS, RIVALS, UNTEMPERED
 from studies.paper.claims import (
+    SIMPLER,
+    Claim,
     claims,
     figure_1_values,
     fixed,
@@ -34,6 +36,7 @@ from studies.paper.verdicts import (
     NOT,
     TIE,
     Difference,
+    against,
     differences,
     mean_of,
     told,
@@ -294,9 +297,35 @@ def digits_table() -> str:
     return table([*head, "accuracy, test images", "risk, test pairs"], body)
 
 
+def check_summary(found: Mapping[str, Claim]) -> None:
+    """Refuse to write what "In short" says without a number, where the records say otherwise."""
+    behind = [
+        found["Scenario A: lower mean TVD than the BNN"],
+        found["Scenario B: ahead of the calibrated classifier and MC dropout"],
+        found["Figure 9B: lower mean error of the posteriors than the baselines"],
+    ]
+    as_printed = all(claim.verdict == NOT for claim in behind)
+    at_best = all(claim.best.startswith(HELD) for claim in behind)
+    shifted = at_size(rows.PRINTED, "mean", None, rows.SHIFT_ALONE)
+    simpler = {name: at_size(name, "mean") for name in SIMPLER}
+    ahead = against(shifted, simpler)[0] == HELD
+    to_bayesian = differences(shifted, at_size(UNTEMPERED, "mean"))
+    no_nearer = all(each.mean > -each.half for each in to_bayesian)
+    most = True
+    errors = [values("ablation", name, "mean") for name in rows.STEPS]
+    for where in errors[0]:
+        means = [np.mean(list(each[where].values())) for each in errors]
+        gains = -np.diff(means)
+        of_shift = gains[rows.STEPS.index(rows.SHIFT) - 1]
+        most = most and of_shift > gains.sum() - of_shift
+    if not (as_printed and at_best and ahead and no_nearer and most):
+        raise ValueError('the records no longer say what "In short" does: rewrite it')
+
+
 def page() -> str:
     """The page."""
     found = claims()
+    check_summary({claim.claim: claim for claim in found})
     counts = {}
     for word in (HELD, TIE, NOT):
         counts[word] = sum(claim.verdict == word for claim in found)
