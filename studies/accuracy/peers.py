@@ -33,7 +33,7 @@ from collidescope import CollisionClassifier
 from studies import drawing
 from studies.accuracy.real import KEEL, LEFT_OUT, load
 from studies.baselines.stock import lightgbm
-from studies.markdown import made, table
+from studies.markdown import conditions, made, table
 from studies.measures import (
     brier_score,
     calibration_error,
@@ -338,13 +338,16 @@ ours is lower. *Clearly*: by more than 1% and by two standard errors of the pair
 {GROUPS} parts of the held-out rows; runs without parts are not judged. Ours is a fit without the range
 ({made("peers", records)}).
 
-{coverage(records)} The cheapest tables were run first, so a peer with fewer cases has the smaller ones. {shown(BEST)} is given {BEST_SECONDS} processor seconds a table; AutoGluon has
-neither XGBoost nor fastai. TabPFN v1 takes at most {TABPFN_SIZES[0]:,} rows, {TABPFN_SIZES[1]} columns and
-{TABPFN_SIZES[2]} classes; weights of its successors come from a network. Several peers have settings that
-were tuned for thousands of rows: on the smallest tables LightGBM's tuned defaults hardly split at
-all. {stopped(records)}
+{coverage(records)} The cheapest
+tables were run first, so a peer with fewer cases has the smaller ones. The {BEST_SECONDS} s of AutoGluon's best
+preset are processor seconds. AutoGluon has neither XGBoost nor fastai. TabPFN v1 takes at most
+{TABPFN_SIZES[0]:,} rows, {TABPFN_SIZES[1]} columns and {TABPFN_SIZES[2]} classes; weights of its successors come from a network. Several
+peers have settings that were tuned for thousands of rows: on the smallest tables LightGBM's tuned
+defaults hardly split at all. {stopped(records)}
 
 {table(head, rows)}
+
+{conditions(records, "**{peer}**")}
 
 ### Where a peer is clearly lower
 
@@ -491,7 +494,11 @@ def sentence(page: str) -> str:
     cases = by_peer(records)
     tables = {case.theirs["table"] for own in cases.values() for case in own}
     found = places(records)
-    below = [shown(peer) for peer, (_, score) in found.items() if score < 1]
+    below = [
+        f"{shown(peer)} on {len(cases[peer])} of them"
+        for peer, (_, score) in found.items()
+        if score < 1
+    ]
     cheaper = [shown(peer) for peer, (cost, _) in found.items() if cost < 1]
     wins: dict[str, dict[str, None]] = {}
     for case in lower(records):
