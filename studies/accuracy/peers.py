@@ -1,28 +1,29 @@
 """Beside the strongest peers: Brier score, error, calibration and cost on the tables of `real`.
 
 Every peer is trained as it comes on 70% of the rows (at most 2,000) and scored on the others, two
-splits per table, one thread. They need an environment of their own::
-
-    python -m venv peers && peers/bin/pip install -r studies/accuracy/peers.txt
-    peers/bin/python -m studies run peers
+splits per table, one thread. They need an environment of their own, which ``peers.txt`` says how to
+make; there, ``python -m studies run peers --jobs 1`` goes on with what is missing.
 
 A training that takes more than so many processor seconds is stopped (the default, too) and is not
 counted. AutoGluon has the models whose libraries are in that environment: LightGBM, CatBoost,
 forests, networks of torch, but neither XGBoost nor fastai. TabPFN is its first version, whose
-weights are in a package (``peers.txt`` says how to install it); those of later ones come from a
-network that the machine may not have.
+weights are in a package; those of later ones come from a network that the machine may not have.
 """
 
 from __future__ import annotations
 
+import resource
 import signal
 import tempfile
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -32,7 +33,7 @@ from collidescope import CollisionClassifier
 from studies import drawing
 from studies.accuracy.real import KEEL, LEFT_OUT, load
 from studies.baselines.stock import lightgbm
-from studies.markdown import made, table
+from studies.markdown import conditions, made, table
 from studies.measures import (
     brier_score,
     calibration_error,
@@ -42,25 +43,23 @@ from studies.measures import (
 from studies.real_data import load_brfss, load_covertype, load_letter
 from studies.speed import sizes
 from studies.speed.engine import adult
-from studies.store import Cell, Record, Study, results
+from studies.store import Cell, Record, Result, Study, flat, results
 
 OURS = "collidescope"
 TABPFN = "TabPFN v1"
-BEST = "AutoGluon, best"
-Pair = tuple[dict[str, Any], dict[str, Any]]
+#: Processor seconds; about twenty times what ours takes on a small table.
+BEST_SECONDS = 60
+BEST = f"AutoGluon, best, {BEST_SECONDS} s"
+
 MOST_ROWS = 2_000
 SPLITS = 2
 #: Processor seconds of one training, on a table and on a large set.
 MOST_SECONDS = 120
 LARGE_SECONDS = 900
-#: By the clock; about twenty times what ours takes on a small table.
-BEST_SECONDS = 60
 #: Of the held-out rows, for the standard errors of paired differences.
 GROUPS = 20
 #: Rows, columns and classes that TabPFN v1 was made for.
 TABPFN_SIZES = (1_000, 100, 10)
-#: A score of zero has no ratio.
-SMALLEST = 1e-9
 #: Rows of which 70% are trained on, all of them.
 LARGE: dict[str, Callable[[], sizes.Problem]] = {
     "Letter": lambda: sizes.some_rows(*load_letter(), 20_000),
@@ -127,15 +126,17 @@ class AutoGluon:
         predictor = TabularPredictor(
             label="the_class", eval_metric="log_loss", path=self._folder.name
         )
-        self._predictor = predictor.fit(
-            frame,
-            presets=self.presets,
-            time_limit=self.time_limit,
-            num_cpus=1,
-            num_gpus=0,
-            verbosity=0,
-            ag_args_ensemble={"fold_fitting_strategy": "sequential_local"},
-        )
+        # its limit is by the clock, on which other work of the machine would count
+        with mock.patch.object(time, "time", time.process_time):
+            self._predictor = predictor.fit(
+                frame,
+                presets=self.presets,
+                time_limit=self.time_limit,
+                num_cpus=1,
+                num_gpus=0,
+                verbosity=0,
+                ag_args_ensemble={"fold_fitting_strategy": "sequential_local"},
+            )
         self.classes_ = np.unique(y)
         return self
 
@@ -187,16 +188,9 @@ def cells(quick: bool) -> list[Cell]:
     return small + large
 
 
-def run(cell: Cell) -> dict[str, Any]:
+def run(cell: Cell) -> Result:
     """Scores on held-out rows, and processor seconds (of child processes too)."""
-    name = cell["table"]
-    if name in LARGE:
-        problem = LARGE[name]()
-        X, y = problem.X, problem.y
-        most_rows, most_seconds = len(y), LARGE_SECONDS
-    else:
-        X, y = load(name)
-        most_rows, most_seconds = MOST_ROWS, MOST_SECONDS
+    X, y, most_rows, most_seconds = problem(cell["table"])
     train, test = train_test_split(
         np.arange(len(y)), test_size=0.3, stratify=y, random_state=cell["split"]
     )
@@ -214,22 +208,31 @@ def run(cell: Cell) -> dict[str, Any]:
     except TimeoutError:
         return about | {"stopped": True, "seconds": processor_seconds() - before}
     seconds = processor_seconds() - before
-    return about | {
-        "brier": brier_score(P, y[test]),
-        "groups": grouped_scores(P, y[test]),
-        "error": float(np.mean(P.argmax(axis=1) != y[test])),
-        "calibration": calibration_error(P, y[test]),
-        "seconds": seconds,
+    return about | scores(P, y[test]) | {"seconds": seconds}
+
+
+def problem(name: str) -> tuple[np.ndarray, np.ndarray, int | None, int]:
+    """X, class numbers, and the most rows and processor seconds of a training."""
+    if name in LARGE:
+        large = LARGE[name]()
+        return large.X, large.y, None, LARGE_SECONDS
+    return *load(name), MOST_ROWS, MOST_SECONDS
+
+
+def scores(P: np.ndarray, y: np.ndarray) -> Result:
+    """What posteriors of held-out rows are worth."""
+    return {
+        "brier": brier_score(P, y),
+        "groups": grouped_scores(P, y),
+        "error": float(np.mean(P.argmax(axis=1) != y)),
+        "calibration": calibration_error(P, y),
     }
 
 
 def grouped_scores(P: np.ndarray, y: np.ndarray) -> list[float]:
     """Brier scores of GROUPS parts of the held-out rows, the same for every peer."""
-    rows = np.arange(len(y)) % GROUPS
-    return [
-        round(brier_score(P[rows == group], y[rows == group]), 6)
-        for group in range(GROUPS)
-    ]
+    parts = [slice(first, None, GROUPS) for first in range(GROUPS)]
+    return [round(brier_score(P[part], y[part]), 6) for part in parts]
 
 
 @contextmanager
@@ -250,8 +253,6 @@ def stopped_after(seconds: int) -> Iterator[None]:
 
 def processor_seconds() -> float:
     """Of this process and of those that it has started and that have ended."""
-    import resource
-
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 
@@ -259,26 +260,60 @@ def processor_seconds() -> float:
 # ---------------------------------------------------------------- table
 
 
-def by_case(records: list[Record]) -> dict[str, dict[tuple[str, int], dict[str, Any]]]:
-    """Results by peer, then by table and split."""
-    found: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
-    for record in records:
-        cell = record["cell"]
-        if "brier" not in record["result"]:
-            continue
-        place = (cell["table"], cell["split"])
-        found.setdefault(cell["peer"], {})[place] = record["result"]
+@dataclass(frozen=True)
+class Case:
+    """A run of a peer, and ours of the same split of the same table."""
+
+    theirs: Result
+    ours: Result
+
+    def ratio(self, measure: str) -> float:
+        """Theirs over ours."""
+        return self.theirs[measure] / self.ours[measure]
+
+    @property
+    def gap(self) -> float:
+        """Their Brier score less ours."""
+        return self.theirs["brier"] - self.ours["brier"]
+
+    @property
+    def spread(self) -> float:
+        """The standard error of the gap, over the parts of the held-out rows."""
+        return mean_error(np.subtract(self.theirs["groups"], self.ours["groups"]))
+
+    @property
+    def verdict(self) -> int | None:
+        """-1 where theirs is clearly lower, 1 where clearly higher, else 0; None without parts."""
+        if "groups" not in self.theirs:
+            return None
+        if abs(self.gap) <= max(2 * self.spread, 0.01 * self.ours["brier"]):
+            return 0
+        return int(np.sign(self.gap))
+
+
+def by_peer(records: list[Record]) -> dict[str, list[Case]]:
+    """The tables and splits that a peer and ours were both scored on."""
+    scored = {
+        (run["peer"], run["table"], run["split"]): run
+        for run in map(flat, records)
+        if run["table"] not in LARGE and "brier" in run
+    }
+    found: dict[str, list[Case]] = {}
+    for (peer, *place), theirs in scored.items():
+        ours = scored.get((OURS, *place))
+        if peer != OURS and ours is not None:
+            found.setdefault(peer, []).append(Case(theirs, ours))
     return found
 
 
-def of_tables(records: list[Record]) -> list[Record]:
-    return [record for record in records if record["cell"]["table"] not in LARGE]
+def lower(records: list[Record]) -> list[Case]:
+    """Where a peer is clearly lower, by table."""
+    cases = [case for own in by_peer(records).values() for case in own]
+    clear = [case for case in cases if case.verdict == -1]
+    return sorted(clear, key=lambda case: (case.theirs["table"], case.theirs["split"]))
 
 
 def text(records: list[Record]) -> str:
-    small = of_tables(records)
-    rows = [compared(peer, pairs) for peer, pairs in shared_cases(small).items()]
-    rows.sort(key=lambda row: float(row[2]))
     head = [
         "peer",
         "tables × splits",
@@ -291,162 +326,119 @@ def text(records: list[Record]) -> str:
         "its calibration error − ours",
         "its processor seconds / ours",
     ]
-    tables = {name for name, _ in by_case(small).get(OURS, {})}
-    splits = {record["cell"]["split"] for record in small}
-    names = {record["cell"]["peer"] for record in small}
-    missing = [shown(peer) for peer in PEERS if peer not in names]
-    unknown = f" Not run so far: {', '.join(missing)}." if missing else ""
-    sizes = [record["result"]["rows"] for record in small]
-    found = f"""## Beside the strongest peers
+    cases = by_peer(records)
+    rows = [compared(peer, own) for peer, own in cases.items()]
+    rows.sort(key=lambda row: float(row[2]))
+    clear = ["table", "split", "peer", "its Brier score", "ours", "difference"]
+    return f"""## Beside the strongest peers
 
 Each as it comes, trained on the same rows (70% of a table, at most {MOST_ROWS:,}), scored on the
 others, on one thread; ratios are geometric means over the tables that the peer was run on. Above 1
 ours is lower. *Clearly*: by more than 1% and by two standard errors of the paired difference, over
-{GROUPS} parts of the held-out rows. Runs without parts are not judged: those of EBM and AutoGluon
-were repeated with parts only where they were lower. Ours is a fit without the range ({made("peers", records)}).
+{GROUPS} parts of the held-out rows; runs without parts are not judged. Ours is a fit without the range
+({made("peers", records)}).
 
-So far {len(tables)} of the {len(KEEL) + 1 - len(LEFT_OUT)} tables, with {min(sizes):,} to
-{max(sizes):,} training rows, {len(splits)} of {SPLITS} splits; the cheapest tables first, so a peer
-with fewer cases has the smaller tables.{unknown} AutoGluon has neither XGBoost nor fastai. TabPFN v1 takes
-at most {TABPFN_SIZES[0]:,} rows, {TABPFN_SIZES[1]} columns and {TABPFN_SIZES[2]} classes; weights of its
-successors come from a network. Several peers have settings that were tuned for
-thousands of rows: on the smallest tables LightGBM's tuned defaults hardly split at all.
-{stopped(records)}{given(small)}
+{coverage(records)} The cheapest
+tables were run first, so a peer with fewer cases has the smaller ones. The {BEST_SECONDS} s of AutoGluon's best
+preset are processor seconds. AutoGluon has neither XGBoost nor fastai. TabPFN v1 takes at most
+{TABPFN_SIZES[0]:,} rows, {TABPFN_SIZES[1]} columns and {TABPFN_SIZES[2]} classes; weights of its successors come from a network. Several
+peers have settings that were tuned for thousands of rows: on the smallest tables LightGBM's tuned
+defaults hardly split at all. {stopped(records)}
 
 {table(head, rows)}
 
+{conditions(records, "**{peer}**")}
+
 ### Where a peer is clearly lower
 
-{table(["table", "split", "peer", "its Brier score", "ours", "difference"], lower(small))}"""
-    large = large_table(records)
-    return found + large
+{table(clear, map(difference, lower(records)))}
+
+{large_table(records)}"""
+
+
+def coverage(records: list[Record]) -> str:
+    """How many tables, and of how many rows, ours was run on."""
+    runs = map(flat, records)
+    own = [run for run in runs if run["peer"] == OURS and run["table"] not in LARGE]
+    splits = Counter(run["split"] for run in own)
+    counts = " and ".join(f"{n} (split {split})" for split, n in splits.items())
+    sizes = [run["rows"] for run in own]
+    tables = len(KEEL) + 1 - len(LEFT_OUT)
+    return f"""So far {counts} of the {tables} tables, with {min(sizes):,} to {max(sizes):,} training
+rows."""
+
+
+def compared(peer: str, cases: list[Case]) -> list[str]:
+    """A row of the table: a peer over ours."""
+    briers = [case.ratio("brier") for case in cases]
+    verdicts = [case.verdict for case in cases]
+    judged = len(verdicts) - verdicts.count(None)
+    errors = [case.theirs["error"] for case in cases]
+    our_errors = [case.ours["error"] for case in cases]
+    gaps = [case.theirs["calibration"] - case.ours["calibration"] for case in cases]
+    return [
+        shown(peer),
+        str(len(cases)),
+        f"{geometric_mean(briers):.3f}",
+        f"{np.median(briers):.3f}",
+        str(sum(own < 0.99 for own in briers)),
+        f"{verdicts.count(-1)} of {judged}",
+        f"{verdicts.count(1)} of {judged}",
+        f"{sum(errors) / sum(our_errors):.3f}",
+        f"{np.mean(gaps):+.4f}",
+        f"{geometric_mean([case.ratio('seconds') for case in cases]):.2g}",
+    ]
+
+
+def difference(case: Case) -> list[str]:
+    """A row of the table of cases that a peer wins."""
+    run = case.theirs
+    briers = [f"{found['brier']:.4f}" for found in (run, case.ours)]
+    gap = f"{case.gap:.4f} ± {case.spread:.4f}"
+    return [run["table"], str(run["split"]), shown(run["peer"]), *briers, gap]
 
 
 def stopped(records: list[Record]) -> str:
     """What was stopped and does not count."""
-    names = [
-        f"{shown(record['cell']['peer'])} on {record['cell']['table']}"
-        for record in records
-        if "stopped" in record["result"]
-    ]
-    rule = (
-        f"A training is stopped after {MOST_SECONDS} processor seconds ({LARGE_SECONDS} on a large "
-        "set) and does not count; the earliest runs ended, unrecorded, after a minute of the clock"
-    )
-    if not names:
-        return f"{rule}."
-    return f"{rule}. Stopped: {', '.join(dict.fromkeys(names))}."
-
-
-def given(records: list[Record]) -> str:
-    """What the limit by the clock left AutoGluon on a machine with other work."""
-    cases = by_case(records).get(BEST, {})
-    seconds = [result["seconds"] for result in cases.values()]
-    if not seconds:
-        return ""
-    return f""" {shown(BEST)} is given {BEST_SECONDS} s by the clock, on a machine with other work: it got
-{min(seconds):.0f} to {max(seconds):.0f} processor seconds."""
+    runs = [run for run in map(flat, records) if "stopped" in run]
+    names = [f"{shown(run['peer'])} on {run['table']}" for run in runs]
+    which = ", ".join(dict.fromkeys(names)) or "none so far"
+    return f"""A training is stopped after {MOST_SECONDS} processor seconds ({LARGE_SECONDS} on a large set) and does
+not count; stopped: {which}."""
 
 
 def large_table(records: list[Record]) -> str:
     """Brier scores and processor seconds on the large sets; empty without records of them."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for record in records:
-        cell = record["cell"]
-        if cell["table"] in LARGE:
-            found.setdefault(cell["table"], {})[cell["peer"]] = record["result"]
-    if not found:
+    found = {(run["table"], run["peer"]): run for run in map(flat, records)}
+    names = [name for name in LARGE if (name, OURS) in found]
+    if not names:
         return ""
-    about = [next(iter(results_of.values())) for results_of in found.values()]
     labels = {"training rows": "rows", "columns": "columns", "K": "classes"}
     rows = [
-        [label, *(f"{each[key]:,}" for each in about)] for label, key in labels.items()
+        [label, *(f"{found[name, OURS][key]:,}" for name in names)]
+        for label, key in labels.items()
     ]
     rows += [
-        [shown(peer), *(scored(results_of, peer) for results_of in found.values())]
+        [shown(peer), *(scored(found.get((name, peer))) for name in names)]
         for peer in OF_LARGE
     ]
-    missing = [name for name in LARGE if name not in found]
-    unknown = f" Not run so far: {', '.join(missing)}." if missing else ""
-    return f"""
-
-### Large sets
+    return f"""### Large sets
 
 70% of the rows are trained on, one split: the Brier score on the others, its standard error, and
 processor seconds of fit and prediction. Numbers are given to everyone as the default encodes them,
-so CatBoost sees no categories.{unknown}
+so CatBoost sees no categories.
 
-{table(["", *found], rows)}"""
+{table(["", *names], rows)}"""
 
 
-def scored(results_of: dict[str, dict[str, Any]], peer: str) -> str:
+def scored(found: Result | None) -> str:
     """A cell of the table of large sets."""
-    found = results_of.get(peer)
     if found is None:
         return "not run"
     if "stopped" in found:
         return f"stopped after {found['seconds']:.0f} s"
     spread = mean_error(np.array(found["groups"]))
     return f"{found['brier']:.4f} ± {spread:.4f}, {found['seconds']:.0f} s"
-
-
-def shared_cases(records: list[Record]) -> dict[str, list[Pair]]:
-    """Of every peer the results of ours and its own, where both were run."""
-    found = by_case(records)
-    own = found.pop(OURS, {})
-    pairs = {
-        peer: [
-            (own[place], theirs[place]) for place in sorted(theirs.keys() & own.keys())
-        ]
-        for peer, theirs in found.items()
-    }
-    return {peer: cases for peer, cases in pairs.items() if cases}
-
-
-def ratios(pairs: list[Pair], key: str) -> list[float]:
-    """Theirs over ours; a score of zero has no ratio."""
-    return [
-        max(theirs[key], SMALLEST) / mine[key]
-        for mine, theirs in pairs
-        if mine[key] > SMALLEST
-    ]
-
-
-def difference(pair: Pair) -> tuple[float, float]:
-    """Of theirs less ours, and its standard error over the parts of the held-out rows."""
-    mine, theirs = (np.array(result["groups"]) for result in pair)
-    gaps = theirs - mine
-    return pair[1]["brier"] - pair[0]["brier"], mean_error(gaps)
-
-
-def has_error(pair: Pair) -> bool:
-    """Do both records have the scores of parts?"""
-    return all("groups" in result for result in pair)
-
-
-def verdict(pair: Pair) -> int:
-    """-1 where theirs is clearly lower, 1 where it is clearly higher, else 0."""
-    gap, spread = difference(pair)
-    if abs(gap) <= max(2 * spread, 0.01 * pair[0]["brier"]):
-        return 0
-    return int(np.sign(gap))
-
-
-def lower(records: list[Record]) -> list[list[str]]:
-    """A row for every case in which a peer is clearly lower, by table."""
-    found = by_case(records)
-    own = found.pop(OURS, {})
-    rows = []
-    for peer, cases in found.items():
-        for place in sorted(cases.keys() & own.keys()):
-            pair = (own[place], cases[place])
-            if not has_error(pair) or verdict(pair) >= 0:
-                continue
-            gap, spread = difference(pair)
-            scores = [f"{result['brier']:.4f}" for result in reversed(pair)]
-            row = [place[0], str(place[1]), shown(peer), *scores]
-            rows.append([*row, f"{gap:.4f} ± {spread:.4f}"])
-    return sorted(rows)
 
 
 def picture(path: Path) -> None:
@@ -481,10 +473,10 @@ def places(records: list[Record]) -> dict[str, tuple[float, float]]:
     """Processor seconds and Brier score of every peer over ours, geometric means over tables."""
     return {
         peer: (
-            geometric_mean(ratios(pairs, "seconds")),
-            geometric_mean(ratios(pairs, "brier")),
+            geometric_mean([case.ratio("seconds") for case in cases]),
+            geometric_mean([case.ratio("brier") for case in cases]),
         )
-        for peer, pairs in shared_cases(of_tables(records)).items()
+        for peer, cases in by_peer(records).items()
     }
 
 
@@ -498,50 +490,44 @@ def is_left(place: tuple[float, float], others: Iterable[tuple[float, float]]) -
 
 def sentence(page: str) -> str:
     """How the peers compare, in one sentence that links the page with the table."""
-    small = of_tables(results("peers"))
-    found = places(small)
-    tables = {name for name, _ in by_case(small).get(OURS, {})}
-    higher = sum(score > 1 for _, score in found.values())
+    records = results("peers")
+    cases = by_peer(records)
+    tables = {case.theirs["table"] for own in cases.values() for case in own}
+    found = places(records)
+    below = [
+        f"{shown(peer)} on {len(cases[peer])} of them"
+        for peer, (_, score) in found.items()
+        if score < 1
+    ]
     cheaper = [shown(peer) for peer, (cost, _) in found.items() if cost < 1]
-    wins: dict[str, list[str]] = {}
-    for name, _, peer, *_ in lower(small):
-        wins.setdefault(peer, []).append(name)
-    clear = [f"{peer} on {' and '.join(own)}" for peer, own in sorted(wins.items())]
+    wins: dict[str, dict[str, None]] = {}
+    for case in lower(records):
+        wins.setdefault(shown(case.theirs["peer"]), {})[case.theirs["table"]] = None
+    clear = [f"{peer} on {' and '.join(own)}" for peer, own in wins.items()]
     said = f"""Of {len(found)} strong peers, each trained as it comes on the same rows (at most {MOST_ROWS:,})
-        of up to {len(tables)} tables, {higher} have a higher held-out Brier score than the default on average;
-        {", ".join(sorted(cheaper))} cost less, and clearly lower are {", ".join(clear) or "none"}
+        of up to {len(tables)} tables, {len(found) - len(below)} have a higher held-out Brier score than the default
+        on average (lower: {listed(below)}); {listed(cheaper)} cost less, and clearly lower are {listed(clear)}
         ([the table, and large sets]({page}#beside-the-strongest-peers))."""
     return textwrap.fill(" ".join(said.split()), 118, break_on_hyphens=False)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in their order.
+
+    >>> listed(["b", "a"]), listed([])
+    ('a, b', 'none')
+    """
+    return ", ".join(sorted(names)) or "none"
 
 
 def shown(peer: str) -> str:
     """The name of a peer with its kind in brackets.
 
-    >>> shown("AutoGluon, best"), shown("EBM")
-    ('AutoGluon (best)', 'EBM')
+    >>> shown("AutoGluon, medium"), shown("EBM")
+    ('AutoGluon (medium)', 'EBM')
     """
     name, _, kind = peer.partition(", ")
     return f"{name} ({kind})" if kind else name
-
-
-def compared(peer: str, pairs: list[Pair]) -> list[str]:
-    """A row of the table: a peer over ours, on the cases that both were run on."""
-    briers = ratios(pairs, "brier")
-    verdicts = [verdict(pair) for pair in pairs if has_error(pair)]
-    mean_errors = [np.mean([pair[i]["error"] for pair in pairs]) for i in (0, 1)]
-    gaps = [theirs["calibration"] - mine["calibration"] for mine, theirs in pairs]
-    return [
-        shown(peer),
-        str(len(pairs)),
-        f"{geometric_mean(briers):.3f}",
-        f"{np.median(briers):.3f}",
-        str(sum(own < 0.99 for own in briers)),
-        f"{verdicts.count(-1)} of {len(verdicts)}",
-        f"{verdicts.count(1)} of {len(verdicts)}",
-        f"{mean_errors[1] / mean_errors[0]:.3f}",
-        f"{np.mean(gaps):+.4f}",
-        f"{geometric_mean(ratios(pairs, 'seconds')):.2g}",
-    ]
 
 
 STUDY = Study(
