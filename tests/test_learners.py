@@ -439,12 +439,16 @@ def test_members_learn_from_few_rows_what_they_are_made_for() -> None:
     assert held_out("ranked", skewed, codes) < 0.5 * held_out("linear", skewed, codes)
 
 
-def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> None:
+@pytest.mark.parametrize("few", [10, 300])
+def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row(
+    few: int,
+) -> None:
+    """Also where all but a few rows take a way of their own."""
     generator = np.random.default_rng(0)
     X = generator.normal(size=(25, 2)).astype(np.float32)
     Y = np.eye(2, dtype=np.float32)[generator.integers(0, 2, 25)] - 0.5
     squares = squared_distances(X, X)
-    best = kernel.ridge(squares, Y, np.ones(25, dtype=np.float32), 0.5)
+    best = kernel.ridge(squares, Y, np.ones(25, dtype=np.float32), 0.5, few)
     coefficients, scores = best.coefficients, best.scores
     # The penalty that was chosen is the one whose ridge fit on all rows gives these coefficients.
     K = kernel.kernel(X, X, 0.5).astype(np.float64)
@@ -458,11 +462,32 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row() -> No
         alpha = np.linalg.solve(K[np.ix_(rest, rest)] + penalty * np.eye(24), Y[rest])
         np.testing.assert_allclose(scores[i], K[i, rest] @ alpha, atol=2e-3)
     even, uneven = (
-        kernel.ridge(squares, Y, np.float32(4) + w, 0.5).coefficients
+        kernel.ridge(squares, Y, np.float32(4) + w, 0.5, few).coefficients
         for w in np.outer([0, 1e-4], X[:, 0]).astype("f4")
     )
     # equal weights have a way of their own
     np.testing.assert_allclose(K @ even, K @ uneven, atol=1e-3)
+
+
+def test_a_kernel_machine_of_all_rows_has_the_best_of_all_penalties() -> None:
+    """It does not try them all, so it is compared with one that does."""
+    X, codes = blobs(400, 3, 3, seed=1, apart=0.5)
+    rows = X.astype(np.float32)
+    Y = np.eye(3, dtype=np.float32)[codes] - np.float32(1 / 3)
+    squares = squared_distances(rows, rows)
+    for weight in (1, 4):
+        w = np.full(400, weight, dtype=np.float32)
+        for gamma in (0.1, 1.0, 10.0):
+            own = kernel.ridge(squares, Y, w, gamma)
+            every = kernel.ridge(squares, Y, w, gamma, few=400)
+            np.testing.assert_allclose(own.scores, every.scores, atol=3e-3)
+
+
+def test_a_kernel_matrix_that_rounding_spoils_is_no_solution() -> None:
+    K = -np.eye(3, dtype=np.float32)
+    Y = np.ones((3, 2), dtype=np.float32)
+    _, away = kernel._solved(K, Y, penalty=0.1)
+    assert np.isinf(away).all()
 
 
 def test_neighbours_choose_the_scale_on_which_classes_separate() -> None:
