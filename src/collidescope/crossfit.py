@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -514,12 +514,15 @@ def train_chosen(
     return begun, interrupted
 
 
-@runtime_checkable
-class Costed(Model, Protocol):
-    """A model that knows what it costs."""
-
-    def cost(self, n: int, d: int, k: int) -> float:
-        """About the processor seconds of a fit, counted from the sizes."""
+def counted_cost(
+    model: Model, sample: Sample, n: float, unknown: float = math.inf
+) -> float:
+    """About the processor seconds of training a model on n rows, if it knows its cost."""
+    cost = getattr(model, "cost", None)
+    if cost is None:
+        return unknown
+    d = math.prod(sample.X.shape[1:])
+    return float(cost(round(n), d, sample.n_classes))
 
 
 @dataclass(frozen=True)
@@ -555,13 +558,11 @@ class Part:
 
     def costs(self, sample: Sample) -> dict[str, float]:
         """About the processor seconds of each model; infinite where it does not know them."""
-        d = math.prod(sample.X.shape[1:])
-        n = round(self.folds.size)
         found = {}
         for model in self.models:
             found[model.name] = math.inf
-            if isinstance(model, Costed) and getattr(model, "knows_cost", True):
-                found[model.name] = model.cost(n, d, sample.n_classes)
+            if getattr(model, "knows_cost", True):
+                found[model.name] = counted_cost(model, sample, self.folds.size)
         return found
 
     def seconds(self, sample: Sample) -> float:
