@@ -314,7 +314,8 @@ def cross_fit(
             for size in smaller:
                 names = choice.at_smaller_size(whole, size.size)
                 kept = [model for model in models if model.name in names]
-                parts.append(Part(kept, size))
+                known = choice.trained(size.share)
+                parts.append(Part(kept, size, known=known))
             if not whole.interrupted:
                 ahead = at_once(sample, parts, engine, progress, ahead)
             for number, part in enumerate(parts):
@@ -533,8 +534,7 @@ class Part:
     folds: Folds
     #: of the folds that are trained; all of them, unless given
     numbers: Sequence[int] | None = None
-    #: models that have learned from the training rows of the first fold already, by name; other
-    #: processes train them again, which is cheaper than to send them
+    #: models that have learned from the training rows of the first fold already, by name
     known: Mapping[str, Fitted] = field(default_factory=dict)
 
     @property
@@ -617,7 +617,7 @@ def train_parts(
             test = _held_out(splits, alike)
             for model in models:
                 fitted = None
-                if first == 0 and n_jobs == 1:
+                if first == 0:
                     fitted = part.known.get(model.name)
                 call = UnitCall(
                     sample, folds, engine, model, first, test, dtype, fitted

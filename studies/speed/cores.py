@@ -205,14 +205,17 @@ def chains(found: dict[str, Any]) -> str:
         faster = f"{one['chain'] / r['chain']:.1f}"
         batches = str(r["batches"])
         rows.append([str(workers), batches, *seconds, faster, same])
-    head = ["processes", "batches", "units", "serial part", "longest chain"]
+    head = ["processes", "batches", "divided", "not divided", "longest chain"]
     head += ["at most so many times as fast", "the same S"]
-    return f"""What limits this is the order of the work: which models are trained on more rows is
-known only when the longest unit of the rows before is done. In processor seconds, counted on one
-core of another machine: the units of the same fit, what is not divided into units, and the longest
-chain of what has to wait, if starting processes and sending rows took no time. With more processes
-more is trained before it is known to be needed, so that the units take longer. The clock above was
-read before heats, folds and sizes were joined in batches.
+    return f"""The clock was read before heats, folds and sizes were joined in batches, and while joblib
+replaced every process that had imported torch as one that leaks memory.
+
+What limits this is the order of the work: which models are trained on more rows is known only when
+the longest unit of the rows before is done. In processor seconds, counted on one core of another
+machine: the units of the same fit and the weights of its pool, what is not divided, and the longest
+chain of what has to wait, if starting processes and sending rows took no time and threads never
+waited for each other. With more processes more is trained before it is known to be needed, so that
+the units take longer.
 
 {table(head, rows)}"""
 
