@@ -1,6 +1,10 @@
 """Cross-fitting: held-out scores and weights, nested subsets, pair-wise posteriors, Ctrl-C, files."""
 
+import os
 import pickle
+import subprocess
+import sys
+import time
 import tracemalloc
 from dataclasses import dataclass, field, replace
 
@@ -8,6 +12,7 @@ import numpy as np
 import pytest
 from joblib import parallel_config, register_parallel_backend
 from joblib._parallel_backends import ThreadingBackend
+from joblib.externals.loky import get_reusable_executor
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
@@ -35,6 +40,7 @@ from collidescope.folds import (
     make_folds,
     nested_splits,
     resolve_splits,
+    run_units,
     sharing_folds,
 )
 from collidescope.learners.softmax import Priors
@@ -711,3 +717,52 @@ def test_what_folds_share_is_trained_once():
     for held_out in fit.curve:
         assert len(held_out.rows) == 120
         assert np.isfinite(held_out.posteriors).all()
+
+
+#: what a process keeps
+KEPT = []
+
+
+@dataclass(frozen=True)
+class Unit:
+    process: int
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Growing:
+    """A unit of a process that keeps 400 MB of the second one.
+
+    It takes as long as joblib waits until it looks at the memory again.
+    """
+
+    def __call__(self, report):
+        if len(KEPT) < 2:
+            n_bytes = 400_000_000 * len(KEPT)
+            KEPT.append(np.ones(n_bytes, dtype=np.uint8))
+        time.sleep(1.1)
+        return Unit(os.getpid())
+
+
+@pytest.mark.slow
+def test_a_process_that_grows_after_its_first_unit_is_not_replaced():
+    """Joblib starts another one beyond 300 MB, which torch and a few arrays take."""
+    get_reusable_executor().shutdown()
+    calls = [Growing() for _ in range(8)]
+    with Progress("units", 8, verbose=0) as progress:
+        units, _ = run_units(calls, 2, progress, {})
+    get_reusable_executor().shutdown()
+    assert len({unit.process for unit in units}) <= 2
+
+
+def test_a_network_is_trained_without_torchs_compiler():
+    """Its import takes every process a second."""
+    script = """
+import sys
+from collidescope import CollisionClassifier, datasets
+X, y = datasets.scenario_a(3).sample(60, 0)
+CollisionClassifier(members=["network"], limit=False, cv=2, device="cpu").fit(X, y)
+assert "torch" in sys.modules
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -414,9 +414,14 @@ def ridge(rng):
     return squared_distances(X, X), K, Y, X
 
 
-def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row(ridge):
+#: Up to so many rows all penalties are tried; beyond, a few are solved.
+BOTH_WAYS = pytest.mark.parametrize("few", [10, 300])
+
+
+@BOTH_WAYS
+def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row(ridge, few):
     squares, K, Y, _ = ridge
-    best = kernel.ridge(squares, Y, np.ones(25, dtype=np.float32), 0.5)
+    best = kernel.ridge(squares, Y, np.ones(25, dtype=np.float32), 0.5, few)
 
     def refit(rows, penalty):
         part = K[np.ix_(rows, rows)] + penalty * np.eye(len(rows))
@@ -434,13 +439,35 @@ def test_kernel_leave_one_out_scores_are_those_of_refits_without_the_row(ridge):
         assert_allclose(best.scores[i], expected, atol=2e-3)
 
 
-def test_equal_weights_of_the_kernel_machine_are_the_limit_of_unequal_ones(ridge):
+@BOTH_WAYS
+def test_equal_weights_of_the_kernel_machine_are_the_limit_of_unequal_ones(ridge, few):
     squares, K, Y, X = ridge
     even, uneven = (
-        kernel.ridge(squares, Y, np.float32(4) + w, 0.5).coefficients
+        kernel.ridge(squares, Y, np.float32(4) + w, 0.5, few).coefficients
         for w in np.outer([0, 1e-4], X[:, 0]).astype("f4")
     )
     assert_allclose(K @ even, K @ uneven, atol=1e-3)
+
+
+def test_a_kernel_machine_of_all_rows_has_the_best_of_all_penalties():
+    """It does not try them all, so it is compared with one that does."""
+    X, codes = blobs(400, 3, 3, seed=1, apart=0.5)
+    rows = X.astype(np.float32)
+    Y = np.eye(3, dtype=np.float32)[codes] - np.float32(1 / 3)
+    squares = squared_distances(rows, rows)
+    for weight in (1, 4):
+        w = np.full(400, weight, dtype=np.float32)
+        for gamma in (0.1, 1.0, 10.0):
+            own = kernel.ridge(squares, Y, w, gamma)
+            every = kernel.ridge(squares, Y, w, gamma, few=400)
+            assert_allclose(own.scores, every.scores, atol=3e-3)
+
+
+def test_a_kernel_matrix_that_rounding_spoils_is_no_solution():
+    K = -np.eye(3, dtype=np.float32)
+    Y = np.ones((3, 2), dtype=np.float32)
+    _, away = kernel._solved(K, Y, penalty=0.1)
+    assert np.isinf(away).all()
 
 
 def test_neighbours_choose_the_scale_on_which_classes_separate(rng):

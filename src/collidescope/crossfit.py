@@ -20,7 +20,7 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -314,7 +314,8 @@ def cross_fit(
             for size in smaller:
                 names = choice.at_smaller_size(whole, size.size)
                 kept = [model for model in models if model.name in names]
-                parts.append(Part(kept, size))
+                known = choice.trained(size.share)
+                parts.append(Part(kept, size, known=known))
             if not whole.interrupted:
                 ahead = at_once(sample, parts, engine, progress, ahead)
             for number, part in enumerate(parts):
@@ -514,12 +515,15 @@ def train_chosen(
     return begun, interrupted
 
 
-@runtime_checkable
-class Costed(Model, Protocol):
-    """A model that knows what it costs."""
-
-    def cost(self, n: int, d: int, k: int) -> float:
-        """About the processor seconds of a fit, counted from the sizes."""
+def counted_cost(
+    model: Model, sample: Sample, n: float, unknown: float = math.inf
+) -> float:
+    """About the processor seconds of training a model on n rows, if it knows its cost."""
+    cost = getattr(model, "cost", None)
+    if cost is None:
+        return unknown
+    d = math.prod(sample.X.shape[1:])
+    return float(cost(round(n), d, sample.n_classes))
 
 
 @dataclass(frozen=True)
@@ -530,8 +534,7 @@ class Part:
     folds: Folds
     #: of the folds that are trained; all of them, unless given
     numbers: Sequence[int] | None = None
-    #: models that have learned from the training rows of the first fold already, by name; other
-    #: processes train them again, which is cheaper than to send them
+    #: models that have learned from the training rows of the first fold already, by name
     known: Mapping[str, Fitted] = field(default_factory=dict)
 
     @property
@@ -555,13 +558,11 @@ class Part:
 
     def costs(self, sample: Sample) -> dict[str, float]:
         """About the processor seconds of each model; infinite where it does not know them."""
-        d = math.prod(sample.X.shape[1:])
-        n = round(self.folds.size)
         found = {}
         for model in self.models:
             found[model.name] = math.inf
-            if isinstance(model, Costed) and getattr(model, "knows_cost", True):
-                found[model.name] = model.cost(n, d, sample.n_classes)
+            if getattr(model, "knows_cost", True):
+                found[model.name] = counted_cost(model, sample, self.folds.size)
         return found
 
     def seconds(self, sample: Sample) -> float:
@@ -616,7 +617,7 @@ def train_parts(
             test = _held_out(splits, alike)
             for model in models:
                 fitted = None
-                if first == 0 and n_jobs == 1:
+                if first == 0:
                     fitted = part.known.get(model.name)
                 call = UnitCall(
                     sample, folds, engine, model, first, test, dtype, fitted

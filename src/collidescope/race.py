@@ -38,12 +38,12 @@ from collidescope._progress import Progress
 from collidescope.crossfit import (
     Ahead,
     Choice,
-    Costed,
     Engine,
     FoldUnits,
     Part,
     SizeFit,
     at_once,
+    counted_cost,
     named,
     train_folds,
 )
@@ -379,13 +379,7 @@ def counted_costs(
     models: Sequence[Model], sample: Sample, n: float
 ) -> dict[str, float]:
     """About the processor seconds of training each model on n rows; 0 where it does not know."""
-    d = math.prod(sample.X.shape[1:])
-    costs = {}
-    for model in models:
-        costs[model.name] = 0.0
-        if isinstance(model, Costed):
-            costs[model.name] = model.cost(round(n), d, sample.n_classes)
-    return costs
+    return {model.name: counted_cost(model, sample, n, unknown=0.0) for model in models}
 
 
 def run_heats(raced: Raced, sample: Sample, folds: Folds, engine: Engine) -> None:

@@ -6,9 +6,10 @@ second, which finds them running. Beside them one core: one process whose librar
 ``python -m studies.speed.cores`` prints it without a record.
 
 The chain of a number of processes needs no more than one core: every batch of units that such a fit
-would send is trained in turn, and processor seconds are counted. The chain is what remains if each
-process always takes the next unit of the batch, and starting processes and sending rows take no
-time: the serial part, and of every batch the time until its last unit is done.
+would send is trained in turn, and so are the weights of the pool, which threads fit; processor
+seconds are counted. The chain is what remains if each process or thread always takes the next piece
+of the batch, if starting processes and sending rows take no time, and if threads do not wait for
+each other: the serial part, and of every batch the time until its last piece is done.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import os
 import subprocess
 import sys
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Self
 from unittest.mock import patch
 
 import numpy as np
@@ -94,6 +96,7 @@ def chain(workers: int, rows: int) -> dict[str, Any]:
     import_all()
     problem = teacher(rows)
     batches: list[list[float]] = []
+    threaded: list[list[float]] = []
 
     def in_turn(calls: Any, n_jobs: Any, *_: Any) -> tuple[list[Any], bool]:
         """The units of a batch; one that is sent to one process is work of that alone."""
@@ -108,13 +111,35 @@ def chain(workers: int, rows: int) -> dict[str, Any]:
         batches.append(taken)
         return done, False
 
-    with patch.object(crossfit, "run_units", in_turn):
+    class Threads:
+        """What takes the place of threads."""
+
+        def __init__(self, _: int) -> None:
+            self.taken = list[float]()
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            threaded.append(self.taken)
+
+        def map(self, call: Any, inputs: Any) -> Iterator[Any]:
+            for each in inputs:
+                start = time.process_time()
+                yield call(each)
+                self.taken.append(time.process_time() - start)
+
+    with (
+        patch.object(crossfit, "run_units", in_turn),
+        patch.object(crossfit, "ThreadPoolExecutor", Threads),
+    ):
         clf = CollisionClassifier(random_state=0, device="cpu", n_jobs=workers)
         start = time.process_time()
         clf.fit(problem.X, problem.y)
         total = time.process_time() - start
-    units = sum(map(sum, batches))
-    last = [time_to_last(batch, workers) for batch in batches]
+    divided = [*batches, *threaded]
+    units = sum(map(sum, divided))
+    last = [time_to_last(batch, workers) for batch in divided]
     serial = total - units
     return {
         "units": units,
@@ -180,14 +205,17 @@ def chains(found: dict[str, Any]) -> str:
         faster = f"{one['chain'] / r['chain']:.1f}"
         batches = str(r["batches"])
         rows.append([str(workers), batches, *seconds, faster, same])
-    head = ["processes", "batches", "units", "serial part", "longest chain"]
+    head = ["processes", "batches", "divided", "not divided", "longest chain"]
     head += ["at most so many times as fast", "the same S"]
-    return f"""What limits this is the order of the work: which models are trained on more rows is
-known only when the longest unit of the rows before is done. In processor seconds, counted on one
-core of another machine: the units of the same fit, what is not divided into units, and the longest
-chain of what has to wait, if starting processes and sending rows took no time. With more processes
-more is trained before it is known to be needed, so that the units take longer. The clock above was
-read before heats, folds and sizes were joined in batches.
+    return f"""The clock was read before heats, folds and sizes were joined in batches, and while joblib
+replaced every process that had imported torch as one that leaks memory.
+
+What limits this is the order of the work: which models are trained on more rows is known only when
+the longest unit of the rows before is done. In processor seconds, counted on one core of another
+machine: the units of the same fit and the weights of its pool, what is not divided, and the longest
+chain of what has to wait, if starting processes and sending rows took no time and threads never
+waited for each other. With more processes more is trained before it is known to be needed, so that
+the units take longer.
 
 {table(head, rows)}"""
 

@@ -10,7 +10,7 @@ numbered in the order in which they are written.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -867,8 +867,8 @@ def _read_trees(text: str) -> tuple[Grown, FloatArray]:
 
     A tree has its leaves after its inner nodes here; a child -1 - k is its leaf k.
     """
-    lines = _lines_by_name(text)
-    n_leaves = np.array([line.count(" ") + 1 for line in lines["leaf_value"]])
+    lines_of_leaves = _lines(text, "leaf_value")
+    n_leaves = np.array([line.count(" ") + 1 for line in lines_of_leaves])
     sizes = 2 * n_leaves - 1
     starts = np.cumsum(sizes) - sizes
     n_inner = n_leaves - 1
@@ -889,28 +889,24 @@ def _read_trees(text: str) -> tuple[Grown, FloatArray]:
         return every
 
     def children(name: str) -> IntArray:
-        child = _numbers(lines[name])
+        child = _numbers(_lines(text, name))
         number = np.where(child >= 0, own_start + child, own_leaves - 1 - child)
         return of_nodes(number, inner, -1).astype(np.intp)
 
     grown = Grown(
-        feature=of_nodes(_numbers(lines["split_feature"]), inner, 0),
-        threshold=of_nodes(_numbers(lines["threshold"]), inner, 0),
+        feature=of_nodes(_numbers(_lines(text, "split_feature")), inner, 0),
+        threshold=of_nodes(_numbers(_lines(text, "threshold")), inner, 0),
         left=children("left_child"),
         right=children("right_child"),
         sizes=sizes,
     )
-    values = of_nodes(_numbers(lines["leaf_value"]), leaves, 0)
+    values = of_nodes(_numbers(lines_of_leaves), leaves, 0)
     return grown, values[grown.leaves]
 
 
-def _lines_by_name(text: str) -> dict[str, list[str]]:
+def _lines(text: str, name: str) -> list[str]:
     """What LightGBM's text says after ``name=``, one line for every tree."""
-    lines = defaultdict(list)
-    for line in text.splitlines():
-        name, _, written = line.partition("=")
-        lines[name].append(written)
-    return lines
+    return re.findall(rf"\n{name}=(.*)", text)
 
 
 def _numbers(lines: Sequence[str]) -> FloatArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -16,7 +17,22 @@ from torch import Tensor, nn
 Groups = list[dict[str, Any]]
 
 
-class NesterovSGD(torch.optim.Optimizer):
+class Uncompiled(torch.optim.Optimizer):
+    """Without what wraps these methods for torch's compiler: its import takes a second."""
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class AdamW(Uncompiled, torch.optim.AdamW):
+    """Torch's own, but for its compiler."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
+class NesterovSGD(Uncompiled):
     """SGD with Nesterov momentum whose rate is a tensor, so that a recorded step follows it.
 
     With gradient g, velocity v ← μ v + g, and the weights move by -rate · (g + μ v).
@@ -113,9 +129,7 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> Groups:
     return groups
 
 
-def adam_w(
-    module: nn.Module, learning_rate: float, weight_decay: float
-) -> torch.optim.AdamW:
+def adam_w(module: nn.Module, learning_rate: float, weight_decay: float) -> AdamW:
     """AdamW, fused where torch can."""
     fused = True
     for parameter in module.parameters():
@@ -125,4 +139,4 @@ def adam_w(
         if not known_device or not parameter.is_floating_point():
             fused = False
     groups = parameter_groups(module, weight_decay)
-    return torch.optim.AdamW(groups, lr=learning_rate, fused=fused)
+    return AdamW(groups, lr=learning_rate, fused=fused)
