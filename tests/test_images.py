@@ -122,6 +122,15 @@ def test_a_file_that_no_network_would_have_written_is_refused(name, bad, left_or
         recipe("convolution").restore(tree, (1, 8, 8), 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "bad"), [("width", 10**6), ("shape", [1, 8, 9]), ("arrays", {})]
+)
+def test_a_file_of_another_network_is_refused(name, bad, left_or_right):
+    tree = {**left_or_right.export(), name: bad}
+    with pytest.raises(ValueError, match=r"arrays|shape|width"):
+        recipe("convolution").restore(tree, (1, 8, 8), 2)
+
+
 def test_a_file_brings_back_the_temperature(left_or_right):
     X, _ = corners(10, seed=1)
     again = recipe("convolution").restore(left_or_right.export(), (1, 8, 8), 2)

@@ -496,6 +496,19 @@ def test_a_kernel_machine_finds_the_best_of_all_widths(monkeypatch, seed):
     assert np.array_equal(own.spread, best.spread)
 
 
+@pytest.mark.parametrize(("few_rows", "kinds"), [(1000, 2), (200, 1)])
+def test_many_rows_get_one_kind_of_boosted_trees(few_rows, kinds, monkeypatch):
+    import lightgbm
+
+    kept, train = [], lightgbm.train
+    monkeypatch.setattr(
+        lightgbm, "train", lambda *a, **k: kept.append(train(*a, **k)) or kept[-1]
+    )
+    X, codes = blobs(300, 4, 3, apart=0.8)
+    replace(recipe("trees"), few_rows=few_rows).fit(Task(X, codes, 3))  # type: ignore[call-arg]
+    assert len(kept) == kinds
+
+
 def test_forests_score_as_their_leaves_say():
     X, codes = blobs(300, 4, 3, apart=0.8)
     member: Any = fitted("forest", X, codes)
@@ -812,7 +825,6 @@ def test_a_rate_that_the_user_sets_does_not_fall():
 
 def test_trees_of_several_classes_grow_with_the_rows():
     boosting = recipe("trees")
-    assert len(boosting._kinds(300, 7)) == 2
     (few,) = boosting._kinds(24_000, 7)
     (many,) = boosting._kinds(48_000, 7)
     assert many.num_leaves == 2 * few.num_leaves
