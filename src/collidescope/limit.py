@@ -89,7 +89,8 @@ class Pool(NamedTuple):
         return cls(float(members), min(float(share), 1.0))
 
 
-UNKNOWN_POOL = Pool(members=2.5, parametric=0.257)  #: the median exponent is then 1/2
+UNKNOWN_POOL = Pool(members=2.5, parametric=0.0)  #: the median exponent is then 1/2
+UNKNOWN_SKILL = 0.5  #: where the score of the class shares is not known
 
 
 class RowsNeeded(NamedTuple):
@@ -448,7 +449,10 @@ class Limit(Value):
             pool = pool._replace(members=min(self.members, MOST_MEMBERS))
         if self.parametric is not None:
             pool = pool._replace(parametric=self.parametric)
-        return PRIOR.of_pool(*pool)
+        _, _, skill = self._skill
+        if np.isinf(skill):
+            skill = UNKNOWN_SKILL
+        return PRIOR.of_pool(*pool, max(skill, NO_SKILL))
 
     @property
     def _floor(self) -> float:
