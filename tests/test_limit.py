@@ -83,13 +83,10 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
     shares = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
     exponents = np.linspace(0.05, 2.0, 40)
     edges = np.concatenate([[0], (shares[1:] + shares[:-1]) / 2, [1]])
-    mass = (1 - module.PRIOR.rule) * np.diff(
-        stats.beta(module.PRIOR.alpha, 1).cdf(edges)
-    )
+    mass = (1 - module.PRIOR.rule) * np.diff(edges)
     mass[-1] += module.PRIOR.rule
-    density = stats.lognorm(
-        module.PRIOR.log_deviation, scale=module.PRIOR.exponent / 2
-    ).pdf(exponents)
+    deviation = module.PRIOR.log_deviation / np.sqrt(1 - limit.scores[-1] / 0.9)
+    density = stats.lognorm(deviation, scale=module.PRIOR.exponent / 2).pdf(exponents)
     logs, centres, spreads = [], [], []
     for i, c in enumerate(exponents):
         for j, f in enumerate(shares):
@@ -419,7 +416,7 @@ def test_the_most_likely_values_have_the_least_expected_loss_where_too_much_exce
     )
     of_errors = np.sqrt(limit.error_covariance[-1, -1])
     for found, now, fit, stderr in (
-        (limit.pber, limit.scores[-1], limit._pber_curve, 0.98 * limit.stderr),
+        (limit.pber, limit.scores[-1], limit._pber_curve, limit._half_width(0.95) / 2),
         (limit.bayes_error, limit.errors[-1], limit._error_curve, of_errors),
     ):
         scale = np.maximum(fit.excess, 0) + np.hypot(stderr, 0.5 / limit.n_rows)
@@ -475,7 +472,7 @@ def test_what_sampling_error_explains_does_not_shape_s():
 
 
 def test_errors_shared_by_folds_widen_the_upper_end():
-    flat = planted(0.3, 0.0, 0.5, level=0.05)
+    flat = planted(0.3, 0.0, 0.5, level=0.05, difference=5e-4)
     high = replace(flat, stderr=0.001).pber_interval()[1]
     assert high == pytest.approx(0.3 + 1.96 * 0.05, abs=0.01)
 
@@ -537,7 +534,13 @@ def test_each_of_the_two_limits_from_below_has_half_of_the_tail(flat):
     # so that either is the larger
     limit = replace(limit, errors=np.full(4, limit.errors[-1])) if flat else limit
     apart = replace(limit, errors=None, error_covariance=None)
-    errors = Limit(SIZES, limit.errors, limit.error_covariance, 0.01, limit.n_rows)
+    as_skilled = {
+        "baseline": limit.baseline * limit.errors[-1] / limit.scores[-1],
+        "skill_stderr": limit.skill_stderr,
+    }
+    errors = Limit(
+        SIZES, limit.errors, limit.error_covariance, 0.01, limit.n_rows, **as_skilled
+    )
     of_errors = errors._pber_curve.at().quantile(0.0125)
     ends = [apart.bayes_error_interval(0.975)[0], of_errors]
     assert (ends[0] < ends[1]) == flat
@@ -797,6 +800,16 @@ def test_the_range_is_narrower_where_one_member_has_all_the_weight():
     ]
     assert lows == sorted(lows, reverse=True)
     assert len(set(lows)) == 4
+
+
+def test_the_range_is_wider_where_little_of_the_way_is_gone():
+    limit = planted(0.3, 0.02, 1.0)  # scores of class shares that are far, and near
+    lows = [
+        replace(limit, baseline=baseline).pber_interval()[0]
+        for baseline in (0.36, 0.5, 0.9)
+    ]
+    assert lows == sorted(lows)
+    assert len(set(lows)) == 3
 
 
 def test_the_range_is_narrower_where_the_weight_is_parametric():

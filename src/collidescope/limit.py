@@ -814,7 +814,7 @@ def _noise(limit: Limit, scores: FloatArray, covariance: FloatArray) -> FloatArr
     # Few units know the covariance badly. The last term keeps it invertible where two sizes have
     # the same scores row by row.
     widened = covariance * (widening(limit._units) / widening(limit.n_rows))
-    unseen = UNSEEN / limit.n_rows
+    unseen = UNSEEN / limit._units
     strayed = PRIOR.discrepancy * (scores - scores[-1])
     return widened + np.diag(strayed**2 + unseen**2)
 
