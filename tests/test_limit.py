@@ -349,7 +349,7 @@ def test_s_at_the_limit_is_that_of_a_loop_over_rows():
     few = widening(limit.n_units) / widening(limit.n_rows)
     noise = few * limit.covariance + np.diag(
         (module.PRIOR.discrepancy * (limit.scores - limit.scores[-1])) ** 2
-        + (0.5 / limit.n_rows) ** 2
+        + (0.5 / limit.n_units) ** 2
     )
     white = np.linalg.inv(np.linalg.cholesky(noise))
     h = np.column_stack(
