@@ -83,7 +83,8 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
     shares = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
     exponents = np.linspace(0.05, 2.0, 40)
     edges = np.concatenate([[0], (shares[1:] + shares[:-1]) / 2, [1]])
-    mass = (1 - module.PRIOR.rule) * np.diff(edges)
+    mass = (1 - module.PRIOR.rule - module.PRIOR.done) * np.diff(edges)
+    mass[0] += module.PRIOR.done
     mass[-1] += module.PRIOR.rule
     deviation = module.PRIOR.log_deviation / np.sqrt(1 - limit.scores[-1] / 0.9)
     density = stats.lognorm(deviation, scale=module.PRIOR.exponent / 2).pdf(exponents)

@@ -260,8 +260,9 @@ Of twelve other problems it holds the true PBER in {range_table(runs, FRESH)}
 Of thirty-three kinds of problems that were made up to show what the pool lacks it holds the true
 PBER in {range_table(runs, KINDS)}
 
-Ranges are those that today's prior gives for the recorded curves. It was found on these problems,
-among others: [below](#kinds-of-problems-left-out) is how it does on kinds that took no part.
+Ranges are those that today's prior gives for the recorded curves; S∞ is as it was recorded. The
+prior was found on these problems, among others: [below](#kinds-of-problems-left-out) is how it does
+on kinds that took no part.
 
 {again("limit")}
 

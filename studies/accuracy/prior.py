@@ -32,7 +32,7 @@ from studies.store import runs
 #: The numbers that are found.
 FOUND = ("exponent", "slower", "log_deviation")
 #: Under which every point of the grid is about as likely as any other.
-FLAT = Prior(log_deviation=1e6, unsure=0.0, rule=0.0)
+FLAT = Prior(log_deviation=1e6, unsure=0.0, rule=0.0, done=0.0)
 LEVEL = 0.95
 REAL = "real tables"  #: the family of those
 

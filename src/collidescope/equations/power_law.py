@@ -5,8 +5,8 @@
     s_t = L · (1 - f + f · (m_t / n)^-c) + noise
     s(m) = L · (1 - f + f · (m / n)^-c)    the curve continued; L · (1 - f) at its end
 
-L is the score at n rows, f the share of it that will fall. Priors: L flat, c log-normal, f uniform
-or, where labels follow from the inputs by a rule, f = 1 (:class:`Prior`). For every (c, f) of a
+L is the score at n rows, f the share of it that will fall. Priors: L flat, c log-normal, f uniform,
+or 1 where labels follow from the inputs by a rule, or 0 (:class:`Prior`). For every (c, f) of a
 grid L is normal, so s(m) is a mixture of normals with marginal likelihoods as weights; 0 ≤ f ≤ 1
 keeps the end and the fall from being negative.
 """
@@ -26,9 +26,9 @@ class Prior(NamedTuple):
     """What is believed before a curve is seen; ``studies/accuracy/prior.py`` finds it."""
 
     #: median of c where one parametric model has all the weight of a pool
-    exponent: float = 4.2
+    exponent: float = 3.9
     #: by which the median is multiplied where no model of the pool is parametric
-    slower: float = 0.29
+    slower: float = 0.31
     #: standard deviation of log c where the whole way from the class shares is gone
     log_deviation: float = 0.34
     #: power of the way that is gone by which that deviation shrinks: the pace of what has
@@ -39,6 +39,8 @@ class Prior(NamedTuple):
     #: chance that labels follow from the inputs by a rule, so that nothing is left at the
     #: end; about that share of real tables has a PBER near 0
     rule: float = 0.25
+    #: chance that nothing more can be learned: a gain of more rows is never certain
+    done: float = 0.05
 
     def of_pool(self, members: float, parametric: float, skill: float) -> Prior:
         """The prior of a pool, by how many members share the weight and the parametric share of it.
@@ -64,7 +66,8 @@ class Prior(NamedTuple):
         # Between the middles to its neighbours.
         middles = (shares[1:] + shares[:-1]) / 2
         edges = np.concatenate([[0.0], middles, [1.0]])
-        masses = (1 - self.rule) * np.diff(edges)
+        masses = (1 - self.rule - self.done) * np.diff(edges)
+        masses[0] += self.done
         masses[-1] += self.rule
         return masses
 
