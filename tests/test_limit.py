@@ -83,9 +83,11 @@ def test_the_mixture_is_that_of_a_loop_over_the_grid():
     shares = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 90)])
     exponents = np.linspace(0.05, 2.0, 40)
     edges = np.concatenate([[0], (shares[1:] + shares[:-1]) / 2, [1]])
-    mass = (1 - prior.rule) * np.diff(stats.beta(prior.alpha, 1).cdf(edges))
+    mass = (1 - prior.rule - prior.done) * np.diff(edges)
+    mass[0] += prior.done
     mass[-1] += prior.rule
-    of_exponents = stats.lognorm(prior.log_deviation, scale=prior.exponent / 2)
+    deviation = prior.log_deviation / np.sqrt(1 - limit.scores[-1] / 0.9)
+    of_exponents = stats.lognorm(deviation, scale=prior.exponent / 2)
     found = []
     for c in exponents:
         for f, weight in zip(shares, mass * of_exponents.pdf(c), strict=True):
@@ -306,7 +308,7 @@ def test_s_at_the_limit_is_that_of_the_sums_over_rows():
     few = widening(limit.n_units) / widening(limit.n_rows)
     shape_error = module.PRIOR.discrepancy * (limit.scores - limit.scores[-1])
     noise = few * limit.covariance
-    noise += np.diag(shape_error**2 + (0.5 / limit.n_rows) ** 2)
+    noise += np.diag(shape_error**2 + (0.5 / limit.n_units) ** 2)
     white = np.linalg.inv(np.linalg.cholesky(noise))
     falling = (SIZES / SIZES[-1]) ** -limit._pber_curve.exponent
     h = white @ np.column_stack([np.ones(4), falling])
@@ -356,7 +358,8 @@ def test_the_most_likely_values_have_the_least_expected_loss_where_too_much_exce
     uncertain, of
 ):
     if of == "pber":
-        now, fit, stderr = uncertain.scores[-1], uncertain._pber_curve, 0.098
+        now, fit = uncertain.scores[-1], uncertain._pber_curve
+        stderr = uncertain._half_width(0.95) / 2
     else:
         now, fit = uncertain.errors[-1], uncertain._error_curve
         stderr = np.sqrt(uncertain.error_covariance[-1, -1])
@@ -381,7 +384,7 @@ def test_what_sampling_error_explains_does_not_shape_s(rng):
 
 
 def test_errors_shared_by_folds_widen_the_upper_end():
-    flat = planted(0.3, 0.0, 0.5, level=0.05)
+    flat = planted(0.3, 0.0, 0.5, level=0.05, difference=5e-4)
     high = replace(flat, stderr=0.001).pber_interval()[1]
     assert high == pytest.approx(0.3 + 1.96 * 0.05, abs=0.01)
 
@@ -438,7 +441,13 @@ def test_each_of_the_two_limits_from_below_has_half_of_the_tail(of_five, flat):
     limit = of_five[0]
     # so that either is the larger
     limit = replace(limit, errors=np.full(4, limit.errors[-1])) if flat else limit
-    errors = Limit(SIZES, limit.errors, limit.error_covariance, 0.01, limit.n_rows)
+    as_skilled = {
+        "baseline": limit.baseline * limit.errors[-1] / limit.scores[-1],
+        "skill_stderr": limit.skill_stderr,
+    }
+    errors = Limit(
+        SIZES, limit.errors, limit.error_covariance, 0.01, limit.n_rows, **as_skilled
+    )
     of_errors = errors._pber_curve.at().quantile(0.0125)
     of_pber = without_errors(limit).bayes_error_interval(0.975)[0]
     assert (of_pber < of_errors) == flat
@@ -714,6 +723,15 @@ def test_the_range_is_narrower_where(pools):
     limit = planted(0.2, 0.05, 0.5)
     lows = [replace(limit, **pool).pber_interval()[0] for pool in pools]
     assert lows == sorted(set(lows), reverse=True)
+
+
+def test_the_range_is_wider_where_little_of_the_way_is_gone():
+    limit = planted(0.3, 0.02, 1.0)  # scores of class shares that are far, and near
+    lows = [
+        replace(limit, baseline=baseline).pber_interval()[0]
+        for baseline in (0.36, 0.5, 0.9)
+    ]
+    assert lows == sorted(set(lows))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ like a power of m (:mod:`collidescope.equations.power_law`).
 
 Noise: the T×T covariance of the means, over independent units (rows, or groups of rows). All means
 are over the same rows, so their differences have small errors, and models of one fold share the
-sampling error of its training rows (:func:`_covariance`). Curves follow a power only roughly. The
-0/1 errors of the same rows are continued in the same way.
+sampling error of its training rows (:mod:`collidescope.equations.held_out`). Curves follow a power
+only roughly. The 0/1 errors of the same rows are continued in the same way.
 
 For the matrix B(m) = B∞ - E_m with E_m = E[δ δᵀ], δ = p - y. The contrast of sizes that estimates
 the excess of the PBER, applied to every entry, gives the shape of E; its size is the excess that
@@ -34,6 +34,13 @@ from collidescope import _checks as check
 from collidescope._checks import ArrayLike, FloatArray, Given, IntArray, Names
 from collidescope._text import limit_facts, limit_words, percent
 from collidescope.equations.bounds import bayes_error_bounds
+from collidescope.equations.held_out import (
+    HeldOut,
+    OuterProducts,
+    covariance_of_means,
+    power_sums,
+    sums_by_number,
+)
 from collidescope.equations.posterior import shift_rows
 from collidescope.equations.power_law import Mixture, PowerLaw, Prior, fit_power_law
 from collidescope.equations.projection import project
@@ -89,7 +96,8 @@ class Pool(NamedTuple):
         return cls(float(members), min(float(share), 1.0))
 
 
-UNKNOWN_POOL = Pool(members=2.5, parametric=0.257)  #: the median exponent is then 1/2
+UNKNOWN_POOL = Pool(members=2.5, parametric=0.0)  #: the median exponent is then 1/2
+UNKNOWN_SKILL = 0.5  #: where the score of the class shares is not known
 
 
 class RowsNeeded(NamedTuple):
@@ -451,7 +459,10 @@ class Limit(Value):
             pool = pool._replace(members=min(self.members, MOST_MEMBERS))
         if self.parametric is not None:
             pool = pool._replace(parametric=self.parametric)
-        return PRIOR.of_pool(*pool)
+        _, _, skill = self._skill
+        if np.isinf(skill):
+            skill = UNKNOWN_SKILL
+        return PRIOR.of_pool(*pool, max(skill, NO_SKILL))
 
     @property
     def _floor(self) -> float:
@@ -647,8 +658,8 @@ def limit_from_scores(
     """
     sizes = _check_sizes(sizes)
     rows = _check_rows(scores, "scores", len(sizes))
-    sample = _Sample.checked(len(rows), sample_weight, folds, groups)
-    means, covariance, row_covariance = _covariance(rows, sample)
+    sample = _held_out(len(rows), sample_weight, folds, groups)
+    means, covariance, row_covariance = covariance_of_means(rows, sample)
     stderr = np.sqrt(row_covariance[-1, -1])
     w = sample.weights
     of_units = np.bincount(sample.units, w).astype(np.float64)
@@ -658,14 +669,14 @@ def limit_from_scores(
         covariance,
         float(stderr),
         n_rows=float(w.sum() ** 2 / (w**2).sum()),
-        n_units=float(effective_units(*_power_sums(of_units))),
+        n_units=float(effective_units(*power_sums(of_units))),
         grouped=groups is not None,
         capped=capped,
     )
     if errors is not None:
         wrong = _check_rows(errors, "errors", len(sizes))
         check.check_same_length(rows, wrong, "scores and errors")
-        rates, error_covariance, _ = _covariance(wrong, sample)
+        rates, error_covariance, _ = covariance_of_means(wrong, sample)
         limit = replace(limit, errors=rates, error_covariance=error_covariance)
     if baseline is not None:
         limit = _with_skill(limit, baseline, rows[:, -1], sample)
@@ -673,7 +684,7 @@ def limit_from_scores(
 
 
 def _with_skill(
-    limit: Limit, baseline: ArrayLike, last: FloatArray, sample: _Sample
+    limit: Limit, baseline: ArrayLike, last: FloatArray, sample: HeldOut
 ) -> Limit:
     """The limit with the score of the class shares, and the error of its difference to the last."""
     given = check.check_finite(baseline, "baseline", ndim=(0, 1))
@@ -681,7 +692,7 @@ def _with_skill(
         wanted = f"one number or one per row ({len(last)})"
         raise ValueError(f"baseline must be {wanted}, got {len(given)}")
     gained = given - last
-    (skill,), covariance, _ = _covariance(gained[:, None], sample)
+    (skill,), covariance, _ = covariance_of_means(gained[:, None], sample)
     stderr = float(np.sqrt(covariance[0, 0]))
     of_shares = max(float(limit.scores[-1] + skill), 0.0)
     return replace(limit, baseline=of_shares, skill_stderr=stderr)
@@ -745,33 +756,26 @@ def limit_from_posteriors(
     )
     if pool is not None:
         limit = replace(limit, **pool._asdict())
-    sample = _Sample.checked(n, weights, None, groups)
+    sample = _held_out(n, weights, None, groups)
     limit = without_end_if_miscalibrated(limit, arrays, labels, weights, groups)
     matrix = _matrix(limit, residuals, onehot, sample, pi)
     named = replace(matrix, classes=names, counts=counts)
     return replace(limit, matrix=named)
 
 
-class _Sample(NamedTuple):
-    """The held-out rows."""
-
-    weights: FloatArray  #: (n,)
-    folds: IntArray  #: (n,) 0 … F-1
-    units: IntArray  #: (n,) 0 … G-1, the independent unit of every row: its group, or itself
-
-    @classmethod
-    def checked(cls, n: int, weights: Given, folds: Given, groups: Given) -> _Sample:
-        numbers = np.zeros(n, dtype=np.intp)
-        if folds is not None:
-            labels = check.check_labels(folds, "folds")
-            check.check_same_length(numbers, labels, "scores and folds")
-            _, inverse = np.unique(labels, return_inverse=True)
-            numbers = inverse.ravel()
-        units = np.arange(n)
-        if groups is not None:
-            units = check.group_numbers(groups, n)
-        given = check.check_weights(weights, n)
-        return cls(check.unit_weights(given), numbers, units)
+def _held_out(n: int, weights: Given, folds: Given, groups: Given) -> HeldOut:
+    """The held-out rows, checked."""
+    numbers = np.zeros(n, dtype=np.intp)
+    if folds is not None:
+        labels = check.check_labels(folds, "folds")
+        check.check_same_length(numbers, labels, "scores and folds")
+        _, inverse = np.unique(labels, return_inverse=True)
+        numbers = inverse.ravel()
+    units = np.arange(n)
+    if groups is not None:
+        units = check.group_numbers(groups, n)
+    given = check.check_weights(weights, n)
+    return HeldOut(check.unit_weights(given), numbers, units)
 
 
 def without_end_if_miscalibrated(
@@ -787,10 +791,10 @@ def without_end_if_miscalibrated(
     then has a part that does not fall like a power of the rows, unless the gain at n is clearly
     smaller than at the smallest size.
     """
-    sample = _Sample.checked(len(codes), sample_weight, None, groups)
+    sample = _held_out(len(codes), sample_weight, None, groups)
     w = sample.weights
     gains, power = recalibration_gains(posteriors[-1], codes, w, sample.units)
-    (last,), (variance,), _ = _covariance(gains[:, None], sample)
+    (last,), (variance,), _ = covariance_of_means(gains[:, None], sample)
     unseen = UNSEEN / limit.n_rows
     error = np.hypot(np.sqrt(variance[0]), unseen)
     if last <= SEEN * error:
@@ -803,85 +807,21 @@ def without_end_if_miscalibrated(
     return replace(limit, power=power)
 
 
-def _power_sums(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Σ, Σ of squares and Σ of cubes over the first axis."""
-    return values.sum(axis=0), (values**2).sum(axis=0), (values**3).sum(axis=0)
-
-
 def _noise(limit: Limit, scores: FloatArray, covariance: FloatArray) -> FloatArray:
     """Covariance of the scores around a power law."""
     # Few units know the covariance badly. The last term keeps it invertible where two sizes have
     # the same scores row by row.
     widened = covariance * (widening(limit._units) / widening(limit.n_rows))
-    unseen = UNSEEN / limit.n_rows
+    unseen = UNSEEN / limit._units
     strayed = PRIOR.discrepancy * (scores - scores[-1])
     return widened + np.diag(strayed**2 + unseen**2)
-
-
-def _covariance(
-    rows: FloatArray, sample: _Sample
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weighted means of the columns, their covariance over units and folds, and over units alone.
-
-    The sampling error of a fold's training rows moves its models, so that differences of sizes vary
-    more between folds than rows explain: by the mean whitened square of the folds' differences, one
-    factor for all, since few folds tell no more.
-    """
-    w = sample.weights / sample.weights.sum()
-    n_sizes = rows.shape[1]
-    means = w @ rows
-    centred = (rows - means) * w[:, None]
-    over_units = _cluster_covariance(centred, sample.units)
-    if sample.folds.max() < 1 or n_sizes < 2:
-        return means, over_units, over_units
-    # u = D s: differences of neighbours, and the last mean.
-    D = np.eye(n_sizes) - np.eye(n_sizes, k=1)
-    V = D @ over_units @ D.T
-    by_fold = _sums(centred @ D.T, sample.folds)
-    share = np.bincount(sample.folds, w).astype(np.float64)
-    factor = _fold_factor(by_fold[:, :-1], V[:-1, :-1], share)
-    # s = D⁻¹ u: differences of sizes widened, the last mean as it was.
-    scale = np.full(n_sizes, np.sqrt(factor))
-    scale[-1] = 1.0
-    back = np.linalg.inv(D) * scale
-    return means, back @ V @ back.T, over_units
-
-
-def _fold_factor(by_fold: FloatArray, V: FloatArray, share: FloatArray) -> float:
-    """The factor by which sums of folds vary more than rows of covariance V explain.
-
-    If rows alone varied, the sum of fold g would have covariance share_g (1 - share_g) V, as all
-    folds add up to 0; on average the whitened squares would add up to (T - 1)(1 - Σ share²), and
-    the factor would be 1.
-    """
-    whitened = by_fold @ np.linalg.pinv(V, hermitian=True)
-    seen = (by_fold * whitened).sum()
-    expected = len(V) * (1 - (share**2).sum())
-    return max(float(seen / expected), 1.0)
-
-
-def _sums(values: FloatArray, numbers: IntArray) -> FloatArray:
-    """Σ of the rows with each number 0 … G-1."""
-    sums = np.zeros((int(numbers.max()) + 1, values.shape[1]))
-    np.add.at(sums, numbers, values)
-    return sums
-
-
-def _cluster_covariance(influence: FloatArray, units: IntArray) -> FloatArray:
-    """Covariance of summed influences, each of mean 0, over independent units, by G/(G-1)."""
-    sums = influence
-    if units.max() + 1 < len(units):
-        sums = _sums(influence, units)
-    seen = float(np.count_nonzero(sums.any(axis=1)))  # not those of weight 0
-    bessel = seen / max(seen - 1, 1)
-    return bessel * (sums.T @ sums)
 
 
 def _matrix(
     limit: Limit,
     residuals: list[FloatArray],
     onehot: FloatArray,
-    sample: _Sample,
+    sample: HeldOut,
     priors: FloatArray,
 ) -> CollisionMatrix:
     """S∞ from B∞ = diag(π) - Σ g_t Z_t, Z_t = mean(r rᵀ), r = c - p.
@@ -891,7 +831,7 @@ def _matrix(
     Z_n / s_n (all collisions alike) as far as its entries are noise (James and Stein).
     """
     w = sample.weights / sample.weights.sum()
-    rows = _Rows(residuals, onehot, w, sample.units)
+    rows = OuterProducts(residuals, onehot, w, sample.units)
     Z = np.array([r.T @ (w[:, None] * r) for r in residuals])
     now = float(limit.scores[-1])
     contrast = _excess_contrast(limit)
@@ -915,7 +855,7 @@ def _matrix(
     if limit._skill[0] < 0:  # worse than the class shares: nothing is known of S∞
         stderr = None
         pber_stderr = None
-    of_units = _sums(w[:, None] * onehot, sample.units)
+    of_units = sums_by_number(w[:, None] * onehot, sample.units)
     return CollisionMatrix(
         S,
         priors,
@@ -923,7 +863,7 @@ def _matrix(
         pber_stderr=pber_stderr,
         method=Method.LIMIT,
         diagnostics=Diagnostics(excess=limit._excess, shape_learned=share),
-        units=effective_units(*_power_sums(of_units)),
+        units=effective_units(*power_sums(of_units)),
         n_units=limit.n_units,
         grouped=limit.grouped,
     )
@@ -952,7 +892,11 @@ def _excess_contrast(limit: Limit) -> FloatArray:
 
 
 def _learned_share(
-    limit: Limit, contrast: FloatArray, Z: FloatArray, rows: _Rows, priors: FloatArray
+    limit: Limit,
+    contrast: FloatArray,
+    Z: FloatArray,
+    rows: OuterProducts,
+    priors: FloatArray,
 ) -> float:
     """How far the contrast of the sizes tells the shape of E[δ δᵀ], and not noise: 0 to 1."""
     scores = limit.scores
@@ -974,76 +918,6 @@ def _learned_share(
     noisy = float((noise / scale).sum()) / distinct
     share = min(max(1 - noisy, 0.0), 1.0)
     return possible * share
-
-
-class _Rows(NamedTuple):
-    """Rows whose combinations Σ_t g_t r_t r_tᵀ are added up over independent units."""
-
-    residuals: list[FloatArray]  #: r_t = c - p_t, (n, K) each
-    onehot: FloatArray  #: c, (n, K)
-    w: FloatArray  #: weights, adding up to 1
-    units: IntArray  #: (n,)
-
-    def sum_of_squares(
-        self,
-        g: FloatArray,
-        slope: FloatArray | None = None,
-        mean: FloatArray | None = None,
-    ) -> FloatArray:
-        """Σ over units of (Σ over rows w (Σ_t g_t r_t r_tᵀ + slope_ij c_i - mean))².
-
-        Entry by entry.
-        """
-        k = self.onehot.shape[1]
-        nothing = np.zeros((k, k))
-        if slope is None:
-            slope = nothing
-        if mean is None:
-            mean = nothing
-        n_units = self.units.max() + 1
-        if n_units < len(self.units):
-            return self._over_groups(g, slope, mean)
-        return self._over_rows(g, slope, mean)
-
-    def _over_rows(
-        self, g: FloatArray, slope: FloatArray, mean: FloatArray
-    ) -> FloatArray:
-        w = self.w[:, None]
-        squares = np.zeros_like(slope)
-        cross = np.zeros_like(slope)
-        # (r_t r_tᵀ)_ij (r_s r_sᵀ)_ij = (r_t r_s)_i (r_t r_s)_j: a product of matrices for each
-        # pair.
-        onehot = self.onehot
-        by_size = list(zip(g, self.residuals, strict=True))
-        for first, r in by_size:
-            weighted = w * r
-            for second, v in by_size:
-                both = weighted * v
-                squares += first * second * (both.T @ both)
-            cross += first * (onehot * weighted).T @ weighted
-        w_squared = self.w**2
-        of_class = w_squared @ onehot
-        squares += slope * (2 * cross + slope * of_class[:, None])
-        return squares - w_squared.sum() * mean**2
-
-    def _over_groups(
-        self, g: FloatArray, slope: FloatArray, mean: FloatArray
-    ) -> FloatArray:
-        units = self.units
-        order = np.argsort(units, kind="stable")
-        groups = np.split(order, np.cumsum(np.bincount(units))[:-1])
-        squares = np.zeros_like(slope)
-        for rows in groups:
-            w = self.w[rows]
-            labels = self.onehot[rows]
-            own = slope * (w @ labels)[:, None] - w.sum() * mean
-            for weight, residuals in zip(g, self.residuals, strict=True):
-                r = residuals[rows]
-                own += weight * (r.T @ (w[:, None] * r))
-            squares += own**2
-        n_groups = len(groups)
-        bessel = n_groups / max(n_groups - 1, 1)
-        return squares * bessel
 
 
 def _check_sizes(sizes: ArrayLike, most: int = 100) -> FloatArray:

@@ -19,7 +19,7 @@ import pandas as pd
 from collidescope import CollisionClassifier, crossfit
 from collidescope.crossfit import Pooled
 from collidescope.equations.recalibration import recalibration_gains
-from collidescope.limit import Limit
+from collidescope.limit import PRIOR, Limit
 from collidescope.matrix import CollisionMatrix
 from collidescope.sample import Sample
 from studies import known as datasets
@@ -260,8 +260,9 @@ Of twelve other problems it holds the true PBER in {range_table(runs, FRESH)}
 Of thirty-three kinds of problems that were made up to show what the pool lacks it holds the true
 PBER in {range_table(runs, KINDS)}
 
-Ranges are those that today's prior gives for the recorded curves. It was found on these problems,
-among others: [below](#kinds-of-problems-left-out) is how it does on kinds that took no part.
+Ranges are those that today's prior gives for the recorded curves; S∞ is as it was recorded. The
+prior was found on these problems, among others: [below](#kinds-of-problems-left-out) is how it does
+on kinds that took no part.
 
 {again("limit")}
 
@@ -273,28 +274,30 @@ among others: [below](#kinds-of-problems-left-out) is how it does on kinds that 
 def left_out_text(runs: list[dict[str, Any]]) -> str:
     """The range under priors that were found on other families of problems."""
     curves = prior.made_up() + few_rows.curves()
-    found = prior.likeliest(curves, prior.likelihoods(curves))
+    found = prior.likeliest(prior.Known.of_curves(curves))
     nearer = nearer_table(runs).set_index("over").loc["problems"]
     beyond = nearer["beyond 1.15"] * nearer["number"]
-    variants = {
-        "members and their kind": curves,
-        "members": [prior.blind(curve, "parametric") for curve in curves],
-        "nothing": [prior.blind(curve, "parametric", "members") for curve in curves],
-    }
+    of_members = [prior.blind(curve, "parametric") for curve in curves]
+    of_nothing = [prior.blind(curve, "parametric", "members") for curve in curves]
+    as_sure = PRIOR._replace(unsure=0.0)
     left_out = {
-        name: prior.families_left_out(own, prior.likelihoods(own))
-        for name, own in variants.items()
+        "members, their kind and what is learned": prior.families_left_out(curves),
+        "members and their kind": prior.families_left_out(curves, as_sure),
+        "members and what is learned": prior.families_left_out(of_members),
+        "what is learned": prior.families_left_out(of_nothing),
+        "nothing": prior.families_left_out(of_nothing, as_sure),
     }
     first, *_ = left_out.values()
     return f"""### Kinds of problems left out
 
-The median of the exponent has two numbers, and both are the likeliest on all recorded curves: those
-of the {nearer["number"]:.0f} kinds of problems above, and those of few rows of real tables
-([below](#few-rows-of-real-tables)), where the end is at most what all rows reach. They are
-{found.exponent:g} for a pool of parametric members alone and {found.slower:g} times that for a pool
-without any, both over the effective number of members. To judge this way of finding them they are
-found on all other families. Then the range misses the truth of the family that was left out in so
-many fits:
+The exponent's prior has three numbers, and all are the likeliest on all recorded curves: those of
+the {nearer["number"]:.0f} kinds of problems above, and those of few rows of real tables
+([below](#few-rows-of-real-tables)), where the end is at most what all rows reach. The median is
+{found.exponent:.2f} for a pool of parametric members alone and {found.slower:.2f} times that for a
+pool without any, both over the effective number of members. The logarithm deviates by
+{found.log_deviation:.2f} over the square root of the skill, the share of the way from the class
+shares to a score of 0 that is gone. To judge this way of finding them they are found on all other
+families. Then the range misses the truth of the family that was left out in so many fits:
 
 {left_out_table(first)}
 
@@ -312,10 +315,12 @@ def left_out_table(found: pd.DataFrame) -> str:
     rows = []
     for name, own in found.groupby("family"):
         chosen = own["prior"].iloc[0]
-        numbers = [f"{chosen.exponent:g}", f"{chosen.slower:g}", mean_width(own)]
+        found_there = [getattr(chosen, number) for number in prior.FOUND]
+        numbers = [*(f"{number:.2f}" for number in found_there), mean_width(own)]
         refuted = own["refuted"].sum()
         rows.append([str(name), str(len(own)), str(refuted), *numbers])
-    return table(["left out", "fits", "missed", "median", "times", "width"], rows)
+    head = ["left out", "fits", "missed", "median", "times", "deviation", "width"]
+    return table(head, rows)
 
 
 def variants_table(left_out: dict[str, pd.DataFrame]) -> str:

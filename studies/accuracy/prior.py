@@ -1,10 +1,11 @@
 """Where the prior of the range comes from, and how it does on problems that took no part in it.
 
 The median of the exponent is that of one parametric model, times :attr:`Prior.slower` where the
-pool's weight lies on others, over the effective number of members. Both numbers are the likeliest
-on recorded curves: of problems whose PBER is known ("limit"), and of few rows of real tables
-("few-rows"), whose PBER is at most what all rows reach. :func:`families_left_out` judges this way
-of finding them on kinds of problems that took no part.
+pool's weight lies on others, over the effective number of members; its logarithm deviates by
+:attr:`Prior.log_deviation` where all is learned, and by more where less is. The three numbers are
+the likeliest on recorded curves: of problems whose PBER is known ("limit"), and of few rows of real
+tables ("few-rows"), whose PBER is at most what all rows reach. :func:`families_left_out` judges
+this way of finding them on kinds of problems that took no part.
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import minimize
+from scipy.special import ndtr
 
 from collidescope import limit as limits
-from collidescope.equations.power_law import Prior
+from collidescope.equations.power_law import EXPONENTS, SHARES, Mixture, Prior
 from collidescope.learners import MEMBERS, recipe
 from collidescope.limit import Limit, Pool
 from collidescope.matrix import CollisionMatrix
 from studies.store import runs
 
-#: Medians of the exponent to choose from, each √2 times the one before.
-MEDIANS = (1.25, 1.77, 2.5, 3.5, 5.0, 7.0)
-#: What the median may be multiplied by where no member of the pool is parametric.
-SLOWER = (0.71, 0.5, 0.35, 0.25, 0.18, 0.125)
-PRIORS = [Prior(median, slower) for median in MEDIANS for slower in SLOWER]
+#: The numbers that are found.
+FOUND = ("exponent", "slower", "log_deviation")
+#: Under which every point of the grid is about as likely as any other.
+FLAT = Prior(log_deviation=1e6, unsure=0.0, rule=0.0, done=0.0)
 LEVEL = 0.95
 REAL = "real tables"  #: the family of those
 
@@ -116,24 +118,56 @@ class Curve(NamedTuple):
         low, high = self.limit.pber_interval(LEVEL)
         return (high - low) / float(self.limit.scores[-1])
 
-    def log_likelihood(self, prior: Prior, least: float = 1e-3) -> float:
-        """Log density of the true PBER, in units of the PBER now; of real tables, the log chance
-        that it is not above what all rows reach.
-        """
-        if self.limit._no_lower_end:
-            return 0.0
-        now = self.limit.scores[-1]
+
+class Known(NamedTuple):
+    """What is known of the ends of curves, at every point of the grid of exponents and shares."""
+
+    curves: Sequence[Curve]
+    likelihood: np.ndarray  #: (curves, exponents, shares) of the scores, up to a factor
+    #: density of the true PBER in units of the PBER now, or, of real tables, the chance that it
+    #: is not above what all rows reach; each times the likelihood
+    of_end: np.ndarray
+
+    @classmethod
+    def of_curves(cls, curves: Sequence[Curve]) -> Known:
+        flat = np.multiply.outer(
+            np.exp(FLAT.log_density(EXPONENTS)), FLAT.masses(SHARES)
+        )
+        with under(FLAT):
+            fits = [again(curve.limit)._pber_curve for curve in curves]
+        likelihood = np.array([fit.weights.reshape(flat.shape) / flat for fit in fits])
+        ends = [fit.at() for fit in fits]
+        at_end = np.array([_at_truth(*pair) for pair in zip(curves, ends, strict=True)])
+        return cls(curves, likelihood, likelihood * at_end.reshape(likelihood.shape))
+
+    def where(self, chosen: np.ndarray) -> Known:
+        """Those of some of the curves."""
+        curves = [self.curves[i] for i in np.flatnonzero(chosen)]
+        return Known(curves, self.likelihood[chosen], self.of_end[chosen])
+
+    def log_likelihoods(self, prior: Prior, least: float = 1e-3) -> np.ndarray:
+        """Of what is known of every curve's end, under a prior."""
         with under(prior):
-            end = again(self.limit)._pber_curve.at()
-        # No one needs the PBER nearer than to a hundredth of it.
-        spread = np.hypot(end.deviations / now, 0.01)
-        if self.at_most_error is None:
-            z = (self.truth - end.means) / now / spread
-            at_truth = np.exp(-(z**2) / 2) / spread / np.sqrt(2 * np.pi)
-            return float(np.log(max(end.weights @ at_truth, least)))
-        spread = np.hypot(end.deviations, self.at_most_error)
-        chance = end._replace(deviations=spread).chance(self.truth)
-        return float(np.log(max(chance, least)))
+            of_pools = [curve.limit._prior for curve in self.curves]
+        log_densities = np.array([own.log_density(EXPONENTS) for own in of_pools])
+        densities = np.exp(log_densities - log_densities.max(axis=1, keepdims=True))
+        masses = prior.masses(SHARES)
+        known = (densities * (self.of_end @ masses)).sum(axis=1)
+        every = (densities * (self.likelihood @ masses)).sum(axis=1)
+        stated = [not curve.limit._no_lower_end for curve in self.curves]
+        return np.where(stated, np.log(np.maximum(known / every, least)), 0.0)
+
+
+def _at_truth(curve: Curve, end: Mixture) -> np.ndarray:
+    """What is known of the end, at every point of the grid."""
+    if curve.at_most_error is not None:
+        spread = np.hypot(end.deviations, curve.at_most_error)
+        return np.asarray(ndtr((curve.truth - end.means) / spread))
+    now = curve.limit.scores[-1]
+    # No one needs the PBER nearer than to a hundredth of it.
+    spread = np.hypot(end.deviations / now, 0.01)
+    z = (curve.truth - end.means) / now / spread
+    return np.asarray(np.exp(-(z**2) / 2) / spread / np.sqrt(2 * np.pi))
 
 
 def blind(curve: Curve, *names: str) -> Curve:
@@ -203,32 +237,36 @@ def family_of(problem: str) -> str:
     return named[0] if named else "fresh"
 
 
-def likeliest(curves: Sequence[Curve], known: np.ndarray) -> Prior:
+def likeliest(known: Known, start: Prior = limits.PRIOR) -> Prior:
     """The prior under which what is known of these curves' ends is likeliest.
 
-    ``known`` are their log likelihoods under every one of ``PRIORS``; sources count the same.
+    What is not found is that of the prior to start from. Sources count the same.
     """
-    sources = pd.Series([curve.source for curve in curves])
+    sources = pd.Series([curve.source for curve in known.curves])
     weight = 1 / sources.map(sources.value_counts()).to_numpy()
-    return PRIORS[int((weight @ known).argmax())]
+
+    def at(logs: np.ndarray) -> Prior:
+        return start._replace(**dict(zip(FOUND, np.exp(logs).tolist(), strict=True)))
+
+    def loss(logs: np.ndarray) -> float:
+        return -float(weight @ known.log_likelihoods(at(logs)))
+
+    first = np.log([getattr(start, name) for name in FOUND])
+    simplex = first + 0.3 * np.eye(4, 3, k=-1)
+    options = {"xatol": 0.01, "fatol": 0.01, "initial_simplex": simplex}
+    return at(minimize(loss, first, method="Nelder-Mead", options=options).x)
 
 
-def likelihoods(curves: Sequence[Curve]) -> np.ndarray:
-    """A row per curve, a column per prior."""
-    return np.array(
-        [[curve.log_likelihood(prior) for prior in PRIORS] for curve in curves]
-    )
-
-
-def families_left_out(curves: Sequence[Curve], known: np.ndarray) -> pd.DataFrame:
+def families_left_out(
+    curves: Sequence[Curve], start: Prior = limits.PRIOR
+) -> pd.DataFrame:
     """The range under the prior found on all other families: does it hold for this one?"""
+    known = Known.of_curves(curves)
     family = np.array([curve.family for curve in curves])
     rows = []
     for name in np.unique(family):
-        own = [curve for curve in curves if curve.family == name]
-        others = [curve for curve in curves if curve.family != name]
-        prior = likeliest(others, known[family != name])
-        rows += [judged(curve, prior) for curve in own]
+        prior = likeliest(known.where(family != name), start)
+        rows += [judged(curve, prior) for curve in known.where(family == name).curves]
     return pd.DataFrame(rows)
 
 

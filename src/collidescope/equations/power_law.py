@@ -5,8 +5,8 @@
     s_t = L · (1 - f + f · (m_t / n)^-c) + noise
     s(m) = L · (1 - f + f · (m / n)^-c)    the curve continued; L · (1 - f) at its end
 
-L is the score at n rows, f the share of it that will fall. Priors: L flat, c log-normal, f ~ Beta
-or, where labels follow from the inputs by a rule, f = 1 (:class:`Prior`). For every (c, f) of a
+L is the score at n rows, f the share of it that will fall. Priors: L flat, c log-normal, f uniform,
+or 1 where labels follow from the inputs by a rule, or 0 (:class:`Prior`). For every (c, f) of a
 grid L is normal, so s(m) is a mixture of normals with marginal likelihoods as weights; 0 ≤ f ≤ 1
 keeps the end and the fall from being negative.
 """
@@ -26,37 +26,50 @@ class Prior(NamedTuple):
     """What is believed before a curve is seen; ``studies/accuracy/prior.py`` finds it."""
 
     #: median of c where one parametric model has all the weight of a pool
-    exponent: float = 3.5
+    exponent: float = 3.9
     #: by which the median is multiplied where no model of the pool is parametric
-    slower: float = 0.25
-    log_deviation: float = 0.5  #: standard deviation of log c
-    alpha: float = 0.5  #: f ~ Beta(alpha, 1): nothing is ruled out, little is likelier
+    slower: float = 0.31
+    #: standard deviation of log c where the whole way from the class shares is gone
+    log_deviation: float = 0.34
+    #: power of the way that is gone by which that deviation shrinks: the pace of what has
+    #: hardly begun is hardly known
+    unsure: float = 0.5
     #: how far a curve strays from a power: standard deviation of s_t in units of s_t - s_T
-    discrepancy: float = 0.2
+    discrepancy: float = 0.25
     #: chance that labels follow from the inputs by a rule, so that nothing is left at the
     #: end; about that share of real tables has a PBER near 0
     rule: float = 0.25
+    #: chance that nothing more can be learned: a gain of more rows is never certain
+    done: float = 0.05
 
-    def of_pool(self, members: float, parametric: float) -> Prior:
+    def of_pool(self, members: float, parametric: float, skill: float) -> Prior:
         """The prior of a pool, by how many members share the weight and the parametric share of it.
 
         Where no member is right, many share the weight. Members that learn ever finer detail
         (trees, neighbours, kernels, networks) learn more slowly than those of a fixed form.
+        ``skill`` is the share of the way from the class shares to a score of 0 that is gone.
         """
         one = self.exponent * self.slower ** (1 - parametric)
-        return self._replace(exponent=one / members)
+        return self._replace(
+            exponent=one / members,
+            log_deviation=self.log_deviation * skill**-self.unsure,
+        )
 
-    def log_mass(self, exponents: FloatArray, shares: FloatArray) -> FloatArray:
-        """The log mass of every point (c, f) of the grid, up to a constant: (exponents, shares)."""
-        # The mass of f between the middles to its neighbours.
-        middles = (shares[1:] + shares[:-1]) / 2
-        edges = np.concatenate([[0.0], middles, [1.0]])
-        masses = (1 - self.rule) * np.diff(edges**self.alpha)
-        masses[-1] += self.rule
+    def log_density(self, exponents: FloatArray) -> FloatArray:
+        """The log density of c, up to a constant."""
         # On an even grid of c the density of a log-normal is exp(-z²/2) / c.
         z = np.log(exponents / self.exponent) / self.log_deviation
-        of_exponents = -np.log(exponents) - z**2 / 2
-        return np.add.outer(of_exponents, np.log(masses))
+        return -np.log(exponents) - z**2 / 2
+
+    def masses(self, shares: FloatArray) -> FloatArray:
+        """The mass of every f of an increasing grid from 0 to 1."""
+        # Between the middles to its neighbours.
+        middles = (shares[1:] + shares[:-1]) / 2
+        edges = np.concatenate([[0.0], middles, [1.0]])
+        masses = (1 - self.rule - self.done) * np.diff(edges)
+        masses[0] += self.done
+        masses[-1] += self.rule
+        return masses
 
 
 class Mixture(NamedTuple):
@@ -128,14 +141,17 @@ class PowerLaw(NamedTuple):
         return float(max(best, 0.0))
 
 
+#: The grid of c and f.
+EXPONENTS = np.linspace(0.05, 2.0, 40)
+SHARES = np.append(0.0, np.geomspace(1e-3, 1.0, 90))
+
+
 def fit_power_law(
     sizes: FloatArray, scores: FloatArray, noise: FloatArray, floor: float, prior: Prior
 ) -> PowerLaw:
     """Generalised least squares for L at every point of the grid; ``noise`` is a covariance."""
-    c_values = np.linspace(0.05, 2.0, 40)
-    f_values = np.append(0.0, np.geomspace(1e-3, 1.0, 90))
-    c = np.repeat(c_values, len(f_values))
-    f = np.tile(f_values, len(c_values))
+    c = np.repeat(EXPONENTS, len(SHARES))
+    f = np.tile(SHARES, len(EXPONENTS))
     n = float(sizes[-1])
     halvings = np.log2(n / sizes)
     # s = L h + noise, h_t = 1 - f + f (m_t / n)^-c: (points of the grid, sizes).
@@ -148,7 +164,8 @@ def fit_power_law(
     level = h @ precision @ scores / information
     explained = level**2 * information
     log_likelihood = (explained - np.log(information)) / 2
-    log_prior = prior.log_mass(c_values, f_values)
+    log_masses = np.log(prior.masses(SHARES))
+    log_prior = np.add.outer(prior.log_density(EXPONENTS), log_masses)
     log_weights = log_likelihood + log_prior.ravel()
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
