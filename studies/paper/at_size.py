@@ -58,7 +58,10 @@ def cells(quick: bool) -> list[Cell]:
             found.append(cell_of(method, ["B", beta], 50_000, SAMPLES, CURVE))
         found.append(cell_of(rows.CROSS_FIT, ["B", beta], 50_000, SAMPLES, CURVE[-1:]))
     for problem, n, samples in small_problems():
-        for method in (rows.PRINTED, rows.PLAIN):
+        methods = [rows.PRINTED, rows.PLAIN]
+        if problem[0] == "A":
+            methods.append(UNTEMPERED)
+        for method in methods:
             found.append(cell_of(method, problem, n, samples, CURVE[-1:]))
     for beta in OVERLAPS:
         for seed in range(OF_OURS):

@@ -126,10 +126,7 @@ def at_full_size(start: str, measure: str, method: str = rows.PRINTED) -> BySeed
     found: BySeed = defaultdict(dict)
     for record in store.results("paper-size"):
         cell = record["cell"]
-        if cell.get("rows", 50_000) >= 50_000 or cell["part"] not in (
-            rows.PRINTED,
-            rows.PLAIN,
-        ):
+        if cell.get("rows", 50_000) >= 50_000:
             continue
         where = name_of(cell["problem"])
         if not where.startswith(start):

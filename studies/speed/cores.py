@@ -32,7 +32,7 @@ from studies.speed.sizes import teacher
 from studies.store import Cell, Record, Study, by_part
 
 ONE_CORE = "one core"
-JOBS = ("1", "4", "8", "-1")
+JOBS = ("-1",)
 CHAINS = (1, 2, 4, 16)  #: processes
 CHAIN = "chain of"
 
@@ -207,10 +207,7 @@ def chains(found: dict[str, Any]) -> str:
         rows.append([str(workers), batches, *seconds, faster, same])
     head = ["processes", "batches", "divided", "not divided", "longest chain"]
     head += ["at most so many times as fast", "the same S"]
-    return f"""The clock was read before heats, folds and sizes were joined in batches, and while joblib
-replaced every process that had imported torch as one that leaks memory.
-
-What limits this is the order of the work: which models are trained on more rows is known only when
+    return f"""What limits this is the order of the work: which models are trained on more rows is known only when
 the longest unit of the rows before is done. In processor seconds, counted on one core of another
 machine: the units of the same fit and the weights of its pool, what is not divided, and the longest
 chain of what has to wait, if starting processes and sending rows took no time and threads never
