@@ -207,8 +207,8 @@ def chains(found: dict[str, Any]) -> str:
         rows.append([str(workers), batches, *seconds, faster, same])
     head = ["processes", "batches", "divided", "not divided", "longest chain"]
     head += ["at most so many times as fast", "the same S"]
-    return f"""The clock was read before heats, folds and sizes were joined in batches, and while joblib
-replaced every process that had imported torch as one that leaks memory.
+    return f"""The clock was read before heats, folds and sizes were joined in batches, and before processes that
+had grown by the 300 MB of torch and a few arrays were kept.
 
 What limits this is the order of the work: which models are trained on more rows is known only when
 the longest unit of the rows before is done. In processor seconds, counted on one core of another
