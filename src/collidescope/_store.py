@@ -5,7 +5,7 @@ None. Models, matrices and checkpoints are trees, and :func:`write` stores one i
 file: arrays as tensors, the rest as JSON in the header, with a checksum of all of it::
 
     header["collidescope"]   a line with the SHA-256 of the next one and of every array, and the
-                             JSON text {"format": "collidescope", "version": 5, "kind": "model",
+                             JSON text {"format": "collidescope", "version": 6, "kind": "model",
                              "tree": skeleton}
     skeleton                 the tree; instead of an array {"$array": name of its tensor}
 
@@ -46,7 +46,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = "collidescope"
-VERSION = 5
+VERSION = 6
 KINDS = {
     "model": "a model",
     "matrix": "a collision matrix",
