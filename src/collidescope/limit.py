@@ -250,14 +250,16 @@ class Limit(Value):
         outside = 1 - level
         tail = outside / 2
         plain_low, plain_high = self._plain_interval(level)
-        high = max(curve.quantile(1 - tail), plain_high)
+        curve_high = curve.quantile(1 - tail)
+        high = max(curve_high, plain_high)
         high = min(high, 1.0)
         if self._no_lower_end:
             return 0.0, high
         # Where much is left to learn the score is hardly ever above: the lower end has the rest.
         above = 1 - curve.chance(high)
         below = max(outside - above, tail)
-        low = min(curve.quantile(below), plain_low)
+        curve_low = curve.quantile(below)
+        low = min(curve_low, plain_low)
         return low, high
 
     @property
@@ -456,7 +458,8 @@ class Limit(Value):
     def _prior(self) -> Prior:
         pool = UNKNOWN_POOL
         if self.members is not None:
-            pool = pool._replace(members=min(self.members, MOST_MEMBERS))
+            members = min(self.members, MOST_MEMBERS)
+            pool = pool._replace(members=members)
         if self.parametric is not None:
             pool = pool._replace(parametric=self.parametric)
         _, _, skill = self._skill

@@ -302,13 +302,14 @@ class Convolution(Member):
 
     def remembered_plan(self, task: Task, data: Images) -> Plan:
         """The plan from the training images of the first fold, made once for all."""
-        if self.name not in task.memory:
+        known = task.memory
+        if self.name not in known:
             if task.first is not None:
                 task = task.first()
                 data = Images.of(task)
             training = self.training(task)
-            task.memory[self.name] = self.plan(training, data)
-        plan: Plan = task.memory[self.name]
+            known[self.name] = self.plan(training, data)
+        plan: Plan = known[self.name]
         return plan
 
     def plan(self, training: Training, data: Images) -> Plan:

@@ -407,7 +407,8 @@ def race(model: object) -> list[Record]:
 
     ``model.race_.table`` has a row per model.
     """
-    table = getattr(getattr(model, "race_", None), "table", None)
+    raced = getattr(model, "race_", None)
+    table = getattr(raced, "table", None)
     if not isinstance(table, pd.DataFrame) or table.empty:
         return []
     said = "Models that fell behind on few rows were not trained on all of them."
