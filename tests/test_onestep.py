@@ -1,6 +1,7 @@
 """The one-step estimator: what it equals, how its sums add up, what its intervals cover, and what it takes."""
 
 import itertools
+import pickle
 from dataclasses import fields
 
 import numpy as np
@@ -27,6 +28,7 @@ from collidescope.equations.moments import (
     row_units,
 )
 from collidescope.equations.projection import project
+from collidescope.onestep import ContradictionWarning
 from helpers import assert_same, mean_tvd, random_posteriors, tempered
 from studies.grid import population, skewed
 from studies.known import imbalanced
@@ -646,3 +648,11 @@ def test_the_smallest_and_the_largest_weights_are_taken():
     P, codes = random_posteriors(np.random.default_rng(17), 30, 3)
     w = np.where(codes == 0, 1e-100, 1e100)
     assert CollisionAccumulator(range(3)).update(P, codes, w).n_rows == 30
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_contradiction_says_its_cause_once_after_it_was_sent_to_another_process(
+    in_order,
+):
+    said = ContradictionWarning("the Brier score is 0.9", in_order)
+    assert str(pickle.loads(pickle.dumps(said))) == str(said)

@@ -234,6 +234,10 @@ class ContradictionWarning(CollisionWarning):
             cause += ", or their columns are not in the order of the classes"
         super().__init__(f"{found}: {cause}")
         self.found = found
+        self.in_order = in_order
+
+    def __reduce__(self) -> tuple[type, tuple[str, bool]]:
+        return type(self), (self.found, self.in_order)
 
 
 def _warn_of_contradiction(
