@@ -134,7 +134,7 @@ REFUSED = {
     "sizes": [[4, "5"], 4, np.arange(3)],
     "by_name": [{"a": "b"}, [["a", 0.25]]],
     "perhaps": [1.0, {}, "None"],
-    "bound": ["inf", np.array([math.inf]), np.array(1, np.int64)],
+    "bound": ["inf", np.array(math.nan), np.array([math.inf]), np.array(1, np.int64)],
     "weights": [np.ones((4, 1)), np.ones(4, np.int64), np.full(4, np.nan), [1.0] * 4],
     "codes": [np.zeros((4, 3), np.int64), np.zeros((5, 2), np.int64), np.zeros((4, 2))],
     "labels": [["a", "b"], "a", None],

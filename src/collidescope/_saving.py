@@ -290,7 +290,10 @@ def _plain(kind: object, value: Any, where: str) -> Any:
 
 
 def _any_float(value: object, where: str) -> float:
+    """A number, which may be infinite; such ones are arrays."""
     if isinstance(value, np.ndarray) and value.dtype == np.float64 and value.ndim == 0:
+        if np.isnan(value):
+            raise ValueError(f"{where} must be a number, got nan")
         return float(value)
     return float(_plain(float, value, where))
 
