@@ -24,7 +24,7 @@ early stopping and the closed-form root; "collidescope" is the default estimator
 cross-fitted models and the one-step estimator); "oracle one-step" is that estimator with the true
 posteriors. Baselines go through the paper's Algorithm 3: trained on rows and averaged over the same
 ones, in Scenario A and the posterior tables as many as a fold of the pair-wise network has. The
-Bayesian network has a cold posterior: its divergence from the prior counts a tenth.
+Bayesian network of Scenario A has a cold posterior: its divergence from the prior counts a tenth.
 """
 
 

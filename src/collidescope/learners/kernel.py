@@ -97,7 +97,7 @@ class Kernel(ArrayMember):
     choosing_rows: int = 2_000  #: rows that choose γ and the scale of the features
     choosing_landmarks: int = 300
     #: A scale whose loss at the usual γ is so many times the lowest is not followed: another γ
-    #: lowers a loss by less. Of 386 samples 4 got another kernel so, with a loss up to 2% higher.
+    #: lowers a loss by less. Of 386 samples 4 got another kernel so, with a loss up to 2.4% higher.
     hopeless: float = 1.25
     largest_calibration: float = 50.0  #: weight of the scores in the log posteriors
 
